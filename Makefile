@@ -1,0 +1,46 @@
+# Every target sets up what it needs: a fresh machine with Python 3.11 is enough.
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.ready
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test format lint types layers unit bench-core clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Deputy needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1). Try: make PYTHON=python3.11 $(MAKECMDGOALS)"; exit 1; }
+	@test -x $(BIN)/python || { echo "setting up $(VENV) (once)"; $(PYTHON) -m venv $(VENV); }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: $(READY)  ## see the main job done
+	@$(BIN)/python examples/demo.py
+
+test: lint types layers unit  ## format check, lint, types, layers, all tests
+
+lint: $(READY)
+	@$(BIN)/ruff format --check .
+	@$(BIN)/ruff check .
+
+types: $(READY)
+	@PYRIGHT_PYTHON_IGNORE_WARNINGS=1 $(BIN)/pyright
+
+layers: $(READY)
+	@$(BIN)/lint-imports --no-cache
+
+unit: $(READY)
+	@$(BIN)/pytest
+
+format: $(READY)  ## format and fix what can be fixed
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+bench-core: $(READY)  ## figures of the pure core and of start-up
+	@$(BIN)/python bench/core.py
+
+clean:  ## remove what the targets made
+	@rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist

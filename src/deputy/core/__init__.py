@@ -1,0 +1,1 @@
+"""The rules of delegation as pure functions: no clock, no randomness, no input or output."""

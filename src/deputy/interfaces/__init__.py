@@ -1,0 +1,1 @@
+"""The faces of Deputy: thin layers that parse, call and render."""

@@ -1,0 +1,62 @@
+"""The command line. A command's module is loaded when that command is used, so that `--help` stays instant."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+import click
+
+from deputy import __version__
+from deputy.core.errors import DeputyError, UsageError
+
+COMMANDS = {
+    "detect": "Show the requests for delegation that a text holds.",
+    "check-return": "Check what a subagent returned against the return contract.",
+    "agents": "List the agent definitions found here, with warnings.",
+}
+
+EXIT_CODES = """\b
+Exit codes:
+  0 completed   1 failed    2 usage      3 nothing found
+  4 partial     5 blocked   6 rejected   130 cancelled"""
+
+
+class _LazyGroup(click.Group):
+    """A group that knows its commands' names and one-line helps without importing them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        return import_module(f"deputy.interfaces.cli.{cmd_name.replace('-', '_')}").command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=_LazyGroup, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="deputy")
+def deputy() -> None:
+    """Hand work from one agent to another, and get it back.
+
+    Every command has --help with examples, and --json for programs.
+    """
+
+
+def main() -> None:
+    """Run the command line; what goes wrong on purpose becomes one clear line and an exit code."""
+    try:
+        deputy.main(prog_name="deputy")
+    except UsageError as error:
+        _stop(error, 2)
+    except DeputyError as error:
+        _stop(error, 1)
+
+
+def _stop(error: DeputyError, code: int) -> None:
+    click.echo(f"deputy: {error}", err=True)
+    sys.exit(code)
