@@ -1,0 +1,41 @@
+"""What a FILE|- argument stands for: the bytes of a file or of standard input, within a bound."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+
+from deputy.core.errors import UsageError
+
+LIMIT_BYTES = 64 * 1024 * 1024
+
+
+def read_source(path: str, *, limit_bytes: int = LIMIT_BYTES) -> bytes:
+    """The content of a regular file, or of standard input for `-`; a UsageError says what is wrong with it."""
+    if path == "-":
+        content = sys.stdin.buffer.read(limit_bytes + 1)
+    else:
+        content = _read_file(path, limit_bytes)
+    if len(content) > limit_bytes:
+        raise UsageError("FILE", path, f"it is larger than {limit_bytes // 1024 // 1024} MiB, the most that is read")
+    return content
+
+
+def read_text(path: str, *, limit_bytes: int = LIMIT_BYTES) -> str:
+    """The same as text: UTF-8 with or without a BOM; bytes that are not UTF-8 are replaced, never fatal."""
+    return read_source(path, limit_bytes=limit_bytes).decode("utf-8-sig", errors="replace")
+
+
+def _read_file(path: str, limit_bytes: int) -> bytes:
+    try:
+        # A FIFO would block the open for ever; a device has no end.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise UsageError(
+            "FILE", path, f"cannot read it: {error.strerror}; give a readable file, or - for stdin"
+        ) from error
+    with os.fdopen(descriptor, "rb") as file:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise UsageError("FILE", path, "it is not a regular file; give one, or - to read standard input")
+        return file.read(limit_bytes + 1)
