@@ -13,10 +13,7 @@ LIMIT_BYTES = 64 * 1024 * 1024
 
 def read_source(path: str, *, limit_bytes: int = LIMIT_BYTES) -> bytes:
     """The content of a regular file, or of standard input for `-`; a UsageError says what is wrong with it."""
-    if path == "-":
-        content = sys.stdin.buffer.read(limit_bytes + 1)
-    else:
-        content = _read_file(path, limit_bytes)
+    content = sys.stdin.buffer.read(limit_bytes + 1) if path == "-" else _read_file(path, limit_bytes)
     if len(content) > limit_bytes:
         raise UsageError("FILE", path, f"it is larger than {limit_bytes // 1024 // 1024} MiB, the most that is read")
     return content
