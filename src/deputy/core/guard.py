@@ -1,0 +1,156 @@
+"""Whether a delegation may begin: `admit` hands out a ticket, or refuses with advice."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from msgspec import Struct
+
+from deputy.core.errors import Error
+from deputy.core.limits import Census
+from deputy.core.outcome import Rejected, shortened
+from deputy.core.request import Grant, Lineage, Request, signature
+
+
+class Policy(Struct, frozen=True, kw_only=True):
+    """The bounds of a tree of delegations."""
+
+    max_depth: int = 3
+    max_spawns: int = 64
+    max_live: int = 256
+    max_live_per_provider: int = 64
+
+
+class Ticket(Struct, frozen=True, kw_only=True):
+    """The proof that a request was admitted; nothing is spawned without one, and only `admit` makes it."""
+
+    request: Request
+    lineage: Lineage
+    grant: Grant
+    census: Census
+    """The census with this delegation in it: the check and the count are one operation."""
+
+
+class _Refusal(NamedTuple):
+    type: str
+    code: str
+    message: str
+    advice: str
+
+
+def admit(request: Request, policy: Policy, census: Census, now: float) -> Ticket | Rejected:
+    """Admit a request, or refuse it before anything exists or is spent."""
+    lineage = request.caller.child(
+        request.session_id,
+        request.target,
+        signature(request.target.name, request.description or request.prompt, request.inputs),
+        now=now,
+        seconds=request.seconds,
+    )
+    refusal = (
+        _depth(request, policy)
+        or _cycle(request, lineage.signatures[-1])
+        or _subset(request)
+        or _quota(request, policy, census)
+        or _time(lineage, now)
+    )
+    if refusal is not None:
+        return _rejected(lineage, refusal)
+    return Ticket(
+        request=request,
+        lineage=lineage,
+        grant=request.wanted.granted(request.caller_grant),
+        census=census.entered(request.provider),
+    )
+
+
+def _depth(request: Request, policy: Policy) -> _Refusal | None:
+    depth = request.caller.depth
+    if depth < policy.max_depth:
+        return None
+    return _Refusal(
+        "depth",
+        "MAX_DEPTH_EXCEEDED",
+        f"{request.caller.path[-1].name!r} is at depth {depth} of at most {policy.max_depth}.",
+        "Do this work yourself instead of delegating it.",
+    )
+
+
+def _cycle(request: Request, own_signature: str) -> _Refusal | None:
+    name = request.target.name
+    route = " → ".join((*request.caller.names, name))
+    if request.target.role == "agent" and not request.is_recursive and request.caller.has_agent(name):
+        return _Refusal(
+            "cycle",
+            "CYCLE_DETECTED",
+            f"{name!r} is already at work on this path: {route}.",
+            f"Do this work yourself, or give it to an agent that is not one of {', '.join(request.caller.names)}.",
+        )
+    if own_signature in request.caller.signatures:
+        return _Refusal(
+            "cycle",
+            "CYCLE_DETECTED",
+            f"The same work was already handed over on this path: {route}.",
+            "Do this work yourself, or delegate a different, smaller part of it.",
+        )
+    return None
+
+
+def _subset(request: Request) -> _Refusal | None:
+    excess = request.wanted.excess(request.caller_grant)
+    if not excess:
+        return None
+    return _Refusal(
+        "grant",
+        "GRANT_EXCEEDED",
+        f"The caller does not have {', '.join(excess)}.",
+        "Ask only for tools, paths and budget that you have yourself.",
+    )
+
+
+def _quota(request: Request, policy: Policy, census: Census) -> _Refusal | None:
+    provider = request.provider
+    if census.spawned >= policy.max_spawns:
+        return _Refusal(
+            "quota",
+            "SPAWN_QUOTA",
+            f"This tree has spawned {census.spawned} of at most {policy.max_spawns} subagents.",
+            "Go on with the results you have, or do this work yourself.",
+        )
+    if census.live >= policy.max_live:
+        return _Refusal(
+            "quota",
+            "LIVE_QUOTA",
+            f"{census.live} of at most {policy.max_live} subagents are alive in this process.",
+            "Wait for one of them to end, then ask again.",
+        )
+    if census.live_by_provider.get(provider, 0) >= policy.max_live_per_provider:
+        return _Refusal(
+            "quota",
+            "PROVIDER_QUOTA",
+            f"{policy.max_live_per_provider} subagents are alive on provider {provider!r}, which is the most.",
+            "Wait for one of them to end, or use another provider's model.",
+        )
+    return None
+
+
+def _time(lineage: Lineage, now: float) -> _Refusal | None:
+    if lineage.deadline is None or lineage.deadline > now:
+        return None
+    return _Refusal(
+        "timeout",
+        "NO_TIME_LEFT",
+        "The caller's own deadline leaves no time for this.",
+        "Finish with what you have.",
+    )
+
+
+def _rejected(lineage: Lineage, refusal: _Refusal) -> Rejected:
+    error = Error(
+        type=refusal.type,
+        code=refusal.code,
+        message=refusal.message,
+        recoverable=True,
+        recommendation=refusal.advice,
+    )
+    return Rejected(lineage=lineage, summary=shortened(f"Not started: {refusal.message}"), errors=(error,))

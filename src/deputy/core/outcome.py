@@ -1,0 +1,176 @@
+"""How a delegation ended: exactly one of six kinds, with everything a caller needs to go on from."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+from msgspec import UNSET, Struct, UnsetType
+
+from deputy.core.errors import Error
+from deputy.core.request import Lineage
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SUMMARY_LENGTH = 500
+
+
+class Usage(Struct, frozen=True, kw_only=True):
+    """What model calls used; cost in billionths of a dollar, None as soon as one price is unknown."""
+
+    input: int = 0
+    output: int = 0
+    cached: int = 0
+    requests: int = 0
+    cost: int | None = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            input=self.input + other.input,
+            output=self.output + other.output,
+            cached=self.cached + other.cached,
+            requests=self.requests + other.requests,
+            cost=None if self.cost is None or other.cost is None else self.cost + other.cost,
+        )
+
+
+NO_USAGE = Usage()
+
+
+class Artifact(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A file that the work left behind."""
+
+    type: str
+    path: str
+    summary: str | UnsetType = UNSET
+
+
+class Fallback(Struct, frozen=True, kw_only=True):
+    """A step from one model or backend to the next, and why it was taken."""
+
+    left: str
+    taken: str
+    reason: str
+
+
+class Ending(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="status", tag=str.lower):
+    """What every outcome carries, whatever its kind."""
+
+    lineage: Lineage
+    summary: str
+    report: str = ""
+    notes: tuple[str, ...] = ()
+    artifacts: tuple[Artifact, ...] = ()
+    errors: tuple[Error, ...] = ()
+    next_steps: str = ""
+    usage: Usage = NO_USAGE
+    model: str | None = None
+    backend: str | None = None
+    fallbacks: tuple[Fallback, ...] = ()
+    is_isolated: bool = True
+    duration_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 1 <= len(self.summary) <= SUMMARY_LENGTH:
+            raise ValueError(f"a summary has 1 to {SUMMARY_LENGTH} characters, this one has {len(self.summary)}")
+
+    @property
+    def session_id(self) -> str:
+        """The delegation that ended."""
+        return self.lineage.session_id
+
+    @property
+    def status(self) -> str:
+        """The kind of ending, as JSON and the command line name it."""
+        return type(self).__name__.lower()
+
+
+class _Shortcoming(Ending, frozen=True, kw_only=True, omit_defaults=True):
+    """An ending that must say what kept the work from being done."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.errors:
+            raise ValueError(f"a {self.status} outcome carries at least one error")
+
+
+class Completed(Ending, frozen=True, kw_only=True):
+    """All of the work is done."""
+
+
+class Partial(_Shortcoming, frozen=True, kw_only=True):
+    """A limit was hit: what was found so far is here, and the rest can be resumed."""
+
+
+class Failed(_Shortcoming, frozen=True, kw_only=True):
+    """The work could not be done."""
+
+
+class Blocked(_Shortcoming, frozen=True, kw_only=True):
+    """A person must answer before the work can go on."""
+
+    question: str = ""
+
+
+class Cancelled(Ending, frozen=True, kw_only=True):
+    """Somebody stopped it."""
+
+
+class Rejected(_Shortcoming, frozen=True, kw_only=True):
+    """It was refused before anything was spawned or spent."""
+
+    @property
+    def code(self) -> str:
+        """The machine-readable reason."""
+        code = self.errors[0].code
+        return "" if code is UNSET else code
+
+    @property
+    def advice(self) -> str:
+        """One sentence that a model can act on."""
+        return self.errors[0].recommendation
+
+
+Outcome: TypeAlias = Completed | Partial | Failed | Blocked | Cancelled | Rejected
+
+
+def shortened(text: str, length: int = SUMMARY_LENGTH) -> str:
+    """Text as a summary can hold it: cut with `…` when it is too long."""
+    return text if len(text) <= length else f"{text[: length - 1].rstrip()}…"
+
+
+def timed_out(
+    lineage: Lineage,
+    seconds: float,
+    resume_command: str,
+    *,
+    report: str = "",
+    notes: Sequence[str] = (),
+    artifacts: Sequence[Artifact] = (),
+    usage: Usage = NO_USAGE,
+    model: str | None = None,
+    backend: str | None = None,
+) -> Partial:
+    """The outcome of a delegation whose time ran out: what it has so far, and the exact command that resumes it."""
+    found = f"{len(artifacts)} artifact{'s' * (len(artifacts) != 1)} and {len(notes)} note{'s' * (len(notes) != 1)}"
+    return Partial(
+        lineage=lineage,
+        summary=f"Time ran out at the limit of {seconds:g} s; {found} were kept.",
+        report=report,
+        notes=tuple(notes),
+        artifacts=tuple(artifacts),
+        errors=(
+            Error(
+                type="timeout",
+                code="TIMEOUT",
+                message=f"The delegation reached its time limit of {seconds:g} s.",
+                recoverable=True,
+                recommendation=f"Resume it: {resume_command}",
+            ),
+        ),
+        next_steps=resume_command,
+        usage=usage,
+        model=model,
+        backend=backend,
+        duration_seconds=seconds,
+    )
