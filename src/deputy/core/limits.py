@@ -192,7 +192,7 @@ class Budget(Struct, frozen=True, kw_only=True, omit_defaults=True):
     requests: int | None = None
     spawns: int | None = None
 
-    def excess(self, ceiling: Budget) -> tuple[tuple[Resource, int], ...]:
+    def excess(self, ceiling: Budget) -> tuple[tuple[str, int], ...]:
         """The caps that are stated here and lie above the ceiling's; a cap that is not stated is inherited."""
         pairs = ((name, getattr(self, name), getattr(ceiling, name)) for name in _RESOURCES)
         return tuple((name, cap) for name, cap, top in pairs if cap is not None and top is not None and cap > top)
