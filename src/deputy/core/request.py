@@ -202,7 +202,7 @@ def _canonical(value: Any, depth: int) -> Any:
         return _flat(value)
     if isinstance(value, dict):
         pairs = cast("dict[Any, Any]", value)
-        return {_flat(str(key)): _canonical(item, depth + 1) for key, item in pairs.items()}
+        return {str(key): _canonical(item, depth + 1) for key, item in pairs.items()}
     if isinstance(value, list | tuple):
         return [_canonical(item, depth + 1) for item in cast("Iterable[Any]", value)]
     if isinstance(value, float) and value.is_integer():

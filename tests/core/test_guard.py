@@ -1,0 +1,252 @@
+import ast
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import structs
+
+import deputy
+from deputy.core.guard import Policy, Ticket, admit
+from deputy.core.limits import Budget, Census
+from deputy.core.outcome import NO_USAGE, Rejected
+from deputy.core.request import ALWAYS_GRANTED, Grant, Hop, Lineage, Request, Wanted, task_hop
+
+POLICY = Policy()
+EMPTY = Census()
+EVERYTHING = Grant(tools=frozenset({"Read", "Grep", "Write", "Run"}))
+ROOT = Lineage.root("sess_1_aaaaaa", command="implement")
+
+
+def request(target: Hop | str, caller: Lineage = ROOT, **changes: object) -> Request:
+    hop = Hop(target, "agent") if isinstance(target, str) else target
+    first = Request(
+        session_id="sess_1_bbbbbb", target=hop, prompt=f"work for {hop.name}", caller=caller, caller_grant=EVERYTHING
+    )
+    return structs.replace(first, **changes)
+
+
+def admitted(target: Hop | str, caller: Lineage = ROOT, **changes: object) -> Ticket:
+    ticket = admit(request(target, caller, **changes), POLICY, EMPTY, 0.0)
+    assert isinstance(ticket, Ticket), ticket
+    return ticket
+
+
+def refused(asked: Request, policy: Policy = POLICY, census: Census = EMPTY, now: float = 0.0) -> Rejected:
+    rejected = admit(asked, policy, census, now)
+    assert isinstance(rejected, Rejected), rejected
+    return rejected
+
+
+@pytest.mark.rule("guard.depth")
+def test_depth_three_exists_and_depth_four_never_does():
+    one = admitted("task-executor").lineage
+    two = admitted("implementer", one).lineage
+    three = admitted("git-workflow-manager", two).lineage
+    assert three.depth == 3
+    rejected = refused(request("helper", three))
+    assert rejected.code == "MAX_DEPTH_EXCEEDED"
+    assert rejected.advice == "Do this work yourself instead of delegating it."
+
+
+@pytest.mark.rule("guard.depth")
+@pytest.mark.parametrize("most", [0, 1, 2, 5])
+def test_the_maximum_depth_is_settable(most):
+    caller = ROOT
+    for level in range(most):
+        caller = caller.child(f"s{level}", Hop(f"a{level}", "agent"), str(level), now=0.0, seconds=None)
+    assert caller.depth == most
+    assert refused(request("next", caller), Policy(max_depth=most)).code == "MAX_DEPTH_EXCEEDED"
+
+
+@pytest.mark.rule("guard.cycle")
+def test_an_agent_already_on_the_path_is_refused_before_the_child_exists():
+    caller = admitted("implementer", admitted("task-executor").lineage).lineage
+    rejected = refused(request("task-executor", caller))
+    assert rejected.code == "CYCLE_DETECTED"
+    assert "orchestrator → implement → task-executor → implementer → task-executor" in rejected.summary
+    assert rejected.usage == NO_USAGE
+
+
+@pytest.mark.rule("guard.cycle")
+def test_a_command_of_the_same_name_is_not_a_cycle():
+    assert admitted("implement").lineage.names == ("orchestrator", "implement", "implement")
+
+
+@pytest.mark.rule("guard.cycle")
+def test_an_agent_that_may_recurse_is_still_held_by_depth_and_signature():
+    caller = admitted("walker").lineage
+    deeper = admitted("walker", caller, is_recursive=True, prompt="the left half").lineage
+    assert refused(request("walker", deeper, is_recursive=True, prompt="the left  half")).code == "CYCLE_DETECTED"
+    deepest = admitted("walker", deeper, is_recursive=True, prompt="the left quarter").lineage
+    assert refused(request("walker", deepest, is_recursive=True, prompt="x")).code == "MAX_DEPTH_EXCEEDED"
+
+
+@pytest.mark.rule("guard.signature")
+def test_the_same_work_on_the_chain_of_ancestors_is_a_cycle_whatever_the_agents_are_called():
+    work = {"description": "verify", "inputs": {"code": "x = 1", "level": 2}}
+    first = admitted(task_hop("verify"), **work)
+    second = admitted("other", first.lineage)
+    again = {"description": "verify ", "inputs": {"level": 2, "code": "x  = 1"}}
+    assert refused(request(task_hop("verify"), second.lineage, **again)).code == "CYCLE_DETECTED"
+
+
+@pytest.mark.rule("guard.signature")
+def test_siblings_may_repeat_each_other():
+    assert admitted(task_hop("a"), description="same").lineage == admitted(task_hop("a"), description="same").lineage
+
+
+@pytest.mark.rule("guard.quota")
+@pytest.mark.parametrize(
+    ("census", "code"),
+    [
+        (Census(spawned=64), "SPAWN_QUOTA"),
+        (Census(live=256), "LIVE_QUOTA"),
+        (Census(live_by_provider={"acme": 64}), "PROVIDER_QUOTA"),
+    ],
+)
+def test_a_full_quota_refuses_and_one_less_does_not(census, code):
+    asked = request("scout", provider="acme")
+    rejected = refused(asked, census=census)
+    assert rejected.code == code
+    assert rejected.advice
+    one_less = Census(
+        spawned=max(0, census.spawned - 1),
+        live=max(0, census.live - 1),
+        live_by_provider={name: count - 1 for name, count in census.live_by_provider.items()},
+    )
+    assert isinstance(admit(asked, Policy(), one_less, 0.0), Ticket)
+
+
+@pytest.mark.rule("guard.quota")
+def test_a_ticket_carries_the_census_with_itself_in_it():
+    census = admitted("scout", provider="acme").census
+    assert census == Census(spawned=1, live=1, live_by_provider={"acme": 1})
+    assert census.left("acme") == Census(spawned=1, live=0, live_by_provider={"acme": 0})
+
+
+@pytest.mark.rule("guard.subset")
+def test_a_tool_that_the_caller_lacks_is_refused_by_name():
+    rejected = refused(request("scout", wanted=Wanted(tools=frozenset({"Read", "Deploy"}))))
+    assert rejected.code == "GRANT_EXCEEDED"
+    assert "the tool 'Deploy'" in rejected.errors[0].message
+
+
+@pytest.mark.rule("guard.subset")
+def test_note_and_ask_touch_nothing_and_need_no_grant():
+    assert admitted("scout", wanted=Wanted(tools=ALWAYS_GRANTED)).grant.tools == ALWAYS_GRANTED
+
+
+@pytest.mark.rule("guard.subset")
+def test_a_child_is_read_only_when_nothing_is_said():
+    assert admitted("scout").grant.tools == {"Read", "Grep"}
+
+
+@pytest.mark.rule("time.inherit")
+def test_no_time_left_for_a_child_is_a_refusal():
+    caller = Lineage.root("sess_1_aaaaaa", deadline=104.0)
+    assert refused(request("scout", caller), now=100.0).code == "NO_TIME_LEFT"
+
+
+def test_only_the_guard_makes_tickets_and_only_child_goes_down():
+    package = Path(deputy.__file__).parent
+    makers: dict[str, set[str]] = {"Ticket": set(), "Lineage": set()}
+    for file in package.rglob("*.py"):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in makers:
+                makers[node.func.id].add(str(file.relative_to(package)))
+    assert makers == {"Ticket": {"core/guard.py"}, "Lineage": {"core/request.py"}}
+
+
+# --- random trees -----------------------------------------------------------------------------------------------------
+
+TOOLS = ["Read", "Grep", "Write", "Run", "Note", "Deploy"]
+PATHS = [".", "src", "src/a", "src/b", "docs", "..", "/etc"]
+CAPS = st.none() | st.integers(0, 5)
+
+ASKED = st.fixed_dictionaries(
+    {
+        "caller": st.integers(0, 10_000),
+        "name": st.sampled_from(["a", "b", "c", "d", "implement"]),
+        "role": st.sampled_from(["agent", "task"]),
+        "description": st.sampled_from(["x", "y", " x ", "z"]),
+        "inputs": st.sampled_from([{}, {"p": 1, "q": 2}, {"q": 2, "p": 1}]),
+        "is_recursive": st.booleans(),
+        "provider": st.sampled_from(["acme", "other"]),
+        "wanted": st.builds(
+            Wanted,
+            tools=st.none() | st.frozensets(st.sampled_from(TOOLS), max_size=3),
+            paths=st.none() | st.lists(st.sampled_from(PATHS), max_size=2).map(tuple),
+            budget=st.builds(Budget, tokens=CAPS, cost=CAPS, requests=CAPS, spawns=CAPS),
+        ),
+        "seconds": st.none() | st.floats(1, 500),
+        "ends": st.booleans(),
+    }
+)
+POLICIES = st.builds(
+    Policy,
+    max_depth=st.integers(0, 4),
+    max_spawns=st.integers(0, 20),
+    max_live=st.integers(0, 8),
+    max_live_per_provider=st.integers(0, 6),
+)
+
+
+@pytest.mark.rule("guard.depth")
+@pytest.mark.rule("guard.cycle")
+@pytest.mark.rule("guard.signature")
+@pytest.mark.rule("guard.quota")
+@pytest.mark.rule("guard.subset")
+@settings(max_examples=400)
+@given(POLICIES, st.lists(ASKED, max_size=40), st.none() | st.floats(0, 1000))
+def test_no_tree_of_delegations_breaks_a_rule(policy, asked, root_deadline):
+    root = Lineage.root("root", command="implement", deadline=root_deadline)
+    placed: list[tuple[Lineage, Grant]] = [(root, Grant(tools=frozenset(TOOLS[:4]), budget=Budget(tokens=4)))]
+    census = Census()
+    for number, wish in enumerate(asked):
+        caller, caller_grant = placed[wish["caller"] % len(placed)]
+        ticket = admit(
+            Request(
+                session_id=f"s{number}",
+                target=Hop(wish["name"], wish["role"]),
+                prompt="p",
+                caller=caller,
+                caller_grant=caller_grant,
+                **{
+                    name: wish[name]
+                    for name in ("description", "inputs", "is_recursive", "provider", "wanted", "seconds")
+                },
+            ),
+            policy,
+            census,
+            now=0.0,
+        )
+        if isinstance(ticket, Rejected):
+            assert ticket.code
+            assert ticket.advice
+            continue
+        check_ticket(ticket, caller, caller_grant, policy, may_recurse=wish["is_recursive"])
+        placed.append((ticket.lineage, ticket.grant))
+        census = ticket.census.left(wish["provider"]) if wish["ends"] else ticket.census
+        assert census.spawned == len(placed) - 1
+
+
+def check_ticket(ticket: Ticket, caller: Lineage, caller_grant: Grant, policy: Policy, *, may_recurse: bool) -> None:
+    lineage, grant, census = ticket.lineage, ticket.grant, ticket.census
+    assert lineage.depth == caller.depth + 1 <= policy.max_depth
+    assert lineage.path[:-1] == caller.path
+    own = lineage.path[-1]
+    if own.role == "agent" and not may_recurse:
+        assert own not in caller.path
+    assert len(set(lineage.signatures)) == len(lineage.signatures) == lineage.depth
+    assert census.spawned <= policy.max_spawns
+    assert census.live <= policy.max_live
+    assert all(count <= policy.max_live_per_provider for count in census.live_by_provider.values())
+    assert grant.tools <= caller_grant.tools | ALWAYS_GRANTED
+    assert all(caller_grant.covers(path) for path in grant.paths)
+    for cap in ("tokens", "cost", "requests", "spawns"):
+        ceiling, own_cap = getattr(caller_grant.budget, cap), getattr(grant.budget, cap)
+        assert ceiling is None or (own_cap is not None and own_cap <= ceiling)
+    if caller.deadline is not None:
+        assert lineage.deadline is not None
+        assert 0.0 < lineage.deadline < caller.deadline

@@ -1,0 +1,236 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deputy.core.errors import UsageError
+from deputy.core.limits import (
+    HANDIN_SECONDS,
+    NOTHING,
+    Account,
+    Amount,
+    Budget,
+    Part,
+    RunningTool,
+    Shortfall,
+    WallLimit,
+    budget_limit,
+    context_limit,
+    fit_for_handin,
+    inherited_deadline,
+    is_hung,
+    reserve_all,
+    silent_seconds,
+    time_limit,
+    wall_seconds,
+)
+
+
+@pytest.mark.rule("time.wall")
+@pytest.mark.parametrize(
+    ("kind", "default", "most"),
+    [
+        ("research", 3600, 7200),
+        ("plan", 1800, 3600),
+        ("implement", 7200, 14400),
+        ("revise", 1800, 3600),
+        ("review", 3600, 7200),
+        ("task", 300, 3600),
+        ("todo", 300, 3600),
+        ("errors", 300, 3600),
+        ("meta", 300, 3600),
+        ("anything else", 3600, 7200),
+    ],
+)
+def test_each_kind_has_a_default_and_a_maximum(kind, default, most):
+    assert wall_seconds(kind) == default
+    assert wall_seconds(kind, most) == most
+    with pytest.raises(UsageError, match=f"timeout: found {most + 1}.*at most {most} seconds"):
+        wall_seconds(kind, most + 1)
+
+
+@pytest.mark.rule("time.wall")
+@pytest.mark.parametrize("asked", [0, -1, float("nan"), float("inf")])
+def test_a_limit_that_is_no_time_at_all_is_refused(asked):
+    with pytest.raises(UsageError, match="timeout"):
+        wall_seconds("research", asked)
+
+
+@pytest.mark.rule("time.wall")
+def test_limits_can_be_set_per_command():
+    limits = {"research": WallLimit(10, 20)}
+    assert wall_seconds("research", None, limits) == 10
+    with pytest.raises(UsageError, match="at most 20 seconds"):
+        wall_seconds("research", 21, limits)
+
+
+@pytest.mark.rule("time.inherit")
+@pytest.mark.parametrize(
+    ("caller_deadline", "seconds", "deadline"),
+    [
+        (None, None, None),
+        (None, 60.0, 160.0),
+        (1100.0, None, 1000.0),  # a tenth of the 1000 s that are left
+        (1100.0, 60.0, 160.0),
+        (1100.0, 5000.0, 1000.0),
+        (120.0, None, 115.0),  # at least 5 s
+        (103.0, None, 98.0),  # already over
+    ],
+)
+def test_a_child_ends_early_enough_for_its_caller_to_finish(caller_deadline, seconds, deadline):
+    assert inherited_deadline(100.0, caller_deadline, seconds) == deadline
+
+
+@pytest.mark.rule("time.inherit")
+@given(st.floats(0, 1e9), st.floats(0, 1e6), st.floats(0.001, 1e6) | st.none())
+def test_no_child_outlives_its_caller(now, left, seconds):
+    deadline = inherited_deadline(now, now + left, seconds)
+    assert deadline is not None
+    assert deadline <= now + left - 4.999
+
+
+@pytest.mark.rule("time.idle")
+def test_silence_of_three_hundred_seconds_is_a_hang():
+    assert not is_hung(now=399.9, last_sign_at=100.0)
+    assert is_hung(now=400.0, last_sign_at=100.0)
+    assert is_hung(now=110.0, last_sign_at=100.0, idle_seconds=10.0)
+
+
+@pytest.mark.rule("time.idle")
+def test_a_running_tool_is_a_sign_of_life_up_to_its_own_limit():
+    tool = RunningTool(started_at=200.0)
+    assert silent_seconds(310.0, 100.0, [tool]) == 0.0
+    assert silent_seconds(330.0, 100.0, [tool]) == 10.0
+    assert is_hung(now=620.0, last_sign_at=100.0, running=[tool])
+    assert not is_hung(now=620.0, last_sign_at=100.0, running=[tool, RunningTool(500.0, 200.0)])
+
+
+@pytest.mark.rule("time.idle")
+def test_a_tool_that_waits_for_something_with_a_limit_of_its_own_is_never_silent():
+    assert silent_seconds(1e9, 0.0, [RunningTool(0.0, None)]) == 0.0
+
+
+@pytest.mark.rule("time.handin")
+def test_a_limit_is_soft_first_and_the_last_turn_lies_inside_it():
+    limit = time_limit(3600)
+    assert (limit.soft, limit.hard) == (3600 - HANDIN_SECONDS, 3600)
+    assert [limit.standing(used) for used in (0, 2880, 3540, 3599.9, 3600)] == [
+        "clear",
+        "warned",
+        "handin",
+        "handin",
+        "stop",
+    ]
+
+
+@pytest.mark.rule("time.handin")
+def test_a_short_limit_keeps_most_of_its_time_for_the_work():
+    assert (time_limit(10).soft, time_limit(10).hard) == (8, 10)
+
+
+@pytest.mark.rule("time.handin")
+def test_the_last_turn_has_room_in_the_window_and_is_paid_from_the_budget():
+    assert (context_limit(200_000, 4096).soft, context_limit(200_000, 4096).hard) == (195_904, 200_000)
+    assert (context_limit(4096, 4096).soft, context_limit(4096, 4096).hard) == (2048, 4096)
+    assert (budget_limit(1000, 100).warn, budget_limit(1000, 100).soft) == (800, 900)
+    assert budget_limit(100, 500).standing(0) == "handin"
+
+
+@pytest.mark.rule("time.handin")
+@given(st.floats(0.001, 1e6), st.floats(0, 2e6))
+def test_a_use_past_the_limit_always_stops_and_a_use_below_it_never_does(hard, used):
+    assert (time_limit(hard).standing(used) == "stop") is (used >= hard)
+
+
+@pytest.mark.rule("time.handin")
+def test_the_last_turn_drops_the_oldest_tool_results_until_it_fits():
+    parts = [
+        Part(tokens=100, kind="task"),
+        Part(tokens=300, kind="tool_result"),
+        Part(tokens=50, kind="note"),
+        Part(tokens=200, kind="tool_result"),
+        Part(tokens=200, kind="tool_result"),
+        Part(tokens=10, kind="other"),
+    ]
+    assert fit_for_handin(parts, 860) == ()
+    assert fit_for_handin(parts, 859) == (1,)
+    assert fit_for_handin(parts, 500) == (1, 3)
+
+
+@pytest.mark.rule("time.handin")
+@given(
+    st.lists(
+        st.builds(Part, tokens=st.integers(0, 99), kind=st.sampled_from(["task", "note", "tool_result", "other"])),
+        max_size=20,
+    ),
+    st.integers(0, 500),
+)
+def test_the_task_and_the_notes_are_never_dropped(parts, room):
+    dropped = fit_for_handin(parts, room)
+    assert all(parts[index].kind == "tool_result" for index in dropped)
+    kept = sum(part.tokens for index, part in enumerate(parts) if index not in dropped)
+    all_results = sum(part.tokens for part in parts if part.kind == "tool_result")
+    fits_at_all = sum(part.tokens for part in parts) - all_results <= room
+    assert kept <= room or not fits_at_all
+
+
+@pytest.mark.rule("budget")
+def test_a_reservation_holds_what_is_asked_and_refuses_what_is_not_there():
+    account = Account(budget=Budget(tokens=100))
+    held = account.reserve(Amount(tokens=60))
+    assert isinstance(held, Account)
+    refused = held.reserve(Amount(tokens=41))
+    assert refused == Shortfall(resource="tokens", wanted=41, left=40)
+    assert refused.message == "the tokens budget has 40 left and this needs 41"
+    assert isinstance(held.reserve(Amount(tokens=40)), Account)
+
+
+@pytest.mark.rule("budget")
+def test_a_commit_frees_the_hold_and_spends_what_was_used():
+    held = Account(budget=Budget(tokens=100)).reserve(Amount(tokens=60))
+    assert isinstance(held, Account)
+    after = held.commit(Amount(tokens=60), Amount(tokens=25))
+    assert (after.held, after.spent, after.left("tokens")) == (NOTHING, Amount(tokens=25), 75)
+    assert held.release(Amount(tokens=60)).left("tokens") == 100
+
+
+@pytest.mark.rule("budget")
+def test_a_cost_cap_refuses_a_model_without_a_price_and_no_cap_takes_it():
+    unknown = Amount(cost=None)
+    refused = Account(budget=Budget(cost=10)).reserve(unknown)
+    assert isinstance(refused, Shortfall)
+    assert "no price is known" in refused.message
+    taken = Account().reserve(unknown)
+    assert isinstance(taken, Account)
+    assert taken.release(unknown) == Account()
+
+
+@pytest.mark.rule("budget")
+def test_a_chain_of_accounts_is_reserved_whole_or_not_at_all():
+    task, tree = Account(budget=Budget(requests=5)), Account(budget=Budget(requests=2))
+    held = reserve_all([task, tree], Amount(requests=2))
+    assert isinstance(held, tuple)
+    assert [account.left("requests") for account in held] == [3, 0]
+    assert reserve_all(held, Amount(requests=1)) == Shortfall(resource="requests", wanted=1, left=0)
+
+
+AMOUNTS = st.builds(Amount, tokens=st.integers(0, 60), cost=st.integers(0, 60), requests=st.integers(0, 3))
+
+
+@pytest.mark.rule("budget")
+@given(st.lists(st.tuples(AMOUNTS, st.sampled_from(["commit", "release", "keep"])), max_size=30))
+def test_held_and_spent_never_exceed_the_budget(steps):
+    account = Account(budget=Budget(tokens=100, cost=100, requests=5))
+    for amount, then in steps:
+        after = account.reserve(amount)
+        if isinstance(after, Shortfall):
+            continue
+        account = after
+        if then == "commit":
+            account = account.commit(amount, amount)
+        elif then == "release":
+            account = account.release(amount)
+        used = account.spent + account.held
+        assert used.tokens <= 100
+        assert used.cost is not None
+        assert used.cost <= 100
+        assert used.requests <= 5

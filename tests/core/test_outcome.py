@@ -1,0 +1,108 @@
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deputy.core.errors import Error
+from deputy.core.outcome import (
+    SUMMARY_LENGTH,
+    Artifact,
+    Blocked,
+    Cancelled,
+    Completed,
+    Failed,
+    Outcome,
+    Partial,
+    Rejected,
+    Usage,
+    shortened,
+    timed_out,
+)
+from deputy.core.request import Hop, Lineage
+
+LINEAGE = Lineage.root("sess_1_root").child("sess_1_child", Hop("scout", "agent"), "sig", now=0.0, seconds=600.0)
+ERROR = Error(type="execution", code="BOOM", message="It broke.", recoverable=True, recommendation="Try again.")
+
+
+@pytest.mark.rule("outcome.total")
+@pytest.mark.parametrize("kind", [Partial, Failed, Blocked, Rejected])
+def test_an_ending_short_of_done_says_what_went_wrong(kind):
+    assert kind(lineage=LINEAGE, summary="s", errors=(ERROR,)).status == kind.__name__.lower()
+    with pytest.raises(ValueError, match="at least one error"):
+        kind(lineage=LINEAGE, summary="s")
+
+
+@pytest.mark.rule("outcome.total")
+@pytest.mark.parametrize("summary", ["", "x" * (SUMMARY_LENGTH + 1)])
+def test_a_summary_has_one_to_five_hundred_characters(summary):
+    with pytest.raises(ValueError, match="summary"):
+        Completed(lineage=LINEAGE, summary=summary)
+
+
+@pytest.mark.rule("outcome.total")
+@pytest.mark.parametrize("kind", [Completed, Partial, Failed, Blocked, Cancelled, Rejected])
+def test_every_kind_keeps_usage_notes_and_text_through_json(kind):
+    outcome = kind(
+        lineage=LINEAGE,
+        summary="s",
+        report="text so far",
+        notes=("n",),
+        errors=(ERROR,),
+        usage=Usage(input=3, output=2, cached=1, requests=1, cost=None),
+        artifacts=(Artifact(type="report", path="a.md"),),
+    )
+    assert msgspec.json.decode(msgspec.json.encode(outcome), type=Outcome) == outcome
+
+
+@pytest.mark.rule("outcome.total")
+def test_an_outcome_of_no_known_kind_is_not_an_outcome():
+    with pytest.raises(msgspec.ValidationError):
+        msgspec.json.decode(b'{"status":"finished","summary":"s"}', type=Outcome)
+
+
+def test_a_refusal_shows_its_code_and_advice():
+    rejected = Rejected(lineage=LINEAGE, summary="s", errors=(ERROR,))
+    assert (rejected.code, rejected.advice, rejected.session_id) == ("BOOM", "Try again.", "sess_1_child")
+
+
+@pytest.mark.rule("time.partial")
+def test_a_timeout_is_partial_and_keeps_what_was_found():
+    outcome = timed_out(
+        LINEAGE,
+        600.0,
+        "deputy resume sess_1_child",
+        report="so far",
+        notes=["a", "b"],
+        artifacts=[Artifact(type="report", path="out.md")],
+        usage=Usage(input=10),
+    )
+    assert outcome.status == "partial"
+    assert outcome.summary == "Time ran out at the limit of 600 s; 1 artifact and 2 notes were kept."
+    assert (outcome.report, outcome.notes, outcome.usage.input) == ("so far", ("a", "b"), 10)
+    (error,) = outcome.errors
+    assert (error.type, error.code, error.recoverable) == ("timeout", "TIMEOUT", True)
+    assert error.recommendation == "Resume it: deputy resume sess_1_child"
+    assert outcome.next_steps == "deputy resume sess_1_child"
+
+
+USAGES = st.builds(
+    Usage,
+    input=st.integers(0, 10**9),
+    output=st.integers(0, 10**9),
+    cached=st.integers(0, 10**9),
+    requests=st.integers(0, 99),
+    cost=st.none() | st.integers(0, 10**15),
+)
+
+
+@given(USAGES, USAGES, USAGES)
+def test_usage_sums_exactly_and_an_unknown_price_stays_unknown(a, b, c):
+    assert (a + b) + c == a + (b + c)
+    assert a + Usage() == a
+    assert ((a + b).cost is None) is (a.cost is None or b.cost is None)
+
+
+def test_a_text_is_cut_to_a_summary_with_a_sign_that_it_was():
+    assert shortened("short") == "short"
+    assert shortened("x" * 501) == "x" * 499 + "…"
+    assert len(shortened("word " * 200)) <= SUMMARY_LENGTH
