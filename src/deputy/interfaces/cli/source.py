@@ -28,11 +28,14 @@ def _read_file(path: str, limit_bytes: int) -> bytes:
     try:
         # A FIFO would block the open for ever; a device has no end.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError as error:
-        raise UsageError(
-            "FILE", path, f"cannot read it: {error.strerror}; give a readable file, or - for stdin"
-        ) from error
-    with os.fdopen(descriptor, "rb") as file:
+    except (OSError, ValueError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or error
+        expected = f"cannot read it: {reason}; give a readable file, or - for stdin"
+        raise UsageError("FILE", path, expected) from error
+    try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
             raise UsageError("FILE", path, "it is not a regular file; give one, or - to read standard input")
-        return file.read(limit_bytes + 1)
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read(limit_bytes + 1)
+    finally:
+        os.close(descriptor)

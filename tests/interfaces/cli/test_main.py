@@ -1,0 +1,35 @@
+import subprocess
+import sys
+
+
+def deputy(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+    program = [sys.executable, "-c", "from deputy.interfaces.cli import main; main()", *arguments]
+    return subprocess.run(program, input=stdin, capture_output=True, text=True, check=False)
+
+
+def test_help_lists_the_commands_and_the_exit_codes():
+    run = deputy("--help")
+    assert run.returncode == 0
+    for word in ("detect", "check-return", "agents", "130 cancelled"):
+        assert word in run.stdout
+    assert max(map(len, run.stdout.splitlines())) <= 80
+
+
+def test_an_unknown_command_is_a_usage_error_that_suggests_help():
+    run = deputy("detekt")
+    assert run.returncode == 2
+    assert "detekt" in run.stderr
+    assert "--help" in run.stderr
+
+
+def test_misuse_is_one_line_and_exit_code_two():
+    run = deputy("detect", "nowhere.md")
+    assert (run.returncode, run.stdout) == (2, "")
+    assert run.stderr.startswith("deputy: FILE: found 'nowhere.md'; cannot read it: No such file or directory;")
+    assert run.stderr.count("\n") == 1
+
+
+def test_a_reader_that_goes_away_is_no_traceback():
+    program = f"{sys.executable} -c 'from deputy.interfaces.cli import main; main()' --help | true"
+    run = subprocess.run(["sh", "-c", program], capture_output=True, text=True, check=False)
+    assert run.stderr == ""

@@ -1,0 +1,52 @@
+"""Start-up is a feature: what a command does not need, it does not import."""
+
+import subprocess
+import sys
+
+import click
+import pytest
+
+from deputy.interfaces.cli import COMMANDS, deputy
+
+NEVER = {"aiohttp", "rich", "sqlite3", "asyncio"}
+PRINT_MODULES = "import sys, atexit; atexit.register(lambda: print('\\n'.join(sys.modules), file=sys.stderr))"
+
+
+def modules_of(*arguments: str, stdin: str = "") -> set[str]:
+    """The modules that a run of the command line has imported by its end."""
+    program = (
+        f"{PRINT_MODULES}; sys.argv = ['deputy', *{list(arguments)!r}]; from deputy.interfaces.cli import main; main()"
+    )
+    run = subprocess.run([sys.executable, "-c", program], input=stdin, capture_output=True, text=True, check=False)
+    assert run.returncode in (0, 3), run.stderr[-2000:]
+    return set(run.stderr.split())
+
+
+def test_the_probe_sees_an_import():
+    program = f"{PRINT_MODULES}; import asyncio"
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert "asyncio" in run.stderr.split()
+
+
+@pytest.mark.parametrize("arguments", [("--help",), ("--version",)])
+def test_help_and_version_import_no_command_and_nothing_heavy(arguments):
+    modules = modules_of(*arguments)
+    assert "deputy.interfaces.cli" in modules
+    assert modules & NEVER == set()
+    assert {name for name in modules if name.startswith("deputy.core.")} <= {"deputy.core.errors"}
+
+
+def test_the_help_of_the_group_says_the_same_as_each_command():
+    for name, line in COMMANDS.items():
+        command = deputy.get_command(click.Context(deputy), name)
+        assert command is not None
+        assert command.help is not None
+        assert command.help.split("\n\n")[0].replace("\n", " ") == line
+
+
+def test_every_command_has_json_and_teaches_by_example():
+    for name in COMMANDS:
+        command = deputy.get_command(click.Context(deputy), name)
+        assert command is not None
+        assert any("--json" in parameter.opts for parameter in command.params), name
+        assert "Examples:" in (command.help or "") + (command.epilog or ""), name
