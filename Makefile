@@ -40,7 +40,7 @@ format: $(READY)  ## format and fix what can be fixed
 	@$(BIN)/ruff check --fix .
 
 bench-core: $(READY)  ## figures of the pure core and of start-up
-	@$(BIN)/python bench/core.py
+	@for part in startup guard detect returns; do $(BIN)/python bench/$$part.py; done
 
 clean:  ## remove what the targets made
 	@rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist
