@@ -1,0 +1,165 @@
+"""Makes models by name: catalog, key and address in, a model that retries under its governor out."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Final, Self, assert_never
+
+from deputy.core.errors import UsageError
+from deputy.models.catalog import Catalog, Named, ProviderEntry, WireName, read_catalog
+from deputy.models.governor import CEILING, Governors
+from deputy.models.secret import Secret
+from deputy.models.timing import Timing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from deputy.core.conversation import ThinkingLevel
+    from deputy.engine.ports import Model
+    from deputy.models.governor import SharedPace
+    from deputy.models.http import Http
+    from deputy.models.retry import RetryPolicy
+    from deputy.models.wire import Wire
+    from deputy.models.wire_model import Endpoint
+
+SCRIPT: Final = "script:"
+
+
+class Models:
+    """All models of a process: one pool of connections, one governor per provider and key.
+
+    Keys and addresses come from `environ`; nothing is connected until a model is first asked.
+    """
+
+    def __init__(
+        self,
+        *,
+        environ: Mapping[str, str],
+        catalog: Catalog | None = None,
+        timing: Timing | None = None,
+        retry: RetryPolicy | None = None,
+        idle_seconds: float | None = None,
+        ceiling: int = CEILING,
+        pace_of: Callable[[str], SharedPace] | None = None,
+    ) -> None:
+        self.catalog = catalog or read_catalog()
+        self._environ = environ
+        self._timing = timing or Timing()
+        self._retry = retry
+        self._idle_seconds = idle_seconds
+        self._governors = Governors(timing=self._timing, ceiling=ceiling, pace_of=pace_of)
+        self._http: Http | None = None
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._http is not None:
+            await self._http.close()
+
+    def open(self, name: str) -> Model:
+        """The model of this name: an alias, `provider:model`, or `script:FILE`."""
+        from deputy.models.retry import RetryingModel
+
+        if name.startswith(SCRIPT):
+            from deputy.models.script import ScriptModel
+
+            model: Model = ScriptModel.read(name.removeprefix(SCRIPT))
+            governor = self._governors.of(name)
+        else:
+            named = self.catalog.resolve(name)
+            endpoint = self._endpoint(named.provider)
+            model = self._over_the_wire(named, endpoint)
+            governor = self._governors.of(account(named.provider, endpoint.key))
+        return RetryingModel(model, governor, policy=self._retry, timing=self._timing)
+
+    def thinking(self, name: str) -> ThinkingLevel | None:
+        """How hard a name asks its model to think."""
+        return None if name.startswith(SCRIPT) else self.catalog.resolve(name).thinking
+
+    def has_key(self, provider: str) -> bool:
+        """Whether a provider's models can be asked: it has a key, or needs none."""
+        entry = self.catalog.providers[provider]
+        return entry.protocol is not None and (not entry.keys or find_key(entry, self._environ) is not None)
+
+    def _endpoint(self, provider: str) -> Endpoint:
+        from deputy.models.wire_model import Endpoint
+
+        entry = self.catalog.providers[provider]
+        base_url = self._environ.get(entry.base_url_variable) or entry.base_url
+        found = find_key(entry, self._environ)
+        if found is None:
+            return Endpoint(base_url=base_url, key_variable=next(iter(entry.keys), ""))
+        variable, secret = found
+        return Endpoint(base_url=base_url, key_header=entry.keys[variable], key=secret, key_variable=variable)
+
+    def _over_the_wire(self, named: Named, endpoint: Endpoint) -> Model:
+        from deputy.models.http import Http
+        from deputy.models.wire import Target
+        from deputy.models.wire_model import IDLE_SECONDS, WireModel
+
+        provider = self.catalog.providers[named.provider]
+        if provider.protocol is None or not endpoint.base_url:
+            raise UsageError("model", str(named), "it is not reached over the network, only through its own program")
+        if self._http is None:
+            self._http = Http()
+        entry = self.catalog.entry(named)
+        return WireModel(
+            wire_of(provider.protocol),
+            Target(
+                provider=named.provider,
+                model=named.model,
+                max_output_tokens=entry.max_output,
+                thinking_style=entry.thinking,
+                quirks=provider.quirks,
+            ),
+            endpoint,
+            self._http,
+            context_window=entry.window,
+            prices=entry.prices,
+            idle_seconds=self._idle_seconds or IDLE_SECONDS,
+            wall_clock=self._timing.wall_clock,
+        )
+
+
+def find_key(provider: ProviderEntry, environ: Mapping[str, str]) -> tuple[str, Secret] | None:
+    """The variable that holds a provider's key, and the key."""
+    for variable in provider.keys:
+        if value := environ.get(variable, "").strip():
+            return variable, Secret(value)
+    return None
+
+
+def account(provider: str, key: Secret | None) -> str:
+    """Whom the provider counts requests against: its name, with a fingerprint of the key that tells nothing of it."""
+    if key is None:
+        return provider
+    return f"{provider}/{sha256(b'deputy governor ' + key.reveal().encode()).hexdigest()[:12]}"
+
+
+def wire_of(protocol: WireName) -> Wire:
+    """The protocol of this name; only its own file is loaded."""
+    match protocol:
+        case "anthropic":
+            from deputy.models.anthropic import AnthropicWire
+
+            return AnthropicWire()
+        case "openai-responses":
+            from deputy.models.openai_responses import ResponsesWire
+
+            return ResponsesWire()
+        case "openai-chat":
+            from deputy.models.openai_chat import ChatWire
+
+            return ChatWire()
+        case "google":
+            from deputy.models.google import GoogleWire
+
+            return GoogleWire()
+        case _:
+            assert_never(protocol)
+
+
+def models_from(environ: Mapping[str, str], tables: Mapping[str, Any] | None = None) -> Models:
+    """All models, with the user's tables laid over the shipped catalog."""
+    return Models(environ=environ, catalog=read_catalog(tables))

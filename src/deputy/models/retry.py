@@ -1,0 +1,93 @@
+"""A model that asks again where that is safe: under the governor, with jitter, heeding Retry-After, within bounds."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from deputy.core.conversation import Retried
+from deputy.core.errors import ModelError, Overloaded, RateLimited
+from deputy.models.timing import Timing
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from deputy.core.conversation import Conversation, ModelSettings, StreamEvent, Toolset
+    from deputy.engine.ports import Model
+    from deputy.models.governor import Governor
+
+SHORTEST_WAIT_SECONDS: Final = 0.5
+
+
+class RetryPolicy(Struct, frozen=True, kw_only=True):
+    """How often and how long to try."""
+
+    attempts: int = 5
+    longest_wait_seconds: float = 60.0
+    """The most a wait of our own may grow to."""
+    patience_seconds: float = 300.0
+    """The most that all waits of one turn may add up to; a provider that wants more time than is left gets none."""
+
+
+class RetryingModel:
+    """Any model, asked again while its failures are retryable.
+
+    A model's turn has no side effect of ours until it is whole, so a cut one may be asked for again; what it used
+    is told as usage, and `Retried` says that its deltas count no more.
+    """
+
+    def __init__(
+        self, model: Model, governor: Governor, *, policy: RetryPolicy | None = None, timing: Timing | None = None
+    ) -> None:
+        self._model = model
+        self._governor = governor
+        self._policy = policy or RetryPolicy()
+        self._timing = timing or Timing()
+
+    @property
+    def name(self) -> str:
+        """The name of the model that is asked."""
+        return self._model.name
+
+    @property
+    def context_window(self) -> int | None:
+        """The window of the model that is asked."""
+        return self._model.context_window
+
+    async def stream(
+        self, conversation: Conversation, tools: Toolset, settings: ModelSettings
+    ) -> AsyncGenerator[StreamEvent, None]:
+        """One turn, of as many requests as it takes."""
+        patience = self._policy.patience_seconds
+        for attempt in range(1, self._policy.attempts + 1):
+            started = await self._governor.enter()
+            try:
+                async with aclosing(self._model.stream(conversation, tools, settings)) as events:
+                    async for event in events:
+                        yield event
+                self._governor.succeeded()
+                return
+            except ModelError as error:
+                failure = error
+                wait = self._wait(error, attempt)
+                is_throttle = isinstance(error, RateLimited | Overloaded)
+                if is_throttle:
+                    await self._governor.throttled(started, wait)
+                if not error.retryable or attempt == self._policy.attempts or wait > patience:
+                    raise
+            finally:
+                self._governor.leave()
+            patience -= wait
+            if failure.usage is not None:
+                yield failure.usage
+            yield Retried(attempt=attempt, seconds=wait, code=failure.code, message=str(failure))
+            if not is_throttle:
+                await self._timing.sleep(wait)
+
+    def _wait(self, error: ModelError, attempt: int) -> float:
+        if error.retry_after is not None:
+            return error.retry_after
+        longest = min(self._policy.longest_wait_seconds, SHORTEST_WAIT_SECONDS * 2**attempt)
+        return longest * (0.5 + self._timing.draw() / 2)
