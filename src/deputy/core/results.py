@@ -1,0 +1,107 @@
+"""What a caller gets back from many subagents: Markdown for a model or a person, JSON for a program."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal
+
+from msgspec import Struct
+
+from deputy.core.forms import usage_form
+from deputy.core.outcome import Blocked, Completed, Outcome, Partial
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+Mark = Literal["ok", "partial", "error", "blocked", "cancelled", "rejected"]
+
+
+class Result(Struct, frozen=True, kw_only=True):
+    """How one task of a call ended."""
+
+    label: str
+    outcome: Outcome
+
+    @property
+    def mark(self) -> Mark:
+        """The status word of the result forms."""
+        match self.outcome.status:
+            case "completed":
+                return "ok"
+            case "partial" | "blocked" | "cancelled" | "rejected" as word:
+                return word
+            case _:
+                return "error"
+
+
+def results_form(results: Sequence[Result]) -> dict[str, Any]:
+    """The JSON form: counts, and each result in the order of the tasks."""
+    marks = [result.mark for result in results]
+    return {
+        "completed": marks.count("ok"),
+        "partial": marks.count("partial"),
+        "failed": len(marks) - marks.count("ok") - marks.count("partial"),
+        "total": len(marks),
+        "results": [_result_form(result) for result in results],
+    }
+
+
+def results_markdown(results: Sequence[Result]) -> str:
+    """The Markdown form, which counts honestly: a partial result is not a completed one."""
+    return "\n\n".join([f"## Subagents: {_counted(results)} of {len(results)}", *map(_section, results)]) + "\n"
+
+
+def _result_form(result: Result) -> dict[str, Any]:
+    outcome = result.outcome
+    form: dict[str, Any] = {
+        "label": result.label,
+        "status": result.mark,
+        "session_id": outcome.session_id,
+        "usage": usage_form(outcome.usage),
+    }
+    if outcome.report:
+        form["report"] = outcome.report
+    if outcome.notes and not isinstance(outcome, Completed):
+        form["scratchpad"] = "\n\n".join(outcome.notes)
+    if outcome.errors:
+        form["error"] = outcome.errors[0]
+    if isinstance(outcome, Blocked):
+        form["question"] = outcome.question
+    if outcome.artifacts:
+        form["artifacts"] = outcome.artifacts
+    return form
+
+
+def _counted(results: Sequence[Result]) -> str:
+    statuses = [result.outcome.status for result in results]
+    kinds = ("completed", "partial", "failed", "blocked", "cancelled", "rejected")
+    return ", ".join(f"{statuses.count(kind)} {kind}" for kind in kinds if kind in statuses) or "none"
+
+
+def _section(result: Result) -> str:
+    outcome = result.outcome
+    usage = outcome.usage
+    parts = [
+        f"### [{result.label}] {_title(outcome)}",
+        f"**Usage**: in={usage.input:,} out={usage.output:,}",
+    ]
+    if not isinstance(outcome, Completed):
+        parts.extend(f"{error.message} {error.recommendation}".strip() for error in outcome.errors)
+    if isinstance(outcome, Blocked) and outcome.question:
+        parts.append(f"**Question:** {outcome.question}")
+    if outcome.report:
+        parts.append(outcome.report)
+    if outcome.notes and not isinstance(outcome, Completed):
+        parts.append("**Findings before exhaustion:**" if isinstance(outcome, Partial) else "**Findings so far:**")
+        parts.extend(outcome.notes)
+    return "\n\n".join(parts)
+
+
+def _title(outcome: Outcome) -> str:
+    if isinstance(outcome, Completed):
+        return "✓"
+    reason = outcome.errors[0].type.replace("_", " ") if outcome.errors else ""
+    if isinstance(outcome, Partial):
+        return f"⚠ partial ({reason})"
+    if outcome.status == "failed":
+        return f"✗ error ({reason})"
+    return f"✗ {outcome.status}" + (f" ({reason})" if reason else "")
