@@ -312,3 +312,30 @@ def _one_of(*words: str) -> Reader:
 
 def _json_object(value: object) -> tuple[Any, str]:
     return (cast("Any", value), "") if isinstance(value, dict) else (None, "a JSON Schema object")
+
+
+class Terms(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a delegated task is to be done and returned, beside what the guard decides on."""
+
+    context: tuple[str, ...] = ()
+    max_output_tokens: int = DEFAULT_OUTPUT_TOKENS
+    agent: str | None = None
+    return_format: Literal["text", "json"] = "text"
+    schema: dict[str, Any] | None = None
+    kind: str = ""
+    """The command it serves, when a completed one must show artifacts."""
+    index: int = 0
+    total: int = 1
+
+
+def terms_of(task: Task, index: int, total: int) -> Terms:
+    """The terms that a task of the Delegate tool sets."""
+    return Terms(
+        context=task.context,
+        max_output_tokens=task.max_output_tokens,
+        agent=task.agent,
+        return_format=task.return_format,
+        schema=task.schema,
+        index=index,
+        total=total,
+    )

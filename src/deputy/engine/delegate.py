@@ -1,0 +1,213 @@
+"""The whole flow of one delegation: request → guard → spawn → run → journal → validate → return."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec import structs
+
+from deputy.core.conversation import ModelSettings
+from deputy.core.errors import Error
+from deputy.core.events import Admitted, Refused, Started
+from deputy.core.outcome import Artifact, Blocked, Completed, Failed, Partial, Rejected, shortened
+from deputy.core.progress import Progress
+from deputy.core.task import Terms
+from deputy.engine.desk import Desk
+from deputy.engine.loop import Report, converse, say
+from deputy.engine.prompts import prompt
+from deputy.engine.talk import remembered
+from deputy.engine.validate import Accepted, NotAccepted, accept, instruction
+
+if TYPE_CHECKING:
+    from deputy.core.events import Requested
+    from deputy.core.outcome import Outcome
+    from deputy.core.request import Grant
+    from deputy.engine.ports import RunContext
+    from deputy.engine.talk import Talk
+    from deputy.engine.workshop import Workshop
+
+NATIVE = "native"
+
+
+async def delegate(run: RunContext, birth: Requested, workshop: Workshop) -> Outcome:
+    """Carry out one delegation, from its request to its one outcome."""
+    grant = await _admitted(run, birth, workshop)
+    if isinstance(grant, Rejected):
+        return grant
+    label = birth.label
+    workshop.watch(_progress("started", run, label, index=birth.terms.index, total=birth.terms.total))
+    try:
+        desk = _desk(run, birth, grant, workshop)
+        talk = await _begin(run, birth, desk, workshop)
+        report = await converse(run, talk, desk)
+        verdict = await accept(run, talk, desk, birth.terms, report, workshop.files)
+        outcome = _outcome(run, talk, desk, verdict)
+    finally:
+        workshop.leave(birth.request)
+        workshop.forget(run.run)
+    reason = outcome.errors[0].type if outcome.errors else None
+    workshop.watch(_progress("completed", run, label, status=outcome.status, reason=reason))
+    return outcome
+
+
+async def _admitted(run: RunContext, birth: Requested, workshop: Workshop) -> Grant | Rejected:
+    """What the guard allows it, decided once: a run that goes on was admitted before."""
+    before = next((record.event for record in run.past if isinstance(record.event, Admitted)), None)
+    if before is not None:
+        workshop.readmit(birth.request)
+        return before.grant
+    decision = workshop.admit(birth.request, run.now())
+    if isinstance(decision, Rejected):
+        event = await run.record("admission", Refused(outcome=decision))
+    else:
+        event = await run.record("admission", Admitted(lineage=decision.lineage, grant=decision.grant))
+    return event.outcome if isinstance(event, Refused) else event.grant
+
+
+def _desk(run: RunContext, birth: Requested, grant: Grant, workshop: Workshop) -> Desk:
+    model = workshop.open_model(birth.model)
+    flow_tools = {tool.name: tool for tool in workshop.flow_tools if tool.name in grant.tools or not tool.is_granted}
+
+    def emit(progress: Progress) -> None:
+        told = structs.replace(progress, session_id=run.run)
+        run.emit(told)
+        workshop.watch(told)
+
+    return Desk(
+        label=birth.label,
+        model=model,
+        tools=workshop.open_tools(grant),
+        flow_tools=flow_tools,
+        purse=workshop.purse(run, grant.budget, birth.parent),
+        settings=ModelSettings(max_output_tokens=birth.terms.max_output_tokens),
+        emit=emit,
+        clock=workshop.world.now,
+        seconds=birth.request.seconds,
+        window=model.context_window,
+        approval=workshop.approval,
+        can_ask=workshop.can_ask,
+    )
+
+
+async def _begin(run: RunContext, birth: Requested, desk: Desk, workshop: Workshop) -> Talk:
+    """The conversation as it stands when the work begins or goes on."""
+    scratchpad = workshop.files.scratchpad(birth.label, run.run)
+    await run.record("started", Started(backend=NATIVE, model=desk.model.name, scratchpad=scratchpad))
+    talk = remembered(_system(desk, scratchpad, workshop.base_prompt), run.past)
+    if not talk.turn:
+        files = await workshop.files.before_prompt(birth.terms.context)
+        parts = (files, birth.request.prompt, instruction(run, birth.terms))
+        await say(run, talk, "task", "\n\n".join(part for part in parts if part))
+    return talk
+
+
+def _system(desk: Desk, scratchpad: str, base: str) -> str:
+    offered = (*desk.tools.definitions(), *desk.flow_tools.values())
+    can_write = any(not tool.traits.reads_only for tool in desk.tools.definitions())
+    told = prompt("subagent").format(
+        tools=", ".join(tool.name for tool in offered) or "none",
+        powers="" if can_write else prompt("read_only"),
+        scratchpad=scratchpad,
+    )
+    return f"{base}\n\n{told}" if base else told
+
+
+# --- how it ended -----------------------------------------------------------------------------------------------------
+
+
+def _outcome(run: RunContext, talk: Talk, desk: Desk, verdict: Accepted | NotAccepted) -> Outcome:
+    so_far = _so_far(run, talk, desk)
+    if isinstance(verdict, NotAccepted):
+        text = verdict.report.text
+        return Failed(**so_far, report=text, summary=shortened(verdict.error.message), errors=(verdict.error,))
+    if verdict.returned is not None:
+        return _as_returned(so_far, verdict)
+    return _as_reported(so_far, verdict.report, run.run)
+
+
+def _so_far(run: RunContext, talk: Talk, desk: Desk) -> dict[str, Any]:
+    state = run.state
+    began = state.started_at if state.started_at is not None else state.requested_at
+    return {
+        "lineage": state.lineage,
+        "notes": tuple(talk.notes),
+        "artifacts": tuple(Artifact(type="file", path=path) for path in talk.changed),
+        "usage": talk.usage,
+        "model": desk.model.name,
+        "backend": NATIVE,
+        "duration_seconds": round(max(0.0, run.now() - began), 3),
+    }
+
+
+def _as_reported(so_far: dict[str, Any], report: Report, run: str) -> Outcome:
+    text = report.text
+    match report.kind:
+        case "answered":
+            return Completed(**so_far, report=text, summary=_first_line(text))
+        case "asked":
+            return Blocked(
+                **so_far,
+                report=text,
+                summary=shortened(f"It asks: {_first_line(text)}"),
+                question=text,
+                errors=(_question(text, run),),
+                next_steps=f'deputy resume {run} --answer "…"',
+            )
+        case "limited":
+            error = _resumable(report.error, run)
+            summary = shortened(f"Partial: {error.message}")
+            return Partial(**so_far, report=text, summary=summary, errors=(error,), next_steps=f"deputy resume {run}")
+        case "failed":
+            error = report.error or _resumable(None, run)
+            return Failed(**so_far, report=text, summary=shortened(error.message), errors=(error,))
+
+
+def _as_returned(so_far: dict[str, Any], verdict: Accepted) -> Outcome:
+    returned = verdict.returned
+    if returned is None:
+        raise TypeError("only a return is an outcome of its own")
+    fields: dict[str, Any] = {
+        **so_far,
+        "report": verdict.report.text,
+        "summary": returned.summary,
+        "artifacts": tuple(returned.artifacts),
+        "errors": returned.errors,
+        "next_steps": returned.next_steps or "",
+    }
+    match returned.status:
+        case "completed":
+            return Completed(**fields)
+        case "partial":
+            return Partial(**fields)
+        case "failed":
+            return Failed(**fields)
+        case "blocked":
+            return Blocked(**fields, question=returned.summary)
+
+
+def _first_line(text: str) -> str:
+    line = next((line.strip(" #*") for line in text.splitlines() if line.strip(" #*")), "")
+    return shortened(line) or "It reported nothing."
+
+
+def _resumable(error: Error | None, run: str) -> Error:
+    if error is None:
+        error = Error(type="execution", message="It ended without a reason.", recoverable=True, recommendation="")
+    return structs.replace(error, recommendation=f"Use what was found, or go on with: deputy resume {run}")
+
+
+def _question(text: str, run: str) -> Error:
+    return Error(
+        type="question",
+        code="AWAITING_HUMAN_INPUT",
+        message=shortened(text or "It waits for an answer.", 300),
+        recoverable=True,
+        recommendation=f'Answer it: deputy resume {run} --answer "…"',
+    )
+
+
+def _progress(event: str, run: RunContext, label: str, **fields: Any) -> Progress:
+    return Progress(event=event, label=label, session_id=run.run, **fields)
+
+
+DEFAULT_TERMS = Terms()

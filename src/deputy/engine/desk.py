@@ -1,0 +1,58 @@
+"""What one subagent works with: its model, its tools, its purse and its limits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct
+
+from deputy.core.conversation import ModelSettings, Toolset, ToolSpec
+from deputy.core.limits import HANDIN_SECONDS
+from deputy.core.progress import Progress
+from deputy.engine.ports import FlowTool, Model, Tools
+from deputy.engine.purse import Purse
+
+if TYPE_CHECKING:
+    from deputy.engine.ports import RunContext, Tool
+
+Approval = Literal["granted", "ask", "refuse"]
+"""What happens when a tool needs approval: it was given before, a person is asked, or nobody can be."""
+
+_HANDIN_SHARE = 0.2
+
+
+class Desk(Struct, frozen=True, kw_only=True):
+    """What one subagent works with."""
+
+    label: str
+    model: Model
+    tools: Tools
+    flow_tools: Mapping[str, FlowTool]
+    purse: Purse
+    settings: ModelSettings
+    emit: Callable[[Progress], None]
+    clock: Callable[[], float]
+    seconds: float | None = None
+    window: int | None = None
+    approval: Approval = "granted"
+    can_ask: bool = False
+
+    def toolset(self) -> Toolset:
+        """The tools as the model is told of them."""
+        offered: tuple[Tool | FlowTool, ...] = (*self.tools.definitions(), *self.flow_tools.values())
+        return Toolset(
+            ToolSpec(name=tool.name, description=tool.description, parameters=tool.schema) for tool in offered
+        )
+
+    def soft_deadline(self, run: RunContext) -> float | None:
+        """When the last turn must begin, so that it has its time inside the limit."""
+        deadline = self.deadline(run)
+        if deadline is None or self.seconds is None:
+            return deadline
+        return deadline - min(HANDIN_SECONDS, self.seconds * _HANDIN_SHARE)
+
+    def deadline(self, run: RunContext) -> float | None:
+        """When it must be over; waiting for a person moves it."""
+        lineage = run.state.lineage
+        return None if lineage is None else lineage.deadline

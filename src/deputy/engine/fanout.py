@@ -1,0 +1,56 @@
+"""Many children at once: started as there is room, returned in the order they were asked for."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from deputy.core.events import Requested
+from deputy.core.request import Grant, Hop, Lineage, Request, task_hop
+from deputy.core.results import Result
+from deputy.core.task import terms_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from deputy.core.task import Task
+    from deputy.engine.ports import RunContext
+
+
+async def fan_out(
+    run: RunContext, key: str, tasks: Sequence[Task], *, concurrency: int, model: str, grant: Grant
+) -> tuple[Result, ...]:
+    """Hand each task to a child of its own; one that fails never stops the others."""
+    gate = asyncio.Semaphore(concurrency)
+    lineage = run.state.lineage
+    if lineage is None:
+        raise TypeError("a run that was never born has no children")
+
+    async def one(index: int, task: Task) -> Result:
+        async with gate:
+            name = f"{key}.{index}"
+            session_id = await run.new_id(f"{name}:id")
+            requested = _requested(task, index, len(tasks), session_id, lineage, grant, model)
+            child = await run.spawn(name, requested)
+            return Result(label=task.label, outcome=await run.join(f"{name}:joined", child))
+
+    async with asyncio.TaskGroup() as group:
+        running = [group.create_task(one(index, task)) for index, task in enumerate(tasks)]
+    return tuple(task.result() for task in running)
+
+
+def _requested(
+    task: Task, index: int, total: int, session_id: str, caller: Lineage, grant: Grant, model: str
+) -> Requested:
+    chosen = task.model or model
+    request = Request(
+        session_id=session_id,
+        target=task_hop(task.label) if task.agent is None else Hop(task.agent, "agent"),
+        prompt=task.prompt,
+        caller=caller,
+        caller_grant=grant,
+        wanted=task.wanted,
+        seconds=task.timeout,
+        provider=chosen.partition(":")[0],
+    )
+    return Requested(request=request, label=task.label, model=chosen, terms=terms_of(task, index, total))

@@ -1,0 +1,164 @@
+"""Model, tools, again, until there is a report."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from msgspec import Struct
+
+from deputy.core.conversation import ToolResult
+from deputy.core.errors import Error
+from deputy.core.events import Lost, ModelCallBegun, Said
+from deputy.core.progress import Progress
+from deputy.engine.handin import hand_in, limit_reached, pressing
+from deputy.engine.prompts import prompt
+from deputy.engine.talk import raw
+from deputy.engine.tool_use import use_tools
+from deputy.engine.turn import TurnArgs, TurnView, call_model
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from deputy.core.conversation import AssistantMessage, ToolCall
+    from deputy.core.events import ModelCallEnded
+    from deputy.engine.desk import Desk
+    from deputy.engine.ports import RunContext
+    from deputy.engine.talk import Talk
+
+AWAITING = "[AWAITING_HUMAN_INPUT]"
+GO_ON_TIMES = 3
+WARN_REPEATS = 3
+MAX_REPEATS = 8
+
+_LIMITS = frozenset({"timeout", "context_exhausted", "budget"})
+_ASK = "Ask"
+
+
+class Report(Struct, frozen=True, kw_only=True):
+    """How a conversation came to rest: answered, at a limit, at a failure, or at a question."""
+
+    kind: Literal["answered", "limited", "failed", "asked"]
+    text: str
+    error: Error | None = None
+
+
+async def converse(run: RunContext, talk: Talk, desk: Desk) -> Report:
+    """Let the model work with its tools until it reports, asks, fails or reaches a limit."""
+    pieces: list[str] = []
+    toolset = desk.toolset()
+    while True:
+        limit = pressing(run, talk, desk)
+        if limit is not None:
+            return await _limited(run, talk, desk, limit)
+        view = TurnView(
+            label=desk.label,
+            model=desk.model,
+            conversation=talk.conversation,
+            toolset=toolset,
+            settings=desk.settings,
+            tokens=talk.tokens,
+            purse=desk.purse,
+            seconds=_seconds_left(run, desk),
+            emit=desk.emit,
+        )
+        ended = await run.step(
+            f"model:{talk.turn}",
+            call_model,
+            TurnArgs(turn=talk.turn, model=desk.model.name),
+            view=view,
+            begun=ModelCallBegun(model=desk.model.name, call=f"{run.run}:{talk.turn}"),
+        )
+        if isinstance(ended, Lost):
+            raise TypeError("a model call may be repeated and is never lost")
+        message = talk.hear(ended)
+        _tell_tokens(talk, desk)
+        if message is None:
+            return await _failed(run, talk, desk, ended)
+        if message.calls:
+            report = await _use_tools(run, talk, desk, message)
+            if report is not None:
+                return report
+            continue
+        pieces.append(message.text)
+        if ended.stop != "length":
+            return _answered("".join(pieces))
+        if len(pieces) > GO_ON_TIMES:
+            return Report(kind="limited", text="".join(pieces), error=_cut())
+        await say(run, talk, f"go-on:{talk.turn}", prompt("go_on"))
+
+
+async def say(run: RunContext, talk: Talk, key: str, text: str) -> None:
+    """Say something to the model, on the record."""
+    await run.record(key, Said(message=raw(talk.say(text))))
+
+
+async def _use_tools(run: RunContext, talk: Talk, desk: Desk, message: AssistantMessage) -> Report | None:
+    """Carry the calls out and put their results into the conversation; a report when that ends the work."""
+    calls = message.calls
+    question = next((call for call in calls if call.name == _ASK and not desk.can_ask), None)
+    if question is not None:
+        return Report(kind="asked", text=str(question.arguments.get("question", "")))
+    results = await use_tools(run, desk, talk.turn, calls)
+    most = max(talk.repeated(call, result) for call, result in zip(calls, results, strict=True))
+    talk.get(_warned(calls, results, most))
+    if most >= MAX_REPEATS:
+        why = limit_reached("repetition", f"You made the same call with the same result {most} times.")
+        return await _limited(run, talk, desk, why)
+    return None
+
+
+def _warned(calls: Sequence[ToolCall], results: Sequence[ToolResult], most: int) -> Sequence[ToolResult]:
+    if most < WARN_REPEATS:
+        return results
+    warning = f"\n\nYou have had this result {most} times. Do something else, or report what you have."
+    last = results[-1]
+    said = ToolResult(call_id=last.call_id, name=last.name, content=last.content + warning, is_error=last.is_error)
+    return [*results[: len(calls) - 1], said]
+
+
+async def _failed(run: RunContext, talk: Talk, desk: Desk, ended: ModelCallEnded) -> Report:
+    error = ended.error or _empty(desk.model.name)
+    if error.type in _LIMITS:
+        return await _limited(run, talk, desk, error)
+    return Report(kind="failed", text=talk.text, error=error)
+
+
+async def _limited(run: RunContext, talk: Talk, desk: Desk, why: Error) -> Report:
+    return Report(kind="limited", text=await hand_in(run, talk, desk, why), error=why)
+
+
+def _answered(text: str) -> Report:
+    words = text.rstrip()
+    if words.endswith(AWAITING):
+        return Report(kind="asked", text=words.removesuffix(AWAITING).rstrip())
+    return Report(kind="answered", text=text)
+
+
+def _seconds_left(run: RunContext, desk: Desk) -> float | None:
+    soft = desk.soft_deadline(run)
+    return None if soft is None else max(0.001, soft - desk.clock())
+
+
+def _tell_tokens(talk: Talk, desk: Desk) -> None:
+    usage = talk.usage
+    desk.emit(Progress(event="tokens", label=desk.label, input=usage.input, output=usage.output, cost=usage.cost))
+
+
+def _cut() -> Error:
+    return Error(
+        type="output_limit",
+        code="OUTPUT_LIMIT",
+        message=f"The answer was still cut at the output limit after it was asked {GO_ON_TIMES} times to go on.",
+        recoverable=True,
+        recommendation="Ask for less at once, or raise max_output_tokens.",
+    )
+
+
+def _empty(model: str) -> Error:
+    return Error(
+        type="provider",
+        code="NO_ANSWER",
+        message=f"{model} gave no answer and no reason.",
+        recoverable=True,
+        recommendation="Try again, or another model.",
+    )

@@ -1,0 +1,12 @@
+"""The words that subagents are told, one file each."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.resources import files
+
+
+@cache
+def prompt(name: str) -> str:
+    """The text of a prompt, ready to be formatted."""
+    return files(__name__).joinpath(f"{name}.md").read_text("utf-8").strip()

@@ -1,0 +1,44 @@
+"""What a subagent pays from: its own account and those above it, reserved together or not at all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from deputy.core.limits import Account, Amount, Shortfall, reserve_all
+
+if TYPE_CHECKING:
+    from deputy.core.limits import Budget
+    from deputy.core.outcome import Usage
+
+
+class Purse:
+    """An account, and the purse of whoever handed the work over."""
+
+    def __init__(self, budget: Budget, above: Purse | None = None) -> None:
+        self.account = Account(budget=budget)
+        self._chain: tuple[Purse, ...] = (self,) if above is None else (self, *above._chain)
+
+    def reserve(self, amount: Amount) -> Shortfall | None:
+        """Hold an amount here and in every purse above; nothing is held when one of them is short."""
+        match reserve_all([purse.account for purse in self._chain], amount):
+            case Shortfall() as shortfall:
+                return shortfall
+            case accounts:
+                for purse, account in zip(self._chain, accounts, strict=True):
+                    purse.account = account
+                return None
+
+    def commit(self, held: Amount, spent: Amount) -> None:
+        """Give a hold back and spend what was really used."""
+        for purse in self._chain:
+            purse.account = purse.account.commit(held, spent)
+
+    def spend(self, spent: Amount) -> None:
+        """Count what was used before this process knew of it."""
+        for purse in self._chain:
+            purse.account = purse.account.commit(Amount(), spent)
+
+
+def amount(usage: Usage) -> Amount:
+    """What a model call used, as accounts count it."""
+    return Amount(tokens=usage.input + usage.output, cost=usage.cost, requests=usage.requests)

@@ -1,0 +1,117 @@
+"""A subagent's conversation in memory, with what it has used, noted and repeated so far."""
+
+from __future__ import annotations
+
+from collections import Counter
+from hashlib import blake2b
+from typing import TYPE_CHECKING
+
+from msgspec import UNSET, Raw, json
+
+from deputy.core.conversation import AssistantMessage, Conversation, ToolMessage, ToolResult, UserMessage
+from deputy.core.events import ModelCallEnded, Noted, Resumed, Said, ToolCallEnded
+from deputy.core.outcome import NO_USAGE, Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from deputy.core.conversation import Message, ToolCall
+    from deputy.core.events import Record
+
+CHARACTERS_PER_TOKEN = 4
+_INTERRUPTED = "This call was interrupted and has no result."
+
+
+class Talk:
+    """What has been said, and the sums that limits are measured against."""
+
+    def __init__(self, system: str) -> None:
+        self.conversation = Conversation(system)
+        self.turn = 0
+        self.tokens = len(system) // CHARACTERS_PER_TOKEN
+        """How full the context is: what the provider last counted, and an estimate of what came after."""
+        self.usage: Usage = NO_USAGE
+        self.notes: list[str] = []
+        self.text = ""
+        """The last thing the model said in words."""
+        self.repeats: Counter[bytes] = Counter()
+        self.changed: dict[str, None] = {}
+
+    def say(self, text: str) -> UserMessage:
+        """The caller says something."""
+        message = UserMessage(text=text)
+        self._append(message, len(text))
+        return message
+
+    def hear(self, ended: ModelCallEnded) -> AssistantMessage | None:
+        """The model answered, or failed to; what it used counts either way."""
+        self.turn += 1
+        self.usage += ended.usage
+        if ended.message is UNSET:
+            return None
+        message = json.decode(ended.message, type=AssistantMessage)
+        self.text = message.text or self.text
+        self._append(message, len(ended.message))
+        if ended.usage.input:
+            self.tokens = ended.usage.input + ended.usage.output
+        return message
+
+    def get(self, results: Sequence[ToolResult]) -> None:
+        """The tools of a turn gave their results, one for each call and in their order."""
+        self._append(ToolMessage(results=tuple(results)), sum(len(result.content) for result in results))
+
+    def repeated(self, call: ToolCall, result: ToolResult) -> int:
+        """How often this call has now had this result."""
+        told = json.encode([call.name, call.arguments, result.content], order="deterministic")
+        digest = blake2b(told, digest_size=16).digest()
+        self.repeats[digest] += 1
+        return self.repeats[digest]
+
+    def _append(self, message: Message, size: int) -> None:
+        self.conversation.append(message)
+        self.tokens += size // CHARACTERS_PER_TOKEN
+
+
+def remembered(system: str, records: Iterable[Record]) -> Talk:
+    """The conversation that earlier rounds of a run have left, whole: every call has a result."""
+    talk = Talk(system)
+    pending: dict[str, ToolCall] = {}
+    results: dict[str, ToolResult] = {}
+
+    def settle() -> None:
+        if pending:
+            talk.get([results.get(call.id) or _interrupted(call) for call in pending.values()])
+            pending.clear()
+            results.clear()
+
+    for record in records:
+        match record.event:
+            case Said(message=raw):
+                settle()
+                talk.say(json.decode(raw, type=UserMessage).text)
+            case ModelCallEnded() as ended:
+                settle()
+                message = talk.hear(ended)
+                pending.update({call.id: call for call in (() if message is None else message.calls)})
+            case ToolCallEnded(message=raw) if raw is not UNSET:
+                result = json.decode(raw, type=ToolResult)
+                results[result.call_id] = result
+            case Noted(content=content):
+                talk.notes.append(content)
+            case Resumed(message=raw):
+                settle()
+                if raw is not UNSET:
+                    talk.say(json.decode(raw, type=str))
+            case _:
+                continue
+    settle()
+    return talk
+
+
+def raw(message: Message | ToolResult) -> Raw:
+    """A message as the journal keeps it."""
+    return Raw(json.encode(message))
+
+
+def _interrupted(call: ToolCall) -> ToolResult:
+    return ToolResult(call_id=call.id, name=call.name, content=_INTERRUPTED, is_error=True)

@@ -1,0 +1,133 @@
+"""The tool calls of one turn: readers together, writers in order, exactly one result for each call."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+from msgspec import Raw, Struct, json
+
+from deputy.core.conversation import ToolCall, ToolResult
+from deputy.core.events import Lost, ToolCallBegun, ToolCallEnded
+from deputy.core.progress import Progress
+from deputy.engine.fence import fenced
+from deputy.engine.ports import ToolContext, ToolOutput, Tools
+from deputy.engine.talk import raw
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from deputy.engine.desk import Desk
+    from deputy.engine.ports import RunContext
+
+_LOST = "This call was under way when its process died. What it did is unknown, and it was not made again: look first."
+_REFUSED = "This call needs approval, and it was not given. Nothing was run."
+
+
+class ToolArgs(Struct, frozen=True, kw_only=True):
+    """What a tool call is made of that is small."""
+
+    tool: str
+    call: str
+
+
+class ToolView(Struct, frozen=True, kw_only=True):
+    """What a tool call needs that is only in memory."""
+
+    tools: Tools
+    call: ToolCall
+    key: str
+    seconds: float | None
+
+
+async def use_tools(run: RunContext, desk: Desk, turn: int, calls: Sequence[ToolCall]) -> list[ToolResult]:
+    """Carry out the calls of a turn; the results stand in the order of the calls."""
+    results: list[ToolResult] = []
+    numbered = [(f"tool:{turn}.{index}", call) for index, call in enumerate(calls)]
+    for reads, group in groupby(numbered, key=lambda pair: _reads_only(desk, pair[1])):
+        together = list(group)
+        if reads and len(together) > 1:
+            async with asyncio.TaskGroup() as tasks:
+                running = [tasks.create_task(_use_tool(run, desk, key, call)) for key, call in together]
+            results.extend(task.result() for task in running)
+        else:
+            results.extend([await _use_tool(run, desk, key, call) for key, call in together])
+    return results
+
+
+async def _use_tool(run: RunContext, desk: Desk, key: str, call: ToolCall) -> ToolResult:
+    desk.emit(Progress(event="tool_call", label=desk.label, tool=call.name, args=_shown(call)))
+    if call.malformed is not None:
+        return _result(call, ToolOutput(text="The arguments are not a JSON object; nothing was run.", is_error=True), key)
+    flow_tool = desk.flow_tools.get(call.name)
+    if flow_tool is None and not await _is_approved(run, desk, key, call):
+        return await _recorded(run, key, call, ToolOutput(text=_REFUSED, is_error=True))
+    if flow_tool is not None:
+        return await _recorded(run, key, call, await flow_tool.run(call, key, run, desk))
+    tool = desk.tools.find(call.name)
+    ended = await run.step(
+        key,
+        call_tool,
+        ToolArgs(tool=call.name, call=call.id),
+        view=ToolView(tools=desk.tools, call=call, key=f"{run.run}/{key}", seconds=_seconds_left(run, desk)),
+        begun=ToolCallBegun(tool=call.name, call=call.id, arguments=Raw(json.encode(call.arguments))),
+        repeatable=tool is None or tool.traits.repeatable,
+    )
+    if isinstance(ended, Lost):
+        return _result(call, ToolOutput(text=_LOST, is_error=True), key)
+    return json.decode(ended.message, type=ToolResult)
+
+
+async def call_tool(args: ToolArgs, view: ToolView) -> ToolCallEnded:
+    """Run one tool, no longer than there is time."""
+    try:
+        async with asyncio.timeout(view.seconds):
+            output = await view.tools.run(args.tool, view.call.arguments, ToolContext(call_id=view.key))
+    except TimeoutError:
+        output = ToolOutput(text="It was stopped: your time limit is nearly reached.", is_error=True)
+    return _ended(view.call, output, view.key)
+
+
+async def _recorded(run: RunContext, key: str, call: ToolCall, output: ToolOutput) -> ToolResult:
+    ended = await run.record(key, _ended(call, output, f"{run.run}/{key}"))
+    return json.decode(ended.message, type=ToolResult)
+
+
+async def _is_approved(run: RunContext, desk: Desk, key: str, call: ToolCall) -> bool:
+    tool = desk.tools.find(call.name)
+    if tool is None or not tool.traits.needs_approval or desk.approval == "granted":
+        return True
+    if desk.approval == "refuse":
+        return False
+    question = f"{call.name} {_shown(call, 400)} (risk: {tool.traits.risk})"
+    return json.decode(await run.recv(f"{key}:approval", "approval", question), type=bool)
+
+
+def _ended(call: ToolCall, output: ToolOutput, key: str) -> ToolCallEnded:
+    return ToolCallEnded(
+        tool=call.name, call=call.id, message=raw(_result(call, output, key)), changed=output.changed
+    )
+
+
+def _result(call: ToolCall, output: ToolOutput, key: str) -> ToolResult:
+    content = output.text if output.is_error else fenced(output.text, call.name, key)
+    return ToolResult(call_id=call.id, name=call.name, content=content, is_error=output.is_error)
+
+
+def _reads_only(desk: Desk, call: ToolCall) -> bool:
+    tool = desk.flow_tools.get(call.name) or desk.tools.find(call.name)
+    return tool is None or tool.traits.reads_only
+
+
+def _seconds_left(run: RunContext, desk: Desk) -> float | None:
+    soft = desk.soft_deadline(run)
+    return None if soft is None else max(0.001, soft - desk.clock())
+
+
+def _shown(call: ToolCall, length: int = 120) -> str:
+    """The arguments as a person sees them: the first text among them, else all of them, on one line."""
+    values = [value for value in call.arguments.values() if isinstance(value, str)]
+    text = values[0] if values else json.encode(call.arguments).decode()
+    flat = " ".join(text[: length * 4].split())
+    return flat if len(flat) <= length else f"{flat[: length - 1]}…"

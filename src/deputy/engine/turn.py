@@ -1,0 +1,141 @@
+"""One model call as a step: reserved before it is made, bounded in time, counted whatever happens."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from deputy.core.conversation import ModelSettings, Retried, Stop, TextDelta, ThinkingDelta, ToolCall
+from deputy.core.conversation import Usage as Used
+from deputy.core.errors import Error, ModelError
+from deputy.core.events import ModelCallEnded
+from deputy.core.limits import Amount, Shortfall
+from deputy.core.outcome import Usage
+from deputy.core.progress import Progress
+from deputy.engine.purse import amount
+from deputy.engine.talk import raw
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from deputy.core.conversation import Conversation, Toolset
+    from deputy.engine.ports import Model
+    from deputy.engine.purse import Purse
+
+
+class TurnArgs(Struct, frozen=True, kw_only=True):
+    """What a model call is made of that is small: the rest is in memory."""
+
+    turn: int
+    model: str
+
+
+class TurnView(Struct, frozen=True, kw_only=True):
+    """What a model call needs that is only in memory."""
+
+    label: str
+    model: Model
+    conversation: Conversation
+    toolset: Toolset
+    settings: ModelSettings
+    tokens: int
+    purse: Purse
+    seconds: float | None
+    """How long it may take; None is as long as it gives signs of life."""
+    emit: Callable[[Progress], None]
+
+
+async def call_model(args: TurnArgs, view: TurnView) -> ModelCallEnded:
+    """Ask the model for its next turn; a failure is the event's error."""
+    wanted = Amount(tokens=view.tokens + (view.settings.max_output_tokens or 0), requests=1, cost=_ceiling(view))
+    shortfall = view.purse.reserve(wanted)
+    if shortfall is not None:
+        return ModelCallEnded(model=args.model, error=_out_of_budget(shortfall))
+    told = _Told(args, view)
+    try:
+        async with asyncio.timeout(view.seconds):
+            async for event in view.model.stream(view.conversation, view.toolset, view.settings):
+                told.hear(event)
+    except ModelError as failure:
+        told.fail(failure)
+    except TimeoutError:
+        told.error = _timed_out(view.seconds or 0.0)
+    finally:
+        view.purse.commit(wanted, amount(told.usage))
+    return told.ended()
+
+
+class _Told:
+    """What one streamed turn has told so far."""
+
+    def __init__(self, args: TurnArgs, view: TurnView) -> None:
+        self._args = args
+        self._view = view
+        self._stop: Stop | None = None
+        self.usage = Usage(requests=0)
+        self.error: Error | None = None
+
+    def hear(self, event: TextDelta | ThinkingDelta | ToolCall | Used | Retried | Stop) -> None:
+        label = self._view.label
+        match event:
+            case TextDelta(text=text):
+                self._view.emit(Progress(event="text", label=label, content=text))
+            case Used():
+                self.usage += _usage(event)
+            case Retried(message=message):
+                self._view.emit(Progress(event="retry", label=label, reason=message))
+            case Stop():
+                self._stop = event
+            case ThinkingDelta() | ToolCall():
+                return
+
+    def fail(self, failure: ModelError) -> None:
+        if failure.usage is not None:
+            self.usage += _usage(failure.usage)
+        self.error = failure.as_value()
+
+    def ended(self) -> ModelCallEnded:
+        if self._stop is None:
+            return ModelCallEnded(model=self._args.model, usage=self.usage, error=self.error)
+        message = raw(self._stop.message)
+        return ModelCallEnded(
+            model=self._args.model, usage=self.usage, error=self.error, message=message, stop=self._stop.reason
+        )
+
+
+def _usage(used: Used) -> Usage:
+    return Usage(
+        input=used.input_tokens,
+        output=used.output_tokens,
+        cached=used.cached_tokens,
+        requests=used.requests,
+        cost=used.cost,
+    )
+
+
+def _ceiling(view: TurnView) -> int | None:
+    return view.model.ceiling_cost(view.tokens, view.settings.max_output_tokens)
+
+
+def _out_of_budget(shortfall: Shortfall) -> Error:
+    return Error(
+        type="budget",
+        code="BUDGET_SPENT",
+        message=f"The budget is spent: {shortfall.message}.",
+        recoverable=True,
+        recommendation="Raise the budget and resume.",
+    )
+
+
+def _timed_out(seconds: float) -> Error:
+    return Error(
+        type="timeout",
+        code="TURN_TIMEOUT",
+        message=f"The model gave no answer within the {seconds:g} s that were left.",
+        recoverable=True,
+        recommendation="Give it more time and resume.",
+    )
+
+
