@@ -53,7 +53,7 @@ class GoogleWire:
         """The request."""
         head: dict[str, Any] = {}
         if conversation.system:
-            head["systemInstruction"] = {"parts": [{"text": conversation.system}]}
+            head["systemInstruction"] = {"role": "user", "parts": [{"text": conversation.system}]}
         if len(tools):
             head["toolConfig"] = {"functionCallingConfig": _tool_choice(settings)}
         if generation := _generation(target, settings):
