@@ -65,7 +65,11 @@ EXHAUSTED = {
         {"object": "error", "message": "This model's maximum context length is 4096 tokens.", "code": 400},
         4096,
     ),
-    "cerebras": (400, {"message": "Current length is 9000 while limit is 8192", "code": "context_length_exceeded"}, None),
+    "cerebras": (
+        400,
+        {"message": "Current length is 9000 while limit is 8192", "code": "context_length_exceeded"},
+        None,
+    ),
     "mistral": (
         400,
         {"message": "Prompt contains 40000 tokens, too large for model with 32768 maximum context length"},
@@ -73,7 +77,10 @@ EXHAUSTED = {
     ),
     "llama.cpp": (
         400,
-        body("the request exceeds the available context size (8192 tokens), try increasing it", "exceed_context_size_error"),
+        body(
+            "the request exceeds the available context size (8192 tokens), try increasing it",
+            "exceed_context_size_error",
+        ),
         8192,
     ),
     "lm studio": (
@@ -81,7 +88,11 @@ EXHAUSTED = {
         {"error": "The number of tokens to keep is greater than the context length. Try a larger context length."},
         None,
     ),
-    "xai": (400, {"error": "This model's maximum prompt length is 131072 but the request contains 537812 tokens."}, 131_072),
+    "xai": (
+        400,
+        {"error": "This model's maximum prompt length is 131072 but the request contains 537812 tokens."},
+        131_072,
+    ),
     "together": (
         422,
         body("Input validation error: `inputs` tokens + `max_new_tokens` must be <= 8193. Given: 9000"),
@@ -97,16 +108,32 @@ EXHAUSTED = {
         body("This endpoint's maximum context length is 163840 tokens. However, you requested about 200000 tokens."),
         163_840,
     ),
-    "groq": (400, body("Please reduce the length of the messages or completion.", code="context_length_exceeded"), None),
+    "groq": (
+        400,
+        body("Please reduce the length of the messages or completion.", code="context_length_exceeded"),
+        None,
+    ),
 }
 
 KINDS = {
     "openai too large for a minute": (429, body(OPENAI_TPM, "tokens", "rate_limit_exceeded"), QuotaSpent),
-    "groq too large for a minute": (413, body(OPENAI_TPM.replace("gpt-5.2", "llama"), "tokens", "rate_limit_exceeded"), QuotaSpent),
-    "openai quota": (429, body("You exceeded your current quota, please check your plan", "insufficient_quota"), QuotaSpent),
+    "groq too large for a minute": (
+        413,
+        body(OPENAI_TPM.replace("gpt-5.2", "llama"), "tokens", "rate_limit_exceeded"),
+        QuotaSpent,
+    ),
+    "openai quota": (
+        429,
+        body("You exceeded your current quota, please check your plan", "insufficient_quota"),
+        QuotaSpent,
+    ),
     "anthropic credit": (400, body("Your credit balance is too low to access the Anthropic API."), QuotaSpent),
     "payment": (402, body("Insufficient credits"), QuotaSpent),
-    "anthropic limit": (429, body("Number of request tokens has exceeded your per-minute rate limit", "rate_limit_error"), RateLimited),
+    "anthropic limit": (
+        429,
+        body("Number of request tokens has exceeded your per-minute rate limit", "rate_limit_error"),
+        RateLimited,
+    ),
     "openai limit": (429, body("Rate limit reached for gpt-5.2. Please try again in 1.5s.", "requests"), RateLimited),
     "google limit": (
         429,
@@ -128,7 +155,13 @@ KINDS = {
     "bad key": (401, body("Incorrect API key provided", code="invalid_api_key"), BadKey),
     "google bad key": (
         400,
-        {"error": {"code": 400, "message": "API key not valid. Please pass a valid API key.", "status": "INVALID_ARGUMENT"}},
+        {
+            "error": {
+                "code": 400,
+                "message": "API key not valid. Please pass a valid API key.",
+                "status": "INVALID_ARGUMENT",
+            }
+        },
         BadKey,
     ),
     "forbidden": (403, body("not allowed", "permission_error"), BadKey),
@@ -200,7 +233,16 @@ def test_a_provider_that_says_not_to_retry_is_heard():
 
 @pytest.mark.parametrize(
     "content",
-    [b"", b"<html><h1>502 Bad Gateway</h1></html>", b"upstream error", b"[" * 100_000, b"\xff\xfe", b"null", b"3", b"[]"],
+    [
+        b"",
+        b"<html><h1>502 Bad Gateway</h1></html>",
+        b"upstream error",
+        b"[" * 100_000,
+        b"\xff\xfe",
+        b"null",
+        b"3",
+        b"[]",
+    ],
 )
 def test_a_body_that_is_no_error_object_is_still_an_error_with_a_message(content):
     error = failure_of(content, status=502)

@@ -38,7 +38,12 @@ pytestmark = pytest.mark.filterwarnings("ignore:Inheritance class AiohttpClientS
 STREAMS = Path(__file__).parent / "streams"
 SYSTEM = "You are careful — vraiment."
 SCHEMA = {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]}
-ANSWER = {"type": "object", "properties": {"ok": {"type": "boolean"}}, "required": ["ok"], "additionalProperties": False}
+ANSWER = {
+    "type": "object",
+    "properties": {"ok": {"type": "boolean"}},
+    "required": ["ok"],
+    "additionalProperties": False,
+}
 TOOLS = Toolset([ToolSpec(name="Read", description="Read a file.", parameters=SCHEMA)])
 NAMES = {
     "anthropic": "anthropic:claude-haiku-4-5",
@@ -251,9 +256,7 @@ async def ask_chat(url, *, thinking):
     return {
         "text": choice.message.content or "",
         "thinking": "",
-        "calls": [
-            (c.id, c.function.name, json.loads(c.function.arguments)) for c in choice.message.tool_calls or ()
-        ],
+        "calls": [(c.id, c.function.name, json.loads(c.function.arguments)) for c in choice.message.tool_calls or ()],
         "input": completion.usage.prompt_tokens,
         "output": completion.usage.completion_tokens,
         "cached": completion.usage.prompt_tokens_details.cached_tokens,
@@ -275,9 +278,7 @@ async def ask_google(url, *, thinking):
             "response_json_schema": ANSWER,
         }
     )
-    client = genai.Client(
-        api_key="k", http_options=google_types.HttpOptions(base_url=url, api_version="v1beta")
-    )
+    client = genai.Client(api_key="k", http_options=google_types.HttpOptions(base_url=url, api_version="v1beta"))
     stream = await client.aio.models.generate_content_stream(
         model="gemini-3.1-pro-preview",
         contents=[

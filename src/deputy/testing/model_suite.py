@@ -72,7 +72,7 @@ async def heard(
 
 async def check_text(open_model: OpenModel) -> None:
     """What is told in pieces is the message as a whole, whatever the characters."""
-    text = "Grüße, 世界 — 👩‍👩‍👧 \u2028 <tag> \\ \"quoted\" & done.\n\n\tEnd"
+    text = 'Grüße, 世界 — 👩‍👩‍👧 \u2028 <tag> \\ "quoted" & done.\n\n\tEnd'
     async with open_model(script_of(ScriptedTurn(text=text))) as model:
         events, stop = await heard(model, asking())
     expect("".join(e.text for e in events if isinstance(e, TextDelta)) == text, "the deltas are not the text")
