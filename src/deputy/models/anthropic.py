@@ -23,7 +23,7 @@ from deputy.core.conversation import (
 )
 from deputy.core.errors import BadReply, ContextExhausted, Refused, StreamCut
 from deputy.models.failures import failure_of
-from deputy.models.wire import CallUnderWay, Ending, Told, count, decode, encode, with_field
+from deputy.models.wire import NOTHING, CallUnderWay, Ending, Told, count, decode, encode, with_field
 
 if TYPE_CHECKING:
     from deputy.core.conversation import Conversation, ModelSettings, Toolset
@@ -179,7 +179,7 @@ class _Event(Struct):
     content_block: _Block | None = None
     message: _Message | None = None
     usage: _Usage | None = None
-    error: msgspec.Raw | None = None
+    error: msgspec.Raw = NOTHING
 
 
 _decoder = msgspec.json.Decoder(_Event).decode
@@ -251,7 +251,7 @@ class AnthropicReader:
             case "message_stop":
                 self.is_done = True
             case "error":
-                raise failure_of(event.error or b"", status=None)
+                raise failure_of(event.error, status=None)
             case _:
                 pass
 

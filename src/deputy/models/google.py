@@ -23,7 +23,7 @@ from deputy.core.conversation import (
 )
 from deputy.core.errors import BadReply, Refused, StreamCut
 from deputy.models.failures import failure_of
-from deputy.models.wire import Ending, Told, count, decode, encode, with_field
+from deputy.models.wire import NOTHING, Ending, Told, count, decode, encode, is_given, with_field
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -53,7 +53,7 @@ class GoogleWire:
         """The request."""
         head: dict[str, Any] = {}
         if conversation.system:
-            head["systemInstruction"] = {"parts": [{"text": conversation.system}]}
+            head["systemInstruction"] = {"role": "user", "parts": [{"text": conversation.system}]}
         if len(tools):
             head["toolConfig"] = {"functionCallingConfig": _tool_choice(settings)}
         if generation := _generation(target, settings):
@@ -195,7 +195,7 @@ class _Chunk(Struct, rename="camel"):
     candidates: list[_Candidate] | None = None
     prompt_feedback: _Feedback | None = None
     usage_metadata: _Usage | None = None
-    error: msgspec.Raw | None = None
+    error: msgspec.Raw = NOTHING
 
 
 _decoder = msgspec.json.Decoder(_Chunk).decode
@@ -211,6 +211,7 @@ class GoogleReader:
         self.usage: Usage | None = None
         self._parts: list[_Part] = []
         self._finish: str | None = None
+        self._goes_on = False
         self._detail = ""
 
     @property
@@ -222,12 +223,15 @@ class GoogleReader:
         """Take in the data of one event; after the final one, only usage."""
         chunk: _Chunk = decode(_decoder, data)
         self._report(chunk.usage_metadata)
-        if self.is_done:
-            return
-        if chunk.error is not None:
+        if is_given(chunk.error) and not self.is_done:
             raise failure_of(data, status=None)
         for candidate in chunk.candidates or ():
-            if candidate.index == 0:
+            if candidate.index != 0:
+                continue
+            if self.is_done:
+                parts = (candidate.content and candidate.content.parts) or ()
+                self._goes_on |= any(part.text or part.function_call for part in parts)
+            else:
                 self._grow(candidate)
         if chunk.prompt_feedback is not None and chunk.prompt_feedback.block_reason:
             self._finish = "SAFETY"
@@ -238,6 +242,8 @@ class GoogleReader:
         finish = self._finish
         if finish is None:
             raise StreamCut("the stream ended without a reason to stop")
+        if self._goes_on:
+            raise BadReply("the stream goes on after its end, so its order cannot be trusted")
         if finish in _REFUSALS:
             raise Refused(f"the model declined to answer: {self._detail or finish}")
         if finish in _BROKEN:

@@ -23,7 +23,7 @@ from deputy.core.conversation import (
 )
 from deputy.core.errors import BadReply, Refused, StreamCut
 from deputy.models.failures import failure_of
-from deputy.models.wire import CallUnderWay, Ending, Told, count, decode, encode, with_field
+from deputy.models.wire import NOTHING, CallUnderWay, Ending, Told, count, decode, encode, is_given, with_field
 
 if TYPE_CHECKING:
     from deputy.core.conversation import Conversation, ModelSettings, Toolset
@@ -207,7 +207,7 @@ class _Chunk(Struct):
     choices: list[_Choice] | None = None
     usage: _Usage | None = None
     x_groq: _Groq | None = None
-    error: msgspec.Raw | None = None
+    error: msgspec.Raw = NOTHING
 
 
 _decoder = msgspec.json.Decoder(_Chunk).decode
@@ -222,6 +222,7 @@ class ChatReader:
         self.told = Told()
         self.usage: Usage | None = None
         self._finish: str | None = None
+        self._goes_on = False
         self._thoughts: list[str] = []
         self._details: list[bytes] = []
         self._refusal: list[str] = []
@@ -238,20 +239,25 @@ class ChatReader:
             return
         chunk: _Chunk = decode(_decoder, data)
         self._report(chunk.usage or (chunk.x_groq and chunk.x_groq.usage))
-        if self.is_done:
-            return
-        if chunk.error is not None and bytes(chunk.error) != b"null":
+        if is_given(chunk.error) and not self.is_done:
             raise failure_of(chunk.error, status=None)
         for choice in chunk.choices or ():
-            if choice.index == 0 and not self.is_done:
-                if choice.delta is not None:
-                    self._grow(choice.delta)
-                self._finish = choice.finish_reason or None
+            if choice.index != 0:
+                continue
+            delta = choice.delta
+            if self.is_done:
+                self._goes_on |= delta is not None and bool(delta.content or delta.tool_calls)
+                continue
+            if delta is not None:
+                self._grow(delta)
+            self._finish = choice.finish_reason or None
 
     def end(self) -> Ending:
         """What the whole stream said."""
         if self._finish is None:
             raise StreamCut("the stream ended without a reason to stop")
+        if self._goes_on:
+            raise BadReply("the stream goes on after its end, so its order cannot be trusted")
         if self._finish in _REFUSALS or self._refusal:
             raise Refused(f"the model declined to answer: {''.join(self._refusal)[:500] or self._finish}")
         if self._finish == "error":

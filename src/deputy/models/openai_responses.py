@@ -23,7 +23,7 @@ from deputy.core.conversation import (
 )
 from deputy.core.errors import Refused, StreamCut
 from deputy.models.failures import failure_of
-from deputy.models.wire import CallUnderWay, Ending, Told, count, decode, encode, with_field
+from deputy.models.wire import NOTHING, CallUnderWay, Ending, Told, count, decode, encode, with_field
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -184,7 +184,7 @@ class _Incomplete(Struct):
 class _Response(Struct):
     output: list[_Item] | None = None
     usage: _Usage | None = None
-    error: msgspec.Raw | None = None
+    error: msgspec.Raw = NOTHING
     incomplete_details: _Incomplete | None = None
 
 
@@ -192,7 +192,7 @@ class _Event(Struct):
     type: str = ""
     sequence_number: int | None = None
     output_index: int = 0
-    delta: str = ""
+    delta: Any = ""
     item: _Item | None = None
     response: _Response | None = None
 
@@ -234,7 +234,7 @@ class ResponsesReader:
                 self._finish(event.response or _Response())
             case "response.failed":
                 self._report(event.response)
-                raise failure_of((event.response and event.response.error) or b"", status=None)
+                raise failure_of(event.response.error if event.response else NOTHING, status=None)
             case "error":
                 raise failure_of(data, status=None)
             case _:
@@ -251,14 +251,16 @@ class ResponsesReader:
         return Ending(reason=self._reason, parts=tuple(parts))
 
     def _grow(self, event: _Event) -> None:
+        delta = event.delta
+        if not isinstance(delta, str) or not delta:
+            return
         match event.type:
             case "response.output_text.delta":
-                self.told.say(event.delta)
+                self.told.say(delta)
             case "response.function_call_arguments.delta" | "response.refusal.delta":
-                if event.delta:
-                    self.told.grow(len(event.delta))
+                self.told.grow(len(delta))
             case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
-                self.told.think(event.delta)
+                self.told.think(delta)
             case _:
                 pass
 

@@ -196,6 +196,14 @@ def decode(decoder: Callable[[bytes], Any], data: bytes) -> Any:
         raise BadReply(f"an event of the stream cannot be read: {error}") from error
 
 
+NOTHING: Final = msgspec.Raw()
+
+
+def is_given(value: msgspec.Raw) -> bool:
+    """Whether a field that is kept as it came is there and not null."""
+    return bytes(value) not in (b"", b"null")
+
+
 def count(value: int | None) -> int:
     """A number of tokens as reported; what is absent or negative counts as none."""
     return value if value is not None and value > 0 else 0

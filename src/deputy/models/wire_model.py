@@ -205,13 +205,20 @@ class _Listening:
         if not chunk:
             self._hear_rest()
             return False
-        reader = self._reader
-        for data in self._events.feed(chunk):
-            reader.read(data)
-        if reader.is_done:
+        self._take(self._events.feed(chunk))
+        if self._reader.is_done:
             await self._drain()
             return False
         return True
+
+    def _take(self, events: list[bytes]) -> None:
+        reader = self._reader
+        try:
+            for data in events:
+                reader.read(data)
+        except ModelError:
+            if not reader.is_done:
+                raise  # what comes after the final event can spoil nothing
 
     async def _read(self) -> bytes:
         if self._reader.told.progress != self._progress:
@@ -238,8 +245,7 @@ class _Listening:
     def _hear_rest(self) -> None:
         """An event that lacks only its closing empty line counts; half an event is a cut."""
         try:
-            for data in self._events.close():
-                self._reader.read(data)
+            self._take(self._events.close())
         except BadReply as error:
             raise StreamCut("the stream ended in the middle of an event") from error
 
@@ -248,8 +254,7 @@ class _Listening:
         try:
             async with asyncio.timeout(REST_SECONDS):
                 while chunk := await self._content.readany():
-                    for data in self._events.feed(chunk):
-                        self._reader.read(data)
+                    self._take(self._events.feed(chunk))
         except (TimeoutError, ModelError, aiohttp.ClientError, OSError):
             pass
 

@@ -120,6 +120,8 @@ class ProviderServer:
                 pass
         except (ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             pass
+        except asyncio.CancelledError:
+            pass  # only `stop` cancels this task, and asyncio's streams would log it as an error
         finally:
             writer.close()
 
