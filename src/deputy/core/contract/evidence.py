@@ -34,9 +34,12 @@ class FileFact(Struct, frozen=True, kw_only=True):
 
 
 def weigh(
-    return_: Return, facts: Iterable[FileFact], *, kind: str | None = None, started_at: float | None = None
+    return_: Return, facts: Iterable[FileFact] | None, *, kind: str | None = None, started_at: float | None = None
 ) -> tuple[Problem, ...]:
-    """What the files say against a return; only one that claims to be completed has to be borne out."""
+    """What the files say against a return that claims to be completed.
+
+    Without a fact a file is not there. With None instead of facts nobody has looked: only phantoms are found then.
+    """
     if return_.status != "completed":
         return ()
     if not return_.artifacts and kind in KINDS_WITH_ARTIFACTS:
@@ -47,6 +50,8 @@ def weigh(
                 advice="Write down what was done and name the file, or return partial with an error.",
             ),
         )
+    if facts is None:
+        return ()
     seen = {fact.path: fact for fact in facts}
     problems: Listing[Problem] = Listing(lambda more: Problem(rule=RULE, message=more))
     for artifact in return_.artifacts:

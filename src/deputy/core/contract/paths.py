@@ -9,11 +9,9 @@ PATH_MAX = 4096
 
 def why_outside(path: str, workspace: str | None) -> str | None:
     """The reason why a path is not one inside the workspace; None when it is."""
-    if not path.strip():
-        return "it is empty"
     if len(path) > PATH_MAX:
         return f"it is longer than {PATH_MAX:,} characters"
-    if any(letter < " " or "\x7f" <= letter <= "\x9f" for letter in path):
+    if not path.isprintable() and any(letter < " " or "\x7f" <= letter <= "\x9f" for letter in path):
         return "it holds control characters"
     if "://" in path:
         return "it is an address, not a path"
