@@ -15,6 +15,8 @@ RULE = "contract.check"
 
 Object = dict[str, Any]
 
+_NUMBER_MAX = 2**63
+
 
 def is_object(value: object) -> TypeGuard[Object]:
     """Whether this is a JSON object."""
@@ -35,11 +37,11 @@ def _is_flag(value: object) -> bool:
 
 
 def _is_count(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _NUMBER_MAX
 
 
 def _is_duration(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < float("inf")
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _NUMBER_MAX
 
 
 def _is_path(value: object) -> bool:

@@ -16,18 +16,26 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def find_objects(text: str) -> Iterator[tuple[int, int]]:
-    """Start and end of every outermost object that has members.
+class Span(NamedTuple):
+    """Where an object lies, or where one begins that breaks off after a key."""
 
-    Whether it is good JSON in every detail is for the decoder to say.
+    start: int
+    end: int
+    is_whole: bool
+
+
+def find_objects(text: str) -> Iterator[Span]:
+    """The outermost objects of a text, in order; those without members are left out.
+
+    Whether one is good JSON in every detail is for the decoder to say.
     """
     grammar = _grammar()
     at = 0
     while opening := grammar.opening.search(text, at):
         start = opening.start()
         at, is_whole = _follow(text, start, grammar)
-        if is_whole:
-            yield start, at
+        if is_whole or grammar.key.match(text, start):
+            yield Span(start, at, is_whole)
 
 
 def _follow(text: str, start: int, grammar: _Grammar) -> tuple[int, bool]:
@@ -57,6 +65,7 @@ class _Grammar(NamedTuple):
     """One pattern per place in the grammar; the last character of a match says what comes next."""
 
     opening: re.Pattern[str]
+    key: re.Pattern[str]
     entry: dict[str, re.Pattern[str]]
     after: dict[str, re.Pattern[str]]
 
@@ -73,6 +82,7 @@ def _grammar() -> _Grammar:
     item = rf"{space}(?:[{{\[]|{scalar}{space}[,\]]|\])"
     return _Grammar(
         opening=re.compile(rf'\{{{space}"'),
+        key=re.compile(rf"\{{{space}{string}{space}:", re.DOTALL),
         entry={"{": re.compile(member, re.DOTALL), "[": re.compile(item, re.DOTALL)},
         after={"{": re.compile(rf"{space}[,}}]"), "[": re.compile(rf"{space}[,\]]")},
     )

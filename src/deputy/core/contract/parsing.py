@@ -54,10 +54,17 @@ def parse(text: str, mode: Mode = "strict", *, keys: Sequence[str] = ("status",)
 def _choose(text: str, mode: Mode, keys: Sequence[str]) -> Parsed | Problem | None:
     marks = [f'"{key}"' for key in keys]
     meant, others = _Choice(), _Choice()
-    for start, end in find_objects(text):
-        choice = meant if all(text.find(mark, start, end) >= 0 for mark in marks) else others
-        choice.add(_read(text[start:end], mode))
-    return (meant if meant.last is not None else others).made(mode)
+    is_broken = False
+    for start, end, is_whole in find_objects(text):
+        if not is_whole:
+            is_broken = True
+            continue
+        is_marked = marks and all(text.find(mark, start, end) >= 0 for mark in marks)
+        (meant if is_marked else others).add(_read(text[start:end], mode))
+    if meant.last is not None:
+        return meant.made(mode)
+    # After an object that broke off, the ones without a mark are likely to be parts of it.
+    return None if is_broken else others.made(mode)
 
 
 class _Choice:
@@ -190,7 +197,7 @@ def _no_constant(name: str) -> None:
 
 
 def _is_too_deep(text: str, value: Any) -> bool:
-    return text.count("{") + text.count("[") > DEPTH_MAX and measure(value, DEPTH_MAX)[0] > DEPTH_MAX + 1
+    return text.count("{") + text.count("[") >= DEPTH_MAX and measure(value, DEPTH_MAX)[0] > DEPTH_MAX
 
 
 def _unfenced(text: str) -> str:

@@ -75,7 +75,9 @@ class Scale:
 
     def follow(self, reference: object) -> Any:
         """The part of the schema that a reference means; None when there is none."""
-        if not isinstance(reference, str) or not reference.startswith("#/"):
+        if not isinstance(reference, str):
+            return None
+        if not reference.startswith("#/"):
             return self._schema if reference == "#" else self._anchors.get(reference)
         target = self._schema
         for token in reference[2:].split("/"):
@@ -100,8 +102,8 @@ def _schemas(name: str, value: Any) -> list[Any]:
             return [] if value is None else [value]
 
 
-def _find_anchors(schema: Any) -> dict[object, Any]:
-    named: dict[object, list[Any]] = {}
+def _find_anchors(schema: Any) -> dict[str, Any]:
+    named: dict[str, list[Any]] = {}
     for node in walk(schema):
         for keyword in _ANCHORS:
             if isinstance(name := node.get(keyword), str):
