@@ -11,7 +11,8 @@ DeputyError                 everything this project raises on purpose
 │   └── StorageFailed       reading, writing or opening failed otherwise
 ├── LeaseLost               another process has taken the run over; nothing was written
 ├── LeaseHeld               another process is at work on the run
-└── UnknownRun              the journal has no run of this id
+├── UnknownRun              the journal has no run of this id
+└── StepFailed              a step of a run ended in an error, which is in its record
 """
 
 from __future__ import annotations
@@ -114,6 +115,15 @@ class UnknownRun(DeputyError):
     def __init__(self, run: str) -> None:
         self.run = run
         super().__init__(f"no run has the id {_shown(run)}; `deputy ps --all` lists those there are")
+
+
+class StepFailed(DeputyError):
+    """A step of a run ended in an error, which is in its record."""
+
+    def __init__(self, key: str, error: Error) -> None:
+        self.key = key
+        self.error = error
+        super().__init__(f"{key}: {error.message}")
 
 
 class Error(Struct, frozen=True, kw_only=True, omit_defaults=True):

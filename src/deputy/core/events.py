@@ -15,6 +15,10 @@ VERSION = 1
 """Of the events' JSON. It rises only when an old field changes its meaning; new kinds and new fields need no rise."""
 
 
+CANCEL = "cancel"
+"""The topic that every run listens to: what comes under it is a `CancelAsked`."""
+
+
 def _snake(name: str) -> str:
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")
 
@@ -91,6 +95,7 @@ class ModelCallBegun(_Event, frozen=True, kw_only=True):
     model: str
     call: str = ""
     """The idempotency key sent along."""
+    is_repeatable: bool = True
 
 
 class ModelCallEnded(_Event, frozen=True, kw_only=True):
@@ -109,6 +114,7 @@ class ToolCallBegun(_Event, frozen=True, kw_only=True):
     tool: str
     call: str = ""
     arguments: Raw | UnsetType = UNSET
+    is_repeatable: bool = True
 
 
 class ToolCallEnded(_Event, frozen=True, kw_only=True):
@@ -124,6 +130,7 @@ class StepBegun(_Event, frozen=True, kw_only=True):
     """Some other step is about to be taken."""
 
     step: str
+    is_repeatable: bool = True
 
 
 class StepEnded(_Event, frozen=True, kw_only=True):

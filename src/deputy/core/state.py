@@ -62,6 +62,20 @@ class Counts(Struct, frozen=True, kw_only=True, omit_defaults=True):
     lost: int = 0
 
 
+class UnderWay(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A step that began and did not end."""
+
+    name: str
+    is_repeatable: bool = True
+
+
+class Wait(Struct, frozen=True, kw_only=True):
+    """A message that is waited for."""
+
+    topic: str
+    since: float
+
+
 class State(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A run as its records leave it. Small, whatever its history is: what grows with a conversation is only counted."""
 
@@ -85,15 +99,15 @@ class State(Struct, frozen=True, kw_only=True, omit_defaults=True):
     last_at: float = 0.0
     usage: Usage = NO_USAGE
     counts: Counts = Counts()
-    under_way: dict[str, str] = {}
+    under_way: dict[str, UnderWay] = {}
     """Steps that began and did not end, by key: never more than run at once."""
-    waits: dict[str, float] = {}
-    """What is waited for, by key, and since when."""
+    waits: dict[str, Wait] = {}
+    """What is waited for, by key."""
     question: str = ""
     is_cancelling: bool = False
     is_delivered: bool = False
     reason: str = ""
-    """The code or type of the error it ended with."""
+    """The type of the error it ended with."""
     oddities: int = 0
     """Records that do not belong where they stand: skipped, counted and never fatal."""
     oddity: str = ""
@@ -102,6 +116,11 @@ class State(Struct, frozen=True, kw_only=True, omit_defaults=True):
     def is_live(self) -> bool:
         """Whether it was asked for and has not ended."""
         return self.status in LIVE
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is left to do: it ended, and whoever asked knows."""
+        return self.is_delivered and not self.is_live
 
 
 def apply(state: State, record: Record) -> State:
@@ -235,12 +254,14 @@ def _at_work(state: State, event: _Step | _Turn, record: Record) -> dict[str, An
             }
         case ModelCallBegun() | ToolCallBegun() | StepBegun():
             key = record.key.removesuffix(BEGUN)
-            return {"under_way": {**state.under_way, key: _name(event)}}
+            step = UnderWay(name=_name(event), is_repeatable=event.is_repeatable)
+            return {"under_way": {**state.under_way, key: step}}
         case ModelCallEnded():
             fields = _stepped(state, event, record.key)
             return {**fields, "usage": state.usage + event.usage, "model": event.model or state.model}
         case Asked():
-            waits = {**state.waits, record.key.removesuffix(ASKED): record.at}
+            wait = Wait(topic=event.topic, since=record.at)
+            waits = {**state.waits, record.key.removesuffix(ASKED): wait}
             return {"status": "waiting", "waits": waits, "question": event.question or state.question}
         case Answered():
             return _answered(state, record)
@@ -279,14 +300,13 @@ def _stepped(state: State, event: _Step, key: str) -> dict[str, Any]:
 
 
 def _answered(state: State, record: Record) -> dict[str, Any]:
-    since = state.waits.get(record.key)
-    if since is None:
+    if record.key not in state.waits:
         return {}
-    waits = {key: at for key, at in state.waits.items() if key != record.key}
+    waits = {key: wait for key, wait in state.waits.items() if key != record.key}
     if waits:
         return {"waits": waits}
     # Waiting for a person stops the clock; waits that overlap stop it once.
-    waited = max(0.0, record.at - min(state.waits.values()))
+    waited = max(0.0, record.at - min(wait.since for wait in state.waits.values()))
     lineage = state.lineage
     return {
         "waits": waits,
@@ -301,7 +321,7 @@ def _ended(outcome: Outcome, record: Record) -> dict[str, Any]:
     return {
         "status": outcome.status,
         "ended_at": record.at,
-        "reason": "" if first is None else (first.code or first.type),
+        "reason": "" if first is None else first.type,
         "under_way": {},
         "waits": {},
         "question": getattr(outcome, "question", ""),

@@ -120,6 +120,9 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
 def _prepare(connection: sqlite3.Connection, path: Path, fsync: Fsync) -> None:
     connection.execute("PRAGMA trusted_schema = OFF")
     is_current = schema.check(connection, str(path))
+    if not is_current:
+        # Means something only before the first table is made: space can be given back to the system.
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
         connection.execute("PRAGMA journal_mode = WAL")
     connection.execute(f"PRAGMA synchronous = {'OFF' if fsync == 'off' else 'FULL'}")

@@ -44,6 +44,12 @@ class Holder(Struct, frozen=True, kw_only=True):
     epoch: int
     beat: float | None
 
+    @property
+    def pid(self) -> str:
+        """The process as people know it."""
+        owner = Owner.named(self.owner)
+        return "unknown" if owner is None else str(owner.pid)
+
     def is_left(self, now: float, stale_seconds: float = STALE_SECONDS) -> bool:
         """Whether nobody is at work any more: the process is gone, or silent for too long."""
         if not self.owner or self.beat is None:
@@ -96,6 +102,19 @@ class Reader:
         """All runs of a root session, oldest first."""
         return self._states("SELECT run, state, sum FROM runs WHERE root = ?", root)
 
+    def unsettled(self) -> list[State]:
+        """The runs that have not ended, or whose result was not handed over, oldest first."""
+        return self._states("SELECT run, state, sum FROM runs WHERE NOT is_settled")
+
+    def descendants(self, run: str) -> list[State]:
+        """All runs below a run, oldest first."""
+        return self._states(
+            "WITH RECURSIVE below (run) AS (SELECT run FROM runs WHERE parent = ?"
+            " UNION SELECT r.run FROM runs r JOIN below b ON r.parent = b.run)"
+            " SELECT run, state, sum FROM runs JOIN below USING (run)",
+            run,
+        )
+
     def children(self, run: str) -> list[State]:
         """The runs that a run spawned, oldest first."""
         return self._states("SELECT run, state, sum FROM runs WHERE parent = ?", run)
@@ -111,6 +130,14 @@ class Reader:
             for owner, epoch, beat in self._rows(HOLDER, run):
                 found[run] = Holder(owner=owner or "", epoch=epoch, beat=beat)
         return found
+
+    def owners(self) -> list[str]:
+        """The processes that gave signs of life."""
+        return [row[0] for row in self._rows("SELECT owner FROM owners")]
+
+    def old_roots(self, before: float) -> list[str]:
+        """The root sessions of runs in which nothing has happened since."""
+        return [row[0] for row in self._rows("SELECT DISTINCT root FROM runs WHERE last_at < ?", before)]
 
     def pinned(self) -> set[str]:
         """The runs that are kept for good."""
@@ -141,9 +168,10 @@ class Reader:
         if expected <= last:
             yield from self._salvage(run, expected, last)
 
-    def inbox(self, run: str) -> list[tuple[str, str, bytes]]:
-        """What was sent to a run and not yet taken up: key, topic, body, in the order it was sent."""
-        return self._rows("SELECT key, topic, body FROM inbox WHERE run = ? ORDER BY id", run)
+    def addressed(self) -> list[tuple[str, str]]:
+        """The live runs, and topics, of messages that nobody has taken yet."""
+        query = "SELECT DISTINCT i.run, i.topic FROM inbox i JOIN runs r USING (run) WHERE NOT i.is_taken AND r.is_live"
+        return self._rows(query)
 
     def progress(self, run: str, after: int = 0) -> list[tuple[int, float, bytes]]:
         """The last signs of progress of a run: number, time, body."""

@@ -22,9 +22,10 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE UNIQUE INDEX events_by_key ON events (run, key)",
         # Derived: the state of each run as its events leave it, written in the same transaction.
         """CREATE TABLE runs (
-            run TEXT PRIMARY KEY, parent TEXT, root TEXT NOT NULL, is_live INTEGER NOT NULL, last_at REAL NOT NULL,
-            state BLOB NOT NULL, sum BLOB NOT NULL)""",
+            run TEXT PRIMARY KEY, parent TEXT, root TEXT NOT NULL, is_live INTEGER NOT NULL,
+            is_settled INTEGER NOT NULL, last_at REAL NOT NULL, state BLOB NOT NULL, sum BLOB NOT NULL)""",
         "CREATE INDEX runs_live ON runs (run) WHERE is_live",
+        "CREATE INDEX runs_unsettled ON runs (run) WHERE NOT is_settled",
         "CREATE INDEX runs_by_root ON runs (root, run)",
         "CREATE INDEX runs_by_parent ON runs (parent, run) WHERE parent IS NOT NULL",
         "CREATE INDEX runs_by_age ON runs (last_at)",
@@ -32,10 +33,11 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE TABLE owners (owner TEXT PRIMARY KEY, beat REAL NOT NULL)",
         "CREATE TABLE leases (run TEXT PRIMARY KEY, owner TEXT, epoch INTEGER NOT NULL)",
         "CREATE INDEX leases_by_owner ON leases (owner) WHERE owner IS NOT NULL",
-        # Messages to runs; each leaves when the event that takes it up is written.
+        # Messages to runs; each is taken once, in the transaction that makes it an event.
         """CREATE TABLE inbox (
             id INTEGER PRIMARY KEY, run TEXT NOT NULL, topic TEXT NOT NULL, key TEXT NOT NULL, body BLOB NOT NULL,
-            UNIQUE (run, key))""",
+            sum BLOB NOT NULL, is_taken INTEGER NOT NULL DEFAULT 0, UNIQUE (run, key))""",
+        "CREATE INDEX inbox_waiting ON inbox (run, topic) WHERE NOT is_taken",
         # Progress for watchers: a ring per run, never folded.
         """CREATE TABLE progress (
             run TEXT NOT NULL, slot INTEGER NOT NULL, n INTEGER NOT NULL, at REAL NOT NULL, body BLOB NOT NULL,

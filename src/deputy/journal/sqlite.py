@@ -1,155 +1,34 @@
-"""The journal in one SQLite file: one writer thread, group commit, leases that fence every append."""
+"""The journal in one SQLite file: what happened is appended, what stands is folded from it."""
 
 from __future__ import annotations
 
 import asyncio
-import sqlite3
-import threading
 import time
-from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from contextlib import suppress
+from typing import TYPE_CHECKING, TypeVar
 
-from deputy.core.errors import DeputyError, LeaseHeld, LeaseLost, StorageCorrupt, StorageError, UnknownRun
-from deputy.core.events import Adopted, Record, encode, errors_of
-from deputy.core.state import State, apply
-from deputy.journal import connection as connections
-from deputy.journal import errors_log, home
+from deputy.core.errors import Error, StorageCorrupt, StorageError, StorageFailed, UnknownRun
+from deputy.core.events import Adopted, Spawned, encode
+from deputy.engine.recover import Standing
+from deputy.journal import errors_log, home, retention, transcript
+from deputy.journal.connection import PATIENCE_SECONDS
 from deputy.journal.owner import Owner, this_process
-from deputy.journal.reader import STALE_SECONDS, Holder, Reader
-from deputy.journal.rows import (
-    ADD_EVENT,
-    EVENT_UNDER_KEY,
-    EVENTS_AFTER,
-    HOLDER,
-    Damaged,
-    event_row,
-    read_event,
-    state_row,
-)
+from deputy.journal.reader import STALE_SECONDS, Reader
+from deputy.journal.rows import Damaged
+from deputy.journal.writer import BEAT_SECONDS, Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
     from types import TracebackType
 
-    from deputy.core.events import Event
+    from deputy.core.events import Event, Opened, Record, Requested
+    from deputy.core.state import State
     from deputy.journal.connection import Fsync
+    from deputy.journal.transaction import Lease, Transaction
 
     T = TypeVar("T")
-
-BEAT_SECONDS = 3.0
-_LOOK_SECONDS = 0.25
-_BATCH = 512
-_RING = 256
-"""How many signs of progress are kept per run."""
-
-
-class Lease:
-    """The right to write the records of one run, until another process takes it; and the state they leave."""
-
-    __slots__ = ("epoch", "run", "state")
-
-    def __init__(self, run: str, epoch: int, state: State) -> None:
-        self.run = run
-        self.epoch = epoch
-        self.state = state
-        """As of the last commit."""
-
-
-class _Work(NamedTuple):
-    do: Callable[[Transaction], Any]
-    done: asyncio.Future[Any] | None
-
-
-class Transaction:
-    """What one commit makes durable: all of it or nothing."""
-
-    def __init__(self, connection: sqlite3.Connection, path: str, owner: str, stale_seconds: float) -> None:
-        self.connection = connection
-        self.owner = owner
-        self.granted: set[str] = set()
-        self.released: set[str] = set()
-        self._path = path
-        self._stale_seconds = stale_seconds
-        self._states: dict[Lease, State] = {}
-        self._fenced: set[Lease] = set()
-
-    def state(self, lease: Lease) -> State:
-        """The state of a run with what this transaction has added to it."""
-        return self._states.get(lease, lease.state)
-
-    def fence(self, lease: Lease) -> None:
-        """Refuse to go on when the lease has been taken over."""
-        if lease in self._fenced:
-            return
-        query = "SELECT 1 FROM leases WHERE run = ? AND epoch = ? AND owner = ?"
-        if self.connection.execute(query, (lease.run, lease.epoch, self.owner)).fetchone() is None:
-            raise LeaseLost(lease.run, lease.epoch)
-        self._fenced.add(lease)
-
-    def append(self, lease: Lease, key: str, at: float, event: Event, body: bytes) -> Record:
-        """Add a record; when the run has one under this key already, that one stands and is returned."""
-        self.fence(lease)
-        state = self.state(lease)
-        record = Record(run=lease.run, seq=state.seq + 1, key=key, at=at, event=event)
-        if not self.connection.execute(ADD_EVENT, event_row(record, body)).rowcount:
-            return self.existing(lease.run, key)
-        state = self._states[lease] = apply(state, record)
-        for error in errors_of(event):
-            errors_log.write(self.connection, error, at, errors_log.context_of(state))
-        return record
-
-    def existing(self, run: str, key: str) -> Record:
-        """The record that is there."""
-        record = read_event(self.connection.execute(EVENT_UNDER_KEY, (run, key)).fetchone())
-        if isinstance(record, Damaged):
-            raise StorageCorrupt(self._path, f"{record.where}: {record.what}")
-        return record
-
-    def begin(self, run: str, at: float, event: Event, body: bytes) -> Lease | None:
-        """Make a run with its first record, and take its lease; None when there is such a run already."""
-        if self.connection.execute("SELECT 1 FROM runs WHERE run = ?", (run,)).fetchone() is not None:
-            return None
-        lease = self.grant(run, State())
-        self.append(lease, FIRST, at, event, body)
-        return lease
-
-    def grant(self, run: str, state: State) -> Lease:
-        """Take the lease of a run that nobody is at work on."""
-        holder = self.holder(run)
-        if holder is not None and not holder.is_left(time.monotonic(), self._stale_seconds):
-            raise LeaseHeld(run, "this process" if holder.owner == self.owner else f"process {holder.owner}")
-        epoch = 1 if holder is None else holder.epoch + 1
-        self.connection.execute("INSERT OR REPLACE INTO leases VALUES (?, ?, ?)", (run, self.owner, epoch))
-        self.granted.add(run)
-        return Lease(run, epoch, state)
-
-    def holder(self, run: str) -> Holder | None:
-        """Who has the lease of a run."""
-        row = self.connection.execute(HOLDER, (run,)).fetchone()
-        return None if row is None else Holder(owner=row[0] or "", epoch=row[1], beat=row[2])
-
-    def release(self, lease: Lease) -> None:
-        """Give a lease up."""
-        query = "UPDATE leases SET owner = NULL WHERE run = ? AND epoch = ? AND owner = ?"
-        self.connection.execute(query, (lease.run, lease.epoch, self.owner))
-        self.released.add(lease.run)
-        self._fenced.discard(lease)
-
-    def index(self) -> None:
-        """Write the states that this transaction has changed beside the records they follow from."""
-        rows = ((lease.run, state) for lease, state in self._states.items())
-        self.connection.executemany(
-            "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?) ON CONFLICT (run) DO UPDATE SET"
-            " is_live = excluded.is_live, last_at = excluded.last_at, state = excluded.state, sum = excluded.sum",
-            [(run, s.parent, _root(s), s.is_live, s.last_at, *state_row(s)) for run, s in rows],
-        )
-
-    def settle(self) -> None:
-        """After the commit: what was added is so."""
-        for lease, state in self._states.items():
-            lease.state = state
 
 
 class SqliteJournal:
@@ -164,31 +43,24 @@ class SqliteJournal:
         clock: Callable[[], float] = time.time,
         beat_seconds: float = BEAT_SECONDS,
         stale_seconds: float = STALE_SECONDS,
-        patience_seconds: float = connections.PATIENCE_SECONDS,
+        patience_seconds: float = PATIENCE_SECONDS,
     ) -> None:
         self.folder = folder
         self.path = folder / home.JOURNAL
         self.owner = (this_process() if owner is None else owner).name
-        self._fsync: Fsync = fsync
         self._clock = clock
-        self._beat_seconds = beat_seconds
         self._stale_seconds = stale_seconds
-        self._patience = patience_seconds
-        self._connection: sqlite3.Connection | None = connections.open_writer(folder, fsync, patience_seconds)
-        self._handed: list[_Work] = []
-        self._work: deque[_Work] = deque()
-        self._wake = threading.Condition()
-        self._closing = False
-        self._progress: dict[str, deque[tuple[int, float, bytes]]] = {}
-        self._progressed: dict[str, int] = {}
-        self._beat_at: float | None = None
-        self._held: set[str] = set()
+        self._writer = Writer(
+            folder,
+            fsync=fsync,
+            owner=self.owner,
+            beat_seconds=beat_seconds,
+            stale_seconds=stale_seconds,
+            patience_seconds=patience_seconds,
+        )
         self._readers: list[Reader] = []
         self._pool = ThreadPoolExecutor(2, "deputy-journal-reader")
-        self._thread = threading.Thread(target=self._write, name="deputy-journal-writer", daemon=True)
-        self._thread.start()
-
-    # --- life ---------------------------------------------------------------------------------------------------------
+        self._watcher: Reader | None = None
 
     async def __aenter__(self) -> SqliteJournal:
         return self
@@ -198,22 +70,28 @@ class SqliteJournal:
     ) -> None:
         await self.close()
 
+    async def abandon(self) -> None:
+        """Write nothing more and give nothing up, as after a kill: for tests of what comes then."""
+        await self._writer.close(orderly=False)
+
     async def close(self) -> None:
         """Write what is waiting, give up all leases, and let the file go."""
-        if self._closing:
-            return
-        self._hand_over()
-        with self._wake:
-            self._closing = True
-            self._wake.notify()
-        await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
-        self._pool.shutdown()
-        for reader in self._readers:
-            reader.close()
+        # Readers first, so that the writer is the last to leave and clears up behind itself.
+        await asyncio.get_running_loop().run_in_executor(None, self._pool.shutdown)
+        while self._readers:
+            self._readers.pop().close()
+        if self._watcher is not None:
+            self._watcher.close()
+            self._watcher = None
+        await self._writer.close()
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
-    async def begin(self, run: str, event: Event) -> Lease | None:
+    async def transact(self, do: Callable[[Transaction], T]) -> T:
+        """Run a function in the next transaction and wait until it is durable."""
+        return await self._writer.submit(do)
+
+    async def begin(self, run: str, event: Opened | Requested) -> Lease | None:
         """Make a run with its first record, and take its lease; None when there is such a run already."""
         at, body = self._clock(), encode(event)
         return await self.transact(lambda tx: tx.begin(run, at, event, body))
@@ -225,15 +103,11 @@ class SqliteJournal:
             raise UnknownRun(run)
 
         def do(tx: Transaction) -> Lease:
-            left_by = tx.holder(run)
+            holder = tx.holder(run)
             lease = tx.grant(run, state)
-            # What was written between the fold and the grant.
-            for row in tx.connection.execute(EVENTS_AFTER, (run, state.seq, -1)).fetchall():
-                record = read_event(row)
-                if not isinstance(record, Damaged):
-                    lease.state = apply(lease.state, record)
-            if left_by is not None and left_by.owner and lease.state.is_live:
-                adopted = Adopted(owner=self.owner, left_by=left_by.owner)
+            tx.catch_up(lease)
+            if holder is not None and holder.owner and lease.state.is_live:
+                adopted = Adopted(owner=self.owner, left_by=holder.owner)
                 tx.append(lease, f"adopted:{lease.epoch}", self._clock(), adopted, encode(adopted))
             return lease
 
@@ -249,52 +123,89 @@ class SqliteJournal:
 
     def append_soon(self, lease: Lease, key: str, event: Event) -> asyncio.Future[Record]:
         """Add a record without waiting; one that is appended and awaited later is never durable before it."""
-        return self.submit(self._appending(lease, key, event))
+        future = self._writer.submit(self._appending(lease, key, event))
+        # Nobody may be listening: whoever appends next hears of the same trouble.
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return future
 
     def _appending(self, lease: Lease, key: str, event: Event) -> Callable[[Transaction], Record]:
         at, body = self._clock(), encode(event)
         return lambda tx: tx.append(lease, key, at, event, body)
 
+    async def spawn(self, lease: Lease, key: str, child: str, event: Requested) -> Lease | None:
+        """Record that a child is spawned and make it, in one; None when that was done before."""
+        at, body = self._clock(), encode(event)
+        spawned = Spawned(child=child)
+
+        def do(tx: Transaction) -> Lease | None:
+            tx.fence(lease)
+            if tx.has(lease.run, key):
+                return None
+            born = tx.begin(child, at, event, body)
+            if born is not None:
+                tx.append(lease, key, at, spawned, encode(spawned))
+            return born
+
+        return await self.transact(do)
+
+    async def join(self, lease: Lease, key: str, child: State) -> Record:
+        """Record that a child's outcome is taken, here and with the child, in one."""
+        at = self._clock()
+        return await self.transact(lambda tx: tx.join(lease, key, at, child))
+
+    async def finish(self, lease: Lease, key: str, event: Event) -> Record:
+        """Record how a run ended, and give its lease up, in one."""
+        at, body = self._clock(), encode(event)
+
+        def do(tx: Transaction) -> Record:
+            record = tx.append(lease, key, at, event, body)
+            tx.release(lease)
+            return record
+
+        record = await self.transact(do)
+        await self._leave_transcript(lease.run)
+        return record
+
+    async def _leave_transcript(self, run: str) -> None:
+        """Write the file that a subagent leaves. It can be made again from the records, so failing is only noted."""
+        try:
+            await self.read(lambda reader: leave_transcript(self.folder, reader, run))
+        except StorageError as error:
+            noted = Error(type="storage", message=str(error), recoverable=True, recommendation=error.way_out)
+            with suppress(StorageError):
+                await self.log(run, noted)
+
+    async def take(self, lease: Lease, key: str, topic: str) -> Record | None:
+        """Turn the oldest message of a topic into a record, in one; None when there is none."""
+        at = self._clock()
+        return await self.transact(lambda tx: tx.take(lease, key, at, topic))
+
     async def send(self, run: str, topic: str, key: str, body: bytes) -> None:
         """Leave a message for a run, once per key; whoever is at work on it takes it up."""
+        await self.transact(lambda tx: tx.send(run, topic, key, body))
 
-        def do(tx: Transaction) -> None:
-            if tx.connection.execute("SELECT 1 FROM runs WHERE run = ?", (run,)).fetchone() is None:
-                raise UnknownRun(run)
-            query = "INSERT INTO inbox (run, topic, key, body) VALUES (?, ?, ?, ?) ON CONFLICT (run, key) DO NOTHING"
-            tx.connection.execute(query, (run, topic, key, body))
+    async def deliver(self, run: str, to: str) -> None:
+        """Record that a result was handed over."""
+        at, state = self._clock(), await self.state(run)
+        if state is None:
+            raise UnknownRun(run)
+        await self.transact(lambda tx: tx.deliver(run, at, to, state))
 
-        await self.transact(do)
+    async def log(self, run: str, error: Error, trace: str = "") -> None:
+        """Put an error into the log that no record tells of."""
+        at, state = self._clock(), await self.state(run)
+        context = errors_log.Context(session_id=run) if state is None else errors_log.context_of(state)
+        await self.transact(lambda tx: errors_log.write(tx.connection, error, at, context, trace))
 
-    async def transact(self, do: Callable[[Transaction], T]) -> T:
-        """Run a function in the next transaction and wait until it is durable; it raises before it writes, or not."""
-        return await self.submit(do)
-
-    def submit(self, do: Callable[[Transaction], T]) -> asyncio.Future[T]:
-        """Run a function in the next transaction."""
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[Any] = loop.create_future()
-        if self._closing:
-            raise RuntimeError("the journal is closed")
-        if not self._handed:
-            # What is submitted in one tick of the loop is handed over, and committed, together.
-            loop.call_soon(self._hand_over)
-        self._handed.append(_Work(do, done))
-        return done
+    async def purge(self, run: str) -> None:
+        """Remove a run and all runs below it, with the files they left."""
+        runs = [run, *(state.run for state in await self.descendants(run))]
+        await self.transact(lambda tx: retention.remove(tx.connection, runs))
+        await self.read(lambda _: retention.remove_files(self.folder, runs))
 
     def show_progress(self, run: str, body: bytes) -> None:
-        """A sign of progress for watchers: written with the next commit, the oldest forgotten, never waited for."""
-        ring = self._progress.get(run)
-        if ring is None:
-            ring = self._progress.setdefault(run, deque(maxlen=_RING))
-        self._progressed[run] = n = self._progressed.get(run, 0) + 1
-        ring.append((n, self._clock(), body))
-
-    def _hand_over(self) -> None:
-        handed, self._handed = self._handed, []
-        with self._wake:
-            self._work.extend(handed)
-            self._wake.notify()
+        """Show progress to watchers, of other processes too."""
+        self._writer.show_progress(run, self._clock(), body)
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -302,144 +213,87 @@ class SqliteJournal:
         """Run a function on a reader, off the loop."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, self._read, do)
 
+    async def state(self, run: str) -> State | None:
+        """Where a run stands."""
+        return await self.read(lambda reader: reader.state(run))
+
+    async def standings(self) -> Sequence[Standing]:
+        """The runs that have not ended or were not delivered, and whether somebody is at work on them."""
+        return await self.read(lambda reader: standings(reader, self._stale_seconds))
+
+    async def descendants(self, run: str) -> Sequence[State]:
+        """All runs below a run, oldest first."""
+        return await self.read(lambda reader: reader.descendants(run))
+
+    async def records(self, run: str, after: int = 0) -> Sequence[Record]:
+        """The records of a run; a damaged one is a StorageCorrupt."""
+        return await self.read(lambda reader: [self._whole(record) for record in reader.records(run, after)])
+
+    async def get(self, run: str, key: str) -> Record | None:
+        """One record of a run; a damaged one is a StorageCorrupt."""
+        record = await self.read(lambda reader: reader.get(run, key))
+        return None if record is None else self._whole(record)
+
+    async def addressed(self) -> Sequence[tuple[str, str]]:
+        """The live runs, and topics, of messages not yet taken, unless another process is at work on them."""
+        return await self.read(self._addressed)
+
+    def _addressed(self, reader: Reader) -> list[tuple[str, str]]:
+        addressed = reader.addressed()
+        holders = reader.holders({run for run, _ in addressed})
+        now = time.monotonic()
+        return [
+            (run, topic)
+            for run, topic in addressed
+            if run not in holders or holders[run].owner == self.owner or holders[run].is_left(now, self._stale_seconds)
+        ]
+
+    async def changes(self) -> int:
+        """A number that differs after any other process, or this one, has written."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._changes)
+
+    def _changes(self) -> int:
+        # The number has a meaning only within one connection.
+        if self._watcher is None:
+            self._watcher = self._open()
+        return self._watcher.changes()
+
     def _read(self, do: Callable[[Reader], T]) -> T:
-        reader = self._readers.pop() if self._readers else Reader.open(self.folder)
-        if reader is None:
-            raise StorageError(str(self.path), "it has gone")
+        reader = self._readers.pop() if self._readers else self._open()
         try:
             return do(reader)
         finally:
             self._readers.append(reader)
 
-    # --- the writer thread --------------------------------------------------------------------------------------------
+    def _open(self) -> Reader:
+        reader = Reader.open(self.folder)
+        if reader is None:
+            raise StorageFailed(str(self.path), "it has gone", "Put it back, or start again.")
+        return reader
 
-    def _write(self) -> None:
-        while True:
-            batch = self._next_batch()
-            if batch is None:
-                break
-            self._commit(batch)
-        self._commit([_Work(self._farewell, None)])
-        if self._connection is not None:
-            self._connection.close()
-
-    def _next_batch(self) -> list[_Work] | None:
-        size = 1 if self._fsync == "each" else _BATCH
-        with self._wake:
-            while not self._work and not self._closing:
-                # With nothing at work there is nobody to give a sign of life for.
-                self._wake.wait(_LOOK_SECONDS if self._held or self._progress else None)
-                if self._progress or (self._held and self._is_beat_due()):
-                    break
-            if not self._work and self._closing:
-                return None
-            return [self._work.popleft() for _ in range(min(size, len(self._work)))]
-
-    def _commit(self, batch: list[_Work]) -> None:
-        results: list[_Result]
-        try:
-            results = self._transaction(batch)
-        except StorageError as error:
-            results = [(work, None, error) for work in batch]
-        except Exception as error:  # noqa: BLE001  the thread outlives a mistake in one piece of work
-            if len(batch) > 1:
-                for work in batch:
-                    self._commit([work])
-                return
-            results = [(batch[0], None, error)]
-        _resolve(results)
-
-    def _transaction(self, batch: Sequence[_Work]) -> list[_Result]:
-        try:
-            connection = self._connection
-            if connection is None:
-                connection = self._connection = connections.open_writer(self.folder, self._fsync, self._patience)
-            connections.patiently(lambda: connection.execute("BEGIN IMMEDIATE"), self.path, self._patience)
-            tx = Transaction(connection, str(self.path), self.owner, self._stale_seconds)
-            results = [_attempt(work, tx) for work in batch]
-            tx.index()
-            self._write_progress(connection)
-            beat_at = self._beat(connection)
-            connection.execute("COMMIT")
-        except sqlite3.Error as error:
-            self._forget_connection()
-            if connections.is_storage(error):
-                raise connections.storage_error(self.path, error) from error
-            raise
-        except BaseException:
-            self._forget_connection()
-            raise
-        tx.settle()
-        self._beat_at = beat_at
-        self._held = (self._held | tx.granted) - tx.released
-        return results
-
-    def _forget_connection(self) -> None:
-        """After a failure nothing is known about the connection; the next transaction opens another."""
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            try:
-                connection.close()
-            except sqlite3.Error:
-                return
-
-    def _write_progress(self, connection: sqlite3.Connection) -> None:
-        while self._progress:
-            run, ring = self._progress.popitem()
-            rows = [(run, n % _RING, n, at, body) for n, at, body in list(ring)]
-            connection.executemany("INSERT OR REPLACE INTO progress VALUES (?, ?, ?, ?, ?)", rows)
-
-    def _is_beat_due(self) -> bool:
-        return self._beat_at is None or time.monotonic() - self._beat_at >= self._beat_seconds
-
-    def _beat(self, connection: sqlite3.Connection) -> float | None:
-        """Give a sign of life, when it is time: the moment of the last one."""
-        if not self._is_beat_due():
-            return self._beat_at
-        now = time.monotonic()
-        connection.execute("INSERT OR REPLACE INTO owners VALUES (?, ?)", (self.owner, now))
-        return now
-
-    def _farewell(self, tx: Transaction) -> None:
-        tx.connection.execute("UPDATE leases SET owner = NULL WHERE owner = ?", (self.owner,))
-        tx.connection.execute("DELETE FROM owners WHERE owner = ?", (self.owner,))
+    def _whole(self, record: Record | Damaged) -> Record:
+        if isinstance(record, Damaged):
+            raise StorageCorrupt(str(self.path), f"{record.where}: {record.what}")
+        return record
 
 
-FIRST = "requested"
-"""The key of a run's first record."""
-
-_Result = tuple[_Work, Any, BaseException | None]
-
-
-def _attempt(work: _Work, tx: Transaction) -> _Result:
-    try:
-        return work, work.do(tx), None
-    except DeputyError as error:
-        return work, None, error
+def leave_transcript(folder: Path, reader: Reader, run: str) -> None:
+    """Write the transcript of a subagent that has ended; nothing for one that never began or stands at the top."""
+    state = reader.state(run)
+    if state is None or state.status == "rejected" or state.lineage is None or state.lineage.depth == 0:
+        return
+    made = transcript.transcribe(reader.records(run))
+    if made is not None:
+        transcript.write_transcript(folder, made)
 
 
-def _resolve(results: list[_Result]) -> None:
-    """Tell everybody who waits, with one call per loop."""
-    by_loop: dict[asyncio.AbstractEventLoop, list[_Result]] = {}
-    for result in results:
-        if result[0].done is not None:
-            by_loop.setdefault(result[0].done.get_loop(), []).append(result)
-    for loop, told in by_loop.items():
-        try:
-            loop.call_soon_threadsafe(_tell, told)
-        except RuntimeError:
-            continue
+def standings(reader: Reader, stale_seconds: float = STALE_SECONDS) -> list[Standing]:
+    """The runs that have not ended or were not delivered, and whether somebody is at work on them."""
+    states = reader.unsettled()
+    holders = reader.holders(state.run for state in states)
+    now = time.monotonic()
 
+    def is_left(run: str) -> bool:
+        return run not in holders or holders[run].is_left(now, stale_seconds)
 
-def _tell(results: list[_Result]) -> None:
-    for work, value, error in results:
-        if work.done is None or work.done.done():
-            continue
-        if error is None:
-            work.done.set_result(value)
-        else:
-            work.done.set_exception(error)
-
-
-def _root(state: State) -> str:
-    return state.run if state.lineage is None else state.lineage.root_id
+    return [Standing(state=state, is_left=is_left(state.run)) for state in states]
