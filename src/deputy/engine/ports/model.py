@@ -1,4 +1,4 @@
-"""What the engine needs from the world outside, as protocols of a few methods."""
+"""What a model is to the engine."""
 
 from __future__ import annotations
 

@@ -1,0 +1,142 @@
+"""What a tool is to the engine, and what it is given and gives back."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from deputy.core.contract import FileFact
+    from deputy.core.conversation import ToolCall
+    from deputy.engine.desk import Desk
+    from deputy.engine.ports.durable import RunContext
+
+# --- tools ------------------------------------------------------------------------------------------------------------
+
+Risk: TypeAlias = Literal["low", "medium", "high"]
+
+
+class ToolTraits(Struct, frozen=True, kw_only=True):
+    """What the engine must know of a tool before it runs it; what is not said is taken for the worst."""
+
+    reads_only: bool = False
+    """It changes nothing, so that several of one turn may run at once."""
+    repeatable: bool = False
+    """A call that was under way when a process died may be made again."""
+    needs_approval: bool = True
+    risk: Risk = "high"
+    limit_seconds: float = 120
+    """How long a call may take; until then it counts as activity."""
+
+
+class ToolContext(Struct, frozen=True, kw_only=True):
+    """What one call is given beside its arguments."""
+
+    call_id: str = ""
+    """The call's id; child processes carry it, so that what a dead process left running can be found."""
+    output_bytes: int = 50_000
+    """The most text that goes back to the model; what is longer is cut, and says so."""
+
+
+class ToolOutput(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a call came to. A failure that the model can act on is an output too."""
+
+    text: str
+    is_error: bool = False
+    changed: tuple[str, ...] = ()
+    """Files of the workspace that the call wrote."""
+
+
+class Tool(Protocol):
+    """Something a model can call."""
+
+    @property
+    def name(self) -> str:
+        """What models call it."""
+        ...
+
+    @property
+    def description(self) -> str:
+        """What it does and when to use it, in words for models."""
+        ...
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The JSON Schema of its arguments, which allows no others."""
+        ...
+
+    @property
+    def traits(self) -> ToolTraits:
+        """What the engine must know of it."""
+        ...
+
+    async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
+        """Carry out one call. Bad arguments are an output that names every field, and nothing is done."""
+        ...
+
+
+class Tools(Protocol):
+    """The tools that one agent has. Advertising fewer is no permission: the check is where they run."""
+
+    def definitions(self) -> tuple[Tool, ...]:
+        """The tools that are granted, in their order."""
+        ...
+
+    def find(self, name: str) -> Tool | None:
+        """The tool of this name, if it is granted."""
+        ...
+
+    async def run(self, name: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
+        """Run a tool that is granted, within its limit; anything else is refused, and nothing runs."""
+        ...
+
+
+class FlowTool(Protocol):
+    """A tool that is part of the flow itself: it notes, asks or delegates through the run."""
+
+    @property
+    def name(self) -> str:
+        """What models call it."""
+        ...
+
+    @property
+    def description(self) -> str:
+        """What it does and when to use it, in words for models."""
+        ...
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The JSON Schema of its arguments, which allows no others."""
+        ...
+
+    @property
+    def traits(self) -> ToolTraits:
+        """What the engine must know of it."""
+        ...
+
+    async def run(self, call: ToolCall, key: str, run: RunContext, desk: Desk) -> ToolOutput:
+        """Carry out one call; every operation on the run has a key that begins with this one."""
+        ...
+
+
+class Files(Protocol):
+    """The workspace as the flow of a delegation needs it."""
+
+    def scratchpad(self, label: str, session_id: str) -> str:
+        """Where a subagent's notes are kept."""
+        ...
+
+    async def note(self, scratchpad: str, content: str) -> None:
+        """Add a note to a scratchpad."""
+        ...
+
+    async def before_prompt(self, paths: Sequence[str]) -> str:
+        """The files that a task names, each under its path, within a bound; what cannot be read is named in place."""
+        ...
+
+    async def facts(self, paths: Sequence[str]) -> Sequence[FileFact]:
+        """What is on disk where artifacts are said to be."""
+        ...
