@@ -1,10 +1,17 @@
 """What the engine needs from the world outside, as protocols of a few methods."""
 
+from typing import TYPE_CHECKING
+
 from deputy.engine.ports.durable import Engine, Journal, L, Lease, RunContext, World
 from deputy.engine.ports.model import Model
 from deputy.engine.ports.tool import Files, FlowTool, Tool, ToolContext, ToolOutput, Tools, ToolTraits
 
+if TYPE_CHECKING:
+    from deputy.engine.ports.durable import Beginning, Birth, Workflow
+
 __all__ = [
+    "Beginning",
+    "Birth",
     "Engine",
     "Files",
     "FlowTool",
@@ -18,5 +25,6 @@ __all__ = [
     "ToolOutput",
     "ToolTraits",
     "Tools",
+    "Workflow",
     "World",
 ]

@@ -1,0 +1,57 @@
+"""Arguments as models write them: read strictly, with every problem named at once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
+from msgspec import NODEFAULT, Struct
+
+from deputy.tools.errors import ToolError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_Arguments = TypeVar("_Arguments", bound=Struct)
+
+
+def read_arguments(given: Mapping[str, Any], wanted: type[_Arguments]) -> _Arguments:
+    """The arguments as their type, or a failure that names every field that is unknown, missing or wrong."""
+    problems = list(_problems(given, wanted))
+    if problems:
+        raise ToolError("Bad arguments; nothing was done.\n" + "\n".join(f"- {problem}" for problem in problems))
+    return msgspec.convert(dict(given), wanted)
+
+
+def schema_of(wanted: type[Struct]) -> dict[str, Any]:
+    """The JSON Schema of a flat argument type, without the names we use for it."""
+    _, definitions = msgspec.json.schema_components((wanted,))
+    schema: dict[str, Any] = definitions[wanted.__name__]
+    return {key: value for key, value in schema.items() if key not in ("title", "description")}
+
+
+def _problems(given: Mapping[str, Any], wanted: type[Struct]) -> Iterator[str]:
+    fields = {field.encode_name: field for field in msgspec.structs.fields(wanted)}
+    for name in given:
+        if name not in fields:
+            yield f"{name!r:.80}: unknown; the fields are {', '.join(fields)}"
+    for name, field in fields.items():
+        if name in given:
+            problem = _problem(given[name], field.type)
+            if problem:
+                yield f"{name}: {problem}"
+        elif field.default is NODEFAULT and field.default_factory is NODEFAULT:
+            yield f"{name}: missing"
+
+
+def _problem(value: Any, wanted: Any) -> str | None:
+    try:
+        msgspec.convert(value, wanted)
+    except msgspec.ValidationError as error:
+        return str(error)
+    if isinstance(value, str):
+        try:
+            value.encode()
+        except UnicodeEncodeError:
+            return "holds half a surrogate pair, which is no text"
+    return None

@@ -1,0 +1,173 @@
+"""Child processes that end with the call that started them, and all that they started with them."""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import time
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Literal, TypeAlias
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator, Mapping
+    from subprocess import Popen
+
+    from deputy.tools.interruptible import Stop
+
+TAG = "DEPUTY_CALL"
+"""The variable that marks a call's processes, wherever they went and whatever group they are in."""
+
+Sinks: TypeAlias = "Mapping[IO[bytes] | None, Callable[[bytes], bool]]"
+"""What takes each stream's output; a sink says whether it wants more."""
+
+Ending: TypeAlias = Literal["exited", "time is up", "stopped", "enough"]
+
+_CHUNK = 65_536
+_POLL_SECONDS = 0.02
+_SWEEPS = 50
+
+
+class Ended(Struct, frozen=True):
+    """How watching a child ended, and its exit code (negative: the signal that ended it)."""
+
+    how: Ending
+    code: int
+
+
+def watch(
+    child: Popen[bytes],
+    sinks: Sinks,
+    *,
+    stop: Stop,
+    seconds: float,
+    tag: str | None = None,
+    grace_seconds: float = 0,
+) -> Ended:
+    """Hand a child's output to its sinks until it exits, a sink has enough, time is up or a stop is wished.
+
+    The child must lead its own group. Afterwards nothing of the group is left, nor of what carries the tag.
+    """
+    how: Ending = "stopped"
+    try:
+        how = _listen(child, sinks, stop, time.monotonic() + seconds)
+    finally:
+        code = _end(child, 0 if how == "exited" else grace_seconds)
+        if tag is not None:
+            sweep(tag)
+    if how != "enough":
+        _drain(sinks)
+    return Ended(how, code)
+
+
+def sweep(tag: str) -> None:
+    """Kill every process that carries the tag in its environment: those that left their group cannot hide."""
+    mark = f"\0{TAG}={tag}\0".encode()
+    for _ in range(_SWEEPS):
+        if not sum(_kill(pid, mark) for pid in _processes()):
+            return
+        time.sleep(_POLL_SECONDS)
+
+
+def _listen(child: Popen[bytes], sinks: Sinks, stop: Stop, deadline: float) -> Ending:
+    with selectors.DefaultSelector() as selector, _exit_handle(child) as handle:
+        selector.register(stop, selectors.EVENT_READ)
+        if handle is not None:
+            selector.register(handle, selectors.EVENT_READ)
+        for stream, sink in _streams(sinks):
+            os.set_blocking(stream.fileno(), False)
+            selector.register(stream, selectors.EVENT_READ, sink)
+        while not _has_exited(child):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return "time is up"
+            for key, _ in selector.select(left if handle is not None else min(left, _POLL_SECONDS)):
+                if key.fileobj is stop:
+                    return "stopped"
+                if key.fileobj is handle:
+                    continue
+                data = os.read(key.fd, _CHUNK)
+                if not data:
+                    selector.unregister(key.fileobj)
+                elif not key.data(data):
+                    return "enough"
+        return "exited"
+
+
+def _streams(sinks: Sinks) -> Iterator[tuple[IO[bytes], Callable[[bytes], bool]]]:
+    return ((stream, sink) for stream, sink in sinks.items() if stream is not None)
+
+
+def _drain(sinks: Sinks) -> None:
+    """What was still in the pipes; a process that escaped us may hold one open, so nothing is waited for."""
+    for stream, sink in _streams(sinks):
+        with suppress(BlockingIOError):
+            while (data := os.read(stream.fileno(), _CHUNK)) and sink(data):
+                pass
+
+
+def _end(child: Popen[bytes], grace_seconds: float) -> int:
+    """The exit code, after the whole group is gone. Its number is ours until the leader is reaped, so kill first."""
+    if grace_seconds and not _has_exited(child):
+        _signal_group(child.pid, signal.SIGTERM)
+        deadline = time.monotonic() + grace_seconds
+        while not _has_exited(child) and time.monotonic() < deadline:
+            time.sleep(_POLL_SECONDS)
+    _signal_group(child.pid, signal.SIGKILL)
+    return child.wait()
+
+
+@contextmanager
+def _exit_handle(child: Popen[bytes]) -> Generator[int | None]:
+    """Something that can be waited for together with output, and is readable once the child has exited."""
+    try:
+        handle = os.pidfd_open(child.pid)
+    except (AttributeError, OSError):
+        yield None
+        return
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _has_exited(child: Popen[bytes]) -> bool:
+    return os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _signal_group(group: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(group, number)
+
+
+def _processes() -> Iterator[int]:
+    with suppress(OSError):
+        yield from (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal())
+
+
+def _kill(pid: int, mark: bytes) -> bool:
+    """Whether a process carries the mark, in which case it is killed; its number cannot be another's by then."""
+    if pid == os.getpid() or not _carries(pid, mark):
+        return False
+    try:
+        handle = os.pidfd_open(pid)
+    except OSError:
+        return False
+    try:
+        if not _carries(pid, mark):
+            return False
+        with suppress(OSError):
+            signal.pidfd_send_signal(handle, signal.SIGKILL)
+    finally:
+        os.close(handle)
+    return True
+
+
+def _carries(pid: int, mark: bytes) -> bool:
+    try:
+        return mark in b"\0" + Path(f"/proc/{pid}/environ").read_bytes() + b"\0"
+    except OSError:
+        return False

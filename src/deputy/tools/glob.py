@@ -1,0 +1,57 @@
+"""Glob: the files whose paths match a pattern, in the order of their paths."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+from msgspec import Meta, Struct
+
+from deputy.engine.ports import ToolOutput, ToolTraits
+from deputy.tools.cut import cut
+from deputy.tools.errors import ToolError
+from deputy.tools.interruptible import interruptible
+from deputy.tools.ripgrep import SEARCH_SECONDS, FoundPaths, search
+from deputy.tools.typed import TypedTool
+
+if TYPE_CHECKING:
+    from deputy.engine.ports import ToolContext
+    from deputy.tools.interruptible import Stop
+    from deputy.tools.workspace import Workspace
+
+_MOST_FILES = 2000
+
+
+class GlobArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What Glob is asked for."""
+
+    pattern: Annotated[str, Meta(min_length=1, max_length=1024, description="Such as `*.py` or `src/**/*.md`.")]
+    path: Annotated[str, Meta(min_length=1, max_length=4096, description="The directory to look in.")] = "."
+    include_ignored: Annotated[bool, Meta(description="Show what ignore files leave out, too.")] = False
+    limit: Annotated[int, Meta(ge=1, le=_MOST_FILES, description="The most files to show.")] = 200
+
+
+def glob_tool(workspace: Workspace) -> TypedTool[GlobArguments]:
+    """The tool Glob over a workspace."""
+    traits = ToolTraits(
+        reads_only=True, repeatable=True, needs_approval=False, risk="low", limit_seconds=SEARCH_SECONDS
+    )
+
+    async def carry_out(arguments: GlobArguments, context: ToolContext) -> ToolOutput:
+        return await interruptible(partial(_list, workspace, arguments, context.output_bytes))
+
+    return TypedTool("Glob", GlobArguments, traits, carry_out, description_file="glob.md")
+
+
+def _list(workspace: Workspace, arguments: GlobArguments, output_bytes: int, stop: Stop) -> ToolOutput:
+    found = search(workspace, arguments.path, _options(arguments, workspace), arguments.limit, FoundPaths, stop)
+    text = cut("\n".join(found.lines), output_bytes, "narrow the pattern or the path") or "No files match."
+    return ToolOutput(text="\n".join([text, *found.notes]))
+
+
+def _options(arguments: GlobArguments, workspace: Workspace) -> list[str]:
+    pattern = arguments.pattern.removeprefix("./").removeprefix(f"{workspace.root}/")
+    if "\0" in pattern or pattern.startswith("!"):
+        raise ToolError(f"{pattern!r:.200} is not a pattern; nothing was searched.")
+    options = ["--files", "--null", f"--glob={pattern}"]
+    return [*options, "--no-ignore"] if arguments.include_ignored else options

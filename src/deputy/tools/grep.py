@@ -1,0 +1,160 @@
+"""Grep: lines or files that match a regular expression, found by ripgrep in linear time."""
+
+from __future__ import annotations
+
+from base64 import b64decode
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Literal
+
+from msgspec import DecodeError, Meta, Struct
+from msgspec.json import Decoder
+
+from deputy.engine.ports import ToolOutput, ToolTraits
+from deputy.tools.cut import cut, shown_path
+from deputy.tools.errors import ToolError
+from deputy.tools.interruptible import interruptible
+from deputy.tools.ripgrep import SEARCH_SECONDS, FoundPaths, search
+from deputy.tools.typed import TypedTool
+
+if TYPE_CHECKING:
+    from deputy.engine.ports import ToolContext
+    from deputy.tools.interruptible import Stop
+    from deputy.tools.workspace import Place, Workspace
+
+_MOST_MATCHES = 1000
+_LINE_BYTES = 400
+_RECORD_BYTES = 1024 * 1024
+_BOUNDS = ("--regex-size-limit=10M", "--dfa-size-limit=10M", "--max-filesize=16M")
+
+
+class GrepArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What Grep is asked for."""
+
+    pattern: Annotated[str, Meta(min_length=1, max_length=4096, description="A regular expression (Rust syntax).")]
+    path: Annotated[str, Meta(min_length=1, max_length=4096, description="A directory or file to search.")] = "."
+    glob: Annotated[str, Meta(max_length=1024, description="Only files like this, such as `*.py`.")] = ""
+    output: Annotated[Literal["lines", "files"], Meta(description="Matching lines, or only the files.")] = "lines"
+    context: Annotated[int, Meta(ge=0, le=20, description="Lines to show around each match.")] = 0
+    ignore_case: bool = False
+    literal: Annotated[bool, Meta(description="Take the pattern as plain text.")] = False
+    include_ignored: Annotated[bool, Meta(description="Search what ignore files leave out, too.")] = False
+    limit: Annotated[int, Meta(ge=1, le=_MOST_MATCHES, description="The most matches to show.")] = 100
+
+
+def grep_tool(workspace: Workspace) -> TypedTool[GrepArguments]:
+    """The tool Grep over a workspace."""
+    traits = ToolTraits(
+        reads_only=True, repeatable=True, needs_approval=False, risk="low", limit_seconds=SEARCH_SECONDS
+    )
+
+    async def carry_out(arguments: GrepArguments, context: ToolContext) -> ToolOutput:
+        return await interruptible(partial(_search, workspace, arguments, context.output_bytes))
+
+    return TypedTool("Grep", GrepArguments, traits, carry_out, description_file="grep.md")
+
+
+def _search(workspace: Workspace, arguments: GrepArguments, output_bytes: int, stop: Stop) -> ToolOutput:
+    collect = FoundLines if arguments.output == "lines" else FoundPaths
+    found = search(workspace, arguments.path, _options(arguments), arguments.limit, collect, stop)
+    text = cut("\n".join(found.lines), output_bytes, "narrow the pattern, the path or the glob") or "No matches."
+    return ToolOutput(text="\n".join([text, *found.notes]))
+
+
+def _options(arguments: GrepArguments) -> list[str]:
+    if "\0" in arguments.pattern + arguments.glob:
+        raise ToolError("A pattern cannot hold a NUL character; nothing was searched.")
+    options = [*_BOUNDS, f"--max-count={arguments.limit + 1}"]
+    options += ["--json", f"--context={arguments.context}"] if arguments.output == "lines" else ["-l", "--null"]
+    if arguments.ignore_case:
+        options.append("--ignore-case")
+    if arguments.literal:
+        options.append("--fixed-strings")
+    if arguments.include_ignored:
+        options.append("--no-ignore")
+    if arguments.glob:
+        options.append(f"--glob={arguments.glob}")
+    return [*options, f"--regexp={arguments.pattern}"]
+
+
+class _Text(Struct):
+    """A text, or in base64 what is none."""
+
+    text: str | None = None
+    bytes: str | None = None
+
+    def decoded(self) -> bytes:
+        return b64decode(self.bytes) if self.bytes is not None else (self.text or "").encode("utf-8", "replace")
+
+
+class _Submatch(Struct):
+    start: int
+
+
+class _Data(Struct):
+    path: _Text | None = None
+    lines: _Text | None = None
+    line_number: int | None = None
+    submatches: tuple[_Submatch, ...] = ()
+
+
+class _Record(Struct):
+    type: str
+    data: _Data
+
+
+class FoundLines:
+    """The matches that a search prints as JSON, one record a line, of which only what the workspace shows is kept."""
+
+    def __init__(self, workspace: Workspace, start: Place, limit: int) -> None:
+        self.lines: list[str] = []
+        self.count = 0
+        self.has_more = False
+        self._workspace = workspace
+        self._start = start
+        self._limit = limit
+        self._rest = b""
+        self._is_skipping = False
+        self._decoder = Decoder(_Record)
+
+    def feed(self, data: bytes) -> bool:
+        """Take more of the output; False when there are enough matches."""
+        *records, self._rest = (self._rest + data).split(b"\n")
+        for record in records:
+            if self._is_skipping:
+                self._is_skipping = False
+            elif not self._take(record):
+                return False
+        if len(self._rest) > _RECORD_BYTES:
+            self._is_skipping, self._rest = True, b""
+        return True
+
+    def _take(self, line: bytes) -> bool:
+        try:
+            record = self._decoder.decode(line)
+        except DecodeError:
+            return True
+        data = record.data
+        if record.type not in ("match", "context") or data.path is None or data.lines is None:
+            return True
+        parts = self._start.parts_of(data.path.decoded())
+        if not self._workspace.shows(parts):
+            return True
+        is_match = record.type == "match"
+        if is_match and self.count >= self._limit:
+            self.has_more = True
+            return False
+        self.count += is_match
+        mark = ":" if is_match else "-"
+        text = _excerpt(data.lines.decoded(), data.submatches)
+        self.lines.append(f"{shown_path('/'.join(parts))}{mark}{data.line_number}{mark}{text}")
+        return True
+
+
+def _excerpt(line: bytes, submatches: tuple[_Submatch, ...]) -> str:
+    """The line, or of a long one the part around its first match."""
+    line = line.rstrip(b"\r\n")
+    if len(line) <= _LINE_BYTES:
+        return line.decode("utf-8", "replace")
+    start = max(0, min(submatches[0].start if submatches else 0, len(line)) - _LINE_BYTES // 4)
+    excerpt = line[start : start + _LINE_BYTES].decode("utf-8", "ignore")
+    return f"{'…' if start else ''}{excerpt} [… {len(line):,} bytes in all]"

@@ -1,0 +1,129 @@
+"""Read: a text file's lines, numbered; what is no text, or too much of it, is described."""
+
+from __future__ import annotations
+
+import asyncio
+import codecs
+from functools import partial
+from io import SEEK_CUR, BytesIO
+from typing import TYPE_CHECKING, Annotated, BinaryIO
+
+from msgspec import Meta, Struct
+
+from deputy.engine.ports import ToolOutput, ToolTraits
+from deputy.tools.cut import shown_path
+from deputy.tools.typed import TypedTool
+
+if TYPE_CHECKING:
+    from deputy.engine.ports import ToolContext
+    from deputy.tools.workspace import Workspace
+
+_MOST_LINES = 2000
+_LINE_BYTES = 4000
+_HUGE_BYTES = 10 * 1024 * 1024
+_MOST_SCANNED_BYTES = 256 * 1024 * 1024
+_CHUNK = 1024 * 1024
+_PROBED_BYTES = 8192
+_EVERY_LINE = 10**12
+_MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
+
+
+class ReadArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What Read is asked for."""
+
+    path: Annotated[str, Meta(min_length=1, max_length=4096, description="The file, from the workspace's root.")]
+    offset: Annotated[int, Meta(ge=1, le=10**9, description="The first line to read; lines count from 1.")] = 1
+    limit: Annotated[int, Meta(ge=1, le=_MOST_LINES, description="How many lines to read.")] = _MOST_LINES
+
+
+def read_tool(workspace: Workspace) -> TypedTool[ReadArguments]:
+    """The tool Read over a workspace."""
+    traits = ToolTraits(reads_only=True, repeatable=True, needs_approval=False, risk="low", limit_seconds=30)
+
+    async def carry_out(arguments: ReadArguments, context: ToolContext) -> ToolOutput:
+        return await asyncio.to_thread(partial(_read, workspace, arguments, context.output_bytes))
+
+    return TypedTool("Read", ReadArguments, traits, carry_out, description_file="read.md")
+
+
+def _read(workspace: Workspace, arguments: ReadArguments, output_bytes: int) -> ToolOutput:
+    with workspace.place(arguments.path) as place, place.open_file() as file:
+        name, size = shown_path(place.path), place.expect_file().st_size
+        encoding = text_encoding(file.read(_PROBED_BYTES))
+        if encoding is None:
+            return ToolOutput(text=f"{name} is a binary file of {size:,} bytes; it is not shown.")
+        is_ranged = arguments.offset > 1 or arguments.limit < _MOST_LINES
+        if size > _HUGE_BYTES and not is_ranged:
+            advice = "search it with Grep, or read a part of it with offset and limit"
+            return ToolOutput(text=f"{name} is a huge file of {size:,} bytes; it is not shown whole: {advice}.")
+        file.seek(0)
+        return ToolOutput(text=_numbered(_as_utf8(file, encoding), name, arguments, output_bytes))
+
+
+def text_encoding(beginning: bytes) -> str | None:
+    """How a file that begins like this is encoded, or None when it is no text."""
+    for mark, encoding in _MARKS:
+        if beginning.startswith(mark):
+            return encoding
+    return None if b"\0" in beginning else "utf-8"
+
+
+def _as_utf8(file: BinaryIO, encoding: str) -> BinaryIO:
+    if encoding.startswith("utf-16"):
+        return BytesIO(file.read(_HUGE_BYTES).decode("utf-16", "replace").encode("utf-8", "replace"))
+    if file.read(len(codecs.BOM_UTF8)) != codecs.BOM_UTF8:
+        file.seek(0)
+    return file
+
+
+def _numbered(file: BinaryIO, name: str, arguments: ReadArguments, output_bytes: int) -> str:
+    """The lines asked for, each with its number, and how many there are beside them."""
+    first = arguments.offset
+    before = _skip_lines(file, first - 1)
+    if before < first - 1:
+        return f"{name} has {before:,} lines; line {first:,} is past its end."
+    lines: list[str] = []
+    room = output_bytes
+    while len(lines) < arguments.limit and room > 0 and (line := _next_line(file)) is not None:
+        lines.append(f"{first + len(lines):6}\t{line}")
+        room -= len(lines[-1].encode()) + 1
+    if not lines:
+        return f"{name} has {before:,} lines; line {first:,} is past its end." if before else f"{name} is empty."
+    last = first + len(lines) - 1
+    after = _skip_lines(file, _EVERY_LINE)
+    if after:
+        is_counted = not file.read(1)
+        more = f"{after:,}{'' if is_counted else ' and more'} lines follow"
+        lines.append(f"[lines {first}–{last} of {name}; {more}: read on with offset={last + 1}]")
+    return "\n".join(lines)
+
+
+def _next_line(file: BinaryIO) -> str | None:
+    """The next line without its end, cut when it is too long; None at the end of the file."""
+    line = file.readline(_LINE_BYTES)
+    if not line:
+        return None
+    missing, rest = 0, line
+    while rest and not rest.endswith(b"\n"):
+        rest = file.readline(_CHUNK)
+        missing += len(rest)
+    text = line.rstrip(b"\r\n").decode("utf-8", "replace" if not missing else "ignore")
+    return f"{text} [… {missing:,} more bytes]" if missing else text
+
+
+def _skip_lines(file: BinaryIO, count: int) -> int:
+    """Go past so many lines, within bounds, and say how many there were; a last line needs no line end."""
+    skipped = scanned = 0
+    while skipped < count and scanned < _MOST_SCANNED_BYTES and (chunk := file.read(_CHUNK)):
+        scanned += len(chunk)
+        ends = chunk.count(b"\n")
+        if skipped + ends >= count:
+            position = -1
+            for _ in range(count - skipped):
+                position = chunk.find(b"\n", position + 1)
+            file.seek(position + 1 - len(chunk), SEEK_CUR)
+            return count
+        skipped += ends
+        if not chunk.endswith(b"\n") and len(chunk) < _CHUNK:
+            return skipped + 1
+    return skipped

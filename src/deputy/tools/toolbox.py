@@ -1,0 +1,53 @@
+"""The tools that one agent has: what is advertised to its model, and what really runs when the model names one."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from deputy.core.request import ALWAYS_GRANTED
+from deputy.engine.ports import ToolOutput
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from deputy.core.request import Grant
+    from deputy.engine.ports import Tool, ToolContext
+
+_GRACE_SECONDS = 5
+"""What a tool that keeps its own limit has to say what it found until then."""
+
+
+class Toolbox:
+    """Tools narrowed to a grant. Advertising fewer tools is no permission: the check is where they run."""
+
+    def __init__(self, tools: Iterable[Tool], grant: Grant) -> None:
+        allowed = grant.tools | ALWAYS_GRANTED
+        every = {tool.name: tool for tool in tools}
+        self._granted = {name: tool for name, tool in every.items() if name in allowed}
+        self._withheld = every.keys() - self._granted.keys()
+
+    def definitions(self) -> tuple[Tool, ...]:
+        """The tools that are granted, in their order: what the model is told of."""
+        return tuple(self._granted.values())
+
+    def find(self, name: str) -> Tool | None:
+        """The tool of this name, if it is granted."""
+        return self._granted.get(name)
+
+    async def run(self, name: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
+        """Run a tool that is granted, within its limit; anything else is refused, and nothing runs."""
+        tool = self.find(name)
+        if tool is None:
+            return self._refusal(name)
+        limit = tool.traits.limit_seconds
+        try:
+            async with asyncio.timeout(limit + _GRACE_SECONDS):
+                return await tool.run(arguments, context)
+        except TimeoutError:
+            return ToolOutput(text=f"{name} was stopped: it took longer than its limit of {limit:g} s.", is_error=True)
+
+    def _refusal(self, name: str) -> ToolOutput:
+        reason = "was not given to you" if name in self._withheld else "does not exist"
+        known = ", ".join(self._granted) or "none"
+        return ToolOutput(text=f"The tool {name!r:.80} {reason}; nothing was run. Your tools: {known}.", is_error=True)

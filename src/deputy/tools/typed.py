@@ -1,0 +1,58 @@
+"""A tool made of an argument type, a description beside the code, and a function."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from msgspec import Struct
+
+from deputy.engine.ports import ToolOutput
+from deputy.tools.arguments import read_arguments, schema_of
+from deputy.tools.errors import ToolError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from deputy.engine.ports import ToolContext, ToolTraits
+
+_Arguments = TypeVar("_Arguments", bound=Struct)
+
+
+class TypedTool(Generic[_Arguments]):
+    """A tool whose function is only called with arguments of its type, and whose failures become outputs here."""
+
+    def __init__(
+        self,
+        name: str,
+        arguments: type[_Arguments],
+        traits: ToolTraits,
+        carry_out: Callable[[_Arguments, ToolContext], Awaitable[ToolOutput]],
+        *,
+        description_file: str,
+    ) -> None:
+        self.name = name
+        self.traits = traits
+        self._arguments = arguments
+        self._carry_out = carry_out
+        self._description_file = description_file
+
+    @cached_property
+    def description(self) -> str:
+        """What it does, from the Markdown file beside the code."""
+        return (Path(__file__).parent / self._description_file).read_text("utf-8").strip()
+
+    @cached_property
+    def schema(self) -> dict[str, Any]:
+        """The JSON Schema of its arguments, which allows no others."""
+        return schema_of(self._arguments)
+
+    async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
+        """Read the arguments and carry out the call; what fails outside is told to the model."""
+        try:
+            return await self._carry_out(read_arguments(arguments, self._arguments), context)
+        except ToolError as error:
+            return ToolOutput(text=str(error), is_error=True)
+        except OSError as error:
+            return ToolOutput(text=f"It failed: {error.strerror or error}.", is_error=True)

@@ -1,0 +1,252 @@
+"""The workspace: whatever a tool opens is opened beneath its root, by descriptors that no symlink race can move."""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, BinaryIO
+
+from deputy.core.request import Grant
+from deputy.tools.cut import shown_path
+from deputy.tools.errors import ToolError
+from deputy.tools.openat2 import open_directory_beneath
+from deputy.tools.withheld import is_unwritable, is_withheld
+
+if TYPE_CHECKING:
+    from collections.abc import Generator, Sequence
+
+_DIRECTORY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# A FIFO would block the open for ever; a terminal could become ours.
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_MOST_LINKS = 40
+_MOST_STEPS = 400
+_LEADS_OUT = "it leads out of the workspace through a symlink"
+
+
+class Place:
+    """Where a path leads: a name in an open directory that is not a symlink, or that does not exist yet."""
+
+    def __init__(self, directory: int, name: str, parts: Sequence[str]) -> None:
+        self.directory = directory
+        self.name = name
+        self.parts = tuple(parts)
+        self.path = "/".join(parts) or "."
+        self.status = self.look()
+
+    def open_file(self) -> BinaryIO:
+        """The regular file here; whatever else it is, is named and not opened."""
+        self.expect_file()
+        descriptor = os.open(self.name, _FILE, dir_fd=self.directory)
+        file = os.fdopen(descriptor, "rb")
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            file.close()
+            raise ToolError(f"{shown_path(self.path)} changed while it was being opened.")
+        return file
+
+    def open_directory(self) -> int:
+        """A descriptor of the directory here, which the caller closes."""
+        return os.open(self.name, _DIRECTORY, dir_fd=self.directory)
+
+    def expect_file(self) -> os.stat_result:
+        """The status of the regular file here; a failure says what there is instead."""
+        if self.status is None:
+            raise ToolError(f"{shown_path(self.path)} does not exist.")
+        if not stat.S_ISREG(self.status.st_mode):
+            advice = "; use Glob to see what is in it" if stat.S_ISDIR(self.status.st_mode) else ""
+            raise ToolError(f"{shown_path(self.path)} is {kind(self.status.st_mode)}, not a file{advice}.")
+        return self.status
+
+    def parts_of(self, name: bytes) -> tuple[str, ...]:
+        """The parts of what a search from here names; a file has nothing below it."""
+        if not self.is_directory:
+            return self.parts
+        return (*self.parts, *(part for part in os.fsdecode(name).split("/") if part != "."))
+
+    @property
+    def is_directory(self) -> bool:
+        """Whether there is a directory here."""
+        return self.status is not None and stat.S_ISDIR(self.status.st_mode)
+
+    def look(self) -> os.stat_result | None:
+        """The status of what is here now; the last name is never followed."""
+        try:
+            return os.stat(self.name, dir_fd=self.directory, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+
+
+class Workspace:
+    """A directory and what of it is granted. No path leads out of it, or to what is withheld."""
+
+    def __init__(self, root: Path | str, grant: Grant | None = None, *, uses_openat2: bool = True) -> None:
+        self.root = os.path.realpath(root)
+        self.grant = Grant() if grant is None else grant
+        self._spellings = {self.root, str(Path.cwd() / root)}
+        self._uses_openat2 = uses_openat2
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of it is granted."""
+        return self.grant.covers(".")
+
+    @contextmanager
+    def open_root(self) -> Generator[int]:
+        """A descriptor of the root, for as long as the block lasts."""
+        root = os.open(self.root, _DIRECTORY)
+        try:
+            yield root
+        finally:
+            os.close(root)
+
+    @contextmanager
+    def place(self, path: str, *, make_parents: bool = False, for_writing: bool = False) -> Generator[Place]:
+        """Where a path leads, for as long as the block lasts."""
+        with _told(path), ExitStack() as closing, self.open_root() as root:
+            parts = self._parts(path, root)
+            self._check(path, parts, for_writing)
+            found = self._quickly(root, parts, closing) or self._carefully(root, parts, make_parents, closing)
+            self._check(path, found.parts, for_writing)
+            yield found
+
+    def shows(self, parts: Sequence[str]) -> bool:
+        """Whether a path below the root, free of links, may be named to the agent."""
+        return not is_withheld(parts) and self.grant.covers("/".join(parts) or ".")
+
+    def granted_below(self, path: str) -> tuple[str, ...]:
+        """Where a search of a path begins: there, or where it is not granted whole, at what is granted below it."""
+        with Workspace(self.root, uses_openat2=self._uses_openat2).place(path) as found:
+            where = found.path
+        if self.grant.covers(where):
+            return (where,)
+        searched = Grant(paths=(where,))
+        below = tuple(granted for granted in self.grant.paths if searched.covers(granted))
+        if not below:
+            self._check(path, found.parts, for_writing=False)
+        return below
+
+    def _parts(self, path: str, root: int) -> list[str]:
+        if not path or "\0" in path:
+            raise ToolError(f"{path!r:.80} is not a path.")
+        parts = _split(path)
+        if ".." in parts:
+            raise ToolError(f"{shown_path(path)}: `..` is not allowed; give the path from the workspace's root.")
+        if not path.startswith("/"):
+            return parts
+        for spelling in self._spellings:
+            inside = _split(spelling)
+            if parts[: len(inside)] == inside:
+                return parts[len(inside) :]
+        if self._exists(root, parts):
+            return parts
+        raise ToolError(f"{shown_path(path)} is outside the workspace; give a path from its root, without a slash.")
+
+    def _exists(self, root: int, parts: list[str]) -> bool:
+        with ExitStack() as closing:
+            try:
+                return self._carefully(root, parts, False, closing).status is not None
+            except (OSError, ToolError):
+                return False
+
+    def _check(self, path: str, parts: Sequence[str], for_writing: bool) -> None:
+        if is_withheld(parts):
+            raise ToolError(f"{shown_path(path)} is withheld: it may hold keys or credentials.")
+        if not self.grant.covers("/".join(parts) or "."):
+            raise ToolError(f"{shown_path(path)} is not among the paths given to you: {', '.join(self.grant.paths)}.")
+        if for_writing and is_unwritable(parts):
+            raise ToolError(f"{shown_path(path)} is not written by tools: what lies there is run by others.")
+
+    def _quickly(self, root: int, parts: list[str], closing: ExitStack) -> Place | None:
+        """One system call when no part is a link, which is nearly always."""
+        if not (self._uses_openat2 and parts):
+            return None
+        directory = open_directory_beneath(root, "/".join(parts[:-1]) or ".")
+        if directory is None:
+            return None
+        closing.callback(os.close, directory)
+        found = Place(directory, parts[-1], parts)
+        return None if found.status is not None and stat.S_ISLNK(found.status.st_mode) else found
+
+    def _carefully(self, root: int, parts: list[str], make_parents: bool, closing: ExitStack) -> Place:
+        """Part by part, never letting the kernel follow a link: links are read here and stay beneath the root."""
+        pending = parts[::-1]
+        above: list[tuple[str, int]] = []
+        links = steps = 0
+        while pending:
+            part = pending.pop()
+            here = above[-1][1] if above else root
+            steps += 1
+            if links > _MOST_LINKS or steps > _MOST_STEPS:
+                raise OSError(errno.ELOOP, "it is too deep or has too many symlinks")
+            if part == "..":
+                if not above:
+                    raise OSError(errno.EXDEV, _LEADS_OUT)
+                above.pop()
+                continue
+            target = _link_target(part, here)
+            if target is not None:
+                links += 1
+                if target.startswith("/"):
+                    target = self._inside(target)
+                    above.clear()
+                pending += _split(target)[::-1]
+            elif not pending:
+                return Place(here, part, [*(name for name, _ in above), part])
+            else:
+                if make_parents:
+                    _make_directory(part, here)
+                descriptor = os.open(part, _DIRECTORY, dir_fd=here)
+                closing.callback(os.close, descriptor)
+                above.append((part, descriptor))
+        return Place(above[-1][1] if above else root, ".", [name for name, _ in above])
+
+    def _inside(self, target: str) -> str:
+        """The rest of an absolute link below the root."""
+        parts, root = _split(target), _split(self.root)
+        if parts[: len(root)] != root:
+            raise OSError(errno.EXDEV, _LEADS_OUT)
+        return "/".join(parts[len(root) :])
+
+
+def kind(mode: int) -> str:
+    """What a file that is not regular is, in words."""
+    kinds = {
+        stat.S_IFDIR: "a directory",
+        stat.S_IFLNK: "a symlink",
+        stat.S_IFIFO: "a FIFO",
+        stat.S_IFSOCK: "a socket",
+        stat.S_IFCHR: "a character device",
+        stat.S_IFBLK: "a block device",
+    }
+    return kinds.get(stat.S_IFMT(mode), "of an unknown kind")
+
+
+def _split(path: str) -> list[str]:
+    return [part for part in path.split("/") if part not in ("", ".")]
+
+
+def _link_target(name: str, directory: int) -> str | None:
+    try:
+        return os.readlink(name, dir_fd=directory)
+    except OSError as error:
+        if error.errno in (errno.EINVAL, errno.ENOENT):
+            return None
+        raise
+
+
+def _make_directory(name: str, directory: int) -> None:
+    try:
+        os.mkdir(name, dir_fd=directory)
+    except FileExistsError:
+        return
+
+
+@contextmanager
+def _told(path: str) -> Generator[None]:
+    """What the system refuses, told with the path as the agent wrote it."""
+    try:
+        yield
+    except OSError as error:
+        raise ToolError(f"{shown_path(path)}: {error.strerror or error}.") from error

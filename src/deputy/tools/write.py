@@ -1,0 +1,47 @@
+"""Write: a whole file, new or in place of the old one."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
+
+from msgspec import Meta, Struct
+
+from deputy.engine.ports import ToolOutput, ToolTraits
+from deputy.tools.cut import shown_path
+from deputy.tools.errors import ToolError
+from deputy.tools.replace_file import LARGEST_BYTES, replace_file
+from deputy.tools.typed import TypedTool
+
+if TYPE_CHECKING:
+    from deputy.engine.ports import ToolContext
+    from deputy.tools.workspace import Workspace
+
+
+class WriteArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What Write is asked for."""
+
+    path: Annotated[str, Meta(min_length=1, max_length=4096, description="The file, from the workspace's root.")]
+    content: Annotated[str, Meta(max_length=LARGEST_BYTES, description="All that the file will hold.")]
+
+
+def write_tool(workspace: Workspace) -> TypedTool[WriteArguments]:
+    """The tool Write over a workspace."""
+    traits = ToolTraits(needs_approval=True, risk="medium", limit_seconds=30)
+
+    async def carry_out(arguments: WriteArguments, context: ToolContext) -> ToolOutput:
+        return await asyncio.to_thread(partial(_write, workspace, arguments))
+
+    return TypedTool("Write", WriteArguments, traits, carry_out, description_file="write.md")
+
+
+def _write(workspace: Workspace, arguments: WriteArguments) -> ToolOutput:
+    content = arguments.content.encode()
+    with workspace.place(arguments.path, make_parents=True, for_writing=True) as place:
+        if place.name == "." or arguments.path.endswith("/"):
+            raise ToolError(f"{shown_path(arguments.path)} names a directory; give the file's name too.")
+        is_new = place.status is None
+        replace_file(place, content)
+    done = "Created" if is_new else "Replaced"
+    return ToolOutput(text=f"{done} {shown_path(place.path)} ({len(content):,} bytes).", changed=(place.path,))
