@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import sys
 import time
 from itertools import pairwise
 from urllib.parse import quote
@@ -12,11 +11,9 @@ from urllib.parse import quote
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.core.secret_lines import innocent_lines, made_up, secret_lines
 
 from deputy.core.redact import MARK, Redactor
-
-sys.path.insert(0, __file__.rsplit("/", 1)[0])
-from secret_lines import innocent_lines, made_up, secret_lines
 
 SECRETS = secret_lines()
 INNOCENT = innocent_lines()
