@@ -1,0 +1,374 @@
+"""Everything that can happen to a delegation: a closed union of past participles, and its JSON on disk."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, TypeAlias
+
+from msgspec import UNSET, Raw, Struct, UnsetType, json
+
+from deputy.core.errors import Error
+from deputy.core.outcome import NO_USAGE, Fallback, Outcome, Rejected, Usage
+from deputy.core.request import Grant, Lineage, Request
+
+VERSION = 1
+"""Of the events' JSON. It rises only when an old field changes its meaning; new kinds and new fields need no rise."""
+
+
+CANCEL = "cancel"
+"""The topic that every run listens to: what comes under it is a `CancelAsked`."""
+
+
+def _snake(name: str) -> str:
+    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")
+
+
+class _Event(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag=_snake):
+    """What all events share: the name of their kind."""
+
+    @property
+    def kind(self) -> str:
+        """The name of this kind, as JSON has it."""
+        return _snake(type(self).__name__)
+
+
+# --- birth ------------------------------------------------------------------------------------------------------------
+
+
+class Opened(_Event, frozen=True, kw_only=True):
+    """A root session began: a person's or program's run at depth 0."""
+
+    lineage: Lineage
+    prompt: str = ""
+    label: str = ""
+    command: str = ""
+    model: str = ""
+    seconds: float | None = None
+
+
+class Requested(_Event, frozen=True, kw_only=True):
+    """A delegation was asked for."""
+
+    request: Request
+    label: str = ""
+    command: str = ""
+    model: str = ""
+    parent: str | None = None
+    """The run that asked, when it is one of the journal's."""
+    call: str = ""
+    """The parent's tool call; the pair of them never spawns twice."""
+
+
+class Admitted(_Event, frozen=True, kw_only=True):
+    """The guard let it in: where it stands, and what it may use."""
+
+    lineage: Lineage
+    grant: Grant
+
+
+class Refused(_Event, frozen=True, kw_only=True):
+    """The guard kept it out, which is how it ended."""
+
+    outcome: Rejected
+
+
+class Started(_Event, frozen=True, kw_only=True):
+    """Its target went to work."""
+
+    backend: str = ""
+    model: str = ""
+    scratchpad: str = ""
+
+
+# --- work -------------------------------------------------------------------------------------------------------------
+
+
+class Said(_Event, frozen=True, kw_only=True):
+    """A message entered the conversation that no model and no tool made: the task, an answer, a correction."""
+
+    message: Raw
+
+
+class ModelCallBegun(_Event, frozen=True, kw_only=True):
+    """A model is about to be asked."""
+
+    model: str
+    call: str = ""
+    """The idempotency key sent along."""
+    is_repeatable: bool = True
+
+
+class ModelCallEnded(_Event, frozen=True, kw_only=True):
+    """A model answered, or failed to."""
+
+    model: str
+    message: Raw | UnsetType = UNSET
+    usage: Usage = NO_USAGE
+    stop: str = ""
+    error: Error | None = None
+
+
+class ToolCallBegun(_Event, frozen=True, kw_only=True):
+    """A tool is about to run."""
+
+    tool: str
+    call: str = ""
+    arguments: Raw | UnsetType = UNSET
+    is_repeatable: bool = True
+
+
+class ToolCallEnded(_Event, frozen=True, kw_only=True):
+    """A tool gave its result, or failed to."""
+
+    tool: str
+    call: str = ""
+    message: Raw | UnsetType = UNSET
+    error: Error | None = None
+
+
+class StepBegun(_Event, frozen=True, kw_only=True):
+    """Some other step is about to be taken."""
+
+    step: str
+    is_repeatable: bool = True
+
+
+class StepEnded(_Event, frozen=True, kw_only=True):
+    """Some other step came to an end."""
+
+    step: str
+    result: Raw | UnsetType = UNSET
+    error: Error | None = None
+
+
+class Lost(_Event, frozen=True, kw_only=True):
+    """A step that must not be taken twice had begun when its process died: what it did is unknown."""
+
+    step: str
+
+
+class Noted(_Event, frozen=True, kw_only=True):
+    """The subagent wrote a finding down."""
+
+    content: str
+
+
+class Retried(_Event, frozen=True, kw_only=True):
+    """A failed attempt is made again."""
+
+    what: str
+    attempt: int
+    reason: str
+    seconds: float = 0.0
+
+
+class FellBack(_Event, frozen=True, kw_only=True):
+    """The next model or backend of the chain was taken."""
+
+    fallback: Fallback
+
+
+class HandedIn(_Event, frozen=True, kw_only=True):
+    """A soft limit was reached, and the last turn given."""
+
+    limit: str
+    reason: str = ""
+
+
+class Validated(_Event, frozen=True, kw_only=True):
+    """The return was checked."""
+
+    problems: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+class Repaired(_Event, frozen=True, kw_only=True):
+    """The return was sent back with its problems."""
+
+    attempt: int
+    problems: tuple[str, ...] = ()
+
+
+# --- others -----------------------------------------------------------------------------------------------------------
+
+
+class Drawn(_Event, frozen=True, kw_only=True):
+    """An id was drawn."""
+
+    value: str
+
+
+class Slept(_Event, frozen=True, kw_only=True):
+    """A wait until a moment began."""
+
+    until: float
+
+
+class Spawned(_Event, frozen=True, kw_only=True):
+    """A child run was made, in the same transaction as this record."""
+
+    child: str
+
+
+class Joined(_Event, frozen=True, kw_only=True):
+    """A child's outcome was taken; it stays with the child's own record."""
+
+    child: str
+    round: int = 0
+
+
+class Asked(_Event, frozen=True, kw_only=True):
+    """The run waits for a message."""
+
+    topic: str
+    question: str = ""
+
+
+class Answered(_Event, frozen=True, kw_only=True):
+    """The message came."""
+
+    topic: str
+    body: Raw
+
+
+# --- ends -------------------------------------------------------------------------------------------------------------
+
+
+class CancelAsked(_Event, frozen=True, kw_only=True):
+    """Somebody wants it stopped."""
+
+    reason: str = ""
+
+
+class Returned(_Event, frozen=True, kw_only=True):
+    """It ended; a run has one such record per round."""
+
+    outcome: Outcome
+
+
+class Delivered(_Event, frozen=True, kw_only=True):
+    """Its result reached whoever asked."""
+
+    to: str = ""
+
+
+class Resumed(_Event, frozen=True, kw_only=True):
+    """It goes on after an end: another round, with its own ending."""
+
+    round: int
+    message: Raw | UnsetType = UNSET
+    seconds: float | None = None
+
+
+class Adopted(_Event, frozen=True, kw_only=True):
+    """Another process went on with it."""
+
+    owner: str
+    left_by: str = ""
+
+
+class Unrecognised(Struct, frozen=True, kw_only=True):
+    """A record that a newer version wrote: kept as it is, folded into nothing."""
+
+    kind: str
+    version: int
+    body: Raw
+
+
+Known: TypeAlias = (
+    Opened
+    | Requested
+    | Admitted
+    | Refused
+    | Started
+    | Said
+    | ModelCallBegun
+    | ModelCallEnded
+    | ToolCallBegun
+    | ToolCallEnded
+    | StepBegun
+    | StepEnded
+    | Lost
+    | Noted
+    | Retried
+    | FellBack
+    | HandedIn
+    | Validated
+    | Repaired
+    | Drawn
+    | Slept
+    | Spawned
+    | Joined
+    | Asked
+    | Answered
+    | CancelAsked
+    | Returned
+    | Delivered
+    | Resumed
+    | Adopted
+)
+Event: TypeAlias = Known | Unrecognised
+
+
+class Record(Struct, frozen=True, kw_only=True):
+    """An event in its place: which run, the how-manieth of it, under which key, and when."""
+
+    run: str
+    seq: int
+    key: str
+    at: float
+    event: Event
+
+
+# --- JSON -------------------------------------------------------------------------------------------------------------
+
+
+class _Header(Struct):
+    kind: str
+    v: int
+
+
+def encode(event: Event) -> bytes:
+    """The event as JSON: its version, its kind, its fields."""
+    if isinstance(event, Unrecognised):
+        return bytes(event.body)
+    return b'{"v":%d,%b' % (VERSION, json.encode(event)[1:])
+
+
+def decode(body: bytes) -> Event:
+    """The event of this JSON. What a newer version wrote is kept unread; anything else wrong is a ValueError."""
+    header = _header().decode(body)
+    if header.v > VERSION or header.kind not in kinds():
+        return Unrecognised(kind=header.kind, version=header.v, body=Raw(body))
+    return _decoder().decode(body)
+
+
+def errors_of(event: Event) -> tuple[Error, ...]:
+    """The errors that an event tells of."""
+    match event:
+        case ModelCallEnded(error=Error() as error) | ToolCallEnded(error=Error() as error):
+            return (error,)
+        case StepEnded(error=Error() as error):
+            return (error,)
+        case Returned(outcome=outcome) | Refused(outcome=outcome):
+            return outcome.errors
+        case _:
+            return ()
+
+
+@cache
+def kinds() -> frozenset[str]:
+    """The names of all kinds there are."""
+    from typing import get_args
+
+    return frozenset(_snake(kind.__name__) for kind in get_args(Known))
+
+
+@cache
+def _decoder() -> json.Decoder[Any]:
+    return json.Decoder(Known)
+
+
+@cache
+def _header() -> json.Decoder[_Header]:
+    return json.Decoder(_Header)

@@ -1,0 +1,356 @@
+"""Where a run stands: a fold over its records, the same value live and replayed."""
+
+from __future__ import annotations
+
+from typing import Any, Literal, TypeAlias
+
+from msgspec import UNSET, Struct, json, structs
+
+from deputy.core.events import (
+    Admitted,
+    Adopted,
+    Answered,
+    Asked,
+    CancelAsked,
+    Delivered,
+    Drawn,
+    FellBack,
+    HandedIn,
+    Joined,
+    Lost,
+    ModelCallBegun,
+    ModelCallEnded,
+    Noted,
+    Opened,
+    Record,
+    Refused,
+    Repaired,
+    Requested,
+    Resumed,
+    Retried,
+    Returned,
+    Said,
+    Slept,
+    Spawned,
+    Started,
+    StepBegun,
+    StepEnded,
+    ToolCallBegun,
+    ToolCallEnded,
+    Unrecognised,
+    Validated,
+)
+from deputy.core.outcome import NO_USAGE, Outcome, Usage
+from deputy.core.request import Lineage
+
+Status: TypeAlias = Literal[
+    "unborn", "requested", "running", "waiting", "completed", "partial", "failed", "blocked", "cancelled", "rejected"
+]
+LIVE: frozenset[Status] = frozenset({"requested", "running", "waiting"})
+
+
+class Counts(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How often things happened; the things themselves stay in the journal."""
+
+    turns: int = 0
+    tool_calls: int = 0
+    notes: int = 0
+    retries: int = 0
+    fallbacks: int = 0
+    repairs: int = 0
+    children: int = 0
+    lost: int = 0
+
+
+class UnderWay(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A step that began and did not end."""
+
+    name: str
+    is_repeatable: bool = True
+
+
+class Wait(Struct, frozen=True, kw_only=True):
+    """A message that is waited for."""
+
+    topic: str
+    since: float
+
+
+class State(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A run as its records leave it. Small, whatever its history is: what grows with a conversation is only counted."""
+
+    run: str = ""
+    seq: int = 0
+    status: Status = "unborn"
+    round: int = 0
+    label: str = ""
+    command: str = ""
+    agent: str = ""
+    task_number: int | None = None
+    parent: str | None = None
+    lineage: Lineage | None = None
+    model: str = ""
+    backend: str = ""
+    scratchpad: str = ""
+    seconds: float | None = None
+    requested_at: float = 0.0
+    started_at: float | None = None
+    ended_at: float | None = None
+    last_at: float = 0.0
+    usage: Usage = NO_USAGE
+    counts: Counts = Counts()
+    under_way: dict[str, UnderWay] = {}
+    """Steps that began and did not end, by key: never more than run at once."""
+    waits: dict[str, Wait] = {}
+    """What is waited for, by key."""
+    question: str = ""
+    is_cancelling: bool = False
+    is_delivered: bool = False
+    reason: str = ""
+    """The type of the error it ended with."""
+    oddities: int = 0
+    """Records that do not belong where they stand: skipped, counted and never fatal."""
+    oddity: str = ""
+
+    @property
+    def is_live(self) -> bool:
+        """Whether it was asked for and has not ended."""
+        return self.status in LIVE
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing is left to do: it ended, and whoever asked knows."""
+        return self.is_delivered and not self.is_live
+
+
+def apply(state: State, record: Record) -> State:
+    """The state after one more record. Total: a record that does not fit is skipped and counted, never an exception."""
+    if record.seq <= state.seq:
+        return state
+    fields = _change(state, record)
+    if fields is None:
+        return structs.replace(
+            state,
+            run=state.run or record.run,
+            seq=record.seq,
+            oddities=state.oddities + 1,
+            oddity=f"{record.key}: {type(record.event).__name__} in a run that is {state.status}",
+        )
+    return structs.replace(state, seq=record.seq, last_at=max(state.last_at, record.at), **fields)
+
+
+def replay(records: list[Record], state: State | None = None) -> State:
+    """The state after these records."""
+    state = State() if state is None else state
+    for record in records:
+        state = apply(state, record)
+    return state
+
+
+def encode_state(state: State) -> bytes:
+    """The state as JSON, for the journal's index of runs."""
+    return json.encode(state)
+
+
+def decode_state(body: bytes) -> State:
+    """The state of this JSON."""
+    return json.decode(body, type=State)
+
+
+def _change(state: State, record: Record) -> dict[str, Any] | None:
+    """The fields that a record changes, or None when it does not belong here."""
+    event = record.event
+    if isinstance(event, Unrecognised):
+        return None
+    if isinstance(event, Opened | Requested):
+        return _born(event, record) if state.status == "unborn" else None
+    if state.status == "unborn":
+        return None
+    if isinstance(event, Delivered | Resumed | Adopted):
+        return _after_the_end(state, event, record)
+    return _at_work(state, event, record) if state.is_live else None
+
+
+def _born(event: Opened | Requested, record: Record) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "run": record.run,
+        "status": "requested",
+        "label": event.label,
+        "command": event.command,
+        "model": event.model,
+        "requested_at": record.at,
+    }
+    if isinstance(event, Opened):
+        return {**fields, "lineage": event.lineage, "seconds": event.seconds, "agent": event.lineage.path[-1].name}
+    request = event.request
+    lineage = request.caller.child(
+        request.session_id, request.target, signature="", now=record.at, seconds=request.seconds
+    )
+    task = request.task_context
+    number = UNSET if task is None else task.task_number
+    return {
+        **fields,
+        "parent": event.parent,
+        "agent": request.target.name,
+        "seconds": request.seconds,
+        # Until it is admitted: where it would stand.
+        "lineage": structs.replace(lineage, signatures=request.caller.signatures),
+        "task_number": None if number is UNSET else number,
+    }
+
+
+_Step: TypeAlias = (
+    Said
+    | ModelCallEnded
+    | ToolCallEnded
+    | StepEnded
+    | Lost
+    | Noted
+    | Retried
+    | FellBack
+    | HandedIn
+    | Validated
+    | Repaired
+    | Drawn
+    | Slept
+    | Spawned
+    | Joined
+)
+_Turn: TypeAlias = (
+    Admitted
+    | Refused
+    | Started
+    | ModelCallBegun
+    | ToolCallBegun
+    | StepBegun
+    | Asked
+    | Answered
+    | CancelAsked
+    | Returned
+)
+_COUNTED: dict[type[Struct], str] = {
+    ModelCallEnded: "turns",
+    ToolCallEnded: "tool_calls",
+    Lost: "lost",
+    Noted: "notes",
+    Retried: "retries",
+    FellBack: "fallbacks",
+    Repaired: "repairs",
+    Spawned: "children",
+}
+
+
+def _at_work(state: State, event: _Step | _Turn, record: Record) -> dict[str, Any]:
+    match event:
+        case Admitted():
+            return {"lineage": event.lineage}
+        case Started():
+            return {
+                "status": state.status if state.waits else "running",
+                "started_at": record.at if state.started_at is None else state.started_at,
+                "backend": event.backend,
+                "model": event.model or state.model,
+                "scratchpad": event.scratchpad or state.scratchpad,
+            }
+        case ModelCallBegun() | ToolCallBegun() | StepBegun():
+            key = record.key.removesuffix(BEGUN)
+            step = UnderWay(name=_name(event), is_repeatable=event.is_repeatable)
+            return {"under_way": {**state.under_way, key: step}}
+        case ModelCallEnded():
+            fields = _stepped(state, event, record.key)
+            return {**fields, "usage": state.usage + event.usage, "model": event.model or state.model}
+        case Asked():
+            wait = Wait(topic=event.topic, since=record.at)
+            waits = {**state.waits, record.key.removesuffix(ASKED): wait}
+            return {"status": "waiting", "waits": waits, "question": event.question or state.question}
+        case Answered():
+            return _answered(state, record)
+        case CancelAsked():
+            return {"is_cancelling": True}
+        case Returned() | Refused():
+            return _ended(event.outcome, record)
+        case _:
+            return _stepped(state, event, record.key)
+
+
+BEGUN = ".begun"
+ASKED = ".asked"
+"""How the key of a beginning differs from the key of its end."""
+
+
+def _name(event: ModelCallBegun | ToolCallBegun | StepBegun) -> str:
+    match event:
+        case ModelCallBegun():
+            return event.model
+        case ToolCallBegun():
+            return event.tool
+        case StepBegun():
+            return event.step
+
+
+def _stepped(state: State, event: _Step, key: str) -> dict[str, Any]:
+    """A step is over: it is no longer under way, and what it was is counted."""
+    fields: dict[str, Any] = {}
+    counter = _COUNTED.get(type(event))
+    if counter is not None:
+        fields["counts"] = structs.replace(state.counts, **{counter: getattr(state.counts, counter) + 1})
+    if key in state.under_way:
+        fields["under_way"] = {name: what for name, what in state.under_way.items() if name != key}
+    return fields
+
+
+def _answered(state: State, record: Record) -> dict[str, Any]:
+    if record.key not in state.waits:
+        return {}
+    waits = {key: wait for key, wait in state.waits.items() if key != record.key}
+    if waits:
+        return {"waits": waits}
+    # Waiting for a person stops the clock; waits that overlap stop it once.
+    waited = max(0.0, record.at - min(wait.since for wait in state.waits.values()))
+    lineage = state.lineage
+    return {
+        "waits": waits,
+        "status": "running" if state.started_at is not None else "requested",
+        "question": "",
+        "lineage": None if lineage is None else lineage.paused(waited),
+    }
+
+
+def _ended(outcome: Outcome, record: Record) -> dict[str, Any]:
+    first = outcome.errors[0] if outcome.errors else None
+    return {
+        "status": outcome.status,
+        "ended_at": record.at,
+        "reason": "" if first is None else first.type,
+        "under_way": {},
+        "waits": {},
+        "question": getattr(outcome, "question", ""),
+        "is_cancelling": False,
+        "is_delivered": False,
+    }
+
+
+def _after_the_end(state: State, event: Delivered | Resumed | Adopted, record: Record) -> dict[str, Any] | None:
+    match event:
+        case Delivered():
+            return None if state.is_live else {"is_delivered": True}
+        case Adopted():
+            return {} if state.is_live else None
+        case Resumed():
+            if state.is_live or event.round != state.round + 1:
+                return None
+            lineage = state.lineage
+            if lineage is not None:
+                deadline = None if event.seconds is None else record.at + event.seconds
+                lineage = structs.replace(lineage, deadline=deadline)
+            return {
+                "status": "requested",
+                "round": event.round,
+                "ended_at": None,
+                "started_at": None,
+                "seconds": event.seconds,
+                "lineage": lineage,
+                "question": "",
+                "reason": "",
+                "is_delivered": False,
+            }

@@ -1,0 +1,92 @@
+"""What a dead process left behind, and what may be done about it. Says; does nothing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from msgspec import Struct
+
+from deputy.core.state import State
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+
+class Standing(Struct, frozen=True, kw_only=True):
+    """Where a run stands, and whether anybody is at work on it."""
+
+    state: State
+    is_left: bool
+    """Nobody is: its process ended, died, or has been silent for too long."""
+
+
+Shown: TypeAlias = Literal["interrupted"] | str
+
+
+def shown_status(standing: Standing) -> Shown:
+    """A run's status as people see it: one that should be at work, and has nobody, is interrupted."""
+    status = standing.state.status
+    if not standing.is_left or not standing.state.is_live or status == "waiting":
+        return "running" if status == "requested" else status
+    return "interrupted"
+
+
+class LeftBehind(Struct, frozen=True, kw_only=True, tag=True):
+    """A run that nobody is at work on: it can go on from its last record."""
+
+    state: State
+    repeats: tuple[str, ...]
+    """Steps under way that are simply taken again."""
+    unknown: tuple[str, ...]
+    """Steps under way that must not be: nobody knows what they did."""
+
+
+class Overdue(Struct, frozen=True, kw_only=True, tag=True):
+    """A run past its deadline, whoever started it: it must end."""
+
+    state: State
+    seconds: float
+
+
+class Undelivered(Struct, frozen=True, kw_only=True, tag=True):
+    """A result that has not reached whoever asked: it is kept until it does."""
+
+    state: State
+
+
+Finding: TypeAlias = LeftBehind | Overdue | Undelivered
+
+GRACE_SECONDS = 5.0
+"""What a run past its deadline gets to end by itself."""
+
+
+def find(standings: Iterable[Standing], now: float) -> list[Finding]:
+    """What should be seen to, in the order the runs began."""
+    ordered = sorted(standings, key=lambda standing: (standing.state.requested_at, standing.state.run))
+    return [finding for standing in ordered if (finding := judge(standing, now)) is not None]
+
+
+def judge(standing: Standing, now: float) -> Finding | None:
+    """What is wrong with one run, if anything is."""
+    state = standing.state
+    if not state.is_live:
+        return None if state.is_delivered or state.status == "unborn" else Undelivered(state=state)
+    late = seconds_late(state, now)
+    if late > (0.0 if standing.is_left else GRACE_SECONDS):
+        return Overdue(state=state, seconds=late)
+    if not standing.is_left or state.status == "waiting":
+        return None
+    steps = state.under_way.items()
+    return LeftBehind(
+        state=state,
+        repeats=tuple(key for key, step in steps if step.is_repeatable),
+        unknown=tuple(key for key, step in steps if not step.is_repeatable),
+    )
+
+
+def seconds_late(state: State, now: float) -> float:
+    """How long a run is past its deadline; one that waits for a person has a clock that stands still."""
+    deadline = None if state.lineage is None else state.lineage.deadline
+    if deadline is None or state.status == "waiting":
+        return 0.0
+    return max(0.0, now - deadline)

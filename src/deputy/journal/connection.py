@@ -1,0 +1,135 @@
+"""Connections to the journal's file: how they are set up, how long they wait, and what their errors mean."""
+
+from __future__ import annotations
+
+import sqlite3
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
+from urllib.parse import quote
+
+from deputy.core.errors import (
+    StorageBusy,
+    StorageCorrupt,
+    StorageDenied,
+    StorageError,
+    StorageFailed,
+    StorageFull,
+)
+from deputy.journal import home, schema
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+    from pathlib import Path
+
+    T = TypeVar("T")
+
+Fsync: TypeAlias = Literal["group", "each", "off"]
+"""When a record is durable: with its group, by itself, or whenever the system likes."""
+
+PATIENCE_SECONDS = 30.0
+_PAUSE_SECONDS = 0.02
+_BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
+
+
+def open_writer(folder: Path, fsync: Fsync, patience: float = PATIENCE_SECONDS) -> sqlite3.Connection:
+    """A connection that writes; home, file and tables are made if they are missing."""
+    path = home.make_home(folder) / home.JOURNAL
+    home.make_file(path)
+    with typed(path):
+        connection = patiently(lambda: _connect(path, "rw"), path, patience)
+        try:
+            patiently(lambda: _prepare(connection, path, fsync), path, patience)
+        except BaseException:
+            connection.close()
+            raise
+    return connection
+
+
+def open_reader(folder: Path, patience: float = PATIENCE_SECONDS) -> sqlite3.Connection | None:
+    """A connection that only reads; None when there is no journal. Makes and changes nothing."""
+    path = folder / home.JOURNAL
+    if not home.check_home(folder) or not path.exists():
+        return None
+    with typed(path):
+        connection = patiently(lambda: _connect(path, "ro"), path, patience)
+        try:
+            if patiently(lambda: schema.check(connection, str(path)), path, patience):
+                return connection
+        except BaseException:
+            connection.close()
+            raise
+    connection.close()
+    # An older or empty file: the tables are brought up to date once, by a writer.
+    open_writer(folder, "group", patience).close()
+    return open_reader(folder, patience)
+
+
+def patiently(do: Callable[[], T], path: Path, patience: float = PATIENCE_SECONDS) -> T:
+    """Do something that another process's lock may keep waiting; after a long bound that is an error of ours."""
+    until = time.monotonic() + patience
+    while True:
+        try:
+            return do()
+        except sqlite3.OperationalError as error:
+            if _code(error) not in _BUSY:
+                raise
+            if time.monotonic() >= until:
+                raise StorageBusy(str(path), f"it was locked for {patience:g} s") from error
+        time.sleep(_PAUSE_SECONDS)
+
+
+@contextmanager
+def typed(path: Path) -> Generator[None]:
+    """Errors of SQLite in here come out as ours."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise storage_error(path, error) from error
+    except OSError as error:
+        home.explain(path, error)
+
+
+def storage_error(path: Path, error: sqlite3.Error) -> StorageError:
+    """What an error of SQLite means to a person."""
+    name, what = str(path), str(error)
+    match _code(error):
+        case sqlite3.SQLITE_FULL:
+            return StorageFull(name, what)
+        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
+            return StorageCorrupt(name, what)
+        case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_AUTH:
+            return StorageDenied(name, what)
+        case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED | sqlite3.SQLITE_PROTOCOL:
+            return StorageBusy(name, what)
+        case _:
+            return StorageFailed(name, what)
+
+
+def is_storage(error: sqlite3.Error) -> bool:
+    """Whether the file failed, and not the statement."""
+    return not isinstance(error, sqlite3.IntegrityError | sqlite3.DataError | sqlite3.ProgrammingError)
+
+
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    return sqlite3.connect(
+        f"file:{quote(str(path))}?mode={mode}", uri=True, isolation_level=None, timeout=5.0, check_same_thread=False
+    )
+
+
+def _prepare(connection: sqlite3.Connection, path: Path, fsync: Fsync) -> None:
+    connection.execute("PRAGMA trusted_schema = OFF")
+    is_current = schema.check(connection, str(path))
+    if not is_current:
+        # Means something only before the first table is made: space can be given back to the system.
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+    if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
+        connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute(f"PRAGMA synchronous = {'OFF' if fsync == 'off' else 'FULL'}")
+    if not is_current:
+        schema.migrate(connection, str(path))
+
+
+def _code(error: sqlite3.Error) -> int:
+    """The primary code; what Python raises by itself has none."""
+    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF

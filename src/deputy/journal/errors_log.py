@@ -1,0 +1,113 @@
+"""The log of errors: each kind of error once, with how often and when it happened."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from msgspec import UNSET, Struct, json
+
+if TYPE_CHECKING:
+    import sqlite3
+
+    from deputy.core.errors import Error
+    from deputy.core.state import State
+    from deputy.journal.reader import Reader
+
+Severity: TypeAlias = Literal["warning", "error"]
+_TRACE_LENGTH = 16_000
+
+
+class Context(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where an error happened."""
+
+    command: str = ""
+    subagent: str = ""
+    task_number: int | None = None
+    session_id: str = ""
+    timeout: float | None = None
+
+
+class Logged(Struct, frozen=True, kw_only=True):
+    """A row of the log: the error as it last happened."""
+
+    id: str
+    first_at: float
+    last_at: float
+    count: int
+    severity: Severity
+    type: str
+    code: str
+    message: str
+    recommendation: str
+    context: Context
+    trace: str = ""
+
+
+class _Body(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    severity: Severity
+    type: str
+    code: str
+    message: str
+    recommendation: str
+    context: Context
+    trace: str = ""
+
+
+def context_of(state: State) -> Context:
+    """Where an error of this run happened."""
+    return Context(
+        command=state.command,
+        subagent=state.agent,
+        task_number=state.task_number,
+        session_id=state.run,
+        timeout=state.seconds,
+    )
+
+
+def write(connection: sqlite3.Connection, error: Error, at: float, context: Context, trace: str = "") -> None:
+    """Log an error; the same one again raises its count. One that a child passed up was logged by the child."""
+    if error.session_id not in (UNSET, context.session_id):
+        return
+    code = "" if error.code is UNSET else error.code
+    identity = json.encode([error.type, code, error.message, context.command, context.subagent])
+    body = _Body(
+        severity="warning" if error.recoverable else "error",
+        type=error.type,
+        code=code,
+        message=error.message,
+        recommendation=error.recommendation,
+        context=context,
+        trace=trace[-_TRACE_LENGTH:],
+    )
+    connection.execute(
+        "INSERT INTO errors VALUES (?, ?, ?, 1, ?) ON CONFLICT (id) DO UPDATE SET"
+        " last_at = max(last_at, excluded.last_at), count = count + 1, body = excluded.body",
+        (f"err_{blake2b(identity, digest_size=6).hexdigest()}", at, at, json.encode(body)),
+    )
+
+
+def read(reader: Reader, limit: int) -> list[Logged]:
+    """The latest errors, newest first; a row that cannot be read is left out."""
+    logged: list[Logged] = []
+    for name, first_at, last_at, count, body in reader.errors(limit):
+        try:
+            said = json.decode(body, type=_Body)
+        except (TypeError, ValueError):
+            continue
+        logged.append(
+            Logged(
+                id=name,
+                first_at=first_at,
+                last_at=last_at,
+                count=count,
+                severity=said.severity,
+                type=said.type,
+                code=said.code,
+                message=said.message,
+                recommendation=said.recommendation,
+                context=said.context,
+                trace=said.trace,
+            )
+        )
+    return logged

@@ -1,0 +1,178 @@
+"""The home directory: where it is, that it is ours alone, and files in it that nobody else can read."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from deputy.core.errors import StorageDenied, StorageFailed, StorageFull
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+JOURNAL = "journal.db"
+_DIRECTORY = 0o700
+_FILE = 0o600
+_OTHERS_WRITE = 0o022
+
+
+def home_path(environment: Mapping[str, str] | None = None) -> Path:
+    """Where state lives: `DEPUTY_HOME`, or `.deputy` in the user's own directory."""
+    given = (os.environ if environment is None else environment).get("DEPUTY_HOME", "")
+    return Path(given).expanduser().absolute() if given else Path.home() / ".deputy"
+
+
+def make_home(path: Path) -> Path:
+    """The home, made if it is missing; an unsafe one is refused."""
+    try:
+        _make_directory(path)
+    except OSError as error:
+        explain(path, error)
+    return path
+
+
+def check_home(path: Path) -> bool:
+    """Whether the home is there; an unsafe one is refused. Makes nothing."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return False
+    except OSError as error:
+        explain(path, error)
+    if stat.S_ISLNK(found.st_mode):
+        raise StorageDenied(str(path), "it is a symbolic link", "Name the directory itself with DEPUTY_HOME.")
+    if not stat.S_ISDIR(found.st_mode):
+        raise StorageDenied(str(path), "it is not a directory", "Move it away, or name a directory with DEPUTY_HOME.")
+    if found.st_uid != os.geteuid():
+        raise StorageDenied(
+            str(path),
+            f"it belongs to user {found.st_uid}, not to you ({os.geteuid()})",
+            "Name a directory of your own with DEPUTY_HOME.",
+        )
+    return True
+
+
+def make_file(path: Path) -> bool:
+    """Make an empty file that only its owner can read; False when it is there already."""
+    try:
+        # Never opened when it exists: closing it would drop the locks that SQLite holds on it in this process.
+        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, _FILE)
+    except FileExistsError:
+        _check_file(path)
+        return False
+    except OSError as error:
+        explain(path, error)
+    try:
+        os.fchmod(descriptor, _FILE)
+    finally:
+        os.close(descriptor)
+    sync_directory(path.parent)
+    return True
+
+
+def make_directory(path: Path) -> Path:
+    """A directory inside the home that only its owner can enter."""
+    try:
+        if not path.is_dir() or path.is_symlink():
+            path.mkdir(_DIRECTORY)
+            path.chmod(_DIRECTORY)
+            sync_directory(path.parent)
+    except OSError as error:
+        explain(path, error)
+    return path
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file so that any reader, at any moment and after any crash, finds the old content or the new."""
+    draft = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        draft.unlink(missing_ok=True)
+        descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, _FILE)
+        with os.fdopen(descriptor, "wb") as file:
+            os.fchmod(descriptor, _FILE)
+            file.write(content)
+            file.flush()
+            os.fsync(descriptor)
+        draft.replace(path)
+        sync_directory(path.parent)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        explain(path, error)
+
+
+def append_to(path: Path, content: bytes) -> None:
+    """Add to the end of a file in one write; it is made if it is missing."""
+    try:
+        flags = os.O_CREAT | os.O_APPEND | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(path, flags, _FILE)
+        try:
+            os.fchmod(descriptor, _FILE)
+            view = memoryview(content)
+            while view:
+                view = view[os.write(descriptor, view) :]
+            os.fdatasync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        explain(path, error)
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory durable."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def explain(path: Path, error: OSError) -> NoReturn:
+    """Raise an error of the operating system as ours, with the path and the way out."""
+    import errno
+
+    name = str(error.filename or path)
+    what = error.strerror or str(error)
+    match error.errno:
+        case errno.ENOSPC | errno.EDQUOT:
+            raise StorageFull(name, what) from error
+        case errno.EACCES | errno.EPERM | errno.EROFS | errno.ELOOP:
+            raise StorageDenied(name, what) from error
+        case errno.ENOTDIR | errno.EEXIST:
+            way_out = "Move what is there away, or name another home with DEPUTY_HOME."
+            raise StorageDenied(name, what, way_out) from error
+        case _:
+            raise StorageFailed(name, what) from error
+
+
+def _make_directory(path: Path) -> None:
+    if not check_home(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.mkdir(_DIRECTORY)
+        path.chmod(_DIRECTORY)
+        sync_directory(path.parent)
+        return
+    mode = stat.S_IMODE(path.lstat().st_mode)
+    if mode == _DIRECTORY:
+        return
+    if (path / JOURNAL).exists() or not any(path.iterdir()):
+        path.chmod(_DIRECTORY)
+    elif mode & _OTHERS_WRITE:
+        # A directory with other things in it (a shared one, perhaps) is not ours to close to others.
+        raise StorageDenied(
+            str(path),
+            f"others may write to it (mode {mode:04o})",
+            f"Run `chmod 700 {path}`, or name another home with DEPUTY_HOME.",
+        )
+
+
+def _check_file(path: Path) -> None:
+    try:
+        found = path.lstat()
+    except OSError as error:
+        explain(path, error)
+    if not stat.S_ISREG(found.st_mode):
+        raise StorageDenied(str(path), "it is not a regular file", "Move it away, or name another home.")
+    if found.st_uid != os.geteuid():
+        raise StorageDenied(str(path), f"it belongs to user {found.st_uid}, not to you ({os.geteuid()})")

@@ -1,0 +1,277 @@
+"""Reading the journal: synchronous, never in a writer's way, and never trusting a damaged byte."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from deputy.core.state import State, apply
+from deputy.journal import home
+from deputy.journal.connection import open_reader, patiently, typed
+from deputy.journal.owner import Owner, is_gone
+from deputy.journal.rows import (
+    EVENT_BEHIND,
+    EVENT_UNDER_KEY,
+    EVENTS_AFTER,
+    HOLDER,
+    Damaged,
+    Row,
+    read_event,
+    read_state,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+    from types import TracebackType
+
+    from deputy.core.events import Record
+
+STALE_SECONDS = 15.0
+"""A process that shows no sign of life for so long may be taken for dead."""
+
+_PAGE = 256
+_FAR = 1 << 61
+_GONE: Row = ()
+
+
+class Holder(Struct, frozen=True, kw_only=True):
+    """Who has the lease of a run, and when it last gave a sign of life."""
+
+    owner: str
+    epoch: int
+    beat: float | None
+
+    @property
+    def pid(self) -> str:
+        """The process as people know it."""
+        owner = Owner.named(self.owner)
+        return "unknown" if owner is None else str(owner.pid)
+
+    def is_left(self, now: float, stale_seconds: float = STALE_SECONDS) -> bool:
+        """Whether nobody is at work any more: the process is gone, or silent for too long."""
+        if not self.owner or self.beat is None:
+            return True
+        owner = Owner.named(self.owner)
+        return owner is None or is_gone(owner) or now - self.beat > stale_seconds
+
+
+class Reader:
+    """A view of the journal through one connection that only reads."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+        self._connection = connection
+        self.path = path
+
+    @classmethod
+    def open(cls, folder: Path) -> Reader | None:
+        """A reader of the journal in this home; None when there is none."""
+        connection = open_reader(folder)
+        return None if connection is None else cls(connection, folder / home.JOURNAL)
+
+    def close(self) -> None:
+        """Let the file go."""
+        self._connection.close()
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- runs ---------------------------------------------------------------------------------------------------------
+
+    def knows(self, run: str) -> bool:
+        """Whether there is a run of this id."""
+        return bool(self._rows("SELECT 1 FROM runs WHERE run = ?", run))
+
+    def state(self, run: str) -> State | None:
+        """Where a run stands; None when there is no such run."""
+        rows = self._rows("SELECT state, sum FROM runs WHERE run = ?", run)
+        return self._state(run, rows[0]) if rows else None
+
+    def live(self) -> list[State]:
+        """The runs that have not ended, oldest first."""
+        return self._states("SELECT run, state, sum FROM runs WHERE is_live")
+
+    def tree(self, root: str) -> list[State]:
+        """All runs of a root session, oldest first."""
+        return self._states("SELECT run, state, sum FROM runs WHERE root = ?", root)
+
+    def unsettled(self) -> list[State]:
+        """The runs that have not ended, or whose result was not handed over, oldest first."""
+        return self._states("SELECT run, state, sum FROM runs WHERE NOT is_settled")
+
+    def descendants(self, run: str) -> list[State]:
+        """All runs below a run, oldest first."""
+        return self._states(
+            "WITH RECURSIVE below (run) AS (SELECT run FROM runs WHERE parent = ?"
+            " UNION SELECT r.run FROM runs r JOIN below b ON r.parent = b.run)"
+            " SELECT run, state, sum FROM runs JOIN below USING (run)",
+            run,
+        )
+
+    def children(self, run: str) -> list[State]:
+        """The runs that a run spawned, oldest first."""
+        return self._states("SELECT run, state, sum FROM runs WHERE parent = ?", run)
+
+    def recent(self, limit: int) -> list[State]:
+        """The runs with the latest records, live or ended, oldest first."""
+        return self._states("SELECT run, state, sum FROM runs ORDER BY last_at DESC LIMIT ?", limit)
+
+    def holders(self, runs: Iterable[str]) -> dict[str, Holder]:
+        """Who has the leases of these runs."""
+        found: dict[str, Holder] = {}
+        for run in runs:
+            for owner, epoch, beat in self._rows(HOLDER, run):
+                found[run] = Holder(owner=owner or "", epoch=epoch, beat=beat)
+        return found
+
+    def owners(self) -> list[str]:
+        """The processes that gave signs of life."""
+        return [row[0] for row in self._rows("SELECT owner FROM owners")]
+
+    def old_roots(self, before: float) -> list[str]:
+        """The root sessions of runs in which nothing has happened since."""
+        return [row[0] for row in self._rows("SELECT DISTINCT root FROM runs WHERE last_at < ?", before)]
+
+    def pinned(self) -> set[str]:
+        """The runs that are kept for good."""
+        return {row[0] for row in self._rows("SELECT run FROM pins")}
+
+    # --- records ------------------------------------------------------------------------------------------------------
+
+    def get(self, run: str, key: str) -> Record | Damaged | None:
+        """The record of a run under a key."""
+        rows = self._rows(EVENT_UNDER_KEY, run, key)
+        return read_event(rows[0]) if rows else None
+
+    def records(self, run: str, after: int = 0) -> Iterator[Record | Damaged]:
+        """The records of a run in order, after the how-manieth; what is damaged or missing stands as that."""
+        expected = after + 1
+        last = self._last(run)
+        try:
+            for row in self._pages(run, after):
+                record = read_event(row)
+                seq = _whole(row[1], expected) if isinstance(record, Damaged) else record.seq
+                if seq != expected:
+                    break
+                yield record
+                expected += 1
+        except sqlite3.DatabaseError as error:
+            yield Damaged(where=str(self.path), what=str(error))
+            last = max(last, expected)
+        if expected <= last:
+            yield from self._salvage(run, expected, last)
+
+    def addressed(self) -> list[tuple[str, str]]:
+        """The live runs, and topics, of messages that nobody has taken yet."""
+        query = "SELECT DISTINCT i.run, i.topic FROM inbox i JOIN runs r USING (run) WHERE NOT i.is_taken AND r.is_live"
+        return self._rows(query)
+
+    def progress(self, run: str, after: int = 0) -> list[tuple[int, float, bytes]]:
+        """The last signs of progress of a run: number, time, body."""
+        return self._rows("SELECT n, at, body FROM progress WHERE run = ? AND n > ? ORDER BY n", run, after)
+
+    def errors(self, limit: int) -> list[tuple[str, float, float, int, bytes]]:
+        """The latest errors: id, first and last time, count, body."""
+        query = "SELECT id, first_at, last_at, count, body FROM errors ORDER BY last_at DESC LIMIT ?"
+        return self._rows(query, limit)
+
+    def changes(self) -> int:
+        """A number that is another one after any process has written."""
+        return self._rows("PRAGMA data_version")[0][0]
+
+    # --- how ----------------------------------------------------------------------------------------------------------
+
+    def _rows(self, query: str, *values: Any) -> list[Any]:
+        with typed(self.path):
+            return patiently(lambda: self._connection.execute(query, values).fetchall(), self.path)
+
+    def _pages(self, run: str, after: int) -> Iterator[Row]:
+        # A page at a time, so that a slow reader holds no old version of the file open.
+        while True:
+            values = (run, after, _PAGE)
+            page = patiently(lambda v=values: self._connection.execute(EVENTS_AFTER, v).fetchall(), self.path)
+            yield from page
+            if len(page) < _PAGE:
+                return
+            after = _whole(page[-1][1], after + _PAGE)
+
+    def _last(self, run: str) -> int:
+        """How many records a run has, as its state says."""
+        try:
+            rows = self._connection.execute("SELECT state, sum FROM runs WHERE run = ?", (run,)).fetchall()
+        except sqlite3.DatabaseError:
+            return 0
+        state = read_state(rows[0]) if rows else None
+        return 0 if state is None else state.seq
+
+    def _salvage(self, run: str, start: int, last: int) -> Iterator[Record | Damaged]:
+        """What can still be read without the indexes, jumping over pages that are gone."""
+        found: dict[int, Record] = {}
+        for row in self._readable():
+            record = read_event(row)
+            if not isinstance(record, Damaged) and record.run == run and record.seq >= start:
+                found[record.seq] = record
+        for seq in sorted((*found, last + 1)):
+            if seq > start:
+                yield Damaged(where=f"{run!r} records {start} to {seq - 1}", what="they are missing or damaged")
+            if seq in found:
+                yield found[seq]
+            start = max(start, seq + 1)
+
+    def _readable(self) -> Iterator[Row]:
+        at = 0
+        while True:
+            row = self._next(at)
+            if row is None:
+                return
+            if row is not _GONE:
+                yield row[1:]
+            at = self._beyond(at) if row is _GONE else _whole(row[0], at + 1)
+
+    def _next(self, at: int) -> Row | None:
+        try:
+            return self._connection.execute(EVENT_BEHIND, (at,)).fetchone()
+        except sqlite3.DatabaseError:
+            return _GONE
+
+    def _beyond(self, at: int) -> int:
+        """The first place behind a damaged page: found by leaps that double, then by halving."""
+        leap = 1
+        while self._next(at + leap) is _GONE:
+            if at + leap > _FAR:
+                return _FAR * 2
+            leap *= 2
+        gone, whole = at + leap // 2, at + leap
+        while whole - gone > 1:
+            middle = (gone + whole) // 2
+            gone, whole = (middle, whole) if self._next(middle) is _GONE else (gone, middle)
+        return whole
+
+    def _states(self, query: str, *values: Any) -> list[State]:
+        states = (self._state(run, row) for run, *row in self._rows(query, *values))
+        return sorted(
+            (state for state in states if state is not None), key=lambda state: (state.requested_at, state.run)
+        )
+
+    def _state(self, run: str, row: Any) -> State | None:
+        state = read_state(tuple(row))
+        return self.fold(run) if state is None else state
+
+    def fold(self, run: str) -> State | None:
+        """The state of a run from its records alone."""
+        state = State()
+        for record in self.records(run):
+            if not isinstance(record, Damaged):
+                state = apply(state, record)
+        return state if state.seq else None
+
+
+def _whole(value: object, otherwise: int) -> int:
+    return value if isinstance(value, int) else otherwise

@@ -1,0 +1,144 @@
+"""How long ended runs are kept: seven days unless told otherwise, and for ever when pinned."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from msgspec import Struct
+
+from deputy.core.errors import UnknownRun
+from deputy.core.state import State
+from deputy.journal import home, transcript
+from deputy.journal.connection import open_writer, patiently, typed
+from deputy.journal.owner import Owner, is_gone
+from deputy.journal.reader import Reader
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Callable, Iterable, Sequence
+    from pathlib import Path
+
+    T = TypeVar("T")
+
+DAY_SECONDS = 86_400.0
+KEPT_SECONDS = 7 * DAY_SECONDS
+
+
+class Tree(Struct, frozen=True, kw_only=True):
+    """All runs of one root session: they go together."""
+
+    root: str
+    states: tuple[State, ...]
+
+    @property
+    def last_at(self) -> float:
+        """When anything last happened in it."""
+        return max(state.last_at for state in self.states)
+
+
+def is_prunable(tree: Tree, before: float, pinned: set[str], *, delivered_only: bool) -> bool:
+    """Whether a tree may go: all of it ended, nobody has to answer, nothing pinned, and old enough."""
+    for state in tree.states:
+        # A blocked run waits for a person, however long that takes.
+        if state.is_live or state.status == "blocked" or state.run in pinned:
+            return False
+    roots = [state for state in tree.states if state.parent is None]
+    if delivered_only and not all(state.is_delivered for state in roots):
+        return False
+    return tree.last_at < before and tree.root not in pinned
+
+
+def find_old(reader: Reader, before: float, *, delivered_only: bool = False) -> list[Tree]:
+    """The trees that may go, oldest first."""
+    pinned = reader.pinned()
+    trees = (Tree(root=root, states=tuple(reader.tree(root))) for root in reader.old_roots(before))
+    fit = [tree for tree in trees if tree.states and is_prunable(tree, before, pinned, delivered_only=delivered_only)]
+    return sorted(fit, key=lambda tree: tree.last_at)
+
+
+def prune(folder: Path, before: float, *, dry_run: bool = False, delivered_only: bool = False) -> list[Tree]:
+    """Remove what may go, with its files; tells what that is, or would be."""
+    reader = Reader.open(folder)
+    if reader is None:
+        return []
+    with reader:
+        trees = find_old(reader, before, delivered_only=delivered_only)
+    if dry_run or not trees:
+        return trees
+    removed = [tree for tree in trees if _write(folder, lambda db, t=tree: _remove_tree(db, t, before))]
+    remove_files(folder, [state.run for tree in removed for state in tree.states])
+    return removed
+
+
+def keep_house(folder: Path, now: float, kept_seconds: float = KEPT_SECONDS) -> int:
+    """What is done at start-up: old runs go, unless their result was never handed over. Tells how many trees went."""
+    trees = prune(folder, now - kept_seconds, delivered_only=True)
+    reader = Reader.open(folder)
+    if reader is not None:
+        with reader:
+            gone = [name for name in reader.owners() if (owner := Owner.named(name)) is None or is_gone(owner)]
+        if gone:
+            _write(folder, lambda db: db.executemany("DELETE FROM owners WHERE owner = ?", [(name,) for name in gone]))
+    return len(trees)
+
+
+def pin(folder: Path, run: str, *, pinned: bool) -> None:
+    """Keep a run, and the tree it belongs to, for good; or no longer."""
+    reader = Reader.open(folder)
+    if reader is None:
+        raise UnknownRun(run)
+    with reader:
+        if not reader.knows(run):
+            raise UnknownRun(run)
+    query = "INSERT OR IGNORE INTO pins VALUES (?)" if pinned else "DELETE FROM pins WHERE run = ?"
+    _write(folder, lambda db: db.execute(query, (run,)))
+
+
+def remove(connection: sqlite3.Connection, runs: Iterable[str]) -> None:
+    """Remove all that the journal has about these runs."""
+    names = [(run,) for run in runs]
+    for query in _REMOVALS:
+        connection.executemany(query, names)
+
+
+_REMOVALS = (
+    "DELETE FROM events WHERE run = ?",
+    "DELETE FROM runs WHERE run = ?",
+    "DELETE FROM leases WHERE run = ?",
+    "DELETE FROM inbox WHERE run = ?",
+    "DELETE FROM progress WHERE run = ?",
+    "DELETE FROM pins WHERE run = ?",
+)
+
+
+def remove_files(folder: Path, runs: Sequence[str]) -> None:
+    """Remove the transcripts and scratchpads of these runs."""
+    try:
+        for run in runs:
+            for path in transcript.files_of(folder, run):
+                path.unlink(missing_ok=True)
+    except OSError as error:
+        home.explain(folder, error)
+
+
+def _remove_tree(connection: sqlite3.Connection, tree: Tree, before: float) -> bool:
+    # It may have been resumed since it was looked at.
+    query = "SELECT 1 FROM runs WHERE root = ? AND (is_live OR last_at >= ?)"
+    if connection.execute(query, (tree.root, before)).fetchone() is not None:
+        return False
+    remove(connection, [state.run for state in tree.states])
+    return True
+
+
+def _write(folder: Path, do: Callable[[sqlite3.Connection], T]) -> T:
+    path = folder / home.JOURNAL
+    connection = open_writer(folder, "group")
+    try:
+        with typed(path):
+            patiently(lambda: connection.execute("BEGIN IMMEDIATE"), path)
+            result = do(connection)
+            connection.execute("COMMIT")
+            connection.execute("PRAGMA incremental_vacuum").fetchall()
+            return result
+    finally:
+        connection.close()

@@ -1,0 +1,76 @@
+"""Records as rows of the journal, each with a checksum that is verified whenever it is read."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import Any, TypeAlias, cast
+
+from msgspec import Struct
+
+from deputy.core.events import Record, decode
+from deputy.core.state import State, decode_state, encode_state
+
+Row: TypeAlias = tuple[Any, ...]
+
+ADD_EVENT = (
+    "INSERT INTO events (run, seq, key, at, kind, body, sum) VALUES (?, ?, ?, ?, ?, ?, ?)"
+    " ON CONFLICT (run, key) DO NOTHING"
+)
+EVENT_UNDER_KEY = "SELECT run, seq, key, at, kind, body, sum FROM events WHERE run = ? AND key = ?"
+EVENTS_AFTER = "SELECT run, seq, key, at, kind, body, sum FROM events WHERE run = ? AND seq > ? ORDER BY seq LIMIT ?"
+EVENT_BEHIND = "SELECT id, run, seq, key, at, kind, body, sum FROM events NOT INDEXED WHERE id > ? ORDER BY id LIMIT 1"
+HOLDER = "SELECT l.owner, l.epoch, o.beat FROM leases l LEFT JOIN owners o USING (owner) WHERE l.run = ?"
+
+
+class Damaged(Struct, frozen=True, kw_only=True):
+    """A record, or a page of them, that cannot be trusted: skipped, and said so."""
+
+    where: str
+    what: str
+
+
+def event_row(record: Record, body: bytes) -> Row:
+    """The row of a record whose event has this JSON."""
+    kind = record.event.kind
+    total = _checksum(record.run, record.seq, record.key, record.at, kind, body)
+    return (record.run, record.seq, record.key, record.at, kind, body, total)
+
+
+def read_event(row: Row) -> Record | Damaged:
+    """The record of a row, or that it is damaged. Any values at all may stand in a damaged row."""
+    run, seq, key, at, kind, body, total = row
+    try:
+        if _checksum(run, seq, key, at, kind, body) != total:
+            return Damaged(where=f"{run!r} record {seq!r}", what="its checksum does not fit")
+        return Record(run=run, seq=seq, key=key, at=at, event=decode(body))
+    except (TypeError, ValueError, AttributeError) as error:
+        return Damaged(where=f"{run!r} record {seq!r}", what=f"it cannot be read: {error}")
+
+
+def state_row(state: State) -> tuple[bytes, bytes]:
+    """A run's state and its checksum."""
+    body = encode_state(state)
+    return body, blake2b(body, digest_size=8).digest()
+
+
+def read_state(row: Row) -> State | None:
+    """The state of a row; None when it is damaged and must be folded anew."""
+    body, total = row
+    try:
+        if blake2b(body, digest_size=8).digest() == total:
+            return decode_state(body)
+    except (TypeError, ValueError):
+        pass
+    return None
+
+
+def message_sum(run: str, topic: str, key: str, body: object) -> bytes:
+    """The checksum of a message to a run."""
+    return _checksum(run, topic, key, "", "", body)
+
+
+def _checksum(run: object, seq: object, key: object, at: object, kind: object, body: object) -> bytes:
+    # A zero byte stands in none of the first five, so no two records have the same form.
+    total = blake2b(f"{run!s}\0{seq!s}\0{key!s}\0{at!r}\0{kind!s}\0".encode(errors="replace"), digest_size=8)
+    total.update(cast("bytes", body))
+    return total.digest()

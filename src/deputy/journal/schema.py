@@ -1,0 +1,82 @@
+"""The tables on disk, their version, and the way from one version to the next."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from deputy.core.errors import StorageCorrupt, StorageTooNew
+
+if TYPE_CHECKING:
+    import sqlite3
+
+APPLICATION = 0x44505459
+"""What tells a journal from any other SQLite file."""
+
+MIGRATIONS: tuple[tuple[str, ...], ...] = (
+    (
+        # The truth. Appended, never changed; removed only with the whole tree of runs it belongs to.
+        """CREATE TABLE events (
+            id INTEGER PRIMARY KEY, run TEXT NOT NULL, seq INTEGER NOT NULL, key TEXT NOT NULL, at REAL NOT NULL,
+            kind TEXT NOT NULL, body BLOB NOT NULL, sum BLOB NOT NULL)""",
+        "CREATE UNIQUE INDEX events_by_seq ON events (run, seq)",
+        "CREATE UNIQUE INDEX events_by_key ON events (run, key)",
+        # Derived: the state of each run as its events leave it, written in the same transaction.
+        """CREATE TABLE runs (
+            run TEXT PRIMARY KEY, parent TEXT, root TEXT NOT NULL, is_live INTEGER NOT NULL,
+            is_settled INTEGER NOT NULL, last_at REAL NOT NULL, state BLOB NOT NULL, sum BLOB NOT NULL)""",
+        "CREATE INDEX runs_live ON runs (run) WHERE is_live",
+        "CREATE INDEX runs_unsettled ON runs (run) WHERE NOT is_settled",
+        "CREATE INDEX runs_by_root ON runs (root, run)",
+        "CREATE INDEX runs_by_parent ON runs (parent, run) WHERE parent IS NOT NULL",
+        "CREATE INDEX runs_by_age ON runs (last_at)",
+        # Who is at work: one heartbeat per process, one lease per run.
+        "CREATE TABLE owners (owner TEXT PRIMARY KEY, beat REAL NOT NULL)",
+        "CREATE TABLE leases (run TEXT PRIMARY KEY, owner TEXT, epoch INTEGER NOT NULL)",
+        "CREATE INDEX leases_by_owner ON leases (owner) WHERE owner IS NOT NULL",
+        # Messages to runs; each is taken once, in the transaction that makes it an event.
+        """CREATE TABLE inbox (
+            id INTEGER PRIMARY KEY, run TEXT NOT NULL, topic TEXT NOT NULL, key TEXT NOT NULL, body BLOB NOT NULL,
+            sum BLOB NOT NULL, is_taken INTEGER NOT NULL DEFAULT 0, UNIQUE (run, key))""",
+        "CREATE INDEX inbox_waiting ON inbox (run, topic) WHERE NOT is_taken",
+        # Progress for watchers: a ring per run, never folded.
+        """CREATE TABLE progress (
+            run TEXT NOT NULL, slot INTEGER NOT NULL, n INTEGER NOT NULL, at REAL NOT NULL, body BLOB NOT NULL,
+            PRIMARY KEY (run, slot))""",
+        "CREATE TABLE pins (run TEXT PRIMARY KEY)",
+        """CREATE TABLE errors (
+            id TEXT PRIMARY KEY, first_at REAL NOT NULL, last_at REAL NOT NULL, count INTEGER NOT NULL,
+            body BLOB NOT NULL)""",
+    ),
+)
+"""One tuple of statements per version; a version that was released never changes."""
+
+VERSION = len(MIGRATIONS)
+
+
+def check(connection: sqlite3.Connection, path: str) -> bool:
+    """Whether the file has today's tables; a newer or foreign file is refused. Changes nothing."""
+    version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    application: int = connection.execute("PRAGMA application_id").fetchone()[0]
+    if version > VERSION:
+        raise StorageTooNew(path, f"it has version {version}, and this Deputy knows versions up to {VERSION}")
+    if application != APPLICATION and (version or connection.execute("SELECT 1 FROM sqlite_master").fetchone()):
+        raise StorageCorrupt(path, "it is not a journal of Deputy", "Move it away, or name another home.")
+    return version == VERSION
+
+
+def migrate(connection: sqlite3.Connection, path: str) -> None:
+    """Bring the tables up to today's version, in one transaction."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        # Another process may have done it while this one waited.
+        if not check(connection, path):
+            version: int = connection.execute("PRAGMA user_version").fetchone()[0]
+            for statements in MIGRATIONS[version:]:
+                for statement in statements:
+                    connection.execute(statement)
+            connection.execute(f"PRAGMA application_id = {APPLICATION}")
+            connection.execute(f"PRAGMA user_version = {VERSION}")
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")

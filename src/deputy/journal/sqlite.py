@@ -1,0 +1,299 @@
+"""The journal in one SQLite file: what happened is appended, what stands is folded from it."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import TYPE_CHECKING, TypeVar
+
+from deputy.core.errors import Error, StorageCorrupt, StorageError, StorageFailed, UnknownRun
+from deputy.core.events import Adopted, Spawned, encode
+from deputy.engine.recover import Standing
+from deputy.journal import errors_log, home, retention, transcript
+from deputy.journal.connection import PATIENCE_SECONDS
+from deputy.journal.owner import Owner, this_process
+from deputy.journal.reader import STALE_SECONDS, Reader
+from deputy.journal.rows import Damaged
+from deputy.journal.writer import BEAT_SECONDS, Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+    from types import TracebackType
+
+    from deputy.core.events import Event, Opened, Record, Requested
+    from deputy.core.state import State
+    from deputy.journal.connection import Fsync
+    from deputy.journal.transaction import Lease, Transaction
+
+    T = TypeVar("T")
+
+
+class SqliteJournal:
+    """The journal of this process: appenders wait for durability together, readers never wait."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        fsync: Fsync = "group",
+        owner: Owner | None = None,
+        clock: Callable[[], float] = time.time,
+        beat_seconds: float = BEAT_SECONDS,
+        stale_seconds: float = STALE_SECONDS,
+        patience_seconds: float = PATIENCE_SECONDS,
+    ) -> None:
+        self.folder = folder
+        self.path = folder / home.JOURNAL
+        self.owner = (this_process() if owner is None else owner).name
+        self._clock = clock
+        self._stale_seconds = stale_seconds
+        self._writer = Writer(
+            folder,
+            fsync=fsync,
+            owner=self.owner,
+            beat_seconds=beat_seconds,
+            stale_seconds=stale_seconds,
+            patience_seconds=patience_seconds,
+        )
+        self._readers: list[Reader] = []
+        self._pool = ThreadPoolExecutor(2, "deputy-journal-reader")
+        self._watcher: Reader | None = None
+
+    async def __aenter__(self) -> SqliteJournal:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def abandon(self) -> None:
+        """Write nothing more and give nothing up, as after a kill: for tests of what comes then."""
+        await self._writer.close(orderly=False)
+
+    async def close(self) -> None:
+        """Write what is waiting, give up all leases, and let the file go."""
+        # Readers first, so that the writer is the last to leave and clears up behind itself.
+        await asyncio.get_running_loop().run_in_executor(None, self._pool.shutdown)
+        while self._readers:
+            self._readers.pop().close()
+        if self._watcher is not None:
+            self._watcher.close()
+            self._watcher = None
+        await self._writer.close()
+
+    # --- writing ------------------------------------------------------------------------------------------------------
+
+    async def transact(self, do: Callable[[Transaction], T]) -> T:
+        """Run a function in the next transaction and wait until it is durable."""
+        return await self._writer.submit(do)
+
+    async def begin(self, run: str, event: Opened | Requested) -> Lease | None:
+        """Make a run with its first record, and take its lease; None when there is such a run already."""
+        at, body = self._clock(), encode(event)
+        return await self.transact(lambda tx: tx.begin(run, at, event, body))
+
+    async def acquire(self, run: str) -> Lease:
+        """Take the lease of a run that is left, or has ended; records up to now are folded into its state."""
+        state = await self.read(lambda reader: reader.fold(run))
+        if state is None:
+            raise UnknownRun(run)
+
+        def do(tx: Transaction) -> Lease:
+            holder = tx.holder(run)
+            lease = tx.grant(run, state)
+            tx.catch_up(lease)
+            if holder is not None and holder.owner and lease.state.is_live:
+                adopted = Adopted(owner=self.owner, left_by=holder.owner)
+                tx.append(lease, f"adopted:{lease.epoch}", self._clock(), adopted, encode(adopted))
+            return lease
+
+        return await self.transact(do)
+
+    async def release(self, lease: Lease) -> None:
+        """Give a lease up, so that anybody may take it."""
+        await self.transact(lambda tx: tx.release(lease))
+
+    async def append(self, lease: Lease, key: str, event: Event) -> Record:
+        """Add a record and wait until it is durable."""
+        return await self.transact(self._appending(lease, key, event))
+
+    def append_soon(self, lease: Lease, key: str, event: Event) -> asyncio.Future[Record]:
+        """Add a record without waiting; one that is appended and awaited later is never durable before it."""
+        future = self._writer.submit(self._appending(lease, key, event))
+        # Nobody may be listening: whoever appends next hears of the same trouble.
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return future
+
+    def _appending(self, lease: Lease, key: str, event: Event) -> Callable[[Transaction], Record]:
+        at, body = self._clock(), encode(event)
+        return lambda tx: tx.append(lease, key, at, event, body)
+
+    async def spawn(self, lease: Lease, key: str, child: str, event: Requested) -> Lease | None:
+        """Record that a child is spawned and make it, in one; None when that was done before."""
+        at, body = self._clock(), encode(event)
+        spawned = Spawned(child=child)
+
+        def do(tx: Transaction) -> Lease | None:
+            tx.fence(lease)
+            if tx.has(lease.run, key):
+                return None
+            born = tx.begin(child, at, event, body)
+            if born is not None:
+                tx.append(lease, key, at, spawned, encode(spawned))
+            return born
+
+        return await self.transact(do)
+
+    async def join(self, lease: Lease, key: str, child: State) -> Record:
+        """Record that a child's outcome is taken, here and with the child, in one."""
+        at = self._clock()
+        return await self.transact(lambda tx: tx.join(lease, key, at, child))
+
+    async def finish(self, lease: Lease, key: str, event: Event) -> Record:
+        """Record how a run ended, and give its lease up, in one."""
+        at, body = self._clock(), encode(event)
+
+        def do(tx: Transaction) -> Record:
+            record = tx.append(lease, key, at, event, body)
+            tx.release(lease)
+            return record
+
+        record = await self.transact(do)
+        await self._leave_transcript(lease.run)
+        return record
+
+    async def _leave_transcript(self, run: str) -> None:
+        """Write the file that a subagent leaves. It can be made again from the records, so failing is only noted."""
+        try:
+            await self.read(lambda reader: leave_transcript(self.folder, reader, run))
+        except StorageError as error:
+            noted = Error(type="storage", message=str(error), recoverable=True, recommendation=error.way_out)
+            with suppress(StorageError):
+                await self.log(run, noted)
+
+    async def take(self, lease: Lease, key: str, topic: str) -> Record | None:
+        """Turn the oldest message of a topic into a record, in one; None when there is none."""
+        at = self._clock()
+        return await self.transact(lambda tx: tx.take(lease, key, at, topic))
+
+    async def send(self, run: str, topic: str, key: str, body: bytes) -> None:
+        """Leave a message for a run, once per key; whoever is at work on it takes it up."""
+        await self.transact(lambda tx: tx.send(run, topic, key, body))
+
+    async def deliver(self, run: str, to: str) -> None:
+        """Record that a result was handed over."""
+        at, state = self._clock(), await self.state(run)
+        if state is None:
+            raise UnknownRun(run)
+        await self.transact(lambda tx: tx.deliver(run, at, to, state))
+
+    async def log(self, run: str, error: Error, trace: str = "") -> None:
+        """Put an error into the log that no record tells of."""
+        at, state = self._clock(), await self.state(run)
+        context = errors_log.Context(session_id=run) if state is None else errors_log.context_of(state)
+        await self.transact(lambda tx: errors_log.write(tx.connection, error, at, context, trace))
+
+    async def purge(self, run: str) -> None:
+        """Remove a run and all runs below it, with the files they left."""
+        runs = [run, *(state.run for state in await self.descendants(run))]
+        await self.transact(lambda tx: retention.remove(tx.connection, runs))
+        await self.read(lambda _: retention.remove_files(self.folder, runs))
+
+    def show_progress(self, run: str, body: bytes) -> None:
+        """Show progress to watchers, of other processes too."""
+        self._writer.show_progress(run, self._clock(), body)
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    async def read(self, do: Callable[[Reader], T]) -> T:
+        """Run a function on a reader, off the loop."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._read, do)
+
+    async def state(self, run: str) -> State | None:
+        """Where a run stands."""
+        return await self.read(lambda reader: reader.state(run))
+
+    async def standings(self) -> Sequence[Standing]:
+        """The runs that have not ended or were not delivered, and whether somebody is at work on them."""
+        return await self.read(lambda reader: standings(reader, self._stale_seconds))
+
+    async def descendants(self, run: str) -> Sequence[State]:
+        """All runs below a run, oldest first."""
+        return await self.read(lambda reader: reader.descendants(run))
+
+    async def records(self, run: str, after: int = 0) -> Sequence[Record]:
+        """The records of a run; a damaged one is a StorageCorrupt."""
+        return await self.read(lambda reader: [self._whole(record) for record in reader.records(run, after)])
+
+    async def get(self, run: str, key: str) -> Record | None:
+        """One record of a run; a damaged one is a StorageCorrupt."""
+        record = await self.read(lambda reader: reader.get(run, key))
+        return None if record is None else self._whole(record)
+
+    async def addressed(self) -> Sequence[tuple[str, str]]:
+        """The live runs, and topics, of messages not yet taken, unless another process is at work on them."""
+        return await self.read(self._addressed)
+
+    def _addressed(self, reader: Reader) -> list[tuple[str, str]]:
+        addressed = reader.addressed()
+        holders = reader.holders({run for run, _ in addressed})
+        now = time.monotonic()
+        return [
+            (run, topic)
+            for run, topic in addressed
+            if run not in holders or holders[run].owner == self.owner or holders[run].is_left(now, self._stale_seconds)
+        ]
+
+    async def changes(self) -> int:
+        """A number that differs after any other process, or this one, has written."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._changes)
+
+    def _changes(self) -> int:
+        # The number has a meaning only within one connection.
+        if self._watcher is None:
+            self._watcher = self._open()
+        return self._watcher.changes()
+
+    def _read(self, do: Callable[[Reader], T]) -> T:
+        reader = self._readers.pop() if self._readers else self._open()
+        try:
+            return do(reader)
+        finally:
+            self._readers.append(reader)
+
+    def _open(self) -> Reader:
+        reader = Reader.open(self.folder)
+        if reader is None:
+            raise StorageFailed(str(self.path), "it has gone", "Put it back, or start again.")
+        return reader
+
+    def _whole(self, record: Record | Damaged) -> Record:
+        if isinstance(record, Damaged):
+            raise StorageCorrupt(str(self.path), f"{record.where}: {record.what}")
+        return record
+
+
+def leave_transcript(folder: Path, reader: Reader, run: str) -> None:
+    """Write the transcript of a subagent that has ended; nothing for one that never began or stands at the top."""
+    state = reader.state(run)
+    if state is None or state.status == "rejected" or state.lineage is None or state.lineage.depth == 0:
+        return
+    made = transcript.transcribe(reader.records(run))
+    if made is not None:
+        transcript.write_transcript(folder, made)
+
+
+def standings(reader: Reader, stale_seconds: float = STALE_SECONDS) -> list[Standing]:
+    """The runs that have not ended or were not delivered, and whether somebody is at work on them."""
+    states = reader.unsettled()
+    holders = reader.holders(state.run for state in states)
+    now = time.monotonic()
+
+    def is_left(run: str) -> bool:
+        return run not in holders or holders[run].is_left(now, stale_seconds)
+
+    return [Standing(state=state, is_left=is_left(state.run)) for state in states]

@@ -1,0 +1,205 @@
+"""What one commit makes durable: records under leases, the states they leave, and nothing by halves."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from msgspec import Raw, json
+
+from deputy.core.errors import LeaseHeld, LeaseLost, StorageCorrupt, UnknownRun
+from deputy.core.events import CANCEL, Answered, CancelAsked, Delivered, Joined, Record, encode, errors_of
+from deputy.core.state import State, apply
+from deputy.journal import errors_log
+from deputy.journal.reader import Holder
+from deputy.journal.rows import (
+    ADD_EVENT,
+    EVENT_UNDER_KEY,
+    EVENTS_AFTER,
+    HOLDER,
+    Damaged,
+    event_row,
+    message_sum,
+    read_event,
+    state_row,
+)
+
+if TYPE_CHECKING:
+    import sqlite3
+
+    from deputy.core.events import Event
+
+FIRST = "requested"
+"""The key of a run's first record."""
+
+
+class Lease:
+    """The right to write the records of one run, until another process takes it; and the state they leave."""
+
+    __slots__ = ("epoch", "run", "state")
+
+    def __init__(self, run: str, epoch: int, state: State) -> None:
+        self.run = run
+        self.epoch = epoch
+        self.state = state
+        """As of the last commit."""
+
+
+class Transaction:
+    """What one commit makes durable: all of it or nothing."""
+
+    def __init__(self, connection: sqlite3.Connection, path: str, owner: str, stale_seconds: float) -> None:
+        self.connection = connection
+        self.owner = owner
+        self.granted: set[str] = set()
+        self.released: set[str] = set()
+        self._path = path
+        self._stale_seconds = stale_seconds
+        self._states: dict[Lease, State] = {}
+        self._fenced: set[Lease] = set()
+
+    def state(self, lease: Lease) -> State:
+        """The state of a run with what this transaction has added to it."""
+        return self._states.get(lease, lease.state)
+
+    def fence(self, lease: Lease) -> None:
+        """Refuse to go on when the lease has been taken over."""
+        if lease in self._fenced:
+            return
+        query = "SELECT 1 FROM leases WHERE run = ? AND epoch = ? AND owner = ?"
+        if self.connection.execute(query, (lease.run, lease.epoch, self.owner)).fetchone() is None:
+            raise LeaseLost(lease.run, lease.epoch)
+        self._fenced.add(lease)
+
+    def append(self, lease: Lease, key: str, at: float, event: Event, body: bytes) -> Record:
+        """Add a record; when the run has one under this key already, that one stands and is returned."""
+        self.fence(lease)
+        state = self.state(lease)
+        record = Record(run=lease.run, seq=state.seq + 1, key=key, at=at, event=event)
+        if not self.connection.execute(ADD_EVENT, event_row(record, body)).rowcount:
+            return self.existing(lease.run, key)
+        state = self._states[lease] = apply(state, record)
+        for error in errors_of(event):
+            errors_log.write(self.connection, error, at, errors_log.context_of(state))
+        return record
+
+    def has(self, run: str, key: str) -> bool:
+        """Whether a run has a record under a key."""
+        query = "SELECT 1 FROM events WHERE run = ? AND key = ?"
+        return self.connection.execute(query, (run, key)).fetchone() is not None
+
+    def existing(self, run: str, key: str) -> Record:
+        """The record that is there."""
+        record = read_event(self.connection.execute(EVENT_UNDER_KEY, (run, key)).fetchone())
+        if isinstance(record, Damaged):
+            raise StorageCorrupt(self._path, f"{record.where}: {record.what}")
+        return record
+
+    def begin(self, run: str, at: float, event: Event, body: bytes) -> Lease | None:
+        """Make a run with its first record, and take its lease; None when there is such a run already."""
+        if self.connection.execute("SELECT 1 FROM runs WHERE run = ?", (run,)).fetchone() is not None:
+            return None
+        lease = self.grant(run, State())
+        self.append(lease, FIRST, at, event, body)
+        return lease
+
+    def grant(self, run: str, state: State) -> Lease:
+        """Take the lease of a run that nobody else is at work on; an older lease of our own is void."""
+        holder = self.holder(run)
+        if holder is not None and holder.owner != self.owner and not self._is_left(holder):
+            raise LeaseHeld(run, f"process {holder.pid}")
+        epoch = 1 if holder is None else holder.epoch + 1
+        self.connection.execute("INSERT OR REPLACE INTO leases VALUES (?, ?, ?)", (run, self.owner, epoch))
+        self.granted.add(run)
+        return Lease(run, epoch, state)
+
+    def _is_left(self, holder: Holder) -> bool:
+        return holder.is_left(time.monotonic(), self._stale_seconds)
+
+    def holder(self, run: str) -> Holder | None:
+        """Who has the lease of a run."""
+        row = self.connection.execute(HOLDER, (run,)).fetchone()
+        return None if row is None else Holder(owner=row[0] or "", epoch=row[1], beat=row[2])
+
+    def release(self, lease: Lease) -> None:
+        """Give a lease up."""
+        query = "UPDATE leases SET owner = NULL WHERE run = ? AND epoch = ? AND owner = ?"
+        self.connection.execute(query, (lease.run, lease.epoch, self.owner))
+        self.released.add(lease.run)
+        self._fenced.discard(lease)
+
+    def catch_up(self, lease: Lease) -> None:
+        """Fold in what others wrote before this lease was granted."""
+        for row in self.connection.execute(EVENTS_AFTER, (lease.run, lease.state.seq, -1)).fetchall():
+            record = read_event(row)
+            if not isinstance(record, Damaged):
+                lease.state = apply(lease.state, record)
+
+    def deliver(self, run: str, at: float, to: str, state: State) -> None:
+        """Record that the result of a run that has ended was handed over."""
+        holder = self.holder(run)
+        if holder is not None and holder.owner and not self._is_left(holder):
+            raise LeaseHeld(run, f"process {holder.pid}")
+        lease = self.grant(run, state)
+        self.catch_up(lease)
+        if not lease.state.is_live:
+            event = Delivered(to=to)
+            self.append(lease, f"delivered:{lease.state.round}", at, event, encode(event))
+        self.release(lease)
+
+    def join(self, lease: Lease, key: str, at: float, child: State) -> Record:
+        """Record that a child's outcome is taken, here and with the child."""
+        self.fence(lease)
+        joined = Joined(child=child.run, round=child.round)
+        # Somebody may have set the child to work again; what is taken here is its earlier ending.
+        with suppress(LeaseHeld):
+            self.deliver(child.run, at, lease.run, child)
+        return self.append(lease, key, at, joined, encode(joined))
+
+    def send(self, run: str, topic: str, key: str, body: bytes) -> None:
+        """Leave a message for a run, once per key."""
+        if self.connection.execute("SELECT 1 FROM runs WHERE run = ?", (run,)).fetchone() is None:
+            raise UnknownRun(run)
+        row = (run, topic, key, body, message_sum(run, topic, key, body))
+        query = (
+            "INSERT INTO inbox (run, topic, key, body, sum) VALUES (?, ?, ?, ?, ?) ON CONFLICT (run, key) DO NOTHING"
+        )
+        self.connection.execute(query, row)
+
+    def take(self, lease: Lease, key: str, at: float, topic: str) -> Record | None:
+        """Turn the oldest message of a topic into a record; None when there is none."""
+        self.fence(lease)
+        if self.has(lease.run, key):
+            return self.existing(lease.run, key)
+        query = "SELECT id, key, body, sum FROM inbox WHERE run = ? AND topic = ? AND NOT is_taken ORDER BY id"
+        for number, name, body, total in self.connection.execute(query, (lease.run, topic)).fetchall():
+            self.connection.execute("UPDATE inbox SET is_taken = 1 WHERE id = ?", (number,))
+            if total == message_sum(lease.run, topic, name, body):
+                event = CancelAsked(reason=_reason(body)) if topic == CANCEL else Answered(topic=topic, body=Raw(body))
+                return self.append(lease, key, at, event, encode(event))
+        return None
+
+    def index(self) -> None:
+        """Write the states that this transaction has changed beside the records they follow from."""
+        rows = ((lease.run, state) for lease, state in self._states.items())
+        self.connection.executemany(
+            "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (run) DO UPDATE SET"
+            " is_live = excluded.is_live, is_settled = excluded.is_settled,"
+            " last_at = excluded.last_at, state = excluded.state, sum = excluded.sum",
+            [(run, s.parent, _root(s), s.is_live, s.is_settled, s.last_at, *state_row(s)) for run, s in rows],
+        )
+
+    def settle(self) -> None:
+        """After the commit: what was added is so."""
+        for lease, state in self._states.items():
+            lease.state = state
+
+
+def _reason(body: bytes) -> str:
+    value = json.decode(body)
+    return value if isinstance(value, str) else ""
+
+
+def _root(state: State) -> str:
+    return state.run if state.lineage is None else state.lineage.root_id

@@ -1,0 +1,213 @@
+"""The readable record of one subagent's conversation, made from its records at any moment; and its scratchpad."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+
+from msgspec import UNSET, Raw, Struct, json
+
+from deputy.core.events import (
+    Answered,
+    Event,
+    ModelCallEnded,
+    Noted,
+    Opened,
+    Requested,
+    Resumed,
+    Said,
+    ToolCallEnded,
+)
+from deputy.core.forms import usage_form
+from deputy.core.messages import Message, messages_in
+from deputy.core.request import timestamp
+from deputy.core.state import State, apply
+from deputy.journal import home
+from deputy.journal.rows import Damaged
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from deputy.core.events import Record
+
+FOLDER = "subagent"
+_LABEL_LENGTH = 32
+_ID_LENGTH = 64
+_SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
+
+Ending: TypeAlias = Literal[
+    "success", "context_exhausted", "timeout", "budget", "cancelled", "blocked", "error", "in_progress"
+]
+
+
+class Transcript(Struct, frozen=True, kw_only=True):
+    """A conversation, whole or as far as it went."""
+
+    session_id: str
+    label: str
+    started_at: str | None
+    ended_at: str | None
+    outcome: Ending
+    messages: tuple[Message, ...]
+    notes: tuple[str, ...]
+    usage: dict[str, Any]
+    damaged: tuple[str, ...] = ()
+    """What could not be read, and is left out."""
+
+
+def transcribe(records: Iterable[Record | Damaged]) -> Transcript | None:
+    """The transcript of these records; None when there is no run in them."""
+    state = State()
+    opening: list[Message] = []
+    messages: list[Message] = []
+    notes: list[str] = []
+    damaged: list[str] = []
+    for record in records:
+        if isinstance(record, Damaged):
+            damaged.append(f"{record.where}: {record.what}")
+            continue
+        state = apply(state, record)
+        if isinstance(record.event, Noted):
+            notes.append(record.event.content)
+        (opening if isinstance(record.event, Opened | Requested) else messages).extend(_said(record.event))
+    if not state.seq:
+        return None
+    if not messages or messages[0].role != "user":
+        # The task as it was asked for stands at the top, unless what was really said does.
+        messages = opening + messages
+    return Transcript(
+        session_id=state.run,
+        label=state.label or state.agent,
+        started_at=timestamp(state.started_at or state.requested_at) if state.requested_at else None,
+        ended_at=None if state.ended_at is None else timestamp(state.ended_at),
+        outcome=ending(state),
+        messages=tuple(messages),
+        notes=tuple(notes),
+        usage=usage_form(state.usage),
+        damaged=tuple(damaged),
+    )
+
+
+def ending(state: State) -> Ending:
+    """How a run ended, in a transcript's words."""
+    match state.status:
+        case "completed":
+            return "success"
+        case "cancelled" | "blocked":
+            return state.status
+        case "partial" if state.reason in ("timeout", "budget", "context_exhausted"):
+            return cast("Ending", state.reason)
+        case "partial" | "failed" | "rejected":
+            return "error"
+        case _:
+            return "in_progress"
+
+
+# --- messages ---------------------------------------------------------------------------------------------------------
+
+
+def _said(event: Event) -> Iterator[Message]:
+    match event:
+        case Requested():
+            yield Message(role="user", content=event.request.prompt)
+        case Opened() if event.prompt:
+            yield Message(role="user", content=event.prompt)
+        case Said():
+            yield from messages_in(event.message, "user")
+        case ModelCallEnded(message=Raw() as message):
+            yield from messages_in(message, "assistant")
+        case ToolCallEnded(message=Raw() as message):
+            yield from messages_in(message, "tool", event.call)
+        case Answered():
+            yield from messages_in(event.body, "user")
+        case Resumed(message=Raw() as message):
+            yield from messages_in(message, "user")
+        case _:
+            return
+
+
+# --- for people -------------------------------------------------------------------------------------------------------
+
+
+def markdown(transcript: Transcript) -> str:
+    """The transcript for people."""
+    usage = transcript.usage
+    lines = [
+        f"# {transcript.label or transcript.session_id}",
+        "",
+        f"- session: {transcript.session_id}",
+        f"- outcome: {transcript.outcome}",
+        f"- started: {transcript.started_at or '-'}",
+        f"- ended: {transcript.ended_at or '-'}",
+        f"- usage: in={usage['input']:,} out={usage['output']:,} requests={usage['requests']:,}",
+    ]
+    if transcript.damaged:
+        lines += ["", "> **Damaged records were left out:**", *(f"> - {what}" for what in transcript.damaged)]
+    for message in transcript.messages:
+        lines += ["", f"## {message.role}{_of(message)}", ""]
+        if message.content:
+            lines.append(_fenced(message.content) if message.role == "tool" else message.content)
+        for call in () if message.tool_calls is UNSET else message.tool_calls:
+            lines += ["", f"**{call.name}** `{call.id}`", "", _fenced(json.encode(call.arguments).decode(), "json")]
+    if transcript.notes:
+        lines += ["", "## notes", "", *(f"- {note}" for note in transcript.notes)]
+    return "\n".join(lines) + "\n"
+
+
+def _of(message: Message) -> str:
+    return "" if message.tool_call_id is UNSET else f" `{message.tool_call_id}`"
+
+
+def _fenced(text: str, language: str = "") -> str:
+    """Text in a fence that nothing in it can close."""
+    import re
+
+    fence = "`" * max(3, *(len(ticks) + 1 for ticks in re.findall("`+", text)), 0)
+    return f"{fence}{language}\n{text}\n{fence}"
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+def transcript_path(folder: Path, label: str, run: str) -> Path:
+    """Where a subagent's transcript is: neither its label nor its id can lead anywhere else."""
+    return folder / FOLDER / f"{safe_label(label)}-{safe_id(run)}.transcript.json"
+
+
+def scratchpad_path(folder: Path, label: str, run: str) -> Path:
+    """Where a subagent's notes are."""
+    return folder / FOLDER / f"subagent-{safe_label(label)}-{safe_id(run)}.scratch.md"
+
+
+def write_transcript(folder: Path, transcript: Transcript) -> Path:
+    """Leave a transcript as a file."""
+    path = transcript_path(folder, transcript.label, transcript.session_id)
+    home.make_directory(path.parent)
+    home.write_whole(path, json.format(json.encode(transcript), indent=2))
+    return path
+
+
+def add_note(path: Path, content: str) -> None:
+    """Append a note to a scratchpad."""
+    home.make_directory(path.parent)
+    home.append_to(path, f"{content.rstrip()}\n\n".encode(errors="replace"))
+
+
+def files_of(folder: Path, run: str) -> list[Path]:
+    """The files that a run has left."""
+    name = safe_id(run)
+    there = folder / FOLDER
+    return [path for end in (".transcript.json", ".scratch.md") for path in there.glob(f"*-{name}{end}")]
+
+
+def safe_label(label: str) -> str:
+    """A label as part of a file's name."""
+    return "".join(letter if letter in _SAFE else "-" for letter in label[:_LABEL_LENGTH]).strip("-") or "task"
+
+
+def safe_id(run: str) -> str:
+    """An id as part of a file's name: itself when it can be, else a hash of it."""
+    if run and len(run) <= _ID_LENGTH and _SAFE.issuperset(run):
+        return run
+    return blake2b(run.encode(errors="surrogatepass"), digest_size=12).hexdigest()

@@ -1,0 +1,235 @@
+"""The one thread that writes: it commits what has gathered while the last commit was under way."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from deputy.core.errors import DeputyError, StorageError, StorageFailed
+from deputy.journal import connection as connections
+from deputy.journal import home
+from deputy.journal.transaction import Transaction
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from deputy.journal.connection import Fsync
+
+    T = TypeVar("T")
+
+BEAT_SECONDS = 3.0
+_LOOK_SECONDS = 0.25
+_BATCH = 512
+_RING = 256
+"""How many signs of progress are kept per run."""
+
+
+class _Work(NamedTuple):
+    do: Callable[[Transaction], Any]
+    done: asyncio.Future[Any] | None
+
+
+class Writer:
+    """A thread with the process's only connection that writes."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        fsync: Fsync,
+        owner: str,
+        beat_seconds: float,
+        stale_seconds: float,
+        patience_seconds: float,
+    ) -> None:
+        self.folder = folder
+        self.path = folder / home.JOURNAL
+        self.owner = owner
+        self._fsync: Fsync = fsync
+        self._beat_seconds = beat_seconds
+        self._stale_seconds = stale_seconds
+        self._patience = patience_seconds
+        self._connection: sqlite3.Connection | None = connections.open_writer(folder, fsync, patience_seconds)
+        self._handed: list[_Work] = []
+        self._work: deque[_Work] = deque()
+        self._wake = threading.Condition()
+        self._closing = False
+        self._is_abandoned = False
+        self._progress: dict[str, deque[tuple[int, float, bytes]]] = {}
+        self._progressed: dict[str, int] = {}
+        self._beat_at: float | None = None
+        self._held: set[str] = set()
+        self._thread = threading.Thread(target=self._write, name="deputy-journal-writer", daemon=True)
+        self._thread.start()
+
+    def submit(self, do: Callable[[Transaction], T]) -> asyncio.Future[T]:
+        """Run a function in the next transaction; done when that is durable. It raises before it writes, or not."""
+        if self._closing:
+            raise StorageFailed(str(self.path), "this process has closed it", "Open it again.")
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[Any] = loop.create_future()
+        if not self._handed:
+            # What is submitted in one tick of the loop is handed over, and committed, together.
+            loop.call_soon(self._hand_over)
+        self._handed.append(_Work(do, done))
+        return done
+
+    def show_progress(self, run: str, at: float, body: bytes) -> None:
+        """A sign of progress for watchers: written with the next commit, the oldest forgotten, never waited for."""
+        ring = self._progress.get(run)
+        if ring is None:
+            ring = self._progress.setdefault(run, deque(maxlen=_RING))
+        self._progressed[run] = n = self._progressed.get(run, 0) + 1
+        ring.append((n, at, body))
+        if len(self._progress) == 1 and n == 1:
+            self._hand_over()
+
+    async def close(self, *, orderly: bool = True) -> None:
+        """Write what is waiting, give up all leases, and let the file go; or leave it all as a kill would."""
+        if self._closing:
+            return
+        self._hand_over()
+        with self._wake:
+            self._closing = True
+            if not orderly:
+                self._work.clear()
+                self._held.clear()
+                self._is_abandoned = True
+            self._wake.notify()
+        await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
+
+    def _hand_over(self) -> None:
+        handed, self._handed = self._handed, []
+        with self._wake:
+            self._work.extend(handed)
+            self._wake.notify()
+
+    def _write(self) -> None:
+        while True:
+            batch = self._next_batch()
+            if batch is None:
+                break
+            self._commit(batch)
+        if not self._is_abandoned:
+            self._commit([_Work(self._farewell, None)])
+        if self._connection is not None:
+            self._connection.close()
+
+    def _next_batch(self) -> list[_Work] | None:
+        size = 1 if self._fsync == "each" else _BATCH
+        with self._wake:
+            while not self._work and not self._closing:
+                # With nothing at work there is nobody to give a sign of life for.
+                self._wake.wait(_LOOK_SECONDS if self._held or self._progress else None)
+                if self._progress or (self._held and self._is_beat_due()):
+                    break
+            if not self._work and self._closing:
+                return None
+            return [self._work.popleft() for _ in range(min(size, len(self._work)))]
+
+    def _commit(self, batch: list[_Work]) -> None:
+        results: list[_Result]
+        try:
+            results = self._transaction(batch)
+        except StorageError as error:
+            results = [(work, None, error) for work in batch]
+        except Exception as error:  # noqa: BLE001  the thread outlives a mistake in one piece of work
+            if len(batch) > 1:
+                for work in batch:
+                    self._commit([work])
+                return
+            results = [(batch[0], None, error)]
+        _resolve(results)
+
+    def _transaction(self, batch: Sequence[_Work]) -> list[_Result]:
+        try:
+            connection = self._connection
+            if connection is None:
+                connection = self._connection = connections.open_writer(self.folder, self._fsync, self._patience)
+            connections.patiently(lambda: connection.execute("BEGIN IMMEDIATE"), self.path, self._patience)
+            tx = Transaction(connection, str(self.path), self.owner, self._stale_seconds)
+            results = [_attempt(work, tx) for work in batch]
+            tx.index()
+            self._write_progress(connection)
+            beat_at = self._beat(connection)
+            connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            self._forget_connection()
+            if connections.is_storage(error):
+                raise connections.storage_error(self.path, error) from error
+            raise
+        except BaseException:
+            self._forget_connection()
+            raise
+        tx.settle()
+        self._beat_at = beat_at
+        self._held = (self._held | tx.granted) - tx.released
+        return results
+
+    def _forget_connection(self) -> None:
+        """After a failure nothing is known about the connection; the next transaction opens another."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            try:
+                connection.close()
+            except sqlite3.Error:
+                return
+
+    def _write_progress(self, connection: sqlite3.Connection) -> None:
+        while self._progress:
+            run, ring = self._progress.popitem()
+            rows = [(run, n % _RING, n, at, body) for n, at, body in list(ring)]
+            connection.executemany("INSERT OR REPLACE INTO progress VALUES (?, ?, ?, ?, ?)", rows)
+
+    def _is_beat_due(self) -> bool:
+        return self._beat_at is None or time.monotonic() - self._beat_at >= self._beat_seconds
+
+    def _beat(self, connection: sqlite3.Connection) -> float | None:
+        """Give a sign of life, when it is time: the moment of the last one."""
+        if not self._is_beat_due():
+            return self._beat_at
+        now = time.monotonic()
+        connection.execute("INSERT OR REPLACE INTO owners VALUES (?, ?)", (self.owner, now))
+        return now
+
+    def _farewell(self, tx: Transaction) -> None:
+        tx.connection.execute("UPDATE leases SET owner = NULL WHERE owner = ?", (self.owner,))
+        tx.connection.execute("DELETE FROM owners WHERE owner = ?", (self.owner,))
+
+
+_Result = tuple[_Work, Any, BaseException | None]
+
+
+def _attempt(work: _Work, tx: Transaction) -> _Result:
+    try:
+        return work, work.do(tx), None
+    except DeputyError as error:
+        return work, None, error
+
+
+def _resolve(results: list[_Result]) -> None:
+    """Tell everybody who waits, with one call per loop."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[_Result]] = {}
+    for result in results:
+        if result[0].done is not None:
+            by_loop.setdefault(result[0].done.get_loop(), []).append(result)
+    for loop, told in by_loop.items():
+        try:
+            loop.call_soon_threadsafe(_tell, told)
+        except RuntimeError:
+            continue
+
+
+def _tell(results: list[_Result]) -> None:
+    for work, value, error in results:
+        if work.done is None or work.done.done():
+            continue
+        if error is None:
+            work.done.set_result(value)
+        else:
+            work.done.set_exception(error)

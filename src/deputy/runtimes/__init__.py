@@ -1,0 +1,1 @@
+"""Where delegations run: engines that carry them out durably."""

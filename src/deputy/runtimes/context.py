@@ -1,0 +1,248 @@
+"""What one run is carried out through, on a journal: what was done before comes back, what was not is done once."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+from msgspec import json, structs
+
+from deputy.core.errors import DeputyError, Error, StepFailed, StorageError, UsageError
+from deputy.core.events import Answered, Asked, Drawn, Joined, Lost, Slept, Spawned, StepBegun, StepEnded
+from deputy.core.request import ID_LENGTH, ID_LETTERS, new_session_id
+from deputy.core.state import ASKED, BEGUN
+from deputy.engine.ports import L
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Generator, Sequence
+
+    from msgspec import Raw
+
+    from deputy.core.events import Known, Record, Requested
+    from deputy.core.outcome import Outcome
+    from deputy.core.state import State
+    from deputy.engine.ports import Beginning, Journal
+    from deputy.runtimes.local import LocalEngine
+
+    A = TypeVar("A")
+    V = TypeVar("V")
+    E = TypeVar("E", bound=Known)
+
+
+class LocalContext(Generic[L]):
+    """One run at work in this process."""
+
+    def __init__(self, engine: LocalEngine[L], journal: Journal[L], lease: L, history: Sequence[Record]) -> None:
+        self._engine = engine
+        self._journal = journal
+        self._lease = lease
+        prefix = self._prefix = _prefix(lease.state.round)
+        self.past = [record for record in history if not _is_of_round(record, lease.state.round)]
+        self._done = {record.key: record for record in history if record.key.startswith(prefix)}
+        self._now = lease.state.requested_at
+        self._used: set[str] = set()
+        self.busy = 0
+        self.waiting: list[asyncio.Future[None]] = []
+
+    @property
+    def run(self) -> str:
+        """The run's id."""
+        return self._lease.run
+
+    @property
+    def state(self) -> State:
+        """Where the run stands, with all that is durable."""
+        return self._lease.state
+
+    async def step(
+        self,
+        key: str,
+        do: Callable[[A, V], Awaitable[E]],
+        args: A,
+        *,
+        view: V,
+        begun: Beginning | None = None,
+        repeatable: bool = True,
+    ) -> E | Lost:
+        """Do something once: its result is an event, durable when this returns."""
+        name = self._claim(key)
+        if (record := self._done.get(name)) is not None:
+            return self._result(key, record)
+        beginning = structs.replace(begun or StepBegun(step=_name(do)), is_repeatable=repeatable)
+        with self._at_work():
+            if not repeatable and f"{name}{BEGUN}" in self._done:
+                lost = Lost(step=_name(do))
+                return cast("Lost", self._seen(await self._journal.append(self._lease, name, lost)).event)
+            writing = self._journal.append_soon(self._lease, f"{name}{BEGUN}", beginning)
+            if not repeatable:
+                await writing
+            try:
+                event: Known = await do(args, view)
+            except StorageError:
+                raise
+            except DeputyError as error:
+                event = StepEnded(step=_name(do), error=_as_value(error))
+            return self._result(key, await self._journal.append(self._lease, name, event))
+
+    async def record(self, key: str, event: E) -> E:
+        """Write down what needs no doing; durable when this returns."""
+        name = self._claim(key)
+        record = self._done.get(name)
+        if record is None:
+            with self._at_work():
+                record = await self._journal.append(self._lease, name, event)
+        return cast("E", self._seen(record).event)
+
+    async def spawn(self, key: str, requested: Requested) -> str:
+        """Make a child run, exactly once, and start it; gives its id."""
+        name = self._claim(key)
+        if (record := self._done.get(name)) is not None:
+            child = cast("Spawned", self._seen(record).event).child
+            await self._engine.ensure(child)
+            return child
+        with self._at_work():
+            child = requested.request.session_id
+            requested = structs.replace(requested, parent=self.run, call=requested.call or key)
+            lease = await self._journal.spawn(self._lease, name, child, requested)
+            if lease is None:
+                raise UsageError("session_id", child, "a run of this id exists already; draw another")
+            self._engine.start(lease, requested, ())
+        return child
+
+    async def join(self, key: str, child: str) -> Outcome:
+        """Wait for a child's end and take its outcome."""
+        name = self._claim(key)
+        record = self._done.get(name)
+        with self._at_work():
+            if record is None:
+                ended = await self._engine.ended(child)
+                record = await self._journal.join(self._lease, name, ended)
+            joined = cast("Joined", self._seen(record).event)
+            return await self._engine.outcome(child, joined.round)
+
+    async def recv(self, key: str, topic: str, question: str = "") -> Raw:
+        """Wait for a message; a run that only waits is put aside until one comes."""
+        name = self._claim(key)
+        record = self._done.get(name)
+        while record is None:
+            with self._at_work():
+                record = await self._journal.take(self._lease, name, topic)
+                if record is None:
+                    asked = Asked(topic=topic, question=question)
+                    await self._journal.append(self._lease, f"{name}{ASKED}", asked)
+                    # It may have come in between, when nobody knew that it was waited for.
+                    record = await self._journal.take(self._lease, name, topic)
+            if record is None:
+                await self._message()
+        return cast("Answered", self._seen(record).event).body
+
+    async def sleep(self, key: str, seconds: float) -> None:
+        """Wait, counted from the first time this was reached."""
+        name = self._claim(key)
+        record = self._done.get(name)
+        with self._at_work():
+            if record is None:
+                slept = Slept(until=self._engine.world.now() + seconds)
+                record = await self._journal.append(self._lease, name, slept)
+            until = cast("Slept", record.event).until
+            await asyncio.sleep(max(0.0, until - self._engine.world.now()))
+        self._now = max(self._now, until)
+
+    def emit(self, progress: Any) -> None:
+        """Show progress to whoever watches."""
+        self._journal.show_progress(self.run, json.encode(progress))
+
+    def now(self) -> float:
+        """The time of the latest result."""
+        return self._now
+
+    async def new_id(self, key: str) -> str:
+        """A session id that nobody has."""
+        name = self._claim(key)
+        record = self._done.get(name)
+        if record is None:
+            with self._at_work():
+                drawn = Drawn(value=await self._engine.draw_id())
+                record = await self._journal.append(self._lease, name, drawn)
+        return cast("Drawn", self._seen(record).event).value
+
+    # --- how ----------------------------------------------------------------------------------------------------------
+
+    def _claim(self, key: str) -> str:
+        """The key within the run; each is used once, or two operations would take each other's result."""
+        if not key or key != key.strip() or not key.isprintable() or len(key) > 200:
+            raise UsageError("key", key, "a key is 1 to 200 printable characters without spaces around them")
+        if key in self._used:
+            raise UsageError("key", key, "this run has used the key already; every operation needs its own")
+        self._used.add(key)
+        return f"{self._prefix}{key}"
+
+    def _seen(self, record: Record) -> Record:
+        self._now = max(self._now, record.at)
+        return record
+
+    def _result(self, key: str, record: Record) -> Any:
+        event = self._seen(record).event
+        if isinstance(event, StepEnded) and event.error is not None:
+            raise StepFailed(key, event.error)
+        return event
+
+    @contextmanager
+    def _at_work(self) -> Generator[None]:
+        self.busy += 1
+        try:
+            yield
+        finally:
+            self.busy -= 1
+            if not self.busy and self.waiting:
+                self._engine.park_soon(self.run)
+
+    async def _message(self) -> None:
+        """Until something has come for this run."""
+        come: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.waiting.append(come)
+        self._engine.park_soon(self.run)
+        try:
+            await come
+        finally:
+            self.waiting.remove(come)
+
+    def notice(self) -> None:
+        """Something has come."""
+        for come in self.waiting:
+            if not come.done():
+                come.set_result(None)
+
+
+def draw_session_id(now: float, draw: Callable[[str, int], str], known: Callable[[str], bool]) -> str:
+    """An id for a new run."""
+    return new_session_id(int(now), lambda: draw(ID_LETTERS, ID_LENGTH), known)
+
+
+def _prefix(number: int) -> str:
+    # The first round has none, so that its keys read as they were given.
+    return f"round:{number}/" if number else ""
+
+
+def _is_of_round(record: Record, number: int) -> bool:
+    return record.key.startswith(_prefix(number)) if number else True
+
+
+def _name(do: Callable[..., Any]) -> str:
+    return getattr(do, "__qualname__", type(do).__name__)
+
+
+def _as_value(error: DeputyError) -> Error:
+    value: Error | None = getattr(error, "error", None)
+    as_value: Callable[[], Error] | None = getattr(error, "as_value", None)
+    if as_value is not None:
+        return as_value()
+    if value is not None:
+        return value
+    return Error(
+        type="execution",
+        message=str(error),
+        recoverable=bool(getattr(error, "retryable", False)),
+        recommendation="Read the message; try again if it says so.",
+    )

@@ -1,0 +1,1 @@
+"""What tests of Deputy and of its plugins are made with: fakes, clocks and conformance suites."""
