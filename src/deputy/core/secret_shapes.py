@@ -1,0 +1,233 @@
+"""What secrets look like: a table of shapes, each decided within a bounded window of text."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING
+
+from deputy.core.secret_values import KEYWORDS, WINDOW, is_assigned_secret, stands_for_password
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_ALNUM = "A-Za-z0-9"
+_WORD = r"A-Za-z0-9_\-"
+
+_PREFIXED: tuple[tuple[str, str, int], ...] = (
+    ("sk-ant-", _WORD, 16),
+    ("sk-proj-", _WORD, 16),
+    ("sk-svcacct-", _WORD, 16),
+    ("sk-admin-", _WORD, 16),
+    ("sk-or-v1-", _WORD, 16),
+    ("sk-lf-", _WORD, 16),
+    ("sk-", _ALNUM + "_", 16),
+    ("sk_live_", _ALNUM, 16),
+    ("sk_test_", _ALNUM, 16),
+    ("rk_live_", _ALNUM, 16),
+    ("rk_test_", _ALNUM, 16),
+    ("whsec_", _ALNUM + "+/=", 16),
+    ("AKIA", "A-Z0-9", 16),
+    ("ASIA", "A-Z0-9", 16),
+    ("ghp_", _ALNUM, 20),
+    ("gho_", _ALNUM, 20),
+    ("ghu_", _ALNUM, 20),
+    ("ghs_", _ALNUM, 20),
+    ("ghr_", _ALNUM, 20),
+    ("github_pat_", _ALNUM + "_", 20),
+    ("glpat-", _WORD, 16),
+    ("gldt-", _WORD, 16),
+    ("glrt-", _WORD, 16),
+    ("xoxa-", _ALNUM + r"\-", 10),
+    ("xoxb-", _ALNUM + r"\-", 10),
+    ("xoxe-", _ALNUM + r"\-", 10),
+    ("xoxe.", _WORD + ".", 10),
+    ("xoxp-", _ALNUM + r"\-", 10),
+    ("xoxr-", _ALNUM + r"\-", 10),
+    ("xoxs-", _ALNUM + r"\-", 10),
+    ("xapp-", _ALNUM + r"\-", 16),
+    ("AIza", _WORD, 30),
+    ("ya29.", _WORD, 20),
+    ("GOCSPX-", _WORD, 20),
+    ("hf_", _ALNUM, 20),
+    ("npm_", _ALNUM, 20),
+    ("pypi-Ag", _WORD, 20),
+    ("gsk_", _ALNUM, 20),
+    ("xai-", _ALNUM, 20),
+    ("pplx-", _ALNUM, 20),
+    ("nvapi-", _WORD, 20),
+    ("tvly-", _WORD, 16),
+    ("r8_", _ALNUM, 20),
+    ("SG.", _WORD + ".", 32),
+    ("hvs.", _WORD, 20),
+    ("dop_v1_", "a-f0-9", 32),
+    ("shpat_", "A-Fa-f0-9", 20),
+    ("lin_api_", _ALNUM, 20),
+    ("dckr_pat_", _WORD, 16),
+    ("AGE-SECRET-KEY-1", "A-Z0-9", 32),
+)
+"""Public prefix, alphabet of what follows, and how many of these make it a secret (a digit or capital among them)."""
+
+# A token starts where no word goes on; the tail of an escape (\n, %3D, a terminal colour) belongs to no word.
+_STARTS = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrtbf])|(?<=%[0-9A-Fa-f]{2})|(?<=\[[0-9]m)|(?<=\[[0-9]{2}m))"
+
+_SPACE = r"[ \t]{0,4}"
+_KEY_END = r"(?:\\{0,3}[\"'])?\]?" + _SPACE
+_ANNOTATION = rf":{_SPACE}[A-Za-z_][A-Za-z0-9_.\[\]| ]{{0,31}}"
+_SEPARATOR = rf"(?:{_ANNOTATION}=(?!=)|=>|:=|=(?![=~])|:(?!:)|>|[ \t])"
+_SCHEME = r"(?i:(?:bearer|basic|token|apikey|api-key|digest|negotiate)[ \t]{1,4})?"
+_QUOTED = rf"\"(?P<double>(?:[^\"\\\n]|\\[^\n]){{1,{WINDOW}}})|'(?P<single>(?:[^'\\\n]|\\[^\n]){{1,{WINDOW}}})"
+_ESCAPED = rf"\\{{1,3}}[\"'](?P<escaped>[^\"'\\\n]{{1,{WINDOW}}})"
+_BARE_CLASS = r"[^\s\"'`,;&<>(){}\[\]|\\]"
+_VALUE = rf"(?:{_QUOTED}|{_ESCAPED}|(?P<bare>{_BARE_CLASS}{{1,{WINDOW}}}))"
+
+_LEAD = r"(?:[\s\"'+,|>]|\\[nrt]?)"
+_BODY = r"[A-Za-z0-9/=][A-Za-z0-9+/=]"
+_BEGIN = r"-----BEGIN (?:[A-Z0-9]{1,12} ){0,3}PRIVATE KEY(?: BLOCK)?-----"
+_HEADER = rf"(?:{_LEAD}{{0,8}}(?:Proc-Type|DEK-Info|Version|Comment|Charset|Hash): [^\n\\]{{0,80}})"
+
+
+_NOTHING = re.compile("")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Shape:
+    """One form of secret: what starts it, what decides it, how far it goes."""
+
+    triggers: tuple[str, ...]
+    """Literals that each start a candidate (lower case when `folded`)."""
+    pattern: re.Pattern[str]
+    """Decides, at a trigger. Its last group starts at the first character to hide."""
+    undecided: re.Pattern[str]
+    """What a candidate looks like as long as more text could decide it; bounded."""
+    rest: re.Pattern[str] = _NOTHING
+    """How far the secret goes on once it is known to be one."""
+    tail: re.Pattern[str] = _NOTHING
+    """What may stand behind `rest` at the end of a chunk and still belong to the secret."""
+    judge: Callable[[re.Match[str]], bool] | None = None
+    """The last word on a match."""
+    folded: bool = False
+
+
+@cache
+def shapes() -> tuple[Shape, ...]:
+    """All shapes, compiled once, when first needed."""
+    return (*_prefixed(), _jwt(), _bearer(), _url(), _private_key(), _assignment())
+
+
+@cache
+def trigger_beginnings() -> tuple[frozenset[str], frozenset[str]]:
+    """All proper beginnings of triggers: of those matched as they are, and of those matched in lower case."""
+    exact, folded = (
+        frozenset(t[:n] for shape in shapes() if shape.folded is fold for t in shape.triggers for n in range(1, len(t)))
+        for fold in (False, True)
+    )
+    return exact, folded
+
+
+@cache
+def finder() -> tuple[re.Pattern[str], dict[str, tuple[tuple[str, Shape], ...]]]:
+    """One pattern that finds all triggers in lower-case text in one pass, and the shapes that each find may start."""
+    triggers = sorted({trigger.lower() for shape in shapes() for trigger in shape.triggers})
+    shortest = [t for t in triggers if not any(t != other and t.startswith(other) for other in triggers)]
+    started = {
+        found: tuple((t, shape) for shape in shapes() for t in shape.triggers if t.lower().startswith(found))
+        for found in shortest
+    }
+    return re.compile(_one_of(shortest)), started
+
+
+def _one_of(words: list[str]) -> str:
+    """A pattern for any of these words that looks at each character once; no word is the beginning of another."""
+    if words == [""]:
+        return ""
+    rests: dict[str, list[str]] = {}
+    for word in words:
+        rests.setdefault(word[0], []).append(word[1:])
+    branches = [re.escape(first) + _one_of(rest) for first, rest in rests.items()]
+    return branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})"
+
+
+def _prefixed() -> list[Shape]:
+    """One shape per public prefix; the longest prefix of a family comes first and wins."""
+    made: list[Shape] = []
+    for prefix, alphabet, least in _PREFIXED:
+        literal = re.escape(prefix)
+        words = r"(?:[a-z0-9]{2,8}-){0,2}" if prefix == "sk-" else ""
+        mixed = rf"(?=[a-z_.+/=-]{{0,{WINDOW - 1}}}[0-9A-Z])"
+        made.append(
+            Shape(
+                triggers=(prefix,),
+                pattern=re.compile(rf"{_STARTS}{literal}(?P<secret>){words}(?=[{alphabet}]{{{least}}}){mixed}"),
+                undecided=re.compile(rf"{_STARTS}{literal}[A-Za-z0-9_.+/=-]{{0,{WINDOW + 20}}}\Z"),
+                rest=re.compile(rf"[{alphabet}\-]*"),
+            )
+        )
+    return made
+
+
+def _jwt() -> Shape:
+    part = "[A-Za-z0-9_-]"
+    return Shape(
+        triggers=("eyJ",),
+        pattern=re.compile(rf"{_STARTS}eyJ(?P<secret>){part}{{10,1024}}\.(?:{part}{{10}}|\.{part}{{10}})"),
+        undecided=re.compile(rf"{_STARTS}eyJ{part}{{0,1024}}(?:\.{{1,2}}{part}{{0,10}})?\Z"),
+        rest=re.compile(r"[A-Za-z0-9_.-]*"),
+    )
+
+
+def _bearer() -> Shape:
+    value = r"[A-Za-z0-9._~+/=-]"
+    return Shape(
+        triggers=("bearer",),
+        folded=True,
+        pattern=re.compile(
+            rf"(?i:bearer)[ \t]{{1,4}}(?P<secret>(?=[a-z._~+/=-]{{0,{WINDOW - 1}}}[0-9A-Z]){value}{{16}})"
+        ),
+        undecided=re.compile(rf"(?i:bearer)[ \t]{{0,4}}{value}{{0,{WINDOW}}}\Z"),
+        rest=re.compile(rf"{value}*"),
+    )
+
+
+def _url() -> Shape:
+    part = r"[^\s/?#\"'<>`\\]"
+    return Shape(
+        triggers=("://",),
+        pattern=re.compile(
+            r"://(?:(?P<secret>(?=[A-Za-z_-]{0,63}[0-9])[A-Za-z0-9_-]{20,512})(?=[:@])(?=[^\s/?#]{0,1024}@)"
+            rf"|[^\s/?#\"'<>`\\:@]{{0,128}}:(?P<word>{part}{{1,1024}})(?=@))"
+        ),
+        undecided=re.compile(rf"://{part}{{0,1200}}\Z"),
+        judge=lambda match: match.group("word") is None or not stands_for_password(match.group("word")),
+    )
+
+
+def _private_key() -> Shape:
+    lines = rf"[A-Za-z0-9+/=]*+(?:{_LEAD}{{0,24}}{_BODY}{{15,}})*+"
+    last = rf"(?:(?:{_LEAD}{{0,24}}{_BODY}{{0,14}}){{1,2}}{_LEAD}{{0,24}}(?=-----END))?"
+    return Shape(
+        triggers=("-----BEGIN ",),
+        pattern=re.compile(rf"{_BEGIN}(?P<secret>{_HEADER}{{0,4}})(?={_LEAD}{{0,24}}{_BODY}{{15}})"),
+        undecided=re.compile(
+            rf"-----BEGIN [A-Z0-9 ]{{0,56}}-{{0,5}}(?:{_HEADER}{{0,4}}{_LEAD}{{0,24}}[A-Za-z0-9+/=:-]{{0,16}})?\Z"
+        ),
+        rest=re.compile(lines + last),
+        tail=re.compile(rf"(?:{_LEAD}{{0,24}}[A-Za-z0-9+/=]{{0,16}}){{0,2}}{_LEAD}{{0,24}}-{{0,5}}E?N?"),
+    )
+
+
+def _assignment() -> Shape:
+    names = "|".join(re.escape(word) for word in sorted(KEYWORDS, key=len, reverse=True))
+    key = rf"(?P<key>(?i:{names})){_KEY_END}"
+    return Shape(
+        triggers=KEYWORDS,
+        folded=True,
+        pattern=re.compile(rf"{key}(?P<separator>{_SEPARATOR})(?P<space>{_SPACE}){_SCHEME}{_VALUE}"),
+        undecided=re.compile(
+            rf"(?i:{names})(?:\\{{0,3}}[\"']?\]?)?{_SPACE}"
+            rf"(?:{_ANNOTATION}|{_SEPARATOR}?{_SPACE}[A-Za-z-]{{0,9}}{_SPACE}(?:\\{{1,3}}|{_VALUE}|[\"'])?)?\Z"
+        ),
+        rest=re.compile(r"[^\s\"'`,;&<>\\]*"),
+        judge=is_assigned_secret,
+    )

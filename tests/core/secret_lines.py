@@ -1,0 +1,245 @@
+"""Lines that hold a made-up secret and lines that only look as if they did; nothing here ever opened a door."""
+
+from __future__ import annotations
+
+import base64
+import random
+
+_LETTERS = "qZ7mK2xW9bR4tY6nH3vD8cJ5pL1sF0gAeUiOoEaBhTzXjMwNdPyQrVkCfGuSlI"
+
+
+def made_up(length: int, alphabet: str = _LETTERS, seed: int = 7) -> str:
+    """A fixed text of this length that looks drawn at random."""
+    drawn = random.Random(seed)
+    return "".join(drawn.choice(alphabet) for _ in range(length))
+
+
+UPPER = "Q7MK2XW9BR4TY6NH3VD8CJ5PL1SF0GA"
+HEX = "0a1b2c3d4e5f6789"
+WORD = made_up(24)
+PEM_LINES = [made_up(64, seed=line) for line in range(4)] + [made_up(10) + "=="]
+
+
+def _pem(kind: str = "RSA ", newline: str = "\n") -> str:
+    begin, end = f"-----BEGIN {kind}PRIVATE " + "KEY-----", f"-----END {kind}PRIVATE " + "KEY-----"
+    return newline.join([begin, *PEM_LINES, end])
+
+
+def _jwt() -> str:
+    head = base64.urlsafe_b64encode(b'{"alg":"HS256","typ":"JWT"}').decode().rstrip("=")
+    body = base64.urlsafe_b64encode(b'{"sub":"made-up","n":1}').decode().rstrip("=")
+    return f"{head}.{body}.{made_up(43)}"
+
+
+def _prefixed(prefix: str, length: int, alphabet: str = _LETTERS) -> tuple[str, str]:
+    secret = made_up(length, alphabet)
+    return prefix + secret, secret
+
+
+def secret_lines() -> list[tuple[str, str]]:
+    """(line, the part of it that must not be seen)."""
+    prefixed = [
+        _prefixed("sk-" + "ant-api03-", 90),
+        _prefixed("sk-" + "proj-", 48),
+        _prefixed("sk-", 48),
+        _prefixed("sk-" + "or-v1-", 64, HEX),
+        _prefixed("sk-" + "svcacct-", 40),
+        _prefixed("sk_" + "live_", 24),
+        _prefixed("AK" + "IA", 16, UPPER),
+        _prefixed("AS" + "IA", 16, UPPER),
+        _prefixed("gh" + "p_", 36),
+        _prefixed("gh" + "o_", 36),
+        _prefixed("gh" + "s_", 36),
+        _prefixed("github" + "_pat_", 60),
+        _prefixed("xox" + "b-", 40),
+        _prefixed("xox" + "p-", 40),
+        _prefixed("xox" + "a-", 30),
+        _prefixed("AI" + "za", 35),
+        _prefixed("h" + "f_", 34),
+        _prefixed("gl" + "pat-", 20),
+        _prefixed("np" + "m_", 36),
+        _prefixed("gs" + "k_", 40),
+        _prefixed("xa" + "i-", 40),
+        _prefixed("tv" + "ly-", 32),
+        _prefixed("ya" + "29.", 60),
+        _prefixed("hv" + "s.", 30),
+        _prefixed("pyp" + "i-Ag", 60),
+        _prefixed("dop_" + "v1_", 64, HEX),
+        _prefixed("r8" + "_", 37),
+    ]
+    lines = [(f"using {text} from now on", secret) for text, secret in prefixed]
+    jwt, pem = _jwt(), _pem()
+    body = PEM_LINES[0]
+    lines += [
+        (f"key={prefixed[0][0]}", prefixed[0][1]),
+        (f'{{"key":"{prefixed[0][0]}"}}', prefixed[0][1]),
+        (f"a\\n{prefixed[2][0]}\\nb", prefixed[2][1]),
+        (f"q=1%3D{prefixed[8][0]}", prefixed[8][1]),
+        (f"\x1b[32m{prefixed[8][0]}\x1b[0m", prefixed[8][1]),
+        (f"https://{prefixed[8][0]}@host.test/x.git", prefixed[8][1]),
+        (f"({prefixed[6][0]})", prefixed[6][1]),
+        (f"Cookie: session={jwt}", jwt[12:]),
+        (f"{jwt}", jwt[12:]),
+        (f"Authorization: Bearer {WORD}", WORD),
+        (f"authorization: bearer {WORD}", WORD),
+        (f'"Authorization": "Bearer {jwt}"', jwt[12:]),
+        (f"-H 'Authorization: token {WORD}'", WORD),
+        (f"Authorization: Basic {base64.b64encode(b'person:made-up-pass').decode()}", "cGVyc29u"),
+        (f"Proxy-Authorization: Basic {base64.b64encode(b'person:made-up-pass').decode()}", "cGVyc29u"),
+        (f"X-Api-Key: {WORD}", WORD),
+        (pem, body),
+        (_pem("EC "), body),
+        (_pem("OPENSSH "), body),
+        (_pem(""), body),
+        (_pem("ENCRYPTED "), PEM_LINES[-1]),
+        (_pem(newline="\\n"), PEM_LINES[-1][:10]),
+        (_pem(newline=" "), PEM_LINES[2]),
+        (_pem(newline='\\n" +\n  "'), PEM_LINES[3]),
+        ("\n".join(_pem().split("\n")[:3]), PEM_LINES[1]),
+        ("password=hunter2", "hunter2"),
+        ("password = 'hunter2'", "hunter2"),
+        ("passwd: hunter22", "hunter22"),
+        ('{"password": "hunter2!"}', "hunter2!"),
+        ('{\\"password\\": \\"hunter2!\\"}', "hunter2!"),
+        ("DB_PASSWORD=c0rrecthorse", "c0rrecthorse"),
+        ('export DB_PASSWORD="correcthorsebattery"', "correcthorsebattery"),
+        ("PGPASSWORD=Tr0ub4dor psql", "Tr0ub4dor"),
+        ("dbPassword: 'Tr0ub4dor&3'", "Tr0ub4dor&3"),
+        ("pwd='Tr0ub4dor&3'", "Tr0ub4dor&3"),
+        ("passphrase = 'one two three four'", "one two three four"),
+        ("password: str = 'Tr0ub4dor'", "Tr0ub4dor"),
+        ("config['password'] = 'Tr0ub4dor'", "Tr0ub4dor"),
+        ("mysql --password=Tr0ub4dor -u root", "Tr0ub4dor"),
+        ("tool --password Tr0ub4dor!9 run", "Tr0ub4dor!9"),
+        (f"tool --api-key {WORD} run", WORD),
+        ("<password>Tr0ub4dor9</password>", "Tr0ub4dor9"),
+        (f"api_key={WORD}", WORD),
+        ("api_key=abcdef123456", "abcdef123456"),
+        ("apikey: abcdef123456", "abcdef123456"),
+        (f"OPENAI_API_KEY={WORD}", WORD),
+        (f'"apiKey": "{WORD}"', WORD),
+        (f"secret={WORD}", WORD),
+        (f"client_secret: {WORD}", WORD),
+        (f"aws_secret_access_key = {made_up(40)}", made_up(40)),
+        (f"token={WORD}", WORD),
+        (f"https://host.test/hook?token={WORD}&x=1", WORD),
+        (f"https://host.test/hook?x=1&access_token={WORD}#y", WORD),
+        (f'{{"refresh_token":"{WORD}"}}', WORD),
+        (f"const token: string = '{WORD}';", WORD),
+        (f"SECRET_KEY_BASE={made_up(64, HEX)}", made_up(64, HEX)),
+        (f"AccountKey={made_up(60)}==;Endpoint=x", made_up(60)),
+        ("postgres://app:Tr0ub4dor@db.test:5432/x", "Tr0ub4dor"),
+        ("redis://:hunter2@cache.test:6379", "hunter2"),
+        ("https://person:p@ss@host.test/", "p@ss"),
+        (f"https://{made_up(32, HEX)}@errors.test/1", made_up(32, HEX)),
+        ("amqp://guest:guest@queue.test", ":guest@"),
+        (f'password="{made_up(300)}"', made_up(300)[200:]),
+    ]
+    return lines
+
+
+def innocent_lines() -> list[str]:
+    """Lines that must come through unchanged."""
+    sha1, sha256, uuid = made_up(40, HEX), made_up(64, HEX), "123e4567-e89b-12d3-a456-426614174000"
+    image = base64.b64encode(bytes(range(256)) * 8).decode()
+    return [
+        f"commit {sha1}",
+        f"sha256:{sha256}",
+        f"id: {uuid}",
+        f"{sha1[:12]} Fix the thing",
+        f"index {sha1[:7]}..{sha1[7:14]}",
+        f"data:image/png;base64,{image}",
+        image,
+        f"integrity sha512-{image[:86]}==",
+        "x = 0xdeadbeefcafebabe",
+        "password = getpass()",
+        "password = getpass.getpass('Password: ')",
+        "password = input()",
+        "password: str",
+        "password: Optional[str] = None",
+        "token: str",
+        "token = tokens[i + 1]",
+        "token = next(stream)",
+        "token=None",
+        "token: str | None = None",
+        "token = self.token",
+        "api_key=api_key",
+        "api_key=os.environ['API_KEY']",
+        'api_key = os.getenv("OPENAI_API_KEY")',
+        "password=$DB_PASSWORD",
+        "password=${DB_PASSWORD}",
+        "password={{ password }}",
+        "password=<your password>",
+        'api_key="YOUR_API_KEY"',
+        "api_key=your-api-key-1234",
+        'password: ""',
+        '"password": null',
+        '"token": {"type": "string"}',
+        "max_tokens=4096",
+        "max_token: 4096",
+        '"input_tokens": 45000',
+        "tokens: 123456",
+        '"nextPageToken": "CAUQAB1234xyz9"',
+        "if token == 'abc123def456':",
+        "token != 'abc123def456'",
+        "token_count = 5",
+        "the password: please ask",
+        "A secret: nobody knows",
+        "Bearer tokens are sent in a header",
+        "Bearer $TOKEN",
+        "Authorization: Bearer ${TOKEN}",
+        "Authorization: Bearer <token>",
+        "authorization: required",
+        "passwd: files systemd",
+        "PWD=/home/person/project1",
+        "secret: /run/secrets/db_1",
+        "https://host.test/a:b@c",
+        "http://localhost:8080/x@y",
+        "git@host.test:person/repo1.git",
+        "ssh://git@host.test/person/repo.git",
+        "https://person@host.test/",
+        "a://b:c d@e",
+        "task-list-with-many-parts-2024-and-more",
+        "risk-adjusted-return-2024-09-30-final",
+        "the disk-usage-report-20240930-1",
+        "sk-learn",
+        "sk-folding-cube-container-wrapper",
+        "class='sk-circle-fade-dot'",
+        "npm_config_registry=x",
+        "hf_hub_download()",
+        "from hf_transfer import x",
+        "ghp_",
+        "AKIA",
+        "xoxo-gossip-girl",
+        "pip install pypi-simple",
+        "eyJ is how JSON starts",
+        '"-----BEGIN PRIVATE KEY-----" marks a key',
+        "-----BEGIN CERTIFICATE-----\nMIIBszCCAVmgAwIBAgIUQ\n-----END CERTIFICATE-----",
+        "-----BEGIN PUBLIC KEY-----\nMFkwEwYHKoZIzj0CAQYIKoZI\n-----END PUBLIC KEY-----",
+        "def check_password(password: str, hash: str) -> bool:",
+        "secret = hmac.new(key, digestmod=sha256)",
+        "secret = sha256(data)",
+        "token = base64.b64encode(raw)",
+        "secret: Uint8Array",
+        "secret: base64-encoded string",
+        "token: gpt-4-turbo",
+        "type='password'",
+        "<label for='password'>Password</label>",
+        'errors: {"password": "must be at least 8 characters"}',
+        '"password": "Password"',
+        '"password": "string"',
+        "credentials: include",
+        "secretName: db-credentials-v2",
+        '"secret": "db-password-2024"',
+        "access_key: Optional[AccessKey2]",
+        "token := lexer.Next()",
+        'PASSWORD = "CHANGE_PASSWORD"',
+        "NOPASSWORD = 'no-password-required'",
+        "https://user:pass@host.test:8080/path",
+        "socks5h://<username>:<password>@proxy-host",
+        "keyword=abc123def456",
+        "monkey=abc123def456",
+        "v1.2.3-rc4+build.5678",
+        "2024-11-05T12:34:56.789012Z",
+        "std::token::Kind2x4y8",
+    ]

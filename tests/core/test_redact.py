@@ -1,0 +1,227 @@
+"""Secrets are hidden in texts, data and streams; ordinary text comes through."""
+
+from __future__ import annotations
+
+import base64
+import json
+import time
+from itertools import pairwise
+from urllib.parse import quote
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from tests.core.secret_lines import innocent_lines, made_up, secret_lines
+
+from deputy.core.redact import MARK, Redactor
+
+SECRETS = secret_lines()
+INNOCENT = innocent_lines()
+KNOWN = [f'made up/{made_up(12)}+"ü"', made_up(40), made_up(9)]
+PLAIN = Redactor()
+KNOWING = Redactor(KNOWN)
+
+
+def streamed(redactor: Redactor, chunks: list[str]) -> str:
+    stream = redactor.stream()
+    return "".join([*map(stream.feed, chunks), stream.flush()])
+
+
+def test_the_corpora_are_not_small() -> None:
+    assert len(SECRETS) >= 60
+    assert len(INNOCENT) >= 60
+
+
+@pytest.mark.parametrize(("line", "secret"), SECRETS, ids=range(len(SECRETS)))
+def test_a_line_with_a_secret_loses_it_and_nothing_else_of_value(line: str, secret: str) -> None:
+    for text in (line, f"before {line}\nafter", f"é {line}"):
+        shown = PLAIN.redact(text)
+        assert secret not in shown
+        assert MARK in shown
+        assert not any(secret[at : at + 6] in shown for at in range(4, len(secret) - 6))
+
+
+@pytest.mark.parametrize("line", INNOCENT, ids=range(len(INNOCENT)))
+def test_a_line_without_a_secret_is_left_alone(line: str) -> None:
+    for text in (line, f"before {line}\nafter"):
+        assert PLAIN.redact(text) == text
+        assert KNOWING.redact(text) == text
+
+
+@pytest.mark.parametrize(("line", "secret"), SECRETS, ids=range(len(SECRETS)))
+def test_redacting_twice_changes_nothing_more(line: str, secret: str) -> None:
+    once = PLAIN.redact(line)
+    assert PLAIN.redact(once) == once
+
+
+@pytest.mark.parametrize(("line", "secret"), SECRETS, ids=range(len(SECRETS)))
+def test_a_secret_cut_at_any_place_is_still_hidden(line: str, secret: str) -> None:
+    text = f"see {line} and on"
+    whole = PLAIN.redact(text)
+    assert streamed(PLAIN, list(text)) == whole
+    for cut in range(len(text)):
+        assert streamed(PLAIN, [text[:cut], text[cut:]]) == whole
+
+
+@pytest.mark.parametrize("value", KNOWN)
+def test_a_known_value_is_hidden_in_every_spelling(value: str) -> None:
+    spellings = [
+        value,
+        json.dumps(value)[1:-1],
+        json.dumps(value, ensure_ascii=False)[1:-1],
+        quote(value, safe=""),
+        quote(value, safe="").replace("%2F", "%2f"),
+        *(base64.b64encode(b"x" * lead + value.encode() + b"tail").decode()[3:-6] for lead in (3, 4, 5)),
+        base64.urlsafe_b64encode(b"person:" + value.encode()).decode(),
+    ]
+    for spelling in spellings:
+        text = f"<{spelling}>"
+        shown = KNOWING.redact(text)
+        assert MARK in shown, spelling
+        assert value not in shown
+        assert streamed(KNOWING, list(text)) == shown
+    assert KNOWING.redact(value) in (MARK, f"{MARK} ")
+
+
+def test_a_known_value_that_is_short_does_not_shred_text() -> None:
+    assert Redactor(["k", "", "ollama"]).redact("skills of ollama") == "skills of ollama"
+
+
+def test_a_known_value_shows_no_more_than_the_public_prefix_of_its_kind() -> None:
+    value = "sk-" + "ant-" + "abcdefgh"
+    assert Redactor([value]).redact(f"key {value}!") == "key sk-ant-[redacted]!"
+
+
+def test_one_known_value_inside_another_hides_both() -> None:
+    redactor = Redactor(["abcdefgh", "abcdefghijkl", "ijklmnop"])
+    assert redactor.redact("(abcdefghijklmnop)") == f"({MARK})"
+    assert streamed(redactor, list("(abcdefghijklmnop)")) == f"({MARK})"
+
+
+def test_nested_data_is_redacted_by_name_and_by_shape() -> None:
+    secret = SECRETS[0][0]
+    value = {
+        "a": [{"password": "hunter2", "n": 1.5}, (secret, None)],
+        "token": made_up(20),
+        "note": "fine",
+        secret: True,
+    }
+    shown = PLAIN.redact_value(value)
+    assert shown["a"][0] == {"password": MARK, "n": 1.5}
+    assert shown["token"] == MARK
+    assert shown["note"] == "fine"
+    assert SECRETS[0][1] not in repr(shown)
+    assert value["token"] == made_up(20)
+
+
+def test_encoded_data_stays_encoded_data() -> None:
+    data = json.dumps(
+        {"args": json.dumps({"password": "hunter2!"}), "text": f"a\n{SECRETS[2][0]}", "n": 2**63}
+    ).encode()
+    shown = PLAIN.redact_json(data)
+    assert json.loads(json.loads(shown)["args"]) == {"password": MARK}
+    assert SECRETS[2][1].encode() not in shown
+    assert json.loads(shown)["n"] == 2**63
+    innocent = b'{ "z": 1.0, "text": "a\\nb \\u0061" }'
+    assert PLAIN.redact_json(innocent) is innocent
+    hidden = b'{"text": "pass\\u0077ord=hunter2"}'
+    assert b"hunter2" not in PLAIN.redact_json(hidden)
+
+
+@pytest.mark.parametrize("broken", [b'{"password": "hunter2!"', b"\xff password=hunter2 \xfe", b"[" * 100_000])
+def test_what_is_not_json_is_redacted_as_text(broken: bytes) -> None:
+    shown = PLAIN.redact_json(broken)
+    assert b"hunter2" not in shown
+    assert shown[:1] == broken[:1]
+
+
+def test_deep_data_does_not_exhaust_the_stack() -> None:
+    value: object = "password=hunter2"
+    for _ in range(20_000):
+        value = [value]
+    shown = PLAIN.redact_value(value)
+    for _ in range(20_000):
+        shown = shown[0]
+    assert shown == f"password={MARK}"
+    while isinstance(value, list):
+        value = value.pop()
+
+
+PIECES = st.one_of(
+    st.sampled_from([line for line, _ in SECRETS if len(line) < 400]),
+    st.sampled_from([line for line in INNOCENT if len(line) < 400]),
+    st.sampled_from(KNOWN),
+    st.sampled_from(
+        [*"=: \n\"'\\-_.@/", "token", "password=", "sk-", "Bearer ", "://", "-----BEGIN ", "eyJ", "İ", "1"]
+    ),
+    st.text(max_size=8),
+)
+
+
+@given(st.lists(PIECES, max_size=8), st.lists(st.integers(0, 400), max_size=6))
+@settings(max_examples=400, deadline=None)
+@example(["token", ": str", " = ", "'", made_up(20), "'"], [6, 9])
+def test_chunks_make_no_difference(pieces: list[str], cuts: list[int]) -> None:
+    text = "".join(pieces)
+    edges = [0, *sorted(cut for cut in cuts if cut < len(text)), len(text)]
+    chunks = [text[a:b] for a, b in pairwise(edges)]
+    assert streamed(KNOWING, chunks) == KNOWING.redact(text)
+
+
+@given(st.lists(PIECES, max_size=6))
+@settings(max_examples=200, deadline=None)
+def test_what_is_held_back_is_bounded_and_known_values_never_show(pieces: list[str]) -> None:
+    text = "".join(pieces)
+    shown = KNOWING.redact(text)
+    assert not any(value in shown for value in KNOWN)
+    stream = KNOWING.stream()
+    for character in text:
+        stream.feed(character)
+        assert stream.held <= 1_400
+
+
+def test_ordinary_text_is_hardly_held_back() -> None:
+    stream = KNOWING.stream()
+    for character in "The report says that nothing was found, and that is that. " * 20:
+        stream.feed(character)
+        assert stream.held <= 4
+
+
+HOSTILE = [
+    "sk-",
+    "eyJ-",
+    "eyJ" + "a" * 20 + ".",
+    "password=",
+    'password: \\"',
+    "token ",
+    "://a:",
+    "://a@",
+    "Bearer ",
+    "-----BEGIN ",
+    "-----BEGIN RSA PRIVATE KEY-----\n",
+    "-----BEGIN PRIVATE KEY-----\n" + "A" * 64 + "\n",
+    "a",
+    "\\",
+    "token: a | ",
+    "'\"",
+    "=",
+    "secret = '",
+    "AKIA",
+    "xox",
+    made_up(40)[:39],
+    "İ",
+    "--token-",
+]
+
+
+@pytest.mark.parametrize("piece", HOSTILE, ids=range(len(HOSTILE)))
+def test_work_grows_with_the_text_and_no_faster(piece: str) -> None:
+    def cost(length: int) -> float:
+        text = piece * (length // len(piece))
+        start = time.thread_time()
+        KNOWING.redact(text)
+        return time.thread_time() - start
+
+    cost(1_000)
+    small = min(cost(20_000) for _ in range(3))
+    assert min(cost(160_000) for _ in range(2)) <= 40 * max(small, 0.001)
