@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -23,6 +24,7 @@ def read_arguments(given: Mapping[str, Any], wanted: type[_Arguments]) -> _Argum
     return msgspec.convert(dict(given), wanted)
 
 
+@cache
 def schema_of(wanted: type[Struct]) -> dict[str, Any]:
     """The JSON Schema of a flat argument type, without the names we use for it."""
     _, definitions = msgspec.json.schema_components((wanted,))

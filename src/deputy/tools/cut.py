@@ -7,20 +7,19 @@ _PATH_LENGTH = 4096
 
 def cut(text: str, limit_bytes: int, advice: str = "") -> str:
     """The beginning of a text that is too long, up to a line end where one is near, and how much is missing."""
-    encoded = text.encode("utf-8", "replace")
-    if len(encoded) <= limit_bytes:
+    kept = beginning(text, limit_bytes)
+    missing = len(text) - len(kept)
+    return f"{kept}\n[cut here: {missing:,} more characters{advice and '; '}{advice}]" if missing else text
+
+
+def beginning(text: str, limit_bytes: int) -> str:
+    """As much of a text as fits, up to a line end where one is near."""
+    encoded = text[:limit_bytes].encode("utf-8", "replace")
+    if len(encoded) <= limit_bytes and len(text) <= limit_bytes:
         return text
-    kept = encoded[:limit_bytes]
-    line_end = kept.rfind(b"\n")
-    if line_end > limit_bytes // 2:
-        kept = kept[:line_end]
-    missing = len(encoded) - len(kept)
-    return f"{kept.decode('utf-8', 'ignore')}\n[cut here: {missing:,} more bytes{advice and '; '}{advice}]"
-
-
-def cut_line(line: str, limit: int) -> str:
-    """One line, cut at a number of characters."""
-    return line if len(line) <= limit else f"{line[:limit]} [… {len(line) - limit:,} more characters]"
+    kept = encoded[:limit_bytes].decode("utf-8", "ignore")
+    line_end = kept.rfind("\n")
+    return kept[: line_end + 1] if line_end > len(kept) // 2 else kept
 
 
 def shown_path(path: str) -> str:

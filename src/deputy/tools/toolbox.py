@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     from deputy.core.request import Grant
     from deputy.engine.ports import Tool, ToolContext
+    from deputy.tools.http import Web
+    from deputy.tools.workspace import Workspace
 
 _GRACE_SECONDS = 5
 """What a tool that keeps its own limit has to say what it found until then."""
@@ -51,3 +53,33 @@ class Toolbox:
         reason = "was not given to you" if name in self._withheld else "does not exist"
         known = ", ".join(self._granted) or "none"
         return ToolOutput(text=f"The tool {name!r:.80} {reason}; nothing was run. Your tools: {known}.", is_error=True)
+
+
+def standard_tools(
+    workspace: Workspace,
+    environment: Mapping[str, str],
+    *,
+    web: Web | None = None,
+    run_seconds: float | None = None,
+) -> tuple[Tool, ...]:
+    """All tools over a workspace; a toolbox narrows them to a grant."""
+    from deputy.tools.edit import edit_tool
+    from deputy.tools.glob import glob_tool
+    from deputy.tools.grep import grep_tool
+    from deputy.tools.read import read_tool
+    from deputy.tools.run import LIMIT_SECONDS, run_tool
+    from deputy.tools.search_providers import choose_provider
+    from deputy.tools.web_fetch import web_fetch_tool
+    from deputy.tools.web_search import web_search_tool
+    from deputy.tools.write import write_tool
+
+    return (
+        read_tool(workspace),
+        grep_tool(workspace),
+        glob_tool(workspace),
+        web_fetch_tool(web),
+        web_search_tool(choose_provider(environment)),
+        edit_tool(workspace),
+        write_tool(workspace),
+        run_tool(workspace, environment, limit_seconds=LIMIT_SECONDS if run_seconds is None else run_seconds),
+    )

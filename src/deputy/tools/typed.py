@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import cached_property
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -38,12 +38,12 @@ class TypedTool(Generic[_Arguments]):
         self._carry_out = carry_out
         self._description_file = description_file
 
-    @cached_property
+    @property
     def description(self) -> str:
         """What it does, from the Markdown file beside the code."""
-        return (Path(__file__).parent / self._description_file).read_text("utf-8").strip()
+        return _description(self._description_file)
 
-    @cached_property
+    @property
     def schema(self) -> dict[str, Any]:
         """The JSON Schema of its arguments, which allows no others."""
         return schema_of(self._arguments)
@@ -56,3 +56,8 @@ class TypedTool(Generic[_Arguments]):
             return ToolOutput(text=str(error), is_error=True)
         except OSError as error:
             return ToolOutput(text=f"It failed: {error.strerror or error}.", is_error=True)
+
+
+@cache
+def _description(file: str) -> str:
+    return Path(__file__).with_name(file).read_text("utf-8").strip()

@@ -1,0 +1,187 @@
+"""The search engines that WebSearch can ask: one request each, spoken as their documentation has it."""
+
+from __future__ import annotations
+
+import asyncio
+import html
+import re
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+from msgspec import Struct
+
+from deputy.tools.errors import ToolError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_SECONDS = 20
+_LIMIT_BYTES = 4 * 1024 * 1024
+_ADVICE = {
+    400: "the query was not understood",
+    401: "the key was refused",
+    402: "the plan is used up",
+    403: "access was refused",
+    422: "the query or the key was refused",
+    429: "too many requests; wait before you search again",
+    432: "the plan is used up",
+}
+
+
+class Hit(Struct, frozen=True, kw_only=True):
+    """One result: where, what it is called, and what stands there."""
+
+    title: str = ""
+    url: str = ""
+    text: str = ""
+
+
+class SearchProvider(Protocol):
+    """A search engine."""
+
+    @property
+    def name(self) -> str:
+        """What it is called."""
+        ...
+
+    async def search(self, query: str, count: int) -> list[Hit]:
+        """The best results, at most so many; a failure says what is wrong and what to do."""
+        ...
+
+
+def choose_provider(environment: Mapping[str, str]) -> SearchProvider | None:
+    """The provider whose key or address is set: Brave, Tavily or SearXNG, in this order."""
+    if key := environment.get("BRAVE_API_KEY") or environment.get("BRAVE_SEARCH_API_KEY"):
+        return Brave(key)
+    if key := environment.get("TAVILY_API_KEY"):
+        return Tavily(key)
+    if address := environment.get("SEARXNG_URL"):
+        return SearXNG(address)
+    return None
+
+
+class Brave:
+    """Brave Search, by key."""
+
+    name = "Brave"
+
+    def __init__(self, key: str, address: str = "https://api.search.brave.com") -> None:
+        self._key = key
+        self._address = address.rstrip("/")
+
+    async def search(self, query: str, count: int) -> list[Hit]:
+        """Ask the web index."""
+        answer = await _ask(
+            self.name,
+            "GET",
+            f"{self._address}/res/v1/web/search",
+            headers={"X-Subscription-Token": self._key},
+            params={"q": query, "count": str(min(count, 20))},
+        )
+        web = msgspec.convert(answer, _BraveAnswer).web
+        return [Hit(title=_plain(hit.title), url=hit.url, text=_plain(hit.description)) for hit in web.results]
+
+
+class Tavily:
+    """Tavily, by key."""
+
+    name = "Tavily"
+
+    def __init__(self, key: str, address: str = "https://api.tavily.com") -> None:
+        self._key = key
+        self._address = address.rstrip("/")
+
+    async def search(self, query: str, count: int) -> list[Hit]:
+        """Ask for a basic search."""
+        answer = await _ask(
+            self.name,
+            "POST",
+            f"{self._address}/search",
+            headers={"Authorization": f"Bearer {self._key}"},
+            json={"query": query, "max_results": min(count, 20), "search_depth": "basic"},
+        )
+        return _hits(answer)
+
+
+class SearXNG:
+    """A SearXNG server, by address; the person who runs Deputy names it, so it may be in their own network."""
+
+    name = "SearXNG"
+
+    def __init__(self, address: str) -> None:
+        self._address = address.rstrip("/")
+
+    async def search(self, query: str, count: int) -> list[Hit]:
+        """Ask for JSON, which the server must allow."""
+        params = {"q": query, "format": "json"}
+        return _hits(await _ask(self.name, "GET", f"{self._address}/search", params=params))[:count]
+
+
+class _Result(Struct):
+    title: str | None = ""
+    url: str = ""
+    content: str | None = ""
+
+
+class _Results(Struct):
+    results: list[_Result] = []
+
+
+class _BraveResult(Struct):
+    title: str = ""
+    url: str = ""
+    description: str = ""
+
+
+class _BraveWeb(Struct):
+    results: list[_BraveResult] = []
+
+
+class _BraveAnswer(Struct):
+    web: _BraveWeb = _BraveWeb()
+
+
+def _hits(answer: Any) -> list[Hit]:
+    results = msgspec.convert(answer, _Results).results
+    return [Hit(title=_plain(hit.title or ""), url=hit.url, text=_plain(hit.content or "")) for hit in results]
+
+
+async def _ask(provider: str, method: str, url: str, **request: Any) -> Any:
+    """One request's JSON, within bounds; whatever fails is told without the key."""
+    import aiohttp
+
+    from deputy.tools.http import read_body
+
+    try:
+        async with (
+            asyncio.timeout(_SECONDS),
+            aiohttp.ClientSession(auto_decompress=False, timeout=aiohttp.ClientTimeout(total=None)) as session,
+            session.request(method, url, allow_redirects=False, **_with_headers(request)) as response,
+        ):
+            if response.status != 200:
+                raise ToolError(f"{provider} answered {response.status}: {_advice(provider, response.status)}.")
+            body, is_cut = await read_body(response, _LIMIT_BYTES)
+    except TimeoutError as error:
+        raise ToolError(f"{provider} did not answer within {_SECONDS} s.") from error
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        raise ToolError(f"{provider} could not be asked: {type(error).__name__}.") from error
+    try:
+        return msgspec.json.decode(b"" if is_cut else body)
+    except msgspec.DecodeError as error:
+        raise ToolError(f"{provider} answered something that is not JSON.") from error
+
+
+def _with_headers(request: Any) -> Any:
+    headers = {"Accept": "application/json", "Accept-Encoding": "identity"}
+    return {**request, "headers": {**headers, **request.get("headers", {})}}
+
+
+def _advice(provider: str, status: int) -> str:
+    if provider == SearXNG.name and status == 403:
+        return "its settings must allow the format json (search.formats)"
+    return _ADVICE.get(status, "try again later")
+
+
+def _plain(text: str) -> str:
+    """A title or excerpt without its markup, on one line."""
+    return " ".join(html.unescape(re.sub(r"</?[a-z]{1,10}>", "", text)).split())

@@ -1,0 +1,58 @@
+"""WebFetch: a page of the public web as readable text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from msgspec import Meta, Struct
+
+from deputy.engine.ports import ToolOutput, ToolTraits
+from deputy.tools.cut import beginning
+from deputy.tools.typed import TypedTool
+
+if TYPE_CHECKING:
+    from deputy.engine.ports import ToolContext
+    from deputy.tools.http import Answer, Web
+
+_LIMIT_BYTES = 4 * 1024 * 1024
+_SECONDS = 30
+
+
+class WebFetchArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What WebFetch is asked for."""
+
+    url: Annotated[str, Meta(min_length=1, max_length=4096, description="An http or https URL.")]
+    offset: Annotated[int, Meta(ge=0, le=10**8, description="Where to read on, in characters of the text.")] = 0
+
+
+def web_fetch_tool(web: Web | None = None, *, seconds: float = _SECONDS) -> TypedTool[WebFetchArguments]:
+    """The tool WebFetch; a web that is not the public one is for tests."""
+    traits = ToolTraits(
+        reads_only=True, repeatable=True, needs_approval=False, risk="medium", limit_seconds=seconds + 30
+    )
+
+    async def carry_out(arguments: WebFetchArguments, context: ToolContext) -> ToolOutput:
+        from deputy.tools.http import Web
+
+        answer = await (web or Web()).get(arguments.url, seconds=seconds, limit_bytes=_LIMIT_BYTES)
+        return await _output(answer, arguments.offset, context.output_bytes)
+
+    return TypedTool("WebFetch", WebFetchArguments, traits, carry_out, description_file="web_fetch.md")
+
+
+async def _output(answer: Answer, offset: int, output_bytes: int) -> ToolOutput:
+    from deputy.tools.page import is_readable, media_type, readable
+
+    media = media_type(answer.content_type, answer.body)
+    head = f"{answer.url} answered {answer.status} ({media:.100})"
+    if not is_readable(media):
+        length = answer.length or len(answer.body)
+        text = f"{head}: {length:,} bytes that are not text; they are not shown."
+        return ToolOutput(text=text, is_error=answer.status >= 400)
+    text = await readable(media, answer.content_type, answer.body)
+    notes = f"\n[only the first {len(answer.body):,} bytes were fetched]" if answer.is_cut else ""
+    shown = beginning(text[offset:], output_bytes)
+    missing = len(text) - offset - len(shown)
+    if missing > 0:
+        notes = f"\n[cut here: {missing:,} more characters; read on with offset={offset + len(shown)}]{notes}"
+    return ToolOutput(text=f"{head}\n\n{shown}{notes}", is_error=answer.status >= 400)
