@@ -10,6 +10,7 @@ from msgspec import UNSET, Raw, Struct, UnsetType, json
 from deputy.core.errors import Error
 from deputy.core.outcome import NO_USAGE, Fallback, Outcome, Rejected, Usage
 from deputy.core.request import Grant, Lineage, Request
+from deputy.core.task import Terms
 
 VERSION = 1
 """Of the events' JSON. It rises only when an old field changes its meaning; new kinds and new fields need no rise."""
@@ -44,6 +45,9 @@ class Opened(_Event, frozen=True, kw_only=True):
     command: str = ""
     model: str = ""
     seconds: float | None = None
+    grant: Grant = Grant()
+    arguments: Raw | UnsetType = UNSET
+    """What the command was called with, where that is more than a prompt."""
 
 
 class Requested(_Event, frozen=True, kw_only=True):
@@ -57,6 +61,7 @@ class Requested(_Event, frozen=True, kw_only=True):
     """The run that asked, when it is one of the journal's."""
     call: str = ""
     """The parent's tool call; the pair of them never spawns twice."""
+    terms: Terms = Terms()
 
 
 class Admitted(_Event, frozen=True, kw_only=True):
@@ -124,6 +129,8 @@ class ToolCallEnded(_Event, frozen=True, kw_only=True):
     call: str = ""
     message: Raw | UnsetType = UNSET
     error: Error | None = None
+    changed: tuple[str, ...] = ()
+    """Files of the workspace that the call wrote."""
 
 
 class StepBegun(_Event, frozen=True, kw_only=True):

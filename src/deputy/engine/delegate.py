@@ -10,8 +10,7 @@ from deputy.core.conversation import ModelSettings
 from deputy.core.errors import Error
 from deputy.core.events import Admitted, Refused, Started
 from deputy.core.outcome import Artifact, Blocked, Completed, Failed, Partial, Rejected, shortened
-from deputy.core.progress import Progress
-from deputy.core.task import Terms
+from deputy.core.progress import Kind, Progress
 from deputy.engine.desk import Desk
 from deputy.engine.loop import Report, converse, say
 from deputy.engine.prompts import prompt
@@ -76,12 +75,14 @@ def _desk(run: RunContext, birth: Requested, grant: Grant, workshop: Workshop) -
     return Desk(
         label=birth.label,
         model=model,
+        grant=grant,
         tools=workshop.open_tools(grant),
         flow_tools=flow_tools,
         purse=workshop.purse(run, grant.budget, birth.parent),
         settings=ModelSettings(max_output_tokens=birth.terms.max_output_tokens),
         emit=emit,
         clock=workshop.world.now,
+        ceiling=lambda given, taken: workshop.ceiling(birth.model, given, taken),
         seconds=birth.request.seconds,
         window=model.context_window,
         approval=workshop.approval,
@@ -116,16 +117,17 @@ def _system(desk: Desk, scratchpad: str, base: str) -> str:
 
 
 def _outcome(run: RunContext, talk: Talk, desk: Desk, verdict: Accepted | NotAccepted) -> Outcome:
-    so_far = _so_far(run, talk, desk)
+    found = so_far(run, talk, desk)
     if isinstance(verdict, NotAccepted):
         text = verdict.report.text
-        return Failed(**so_far, report=text, summary=shortened(verdict.error.message), errors=(verdict.error,))
+        return Failed(**found, report=text, summary=shortened(verdict.error.message), errors=(verdict.error,))
     if verdict.returned is not None:
-        return _as_returned(so_far, verdict)
-    return _as_reported(so_far, verdict.report, run.run)
+        return _as_returned(found, verdict)
+    return as_reported(found, verdict.report, run.run)
 
 
-def _so_far(run: RunContext, talk: Talk, desk: Desk) -> dict[str, Any]:
+def so_far(run: RunContext, talk: Talk, desk: Desk) -> dict[str, Any]:
+    """What an outcome of any kind has from the work so far."""
     state = run.state
     began = state.started_at if state.started_at is not None else state.requested_at
     return {
@@ -139,14 +141,15 @@ def _so_far(run: RunContext, talk: Talk, desk: Desk) -> dict[str, Any]:
     }
 
 
-def _as_reported(so_far: dict[str, Any], report: Report, run: str) -> Outcome:
+def as_reported(found: dict[str, Any], report: Report, run: str) -> Outcome:
+    """The outcome of a conversation that came to rest like this."""
     text = report.text
     match report.kind:
         case "answered":
-            return Completed(**so_far, report=text, summary=_first_line(text))
+            return Completed(**found, report=text, summary=_first_line(text))
         case "asked":
             return Blocked(
-                **so_far,
+                **found,
                 report=text,
                 summary=shortened(f"It asks: {_first_line(text)}"),
                 question=text,
@@ -156,18 +159,18 @@ def _as_reported(so_far: dict[str, Any], report: Report, run: str) -> Outcome:
         case "limited":
             error = _resumable(report.error, run)
             summary = shortened(f"Partial: {error.message}")
-            return Partial(**so_far, report=text, summary=summary, errors=(error,), next_steps=f"deputy resume {run}")
+            return Partial(**found, report=text, summary=summary, errors=(error,), next_steps=f"deputy resume {run}")
         case "failed":
             error = report.error or _resumable(None, run)
-            return Failed(**so_far, report=text, summary=shortened(error.message), errors=(error,))
+            return Failed(**found, report=text, summary=shortened(error.message), errors=(error,))
 
 
-def _as_returned(so_far: dict[str, Any], verdict: Accepted) -> Outcome:
+def _as_returned(found: dict[str, Any], verdict: Accepted) -> Outcome:
     returned = verdict.returned
     if returned is None:
         raise TypeError("only a return is an outcome of its own")
     fields: dict[str, Any] = {
-        **so_far,
+        **found,
         "report": verdict.report.text,
         "summary": returned.summary,
         "artifacts": tuple(returned.artifacts),
@@ -206,8 +209,5 @@ def _question(text: str, run: str) -> Error:
     )
 
 
-def _progress(event: str, run: RunContext, label: str, **fields: Any) -> Progress:
+def _progress(event: Kind, run: RunContext, label: str, **fields: Any) -> Progress:
     return Progress(event=event, label=label, session_id=run.run, **fields)
-
-
-DEFAULT_TERMS = Terms()

@@ -10,6 +10,7 @@ from msgspec import Struct
 from deputy.core.conversation import ModelSettings, Toolset, ToolSpec
 from deputy.core.limits import HANDIN_SECONDS
 from deputy.core.progress import Progress
+from deputy.core.request import Grant
 from deputy.engine.ports import FlowTool, Model, Tools
 from deputy.engine.purse import Purse
 
@@ -27,12 +28,15 @@ class Desk(Struct, frozen=True, kw_only=True):
 
     label: str
     model: Model
+    grant: Grant
     tools: Tools
     flow_tools: Mapping[str, FlowTool]
     purse: Purse
     settings: ModelSettings
     emit: Callable[[Progress], None]
     clock: Callable[[], float]
+    ceiling: Callable[[int, int], int | None]
+    """The most that so many tokens in and out can cost; None where no price is known."""
     seconds: float | None = None
     window: int | None = None
     approval: Approval = "granted"

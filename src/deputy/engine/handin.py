@@ -61,6 +61,7 @@ async def hand_in(run: RunContext, talk: Talk, desk: Desk, why: Error) -> str:
         settings=structs.replace(desk.settings, max_output_tokens=HANDIN_OUTPUT_TOKENS, tool_choice="auto"),
         tokens=talk.tokens,
         purse=desk.purse,
+        ceiling=desk.ceiling,
         seconds=_seconds_left(run, desk),
         emit=desk.emit,
     )

@@ -58,6 +58,7 @@ async def converse(run: RunContext, talk: Talk, desk: Desk) -> Report:
             settings=desk.settings,
             tokens=talk.tokens,
             purse=desk.purse,
+            ceiling=desk.ceiling,
             seconds=_seconds_left(run, desk),
             emit=desk.emit,
         )

@@ -6,7 +6,7 @@ import asyncio
 from itertools import groupby
 from typing import TYPE_CHECKING
 
-from msgspec import Raw, Struct, json
+from msgspec import UNSET, Raw, Struct, json
 
 from deputy.core.conversation import ToolCall, ToolResult
 from deputy.core.events import Lost, ToolCallBegun, ToolCallEnded
@@ -59,7 +59,9 @@ async def use_tools(run: RunContext, desk: Desk, turn: int, calls: Sequence[Tool
 async def _use_tool(run: RunContext, desk: Desk, key: str, call: ToolCall) -> ToolResult:
     desk.emit(Progress(event="tool_call", label=desk.label, tool=call.name, args=_shown(call)))
     if call.malformed is not None:
-        return _result(call, ToolOutput(text="The arguments are not a JSON object; nothing was run.", is_error=True), key)
+        return _result(
+            call, ToolOutput(text="The arguments are not a JSON object; nothing was run.", is_error=True), key
+        )
     flow_tool = desk.flow_tools.get(call.name)
     if flow_tool is None and not await _is_approved(run, desk, key, call):
         return await _recorded(run, key, call, ToolOutput(text=_REFUSED, is_error=True))
@@ -76,7 +78,7 @@ async def _use_tool(run: RunContext, desk: Desk, key: str, call: ToolCall) -> To
     )
     if isinstance(ended, Lost):
         return _result(call, ToolOutput(text=_LOST, is_error=True), key)
-    return json.decode(ended.message, type=ToolResult)
+    return _read(ended)
 
 
 async def call_tool(args: ToolArgs, view: ToolView) -> ToolCallEnded:
@@ -91,7 +93,7 @@ async def call_tool(args: ToolArgs, view: ToolView) -> ToolCallEnded:
 
 async def _recorded(run: RunContext, key: str, call: ToolCall, output: ToolOutput) -> ToolResult:
     ended = await run.record(key, _ended(call, output, f"{run.run}/{key}"))
-    return json.decode(ended.message, type=ToolResult)
+    return _read(ended)
 
 
 async def _is_approved(run: RunContext, desk: Desk, key: str, call: ToolCall) -> bool:
@@ -104,10 +106,14 @@ async def _is_approved(run: RunContext, desk: Desk, key: str, call: ToolCall) ->
     return json.decode(await run.recv(f"{key}:approval", "approval", question), type=bool)
 
 
+def _read(ended: ToolCallEnded) -> ToolResult:
+    if ended.message is UNSET:
+        raise TypeError("a tool call that ended has its result")
+    return json.decode(ended.message, type=ToolResult)
+
+
 def _ended(call: ToolCall, output: ToolOutput, key: str) -> ToolCallEnded:
-    return ToolCallEnded(
-        tool=call.name, call=call.id, message=raw(_result(call, output, key)), changed=output.changed
-    )
+    return ToolCallEnded(tool=call.name, call=call.id, message=raw(_result(call, output, key)), changed=output.changed)
 
 
 def _result(call: ToolCall, output: ToolOutput, key: str) -> ToolResult:

@@ -3,26 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from msgspec import Struct
 
-from deputy.core.conversation import ModelSettings, Retried, Stop, TextDelta, ThinkingDelta, ToolCall
+from deputy.core.conversation import (
+    Conversation,
+    ModelSettings,
+    Retried,
+    Stop,
+    TextDelta,
+    ThinkingDelta,
+    ToolCall,
+    Toolset,
+)
 from deputy.core.conversation import Usage as Used
 from deputy.core.errors import Error, ModelError
 from deputy.core.events import ModelCallEnded
 from deputy.core.limits import Amount, Shortfall
 from deputy.core.outcome import Usage
 from deputy.core.progress import Progress
-from deputy.engine.purse import amount
+from deputy.engine.ports import Model
+from deputy.engine.purse import Purse, amount
 from deputy.engine.talk import raw
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from deputy.core.conversation import Conversation, Toolset
-    from deputy.engine.ports import Model
-    from deputy.engine.purse import Purse
 
 
 class TurnArgs(Struct, frozen=True, kw_only=True):
@@ -42,6 +45,7 @@ class TurnView(Struct, frozen=True, kw_only=True):
     settings: ModelSettings
     tokens: int
     purse: Purse
+    ceiling: Callable[[int, int], int | None]
     seconds: float | None
     """How long it may take; None is as long as it gives signs of life."""
     emit: Callable[[Progress], None]
@@ -49,7 +53,8 @@ class TurnView(Struct, frozen=True, kw_only=True):
 
 async def call_model(args: TurnArgs, view: TurnView) -> ModelCallEnded:
     """Ask the model for its next turn; a failure is the event's error."""
-    wanted = Amount(tokens=view.tokens + (view.settings.max_output_tokens or 0), requests=1, cost=_ceiling(view))
+    output = view.settings.max_output_tokens or 0
+    wanted = Amount(tokens=view.tokens + output, requests=1, cost=view.ceiling(view.tokens, output))
     shortfall = view.purse.reserve(wanted)
     if shortfall is not None:
         return ModelCallEnded(model=args.model, error=_out_of_budget(shortfall))
@@ -115,10 +120,6 @@ def _usage(used: Used) -> Usage:
     )
 
 
-def _ceiling(view: TurnView) -> int | None:
-    return view.model.ceiling_cost(view.tokens, view.settings.max_output_tokens)
-
-
 def _out_of_budget(shortfall: Shortfall) -> Error:
     return Error(
         type="budget",
@@ -137,5 +138,3 @@ def _timed_out(seconds: float) -> Error:
         recoverable=True,
         recommendation="Give it more time and resume.",
     )
-
-

@@ -1,12 +1,13 @@
-"""Whether what came back is what was asked for: read, checked, weighed against the files, and sent back at most once."""
+"""Whether what came back is what was asked for: read, checked, weighed, and sent back with its problems."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Raw, Struct, json
+from msgspec import UNSET, Raw, Struct, json
 
 from deputy.core import contract
+from deputy.core.contract import Return
 from deputy.core.errors import Error
 from deputy.core.events import Lost, Repaired, StepEnded, Validated
 from deputy.engine.loop import Report, converse, say
@@ -14,7 +15,7 @@ from deputy.engine.loop import Report, converse, say
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from deputy.core.contract import FileFact, Return, Schema
+    from deputy.core.contract import FileFact, Schema
     from deputy.core.task import Terms
     from deputy.engine.desk import Desk
     from deputy.engine.ports import Files, RunContext
@@ -50,7 +51,9 @@ def instruction(run: RunContext, terms: Terms) -> str:
     return contract.ask(_expected(run), schema)
 
 
-async def accept(run: RunContext, talk: Talk, desk: Desk, terms: Terms, report: Report, files: Files) -> Accepted | NotAccepted:
+async def accept(
+    run: RunContext, talk: Talk, desk: Desk, terms: Terms, report: Report, files: Files
+) -> Accepted | NotAccepted:
     """Take the report if it holds to the contract; else send it back with every problem, a bounded number of times."""
     schema = _schema(terms)
     if schema is None and terms.return_format == "text":
@@ -93,8 +96,8 @@ async def look(run: RunContext, key: str, paths: tuple[str, ...], files: Files) 
     if not paths:
         return ()
     ended = await run.step(key, _look, LookArgs(paths=paths), view=files)
-    if isinstance(ended, Lost):
-        raise TypeError("looking may be repeated and is never lost")
+    if isinstance(ended, Lost) or ended.result is UNSET:
+        raise TypeError("looking may be repeated, is never lost and has a result")
     return json.decode(ended.result, type=list[contract.FileFact])
 
 

@@ -27,6 +27,7 @@ class Workshop:
         world: World,
         open_model: Callable[[str], Model],
         open_tools: Callable[[Grant], Tools],
+        ceiling: Callable[[str, int, int], int | None],
         files: Files,
         watch: Callable[[Progress], None],
         policy: Policy | None = None,
@@ -38,6 +39,7 @@ class Workshop:
         self.world = world
         self.open_model = open_model
         self.open_tools = open_tools
+        self.ceiling = ceiling
         self.files = files
         self.watch = watch
         self.policy = policy or Policy()

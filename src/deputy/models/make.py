@@ -5,11 +5,13 @@ from __future__ import annotations
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final, Self, assert_never
 
+from deputy.core.conversation import Usage
 from deputy.core.errors import UsageError
 from deputy.models.catalog import Catalog, Named, ProviderEntry, WireName, read_catalog
 from deputy.models.governor import CEILING, Governors
 from deputy.models.secret import Secret
 from deputy.models.timing import Timing
+from deputy.models.usage import priced
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -81,6 +83,20 @@ class Models:
         """Whether a provider's models can be asked: it has a key, or needs none."""
         entry = self.catalog.providers[provider]
         return entry.protocol is not None and (not entry.keys or find_key(entry, self._environ) is not None)
+
+    def missing_key(self, name: str) -> str | None:
+        """The provider whose key is missing for a model of this name; None when it can be asked."""
+        if name.startswith(SCRIPT):
+            return None
+        provider = self.catalog.resolve(name).provider
+        return None if self.has_key(provider) else provider
+
+    def ceiling(self, name: str, input_tokens: int, output_tokens: int) -> int | None:
+        """The most that so many tokens can cost, in billionths of a dollar; None where no price is known."""
+        if name.startswith(SCRIPT):
+            return None
+        prices = self.catalog.entry(self.catalog.resolve(name)).prices
+        return priced(Usage(input_tokens=input_tokens, output_tokens=output_tokens), prices).cost
 
     def _endpoint(self, provider: str) -> Endpoint:
         from deputy.models.wire_model import Endpoint

@@ -41,7 +41,7 @@ class TypedTool(Generic[_Arguments]):
     @property
     def description(self) -> str:
         """What it does, from the Markdown file beside the code."""
-        return _description(self._description_file)
+        return described(self._description_file)
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -59,5 +59,6 @@ class TypedTool(Generic[_Arguments]):
 
 
 @cache
-def _description(file: str) -> str:
+def described(file: str) -> str:
+    """What a tool tells models about itself: a Markdown file beside the code."""
     return Path(__file__).with_name(file).read_text("utf-8").strip()

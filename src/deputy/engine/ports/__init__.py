@@ -7,11 +7,11 @@ from deputy.engine.ports.model import Model
 from deputy.engine.ports.tool import Files, FlowTool, Tool, ToolContext, ToolOutput, Tools, ToolTraits
 
 if TYPE_CHECKING:
-    from deputy.engine.ports.durable import Beginning, Birth, Workflow
+    from deputy.engine.ports.durable import Beginning as Beginning
+    from deputy.engine.ports.durable import Birth as Birth
+    from deputy.engine.ports.durable import Workflow as Workflow
 
 __all__ = [
-    "Beginning",
-    "Birth",
     "Engine",
     "Files",
     "FlowTool",
@@ -25,6 +25,5 @@ __all__ = [
     "ToolOutput",
     "ToolTraits",
     "Tools",
-    "Workflow",
     "World",
 ]

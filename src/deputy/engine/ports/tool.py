@@ -117,6 +117,11 @@ class FlowTool(Protocol):
         """What the engine must know of it."""
         ...
 
+    @property
+    def is_granted(self) -> bool:
+        """Whether an agent needs a grant for it; those that touch nothing need none."""
+        ...
+
     async def run(self, call: ToolCall, key: str, run: RunContext, desk: Desk) -> ToolOutput:
         """Carry out one call; every operation on the run has a key that begins with this one."""
         ...

@@ -1,0 +1,38 @@
+"""Ask: a question to a person; the clock stands still until the answer comes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from msgspec import Meta, Struct, json
+
+from deputy.core.progress import Progress
+from deputy.engine.ports import ToolOutput, ToolTraits
+from deputy.tools.described import DescribedTool
+
+if TYPE_CHECKING:
+    from deputy.engine.desk import Desk
+    from deputy.engine.ports import RunContext
+
+ANSWER = "answer"
+
+
+class AskArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is asked."""
+
+    question: Annotated[str, Meta(min_length=1, max_length=4000, description="One question, with your default.")]
+
+
+class AskTool(DescribedTool[AskArguments]):
+    """Ask, where somebody can answer; elsewhere the loop ends as blocked with the question."""
+
+    name = "Ask"
+    is_granted = False
+    arguments = AskArguments
+    traits = ToolTraits(reads_only=False, repeatable=True, needs_approval=False, risk="low")
+
+    async def carry_out(self, wanted: AskArguments, key: str, run: RunContext, desk: Desk) -> ToolOutput:
+        """Wait for the answer."""
+        desk.emit(Progress(event="waiting", label=desk.label, content=wanted.question))
+        answer = json.decode(await run.recv(f"{key}:{ANSWER}", ANSWER, wanted.question))
+        return ToolOutput(text=answer if isinstance(answer, str) else json.encode(answer).decode())

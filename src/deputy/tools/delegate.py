@@ -1,0 +1,88 @@
+"""Delegate: the tool through which an agent hands work to subagents."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec import json
+
+from deputy.core.approval import cost_ceiling, spawn_summary
+from deputy.core.progress import Progress
+from deputy.core.results import results_form, results_markdown
+from deputy.core.task import DELEGATE_SCHEMA, DelegateCall, FieldProblem, read_call
+from deputy.engine.fanout import fan_out
+from deputy.engine.ports import ToolOutput, ToolTraits
+from deputy.tools.typed import described
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from deputy.core.conversation import ToolCall
+    from deputy.engine.desk import Desk
+    from deputy.engine.ports import RunContext
+
+_DENIED = "The person did not approve this. Nothing was started and nothing was spent."
+_NOBODY = "Starting subagents needs approval, and nobody can be asked here. Nothing was started."
+
+
+class DelegateTool:
+    """One call, one approval, one result for every task in its order."""
+
+    name = "Delegate"
+    is_granted = True
+    traits = ToolTraits(reads_only=False, repeatable=False, needs_approval=True, risk="medium")
+    schema: dict[str, Any] = DELEGATE_SCHEMA
+
+    def __init__(self, missing_key: Callable[[str], str | None]) -> None:
+        self._missing_key = missing_key
+
+    @property
+    def description(self) -> str:
+        """What it does, with the advice for parents."""
+        return described("delegate.md")
+
+    async def run(self, call: ToolCall, key: str, run: RunContext, desk: Desk) -> ToolOutput:
+        """Check the call, have it approved, and fan it out."""
+        wanted = _read(call)
+        if not isinstance(wanted, DelegateCall):
+            return _error("\n".join(f"{problem.field} {problem.message}." for problem in wanted))
+        for model in dict.fromkeys(task.model or desk.model.name for task in wanted.tasks):
+            if (provider := self._missing_key(model)) is not None:
+                return _error(f"Cannot spawn subagents: no API key for provider {provider}")
+        refusal = await self._refusal(wanted, key, run, desk)
+        if refusal:
+            return _error(refusal)
+        results = await fan_out(
+            run, key, wanted.tasks, concurrency=wanted.concurrency, model=desk.model.name, grant=desk.grant
+        )
+        if wanted.result_form == "json":
+            return ToolOutput(text=json.encode(results_form(results)).decode())
+        return ToolOutput(text=results_markdown(results))
+
+    async def _refusal(self, wanted: DelegateCall, key: str, run: RunContext, desk: Desk) -> str:
+        if desk.approval == "granted":
+            return ""
+        if desk.approval == "refuse":
+            return _NOBODY
+        ceiling = cost_ceiling(wanted.tasks)
+        question = spawn_summary(wanted.tasks, model=desk.model.name, risk=self.traits.risk, ceiling=ceiling)
+        desk.emit(Progress(event="waiting", label=desk.label, content=question))
+        is_approved = json.decode(await run.recv(f"{key}:approval", "approval", question), type=bool)
+        return "" if is_approved else _DENIED
+
+
+def _read(call: ToolCall) -> DelegateCall | tuple[FieldProblem, ...]:
+    wanted = read_call(call.arguments)
+    if not isinstance(wanted, DelegateCall):
+        return wanted
+    # Recursion is granted by an agent's definition, never by the model that calls.
+    recursive = [
+        FieldProblem(f"tasks[{index}].tools", "names Delegate, which only an agent's definition can grant")
+        for index, task in enumerate(wanted.tasks)
+        if task.agent is None and "Delegate" in (task.tools or ())
+    ]
+    return tuple(recursive) or wanted
+
+
+def _error(text: str) -> ToolOutput:
+    return ToolOutput(text=text, is_error=True)

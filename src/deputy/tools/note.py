@@ -1,0 +1,50 @@
+"""Note: a finding that survives whatever happens to the subagent that made it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from msgspec import Meta, Struct
+
+from deputy.core.events import Noted
+from deputy.core.progress import Progress
+from deputy.engine.ports import Files, ToolOutput, ToolTraits
+from deputy.tools.described import DescribedTool
+
+if TYPE_CHECKING:
+    from deputy.engine.desk import Desk
+    from deputy.engine.ports import RunContext
+
+
+class NoteArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is noted."""
+
+    content: Annotated[str, Meta(min_length=1, max_length=20_000, description="The finding, complete in itself.")]
+
+
+class _View(Struct, frozen=True):
+    files: Files
+    scratchpad: str
+
+
+class NoteTool(DescribedTool[NoteArguments]):
+    """Note, which only subagents have."""
+
+    name = "Note"
+    is_granted = False
+    arguments = NoteArguments
+    traits = ToolTraits(reads_only=True, repeatable=True, needs_approval=False, risk="low")
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+
+    async def carry_out(self, wanted: NoteArguments, key: str, run: RunContext, desk: Desk) -> ToolOutput:
+        """Keep the finding in the journal and in the scratchpad."""
+        await run.step(f"{key}:noted", _note, wanted, view=_View(self._files, run.state.scratchpad))
+        desk.emit(Progress(event="note", label=desk.label, content=wanted.content))
+        return ToolOutput(text="Noted.")
+
+
+async def _note(args: NoteArguments, view: _View) -> Noted:
+    await view.files.note(view.scratchpad, args.content)
+    return Noted(content=args.content)

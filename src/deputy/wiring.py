@@ -1,0 +1,165 @@
+"""The one place where adapters are chosen: a journal, models and tools become a running Deputy."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from random import SystemRandom
+from typing import TYPE_CHECKING
+
+from deputy.core.contract import FileFact
+from deputy.engine.workflow import carry_out
+from deputy.engine.workshop import Workshop
+from deputy.journal import home, transcript
+from deputy.journal.sqlite import SqliteJournal
+from deputy.runtimes.local import LocalEngine
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Sequence
+
+    from deputy.core.guard import Policy
+    from deputy.core.progress import Progress
+    from deputy.core.request import Grant
+    from deputy.engine.desk import Approval
+    from deputy.engine.ports import Tool, Tools
+    from deputy.journal.sqlite import Fsync, Lease
+    from deputy.models.make import Models
+    from deputy.tools.workspace import Workspace
+
+CONTEXT_BYTES = 200_000
+
+
+class RealWorld:
+    """The clock and the chance of this machine."""
+
+    def __init__(self) -> None:
+        self._random = SystemRandom()
+
+    def now(self) -> float:
+        """Seconds since 1970."""
+        return time.time()
+
+    def draw(self, letters: str, count: int) -> str:
+        """So many letters, drawn at random."""
+        return "".join(self._random.choices(letters, k=count))
+
+
+class WorkspaceFiles:
+    """The workspace and the home, as the flow of a delegation needs them."""
+
+    def __init__(self, root: Path, folder: Path) -> None:
+        self._root = root
+        self._folder = folder
+
+    def scratchpad(self, label: str, session_id: str) -> str:
+        """Where a subagent's notes are kept."""
+        return str(transcript.scratchpad_path(self._folder, label, session_id))
+
+    async def note(self, scratchpad: str, content: str) -> None:
+        """Add a note to a scratchpad."""
+        await asyncio.to_thread(transcript.add_note, Path(scratchpad), content)
+
+    async def before_prompt(self, paths: Sequence[str]) -> str:
+        """The files that a task names, each under its path."""
+        if not paths:
+            return ""
+        from deputy.tools.context_files import files_before_prompt
+        from deputy.tools.workspace import Workspace
+
+        return await asyncio.to_thread(files_before_prompt, paths, Workspace(self._root), CONTEXT_BYTES)
+
+    async def facts(self, paths: Sequence[str]) -> Sequence[FileFact]:
+        """What is on disk where artifacts are said to be."""
+        return await asyncio.to_thread(lambda: [_fact(self._root, path) for path in paths])
+
+
+def _fact(root: Path, path: str) -> FileFact:
+    place = root / path
+    try:
+        found = place.stat()
+        inside = place.resolve().is_relative_to(root.resolve())
+    except (OSError, ValueError):
+        return FileFact(path=path, exists=False)
+    size = sum(1 for _ in place.iterdir()) if place.is_dir() else found.st_size
+    return FileFact(path=path, exists=True, size=size, modified_at=found.st_mtime, is_inside=inside)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Runtime:
+    """A Deputy at work in this process."""
+
+    engine: LocalEngine[Lease]
+    journal: SqliteJournal
+    models: Models
+    workshop: Workshop
+    folder: Path
+
+
+@asynccontextmanager
+async def open_runtime(
+    *,
+    workspace: Path,
+    watch: Callable[[Progress], None],
+    folder: Path | None = None,
+    policy: Policy | None = None,
+    approval: Approval = "granted",
+    can_ask: bool = False,
+    fsync: Fsync = "group",
+    tools: Sequence[Tool] = (),
+    base_prompt: str = "",
+) -> AsyncGenerator[Runtime]:
+    """Open the journal, the models and the engine; on leaving, what is at work stops where it can go on later."""
+    from deputy.models.make import Models
+    from deputy.tools.ask import AskTool
+    from deputy.tools.delegate import DelegateTool
+    from deputy.tools.note import NoteTool
+
+    folder = home.make_home(home.home_path() if folder is None else folder)
+    world = RealWorld()
+    files = WorkspaceFiles(workspace, folder)
+    async with SqliteJournal(folder, fsync=fsync) as journal, Models(environ=os.environ) as models:
+        workshop = Workshop(
+            world=world,
+            open_model=models.open,
+            open_tools=partial(_open_tools, workspace, tuple(tools)),
+            ceiling=models.ceiling,
+            files=files,
+            watch=watch,
+            policy=policy,
+            base_prompt=base_prompt,
+            approval=approval,
+            can_ask=can_ask,
+            flow_tools=(NoteTool(files), AskTool(), DelegateTool(models.missing_key)),
+        )
+        async with LocalEngine(journal, lambda run, birth: carry_out(run, birth, workshop), world) as engine:
+            yield Runtime(engine=engine, journal=journal, models=models, workshop=workshop, folder=folder)
+
+
+def _open_tools(root: Path, own: tuple[Tool, ...], grant: Grant) -> Tools:
+    from deputy.tools.toolbox import Toolbox
+    from deputy.tools.workspace import Workspace
+
+    return Toolbox((*_built_in(Workspace(root, grant)), *own), grant)
+
+
+def _built_in(workspace: Workspace) -> tuple[Tool, ...]:
+    from deputy.tools.edit import edit_tool
+    from deputy.tools.glob import glob_tool
+    from deputy.tools.grep import grep_tool
+    from deputy.tools.read import read_tool
+    from deputy.tools.run import run_tool
+    from deputy.tools.write import write_tool
+
+    return (
+        read_tool(workspace),
+        grep_tool(workspace),
+        glob_tool(workspace),
+        edit_tool(workspace),
+        write_tool(workspace),
+        run_tool(workspace, os.environ),
+    )
