@@ -19,7 +19,7 @@ from deputy.engine.turn import TurnArgs, TurnView, call_model
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from deputy.core.conversation import AssistantMessage, ToolCall
+    from deputy.core.conversation import AssistantMessage
     from deputy.core.events import ModelCallEnded
     from deputy.engine.desk import Desk
     from deputy.engine.ports import RunContext
@@ -99,22 +99,24 @@ async def _use_tools(run: RunContext, talk: Talk, desk: Desk, message: Assistant
     question = next((call for call in calls if call.name == _ASK and not desk.can_ask), None)
     if question is not None:
         return Report(kind="asked", text=str(question.arguments.get("question", "")))
-    results = await use_tools(run, desk, talk.turn, calls)
+    used = await use_tools(run, desk, talk.turn, calls)
+    results = [one.result for one in used]
     most = max(talk.repeated(call, result) for call, result in zip(calls, results, strict=True))
-    talk.get(_warned(calls, results, most))
+    talk.get(_warned(results, most))
+    talk.keep(calls, used)
     if most >= MAX_REPEATS:
         why = limit_reached("repetition", f"You made the same call with the same result {most} times.")
         return await _limited(run, talk, desk, why)
     return None
 
 
-def _warned(calls: Sequence[ToolCall], results: Sequence[ToolResult], most: int) -> Sequence[ToolResult]:
+def _warned(results: Sequence[ToolResult], most: int) -> Sequence[ToolResult]:
     if most < WARN_REPEATS:
         return results
     warning = f"\n\nYou have had this result {most} times. Do something else, or report what you have."
     last = results[-1]
     said = ToolResult(call_id=last.call_id, name=last.name, content=last.content + warning, is_error=last.is_error)
-    return [*results[: len(calls) - 1], said]
+    return [*results[:-1], said]
 
 
 async def _failed(run: RunContext, talk: Talk, desk: Desk, ended: ModelCallEnded) -> Report:

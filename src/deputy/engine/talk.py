@@ -17,8 +17,10 @@ if TYPE_CHECKING:
 
     from deputy.core.conversation import Message, ToolCall
     from deputy.core.events import Record
+    from deputy.engine.tool_use import Used
 
 CHARACTERS_PER_TOKEN = 4
+NOTE = "Note"
 _INTERRUPTED = "This call was interrupted and has no result."
 
 
@@ -67,6 +69,13 @@ class Talk:
         self.repeats[digest] += 1
         return self.repeats[digest]
 
+    def keep(self, calls: Sequence[ToolCall], used: Sequence[Used]) -> None:
+        """Remember what outlives the conversation: notes, and files that were written."""
+        for call, (result, changed) in zip(calls, used, strict=True):
+            if call.name == NOTE and not result.is_error:
+                self.notes.append(str(call.arguments["content"]))
+            self.changed.update(dict.fromkeys(changed))
+
     def _append(self, message: Message, size: int) -> None:
         self.conversation.append(message)
         self.tokens += size // CHARACTERS_PER_TOKEN
@@ -96,6 +105,7 @@ def remembered(system: str, records: Iterable[Record]) -> Talk:
             case ToolCallEnded(message=raw) if raw is not UNSET:
                 result = json.decode(raw, type=ToolResult)
                 results[result.call_id] = result
+                talk.changed.update(dict.fromkeys(record.event.changed))
             case Noted(content=content):
                 talk.notes.append(content)
             case Resumed(message=raw):

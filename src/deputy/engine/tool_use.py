@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import UNSET, Raw, Struct, json
 
@@ -22,7 +22,15 @@ if TYPE_CHECKING:
     from deputy.engine.ports import RunContext
 
 _LOST = "This call was under way when its process died. What it did is unknown, and it was not made again: look first."
+_MALFORMED = "The arguments are not a JSON object; nothing was run."
 _REFUSED = "This call needs approval, and it was not given. Nothing was run."
+
+
+class Used(NamedTuple):
+    """What a call came to: what the model is told, and the files it wrote."""
+
+    result: ToolResult
+    changed: tuple[str, ...] = ()
 
 
 class ToolArgs(Struct, frozen=True, kw_only=True):
@@ -41,9 +49,9 @@ class ToolView(Struct, frozen=True, kw_only=True):
     seconds: float | None
 
 
-async def use_tools(run: RunContext, desk: Desk, turn: int, calls: Sequence[ToolCall]) -> list[ToolResult]:
+async def use_tools(run: RunContext, desk: Desk, turn: int, calls: Sequence[ToolCall]) -> list[Used]:
     """Carry out the calls of a turn; the results stand in the order of the calls."""
-    results: list[ToolResult] = []
+    results: list[Used] = []
     numbered = [(f"tool:{turn}.{index}", call) for index, call in enumerate(calls)]
     for reads, group in groupby(numbered, key=lambda pair: _reads_only(desk, pair[1])):
         together = list(group)
@@ -56,12 +64,10 @@ async def use_tools(run: RunContext, desk: Desk, turn: int, calls: Sequence[Tool
     return results
 
 
-async def _use_tool(run: RunContext, desk: Desk, key: str, call: ToolCall) -> ToolResult:
+async def _use_tool(run: RunContext, desk: Desk, key: str, call: ToolCall) -> Used:
     desk.emit(Progress(event="tool_call", label=desk.label, tool=call.name, args=_shown(call)))
     if call.malformed is not None:
-        return _result(
-            call, ToolOutput(text="The arguments are not a JSON object; nothing was run.", is_error=True), key
-        )
+        return Used(_result(call, ToolOutput(text=_MALFORMED, is_error=True), key))
     flow_tool = desk.flow_tools.get(call.name)
     if flow_tool is None and not await _is_approved(run, desk, key, call):
         return await _recorded(run, key, call, ToolOutput(text=_REFUSED, is_error=True))
@@ -77,7 +83,7 @@ async def _use_tool(run: RunContext, desk: Desk, key: str, call: ToolCall) -> To
         repeatable=tool is None or tool.traits.repeatable,
     )
     if isinstance(ended, Lost):
-        return _result(call, ToolOutput(text=_LOST, is_error=True), key)
+        return Used(_result(call, ToolOutput(text=_LOST, is_error=True), key))
     return _read(ended)
 
 
@@ -91,7 +97,7 @@ async def call_tool(args: ToolArgs, view: ToolView) -> ToolCallEnded:
     return _ended(view.call, output, view.key)
 
 
-async def _recorded(run: RunContext, key: str, call: ToolCall, output: ToolOutput) -> ToolResult:
+async def _recorded(run: RunContext, key: str, call: ToolCall, output: ToolOutput) -> Used:
     ended = await run.record(key, _ended(call, output, f"{run.run}/{key}"))
     return _read(ended)
 
@@ -106,10 +112,10 @@ async def _is_approved(run: RunContext, desk: Desk, key: str, call: ToolCall) ->
     return json.decode(await run.recv(f"{key}:approval", "approval", question), type=bool)
 
 
-def _read(ended: ToolCallEnded) -> ToolResult:
+def _read(ended: ToolCallEnded) -> Used:
     if ended.message is UNSET:
         raise TypeError("a tool call that ended has its result")
-    return json.decode(ended.message, type=ToolResult)
+    return Used(json.decode(ended.message, type=ToolResult), ended.changed)
 
 
 def _ended(call: ToolCall, output: ToolOutput, key: str) -> ToolCallEnded:
