@@ -20,7 +20,7 @@ from deputy.journal.sqlite import SqliteJournal
 from deputy.runtimes.local import LocalEngine
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Sequence
+    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
     from deputy.core.guard import Policy
     from deputy.core.progress import Progress
@@ -112,6 +112,7 @@ async def open_runtime(
     fsync: Fsync = "group",
     tools: Sequence[Tool] = (),
     base_prompt: str = "",
+    windows: Mapping[str, int] | None = None,
 ) -> AsyncGenerator[Runtime]:
     """Open the journal, the models and the engine; on leaving, what is at work stops where it can go on later."""
     from deputy.models.make import Models
@@ -128,6 +129,7 @@ async def open_runtime(
             open_model=models.open,
             open_tools=partial(_open_tools, workspace, tuple(tools)),
             ceiling=models.ceiling,
+            windows=windows or {},
             files=files,
             watch=watch,
             policy=policy,

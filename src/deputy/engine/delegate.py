@@ -84,7 +84,7 @@ def _desk(run: RunContext, birth: Requested, grant: Grant, workshop: Workshop) -
         clock=workshop.world.now,
         ceiling=lambda given, taken: workshop.ceiling(birth.model, given, taken),
         seconds=birth.request.seconds,
-        window=model.context_window,
+        window=workshop.window(birth.model, model),
         approval=workshop.approval,
         can_ask=workshop.can_ask,
     )

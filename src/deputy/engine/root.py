@@ -78,7 +78,7 @@ async def parent(run: RunContext, birth: Opened, workshop: Workshop) -> Outcome:
         clock=workshop.world.now,
         ceiling=lambda given, taken: workshop.ceiling(birth.model, given, taken),
         seconds=birth.seconds,
-        window=model.context_window,
+        window=workshop.window(birth.model, model),
         approval=workshop.approval,
         can_ask=workshop.can_ask,
     )

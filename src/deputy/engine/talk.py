@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from deputy.engine.tool_use import Used
 
 CHARACTERS_PER_TOKEN = 4
-NOTE = "Note"
+NOTE, ASK = "Note", "Ask"
 _INTERRUPTED = "This call was interrupted and has no result."
 
 
@@ -109,9 +109,13 @@ def remembered(system: str, records: Iterable[Record]) -> Talk:
             case Noted(content=content):
                 talk.notes.append(content)
             case Resumed(message=raw):
+                said = None if raw is UNSET else json.decode(raw, type=str)
+                asked = next((call for call in pending.values() if call.name == ASK and call.id not in results), None)
+                if asked is not None and said is not None:
+                    results[asked.id] = ToolResult(call_id=asked.id, name=ASK, content=said)
                 settle()
-                if raw is not UNSET:
-                    talk.say(json.decode(raw, type=str))
+                if asked is None and said is not None:
+                    talk.say(said)
             case _:
                 continue
     settle()

@@ -33,7 +33,7 @@ def schema_of(wanted: type[Struct]) -> dict[str, Any]:
 
 
 def _problems(given: Mapping[str, Any], wanted: type[Struct]) -> Iterator[str]:
-    fields = {field.encode_name: field for field in msgspec.structs.fields(wanted)}
+    fields = _fields(wanted)
     for name in given:
         if name not in fields:
             yield f"{name!r:.80}: unknown; the fields are {', '.join(fields)}"
@@ -44,6 +44,11 @@ def _problems(given: Mapping[str, Any], wanted: type[Struct]) -> Iterator[str]:
                 yield f"{name}: {problem}"
         elif field.default is NODEFAULT and field.default_factory is NODEFAULT:
             yield f"{name}: missing"
+
+
+@cache
+def _fields(wanted: type[Struct]) -> dict[str, msgspec.structs.FieldInfo]:
+    return {field.encode_name: field for field in msgspec.structs.fields(wanted)}
 
 
 def _problem(value: Any, wanted: Any) -> str | None:
