@@ -20,6 +20,7 @@ from deputy.journal.reader import Reader
 from deputy.wiring import open_runtime
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from deputy.core.outcome import Outcome
@@ -49,6 +50,7 @@ class House:
         self.home = root / "home"
         self.workspace.mkdir()
         self.seen: list[Progress] = []
+        self._news = asyncio.Event()
         self._script = root / "script.json"
 
         self.model = f"script:{self._script}"
@@ -67,7 +69,7 @@ class House:
     async def open(self, window: int | None = None, **options: Any):
         async with open_runtime(
             workspace=self.workspace,
-            watch=self.seen.append,
+            watch=self._watch,
             folder=self.home,
             windows={} if window is None else {self.model: window},
             **options,
@@ -84,6 +86,16 @@ class House:
             spawned = sorted(await runtime.journal.descendants(run), key=lambda state: state.requested_at)
             by_label = {state.label: await runtime.engine.outcome(state.run, state.round) for state in spawned}
             return [by_label[task.label] for task in tasks]
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        """Wait until something that is watched has happened."""
+        while not is_so():
+            self._news.clear()
+            await self._news.wait()
+
+    def _watch(self, progress: Progress) -> None:
+        self.seen.append(progress)
+        self._news.set()
 
     async def begin(self, runtime: Any, *tasks: Task, concurrency: int = 2, budget: Budget | None = None) -> str:
         run = await runtime.engine.draw_id()

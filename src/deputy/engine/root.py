@@ -85,7 +85,7 @@ async def parent(run: RunContext, birth: Opened, workshop: Workshop) -> Outcome:
     try:
         await run.record("started", Started(backend=NATIVE, model=model.name))
         told = prompt("parent").format(tools=", ".join(spec.name for spec in desk.toolset().items))
-        talk = remembered("\n\n".join(filter(None, (workshop.base_prompt, told))), run.past)
+        talk = remembered("\n\n".join(filter(None, (workshop.base_prompt, told))), run.past, desk.overhead())
         if not talk.turn:
             await say(run, talk, "task", birth.prompt)
         report = await converse(run, talk, desk)

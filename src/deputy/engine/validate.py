@@ -79,7 +79,7 @@ async def _checked(
     run: RunContext, terms: Terms, schema: Schema | None, report: Report, files: Files, attempt: int
 ) -> tuple[Accepted | None, Sequence[contract.Problem]]:
     if schema is not None:
-        parsed = contract.check_schema(report.text, schema)
+        parsed = contract.read(report.text, schema=schema)
         accepted = Accepted(report=report, value=parsed.return_) if parsed.is_valid else None
         return accepted, parsed.problems
     checked = contract.read(report.text, _expected(run))
