@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import Meta, Struct
 
 from deputy.engine.ports import ToolOutput, ToolTraits
-from deputy.tools.cut import cut
+from deputy.tools.cut import cut, shown_path
 from deputy.tools.errors import ToolError
 from deputy.tools.interruptible import interruptible
 from deputy.tools.ripgrep import SEARCH_SECONDS, FoundPaths, search
@@ -17,7 +17,7 @@ from deputy.tools.typed import TypedTool
 if TYPE_CHECKING:
     from deputy.engine.ports import ToolContext
     from deputy.tools.interruptible import Stop
-    from deputy.tools.workspace import Workspace
+    from deputy.tools.workspace import Place, Workspace
 
 _MOST_FILES = 2000
 
@@ -44,7 +44,15 @@ def glob_tool(workspace: Workspace) -> TypedTool[GlobArguments]:
 
 
 def _list(workspace: Workspace, arguments: GlobArguments, output_bytes: int, stop: Stop) -> ToolOutput:
-    found = search(workspace, arguments.path, _options(arguments, workspace), arguments.limit, FoundPaths, stop)
+    workspace.granted_below(arguments.path)
+
+    def collect(_: Workspace, start: Place, limit: int) -> FoundPaths:
+        if not start.is_directory:
+            raise ToolError(f"{shown_path(arguments.path)} is not a directory.")
+        return FoundPaths(workspace, start, limit)
+
+    # Names that are not granted are left out of what is found: a pattern cannot be matched against a single file.
+    found = search(workspace.whole(), arguments.path, _options(arguments, workspace), arguments.limit, collect, stop)
     text = cut("\n".join(found.lines), output_bytes, "narrow the pattern or the path") or "No files match."
     return ToolOutput(text="\n".join([text, *found.notes]))
 

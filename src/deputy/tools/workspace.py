@@ -92,6 +92,10 @@ class Workspace:
         """Whether all of it is granted."""
         return self.grant.covers(".")
 
+    def whole(self) -> Workspace:
+        """The same directory with all of it granted; what is withheld stays withheld."""
+        return Workspace(self.root, uses_openat2=self._uses_openat2)
+
     @contextmanager
     def open_root(self) -> Generator[int]:
         """A descriptor of the root, for as long as the block lasts."""
@@ -117,7 +121,7 @@ class Workspace:
 
     def granted_below(self, path: str) -> tuple[str, ...]:
         """Where a search of a path begins: there, or where it is not granted whole, at what is granted below it."""
-        with Workspace(self.root, uses_openat2=self._uses_openat2).place(path) as found:
+        with self.whole().place(path) as found:
             where = found.path
         if self.grant.covers(where):
             return (where,)
