@@ -59,6 +59,20 @@ def children():
 
 
 @pytest.fixture
+def until():
+    """Let others go on until something is true."""
+
+    async def until(condition):
+        for _ in range(1_000_000):
+            if condition():
+                return
+            await asyncio.sleep(0)
+        pytest.fail(f"{condition} never became true")
+
+    return until
+
+
+@pytest.fixture
 def serve():
     """A server on a real socket that answers every connection with a coroutine, for the length of a block."""
 

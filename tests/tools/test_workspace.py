@@ -20,7 +20,8 @@ CANARY = "CANARY-3141592"
 
 WITHHELD = [
     ".env", ".ENV", ".Env.Local", ".env.production", "prod.env", "sub/.env", ".envrc", ".ssh/config", ".SSH/id_rsa",
-    "sub/.ssh/known_hosts", "id_rsa", "ID_RSA", "id_ed25519", "id_ecdsa", "server.pem", "SERVER.PEM", "tls.key", "a.p12",
+    "sub/.ssh/known_hosts", "id_rsa", "ID_RSA", "id_ed25519", "id_ecdsa", "server.pem", "SERVER.PEM", "tls.key",
+    "a.p12",
     "a.pfx", "a.kdbx", "a.jks", ".netrc", "_netrc", ".npmrc", ".pypirc", ".pgpass", ".git-credentials",
     ".aws/credentials", ".gnupg/secring.gpg", ".kube/config", ".docker/config.json", ".git/config", ".GIT/Config",
     ".config/gh/hosts.yml", ".cargo/credentials.toml", "credentials.json", "client_secret_7.json", ".ｅｎｖ",
@@ -28,24 +29,31 @@ WITHHELD = [
 
 ESCAPES = [
     # up and out
-    "..", "../", "../outside/secret.txt", "./../outside/secret.txt", "a/../../outside/secret.txt", "a/b/../../../outside",
+    "..", "../", "../outside/secret.txt", "./../outside/secret.txt", "a/../../outside/secret.txt",
+    "a/b/../../../outside",
     "a/..//../outside/secret.txt", "a/b/c/../../../../outside/secret.txt", "....//outside/secret.txt", "a/../a/in.txt",
     "..\\outside\\secret.txt", "%2e%2e/outside/secret.txt", "..%2foutside%2fsecret.txt", "..;/outside/secret.txt",
-    "‥/outside/secret.txt", "．．/outside/secret.txt", "{root}/../outside/secret.txt", "{root}/a/../../outside/secret.txt",
+    "‥/outside/secret.txt", "．．/outside/secret.txt", "{root}/../outside/secret.txt",
+    "{root}/a/../../outside/secret.txt",
     # absolute elsewhere
-    "{outside}/secret.txt", "//{outside}/secret.txt", "{outside}/./secret.txt", "{root}-sibling/secret.txt", "/etc/passwd",
+    "{outside}/secret.txt", "//{outside}/secret.txt", "{outside}/./secret.txt", "{root}-sibling/secret.txt",
+    "/etc/passwd",
     "///etc/passwd", "/etc/./shadow", "/proc/self/environ", "/proc/self/root{outside}/secret.txt", "/proc/1/environ",
     "/proc/self/cwd/../outside/secret.txt", "/dev/zero", "/dev/stdin", "/dev/fd/0", "/sys/kernel/notes",
     "file://{outside}/secret.txt", "~/.ssh/id_rsa", "~root/.bashrc", "$HOME/.bashrc", "{outside}",
     # symlinks
-    "to_file", "to_file_relative", "to_dir/secret.txt", "to_dir_relative/secret.txt", "to_dir", "chain", "a/up/secret.txt",
-    "loop", "loop/x", "loop_a", "to_parent/outside/secret.txt", "to_here/to_parent/outside/secret.txt", "to_slash/etc/passwd",
-    "to_proc_root{outside}/secret.txt", "to_proc_cwd", "to_zero", "to_sibling/secret.txt", "dangling", "dangling_dir/x",
+    "to_file", "to_file_relative", "to_dir/secret.txt", "to_dir_relative/secret.txt", "to_dir", "chain",
+    "a/up/secret.txt",
+    "loop", "loop/x", "loop_a", "to_parent/outside/secret.txt", "to_here/to_parent/outside/secret.txt",
+    "to_slash/etc/passwd",
+    "to_proc_root{outside}/secret.txt", "to_proc_cwd", "to_zero", "to_sibling/secret.txt", "dangling",
+    "dangling_dir/x",
     "to_env", "to_ssh_dir/config", "a/to_env", "to_fifo", "many_links",
     # what is no file
     "fifo", "socket", "a", ".", "/", "{root}",
     # what is no path
-    "", "\0", "a/in.txt\0", "a/in.txt\0.png", "\0/etc/passwd", "x" * 300, "a/" * 2500, "\ud800", "a/in.txt/x", "a/\n/in.txt",
+    "", "\0", "a/in.txt\0", "a/in.txt\0.png", "\0/etc/passwd", "x" * 300, "a/" * 2500, "\ud800", "a/in.txt/x",
+    "a/\n/in.txt",
 ]  # fmt: skip
 
 
@@ -68,9 +76,11 @@ def tree(tmp_path_factory):
         (root / name).write_text(CANARY)
     links = {
         "to_file": outside / "secret.txt", "to_file_relative": "../outside/secret.txt", "to_dir": outside,
-        "to_dir_relative": "../outside", "chain": "chain2", "chain2": "a/chain3", "a/chain3": "../to_file", "a/up": "../../outside",
+        "to_dir_relative": "../outside", "chain": "chain2", "chain2": "a/chain3", "a/chain3": "../to_file",
+        "a/up": "../../outside",
         "loop": "loop", "loop_a": "loop_b", "loop_b": "loop_a", "to_parent": "..", "to_here": ".", "to_slash": "/",
-        "to_proc_root": "/proc/self/root", "to_proc_cwd": "/proc/self/cwd", "to_zero": "/dev/zero", "to_sibling": "../root-sibling",
+        "to_proc_root": "/proc/self/root", "to_proc_cwd": "/proc/self/cwd", "to_zero": "/dev/zero",
+        "to_sibling": "../root-sibling",
         "dangling": "../outside/nothing", "dangling_dir": "../outside/none", "to_env": ".env", "to_ssh_dir": ".ssh",
         "a/to_env": "../.env", "to_fifo": "fifo", "many_links": "m0",
     }  # fmt: skip
@@ -173,7 +183,8 @@ for _ in range(int(sys.argv[2])):
 
 @pytest.fixture
 def flipping(tmp_path):
-    """A directory that another process swaps with a symlink to the outside, as fast as it can, a bounded number of times."""
+    """A directory that another process swaps with a symlink to the outside, as fast as it can,
+    a bounded number of times."""
     root, outside = tmp_path / "root", tmp_path / "outside"
     for directory in (root / "swap", outside):
         directory.mkdir(parents=True)

@@ -49,11 +49,10 @@ def _problems(given: Mapping[str, Any], wanted: type[Struct]) -> Iterator[str]:
 def _problem(value: Any, wanted: Any) -> str | None:
     try:
         msgspec.convert(value, wanted)
+        if isinstance(value, str):
+            value.encode()
     except msgspec.ValidationError as error:
         return str(error)
-    if isinstance(value, str):
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            return "holds half a surrogate pair, which is no text"
+    except UnicodeEncodeError:
+        return "holds half a surrogate pair, which is no text"
     return None

@@ -114,6 +114,7 @@ class FoundLines:
         self._limit = limit
         self._rest = b""
         self._is_skipping = False
+        self._path = ""
         self._decoder = Decoder(_Record)
 
     def feed(self, data: bytes) -> bool:
@@ -125,6 +126,8 @@ class FoundLines:
             elif not self._take(record):
                 return False
         if len(self._rest) > _RECORD_BYTES:
+            if not self._is_skipping:
+                self.lines.append(f"{self._path}: [a match in a line that is too long to show]")
             self._is_skipping, self._rest = True, b""
         return True
 
@@ -134,10 +137,11 @@ class FoundLines:
         except DecodeError:
             return True
         data = record.data
-        if record.type not in ("match", "context") or data.path is None or data.lines is None:
+        if data.path is None:
             return True
         parts = self._start.parts_of(data.path.decoded())
-        if not self._workspace.shows(parts):
+        self._path = shown_path("/".join(parts))
+        if record.type not in ("match", "context") or data.lines is None or not self._workspace.shows(parts):
             return True
         is_match = record.type == "match"
         if is_match and self.count >= self._limit:
@@ -146,7 +150,7 @@ class FoundLines:
         self.count += is_match
         mark = ":" if is_match else "-"
         text = _excerpt(data.lines.decoded(), data.submatches)
-        self.lines.append(f"{shown_path('/'.join(parts))}{mark}{data.line_number}{mark}{text}")
+        self.lines.append(f"{self._path}{mark}{data.line_number}{mark}{text}")
         return True
 
 

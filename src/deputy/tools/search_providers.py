@@ -117,27 +117,27 @@ class SearXNG:
         return _hits(await _ask(self.name, "GET", f"{self._address}/search", params=params))[:count]
 
 
-class _Result(Struct):
+class _Result(Struct, frozen=True):
     title: str | None = ""
     url: str = ""
     content: str | None = ""
 
 
-class _Results(Struct):
+class _Results(Struct, frozen=True):
     results: list[_Result] = []
 
 
-class _BraveResult(Struct):
+class _BraveResult(Struct, frozen=True):
     title: str = ""
     url: str = ""
     description: str = ""
 
 
-class _BraveWeb(Struct):
+class _BraveWeb(Struct, frozen=True):
     results: list[_BraveResult] = []
 
 
-class _BraveAnswer(Struct):
+class _BraveAnswer(Struct, frozen=True):
     web: _BraveWeb = _BraveWeb()
 
 

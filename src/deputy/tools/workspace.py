@@ -6,6 +6,7 @@ import errno
 import os
 import stat
 from contextlib import ExitStack, contextmanager
+from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -94,7 +95,9 @@ class Workspace:
 
     def whole(self) -> Workspace:
         """The same directory with all of it granted; what is withheld stays withheld."""
-        return Workspace(self.root, uses_openat2=self._uses_openat2)
+        whole = copy(self)
+        whole.grant = Grant()
+        return whole
 
     @contextmanager
     def open_root(self) -> Generator[int]:
