@@ -101,6 +101,6 @@ def test_a_tool_that_overstays_its_limit_is_stopped():
 def test_tools_are_made_without_loading_the_network():
     code = (
         "import sys; from deputy.tools.toolbox import standard_tools; from deputy.tools.workspace import Workspace\n"
-        "standard_tools(Workspace('.'), {}); print(sorted({'aiohttp', 'html_to_markdown', 'ctypes'} & set(sys.modules)))"
+        "standard_tools(Workspace('.'), {}); print(sorted({'aiohttp', 'html_to_markdown', 'ctypes'} & {*sys.modules}))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True).stdout == "[]\n"
