@@ -31,7 +31,7 @@ def call():
     """Run one call of a tool from a test that is not async."""
 
     def call(tool, /, *, output_bytes=50_000, **arguments):
-        return asyncio.run(tool.run(arguments, ToolContext(call_id="call_1", output_bytes=output_bytes)))
+        return asyncio.run(tool.run(arguments, ToolContext(call_id=f"call-{os.getpid()}", output_bytes=output_bytes)))
 
     return call
 

@@ -1,5 +1,6 @@
 import asyncio
 import os
+import subprocess
 import sys
 import tracemalloc
 from contextlib import suppress
@@ -9,6 +10,7 @@ import pytest
 
 from deputy.core.request import Grant
 from deputy.engine.ports import ToolContext
+from deputy.tools.children import sweep, tag_of
 from deputy.tools.run import run_tool, scrubbed
 from deputy.tools.workspace import Workspace
 
@@ -95,7 +97,7 @@ def test_a_cancelled_command_leaves_no_process(run, root):
 
     async def cancel_while_it_runs():
         command = "setsid sleep 600 & (setsid sleep 601 &); echo > started; sleep 602"
-        call = asyncio.ensure_future(run.run({"command": command}, ToolContext()))
+        call = asyncio.ensure_future(run.run({"command": command}, ToolContext(call_id=f"call-{os.getpid()}")))
         await asyncio.to_thread((root / "started").read_text)
         assert tagged()
         call.cancel()
@@ -112,7 +114,7 @@ def tagged():
     for process in Path("/proc").iterdir():
         if process.name.isdecimal():
             with suppress(OSError):
-                if b"DEPUTY_CALL=" in (process / "environ").read_bytes():
+                if f"DEPUTY_CALL=call-{os.getpid()}:".encode() in (process / "environ").read_bytes():
                     found.append(process.name)
     return found
 
@@ -126,3 +128,18 @@ def test_bad_calls_run_nothing(root, run, call, workspace):
     narrowed = run_tool(Workspace(root, Grant(paths=("src",))), ENVIRONMENT)
     assert "needs the whole workspace" in call(narrowed, command="touch ran").text
     assert not list(root.iterdir())
+
+
+def test_an_id_that_a_model_made_up_cannot_break_the_tag(workspace):
+    context = ToolContext(call_id="\0=\ud800é\n/../x" + "y" * 10_000)
+    done = asyncio.run(run_tool(workspace, ENVIRONMENT).run({"command": "echo $DEPUTY_CALL"}, context))
+    assert done.text.startswith("xyyy")
+
+
+def test_what_a_dead_process_left_running_is_found_by_its_call(tmp_path):
+    environment = {"PATH": os.environ["PATH"], "DEPUTY_CALL": f"{tag_of('left')}0123456789abcdef"}
+    with subprocess.Popen(["sleep", "600"], env=environment, start_new_session=True) as left:
+        sweep(tag_of("other"))
+        assert left.poll() is None
+        sweep(tag_of("left"))
+        assert left.wait() == -9

@@ -136,7 +136,7 @@ def test_each_provider_is_asked_as_it_wants(serve):
         (reply({}, "500 Oops"), "answered 500: try again later"),
         (reply(b"", "302 Found", "Location: http://127.0.0.1/\r\n"), "answered 302"),
         (reply(b"<html>"), "not JSON"),
-        (reply(b"[" * 100_000), "not JSON"),
+        (reply(b'{"a":' * 100_000), "not JSON"),
         (reply(b"[]"), "form that is not known"),
         (reply({"results": 1, "web": 1}), "form that is not known"),
         (reply({"results": [{"url": 1}], "web": {"results": [{"url": 1}]}}), "form that is not known"),

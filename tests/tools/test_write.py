@@ -3,9 +3,11 @@ import stat
 
 import pytest
 
+from deputy.core.request import Grant
 from deputy.tools.edit import edit_tool
 from deputy.tools.errors import ToolError
 from deputy.tools.replace_file import replace_file
+from deputy.tools.workspace import Workspace
 from deputy.tools.write import write_tool
 
 
@@ -87,3 +89,17 @@ def test_an_edit_keeps_line_ends_and_bytes_that_are_no_text(workspace, root, cal
     (root / "a.txt").write_bytes(b"one\r\ntwo\r\ncaf\xe9\r\n")
     assert not call(edit_tool(workspace), path="a.txt", old="one\ntwo", new="1\n2").is_error
     assert (root / "a.txt").read_bytes() == b"1\r\n2\r\ncaf\xe9\r\n"
+
+
+@pytest.mark.rule("workspace")
+def test_no_directory_is_made_where_nothing_may_be_written(tmp_path, call):
+    for name in ("src", "other"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "src/link").symlink_to("../other")
+    tool = write_tool(Workspace(tmp_path, Grant(paths=("src/new/deep", "src/link"))))
+    assert call(tool, path="src/link/made/x", content="").is_error
+    assert call(tool, path="src/link/.git/hooks/x", content="").is_error
+    assert not names(tmp_path / "other")
+    assert call(tool, path="src/new/deep/down/x", content="").is_error
+    (tmp_path / "src/new/deep").mkdir(parents=True)
+    assert not call(tool, path="src/new/deep/down/x", content="").is_error

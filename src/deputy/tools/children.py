@@ -63,9 +63,16 @@ def watch(
     return Ended(how, code)
 
 
+def tag_of(call_id: str) -> str:
+    """How the tags of a call's processes begin; ids come from models, so only harmless characters are kept."""
+    return (
+        "".join(letter for letter in call_id[:100] if letter.isascii() and (letter.isalnum() or letter in "-_")) + ":"
+    )
+
+
 def sweep(tag: str) -> None:
-    """Kill every process that carries the tag in its environment: those that left their group cannot hide."""
-    mark = f"\0{TAG}={tag}\0".encode()
+    """Kill every process whose environment has a tag that begins so: those that left their group cannot hide."""
+    mark = f"\0{TAG}={tag}".encode()
     for _ in range(_SWEEPS):
         if not sum(_kill(pid, mark) for pid in _processes()):
             return
@@ -168,6 +175,6 @@ def _kill(pid: int, mark: bytes) -> bool:
 
 def _carries(pid: int, mark: bytes) -> bool:
     try:
-        return mark in b"\0" + Path(f"/proc/{pid}/environ").read_bytes() + b"\0"
+        return mark in b"\0" + Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
         return False

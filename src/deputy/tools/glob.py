@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,7 +17,7 @@ from deputy.tools.typed import TypedTool
 
 if TYPE_CHECKING:
     from deputy.engine.ports import ToolContext
-    from deputy.tools.interruptible import Stop
+    from deputy.tools.interruptible import Slots, Stop
     from deputy.tools.workspace import Place, Workspace
 
 _MOST_FILES = 2000
@@ -31,14 +32,15 @@ class GlobArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     limit: Annotated[int, Meta(ge=1, le=_MOST_FILES, description="The most files to show.")] = 200
 
 
-def glob_tool(workspace: Workspace) -> TypedTool[GlobArguments]:
-    """The tool Glob over a workspace."""
+def glob_tool(workspace: Workspace, slots: Slots | None = None) -> TypedTool[GlobArguments]:
+    """The tool Glob over a workspace; slots that tools share bound how many programs run at once."""
     traits = ToolTraits(
         reads_only=True, repeatable=True, needs_approval=False, risk="low", limit_seconds=SEARCH_SECONDS
     )
 
     async def carry_out(arguments: GlobArguments, context: ToolContext) -> ToolOutput:
-        return await interruptible(partial(_list, workspace, arguments, context.output_bytes))
+        async with slots or nullcontext():
+            return await interruptible(partial(_list, workspace, arguments, context.output_bytes))
 
     return TypedTool("Glob", GlobArguments, traits, carry_out, description_file="glob.md")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64decode
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -18,7 +19,7 @@ from deputy.tools.typed import TypedTool
 
 if TYPE_CHECKING:
     from deputy.engine.ports import ToolContext
-    from deputy.tools.interruptible import Stop
+    from deputy.tools.interruptible import Slots, Stop
     from deputy.tools.workspace import Place, Workspace
 
 _MOST_MATCHES = 1000
@@ -41,14 +42,15 @@ class GrepArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     limit: Annotated[int, Meta(ge=1, le=_MOST_MATCHES, description="The most matches to show.")] = 100
 
 
-def grep_tool(workspace: Workspace) -> TypedTool[GrepArguments]:
-    """The tool Grep over a workspace."""
+def grep_tool(workspace: Workspace, slots: Slots | None = None) -> TypedTool[GrepArguments]:
+    """The tool Grep over a workspace; slots that tools share bound how many programs run at once."""
     traits = ToolTraits(
         reads_only=True, repeatable=True, needs_approval=False, risk="low", limit_seconds=SEARCH_SECONDS
     )
 
     async def carry_out(arguments: GrepArguments, context: ToolContext) -> ToolOutput:
-        return await interruptible(partial(_search, workspace, arguments, context.output_bytes))
+        async with slots or nullcontext():
+            return await interruptible(partial(_search, workspace, arguments, context.output_bytes))
 
     return TypedTool("Grep", GrepArguments, traits, carry_out, description_file="grep.md")
 
