@@ -222,7 +222,7 @@ def test_no_symlink_race_lets_a_search_out(flipping, call):
     root, _, flips = flipping
     workspace = Workspace(root)
     found = set()
-    for _ in flips(FLIPS * 10):
+    for _ in flips(FLIPS * 4):
         found.update(call(grep_tool(workspace), pattern="inside|CANARY", path=path).text for path in (".", "swap"))
     assert not [text for text in found if CANARY in text]
 

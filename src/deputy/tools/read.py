@@ -25,6 +25,7 @@ _MOST_SCANNED_BYTES = 256 * 1024 * 1024
 _CHUNK = 1024 * 1024
 _PROBED_BYTES = 8192
 _EVERY_LINE = 10**12
+_NUMBER_BYTES = 8
 _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 
 
@@ -86,7 +87,7 @@ def _numbered(file: BinaryIO, name: str, arguments: ReadArguments, output_bytes:
     room = output_bytes
     while len(lines) < arguments.limit and room > 0 and (line := _next_line(file)) is not None:
         lines.append(f"{first + len(lines):6}\t{line}")
-        room -= len(lines[-1].encode()) + 1
+        room -= len(line.encode()) + _NUMBER_BYTES
     if not lines:
         return f"{name} has {before:,} lines; line {first:,} is past its end." if before else f"{name} is empty."
     last = first + len(lines) - 1
