@@ -173,3 +173,15 @@ def test_a_root_that_is_itself_a_link_works(tmp_path, call):
     (tmp_path / "link").symlink_to("real")
     workspace = Workspace(tmp_path / "link")
     assert call(grep_tool(workspace), pattern="needle", path=str(tmp_path / "link/a.txt")).text == "a.txt:1:needle"
+
+
+def test_slots_bound_how_many_searches_run_at_once(root, workspace):
+    (root / "a.txt").write_text("needle\n")
+
+    async def search_often():
+        grep = grep_tool(workspace, asyncio.Semaphore(2))
+        calls = [grep.run({"pattern": "needle"}, ToolContext()) for _ in range(20)]
+        async with asyncio.TaskGroup() as group:
+            return [group.create_task(call) for call in calls]
+
+    assert {task.result().text for task in asyncio.run(search_often())} == {"a.txt:1:needle"}

@@ -19,6 +19,8 @@ def test_a_range_of_lines_says_what_follows(workspace, root, call):
     whole = call(read_tool(workspace), path="a.txt").text.splitlines()
     assert len(whole) == 2001
     assert whole[-1] == "[lines 1–2000 of a.txt; 3,000 lines follow: read on with offset=2001]"
+    (root / "mega").write_text("x" * 1023 + "\n" + "y" * (1024 * 1024 - 1024))
+    assert call(read_tool(workspace), path="mega", offset=9).text == "mega has 2 lines; line 9 is past its end."
     last = call(read_tool(workspace), path="a.txt", offset=5000).text
     assert last == "  5000\tline 5000"
 

@@ -82,7 +82,8 @@ def _numbered(file: BinaryIO, name: str, arguments: ReadArguments, output_bytes:
     first = arguments.offset
     before = _skip_lines(file, first - 1)
     if before < first - 1:
-        return f"{name} has {before:,} lines; line {first:,} is past its end."
+        where = "past what is read of it" if file.read(1) else "past its end"
+        return f"{name} has {before:,} lines; line {first:,} is {where}."
     lines: list[str] = []
     room = output_bytes
     while len(lines) < arguments.limit and room > 0 and (line := _next_line(file)) is not None:
@@ -115,8 +116,10 @@ def _next_line(file: BinaryIO) -> str | None:
 def _skip_lines(file: BinaryIO, count: int) -> int:
     """Go past so many lines, within bounds, and say how many there were; a last line needs no line end."""
     skipped = scanned = 0
+    last = b"\n"
     while skipped < count and scanned < _MOST_SCANNED_BYTES and (chunk := file.read(_CHUNK)):
         scanned += len(chunk)
+        last = chunk[-1:]
         ends = chunk.count(b"\n")
         if skipped + ends >= count:
             position = -1
@@ -125,6 +128,4 @@ def _skip_lines(file: BinaryIO, count: int) -> int:
             file.seek(position + 1 - len(chunk), SEEK_CUR)
             return count
         skipped += ends
-        if not chunk.endswith(b"\n") and len(chunk) < _CHUNK:
-            return skipped + 1
-    return skipped
+    return skipped + (last != b"\n")
