@@ -3,6 +3,7 @@ import os
 import pytest
 
 from deputy.tools.read import read_tool
+from deputy.tools.workspace import Workspace
 
 
 def test_lines_are_numbered_from_one(workspace, root, call):
@@ -77,18 +78,14 @@ def test_other_encodings_are_read_and_bad_bytes_replaced(workspace, root, call):
 
 
 @pytest.mark.rule("workspace")
-@pytest.mark.parametrize("kind", ["fifo", "device", "directory"])
-def test_what_is_no_file_is_named_and_never_waited_for(workspace, root, call, kind):
-    thing = root / "thing"
-    if kind == "fifo":
-        os.mkfifo(thing)
-    elif kind == "directory":
-        thing.mkdir()
-    else:
-        os.mknod(thing, 0o020666, os.makedev(1, 5))
-    read = call(read_tool(workspace), path="thing")
-    assert read.is_error
-    assert {"fifo": "a FIFO", "device": "a character device", "directory": "a directory"}[kind] in read.text
+def test_what_is_no_file_is_named_and_never_waited_for(workspace, root, call):
+    os.mkfifo(root / "fifo")
+    (root / "directory").mkdir()
+    for path, kind in (("fifo", "a FIFO"), ("directory", "a directory")):
+        assert call(read_tool(workspace), path=path).text.startswith(f"{path} is {kind}, not a file")
+    for device in ("zero", "null", "tty", "random"):
+        read = call(read_tool(Workspace("/dev")), path=device)
+        assert (read.text, read.is_error) == (f"{device} is a character device, not a file.", True)
 
 
 def test_every_bad_argument_is_named_and_nothing_is_read(workspace, call):
