@@ -91,6 +91,11 @@ class MemoryJournal:
         self._pending.clear()
         self._disk.alive.discard(self._owner)
 
+    async def close(self) -> None:
+        """An orderly end: what is waiting is written, and all leases are given up."""
+        self._flush()
+        self._disk.alive.discard(self._owner)
+
     # --- writing ------------------------------------------------------------------------------------------------------
 
     async def begin(self, run: str, event: Opened | Requested) -> MemoryLease | None:
