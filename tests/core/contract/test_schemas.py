@@ -182,7 +182,17 @@ def test_what_would_take_too_long_to_explain_is_only_said_to_be_wrong():
     }
     assert messages(nested(3), schema)[0].startswith("Return: the value is not valid under any of")
     assert messages(nested(60), schema) == ["Return does not match the schema"]
-    assert messages([0] * 300_000, {"items": {"type": "string"}}) == ["Return does not match the schema"]
+
+
+def test_of_a_large_value_only_the_first_problem_is_explained():
+    value = [*["x"] * 150_000, 1, 2]
+    assert messages(value, {"items": {"type": "string"}}) == ['[150000]: the value is not of type "string", found 1']
+
+
+def test_a_value_too_large_for_its_schema_is_not_judged():
+    heavy = {"items": {"allOf": [{"type": "integer"}] * 2_000}}
+    assert messages([0] * 100, heavy) == []
+    assert messages([0] * 50_000, heavy) == ["Return is too large for its schema: 50,001 values"]
 
 
 def test_problems_stay_short_whatever_was_returned():

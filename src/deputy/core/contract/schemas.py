@@ -22,8 +22,11 @@ if TYPE_CHECKING:
 RULE = "contract.check"
 SCHEMA_BYTES_MAX = 256 * 1024
 WEIGHT_MAX = 100_000
+
+# How much is done, in schemas met times values that meet them.
+JUDGED_MAX = 50_000_000
 EXPLAINED_MAX = 200_000
-"""Schemas met times values judged: up to here every problem is explained, beyond it only that there is one."""
+FIRST_EXPLAINED_MAX = 2_000_000
 
 
 class Model(Protocol):
@@ -43,6 +46,7 @@ class JsonSchema(Struct, frozen=True, kw_only=True):
 
     form: Any
     keys: tuple[str, ...]
+    weight: int
     validator: Any
 
 
@@ -66,8 +70,8 @@ def schema_of(source: object) -> Schema:
             raise UsageError("schema", source, f"it has no JSON Schema: {one_line(str(error), 200)}") from error
         return ModelSchema(form=form, keys=_keys(form), model=source)
     if isinstance(source, dict | bool):
-        form = _bounded(cast(object, source))
-        return JsonSchema(form=form, keys=_keys(form), validator=_compile(form))
+        form, weight = _bounded(cast(object, source))
+        return JsonSchema(form=form, keys=_keys(form), weight=weight, validator=_compile(form))
     raise UsageError("schema", source, "give a JSON Schema as an object, or a pydantic model class")
 
 
@@ -96,8 +100,8 @@ def _keys(form: Any) -> tuple[str, ...]:
     )
 
 
-def _bounded(source: object) -> Any:
-    """A copy that is plain JSON, refers to itself alone, and cannot ask for more work than is reasonable."""
+def _bounded(source: object) -> tuple[Any, int]:
+    """A copy that is plain JSON, refers to itself alone and asks for a bounded amount of work, and that amount."""
     try:
         encoded = json.encode(source)
     except (TypeError, ValueError, RecursionError) as error:
@@ -110,9 +114,10 @@ def _bounded(source: object) -> Any:
         _check_references(node, scale)
         if node is not form and isinstance(base := node.get("$id"), str) and not base.startswith("#"):
             raise UsageError("schema.$id", base, "only the whole schema can have one; move this part to $defs")
-    if scale.weigh() > WEIGHT_MAX:
+    weight = scale.weigh()
+    if weight > WEIGHT_MAX:
         raise UsageError("schema", "references upon references", "simplify it: each is followed every time it is met")
-    return form
+    return form, weight
 
 
 def _check_references(node: dict[str, Any], scale: Scale) -> None:
@@ -141,15 +146,28 @@ def _compile(form: Any) -> Validator:
 
 def _judge(value: Any, schema: JsonSchema) -> tuple[Problem, ...]:
     validator = cast("Validator", schema.validator)
-    try:
-        if validator.is_valid(value):
-            return ()
-    except ValueError as error:
-        return (_problem(f"Return cannot be checked: {one_line(str(error), 200)}", "Return plain, flat JSON."),)
     levels, values = measure(value, DEPTH_MAX)
-    if Scale(schema.form, EXPLAINED_MAX).weigh(levels) * values > EXPLAINED_MAX:
+    if levels > DEPTH_MAX or schema.weight * values > JUDGED_MAX:
+        return (_problem(f"Return is too large for its schema: {values:,} values", "Return less, and flatter."),)
+    if validator.is_valid(value):
+        return ()
+    # To explain is far more work than to judge, and grows with every alternative that recurs.
+    work = Scale(schema.form, FIRST_EXPLAINED_MAX).weigh(levels) * values
+    if work > FIRST_EXPLAINED_MAX:
         return (_problem("Return does not match the schema", "Compare it with the schema field by field."),)
+    if work > EXPLAINED_MAX:
+        return tuple(_explained(error, value) for error in _first(validator, value))
     return _listed(_explained(error, value) for error in validator.iter_errors(value))
+
+
+def _first(validator: Validator, value: Any) -> list[ValidationError]:
+    from jsonschema_rs import ValidationError
+
+    try:
+        validator.validate(value)
+    except ValidationError as error:
+        return [error]
+    return []
 
 
 def _explained(error: ValidationError, value: Any) -> Problem:
