@@ -167,6 +167,13 @@ def test_a_chain_of_references_without_end_is_refused():
         schema_of({"$ref": "#/$defs/d0", "$defs": {**chain, "d5000": {}}})
 
 
+def test_a_name_that_two_parts_share_cannot_be_referred_to():
+    parts = {"a": {"$anchor": "x", "type": "string"}, "b": {"$anchor": "y"}}
+    assert messages(1, {"$ref": "#x", "$defs": parts}) == ['Return: the value is not of type "string", found 1']
+    with pytest.raises(UsageError, match="no such part, or more than one"):
+        schema_of({"$ref": "#x", "$defs": {**parts, "c": {"$anchor": "x"}}})
+
+
 def test_a_schema_may_refer_to_itself():
     tree = {"type": "object", "required": ["name"], "properties": {"name": {}, "parts": {"items": {"$ref": "#"}}}}
     assert messages({"name": 1, "parts": [{"name": 2}]}, tree) == []

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import structs
 
-from deputy.core.contract import Checked, Expected, FileFact, Mode, Return, Schema, read, schema_of, weigh
+from deputy.core.contract import Checked, Expected, FileFact, Mode, Return, Schema, read, schema_of, weigh_evidence
 from deputy.core.errors import UsageError
 from deputy.interfaces.cli.show import show, show_json
 from deputy.interfaces.cli.source import read_text
@@ -90,7 +90,7 @@ def command(
     would_do = not (checked.is_valid or lenient or own) and read(text, expected, "lenient").is_valid
     if isinstance(return_ := checked.return_, Return):
         facts = _look(return_, workspace) if workspace is not None else None
-        if problems := weigh(return_, facts, kind=kind, started_at=started_at):
+        if problems := weigh_evidence(return_, facts, kind=kind, started_at=started_at):
             checked = structs.replace(checked, problems=problems, return_=None)
     if as_json:
         show_json(_form(checked))
