@@ -98,6 +98,7 @@ def test_booleans_are_schemas():
         ({"$defs": {"a": {"$id": "https://example.org/a"}}}, "schema.$id", "move this part"),
         ({"const": object()}, "schema", "not plain JSON"),
         ({"title": "x" * 300_000}, "schema", "at most 262,144"),
+        ({"patternProperties": {f"^{n}": {} for n in range(101)}}, "schema", "101 patterns"),
         ([], "schema", "pydantic"),
         ("object", "schema", "pydantic"),
         (None, "schema", "pydantic"),

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 RULE = "contract.check"
 SCHEMA_BYTES_MAX = 256 * 1024
 WEIGHT_MAX = 100_000
+PATTERNS_MAX = 100
+PATTERN_BYTES_MAX = 4 * 1024 * 1024
+"""The size of one compiled pattern."""
 
 # How much is done, in schemas met times values that meet them.
 JUDGED_MAX = 50_000_000
@@ -92,12 +95,10 @@ def _is_model(source: object) -> TypeGuard[Model]:
 
 
 def _keys(form: Any) -> tuple[str, ...]:
+    """The fields that a schema requires, by which its values are known between prose."""
     required = cast(dict[str, Any], form).get("required") if isinstance(form, dict) else None
-    return (
-        tuple(name for name in cast(list[object], required) if isinstance(name, str))
-        if isinstance(required, list)
-        else ()
-    )
+    names = cast(list[object], required) if isinstance(required, list) else []
+    return tuple(name for name in names if isinstance(name, str))
 
 
 def _bounded(source: object) -> tuple[Any, int]:
@@ -114,10 +115,17 @@ def _bounded(source: object) -> tuple[Any, int]:
         _check_references(node, scale)
         if node is not form and isinstance(base := node.get("$id"), str) and not base.startswith("#"):
             raise UsageError("schema.$id", base, "only the whole schema can have one; move this part to $defs")
-    weight = scale.weigh()
+    weight, patterns = scale.weigh(), sum(map(_count_patterns, walk(form)))
     if weight > WEIGHT_MAX:
         raise UsageError("schema", "references upon references", "simplify it: each is followed every time it is met")
+    if patterns > PATTERNS_MAX:
+        raise UsageError("schema", f"{patterns:,} patterns", f"at most {PATTERNS_MAX} are accepted")
     return form, weight
+
+
+def _count_patterns(node: dict[str, Any]) -> int:
+    by_name = node.get("patternProperties")
+    return ("pattern" in node) + (len(cast(dict[str, Any], by_name)) if isinstance(by_name, dict) else 0)
 
 
 def _check_references(node: dict[str, Any], scale: Scale) -> None:
@@ -135,7 +143,8 @@ def _compile(form: Any) -> Validator:
 
     try:
         # This engine for patterns is linear in the text; the other one backtracks.
-        return validator_for(form, offline=True, pattern_options=RegexOptions(), mask="the value")
+        patterns = RegexOptions(size_limit=PATTERN_BYTES_MAX)
+        return validator_for(form, offline=True, pattern_options=patterns, mask="the value")
     except ValidationError as error:
         at = _location(error.instance_path)
         found = _at(form, error.instance_path) if error.instance_path else "a schema that cannot be used"

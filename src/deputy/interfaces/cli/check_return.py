@@ -87,7 +87,8 @@ def command(
     )
     text = read_text(file)
     checked = read(text, expected, mode, schema=own)
-    would_do = not (checked.is_valid or lenient or own) and read(text, expected, "lenient").is_valid
+    is_nearly_valid = not checked.is_valid and own is None and read(text, expected, "lenient").is_valid
+    hint = ["\nRead with --lenient it is valid."] if is_nearly_valid else []
     if isinstance(return_ := checked.return_, Return):
         facts = _look(return_, workspace) if workspace is not None else None
         if problems := weigh_evidence(return_, facts, kind=kind, started_at=started_at):
@@ -95,7 +96,7 @@ def command(
     if as_json:
         show_json(_form(checked))
     else:
-        show("\n".join([*_lines(checked), *(["\nRead with --lenient it is valid."] if would_do else [])]))
+        show("\n".join([*_lines(checked), *hint]))
     ctx.exit(0 if checked.is_valid else 1)
 
 
