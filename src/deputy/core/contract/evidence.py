@@ -1,0 +1,78 @@
+"""Whether the files that a return speaks of bear it out, given facts about them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from deputy.core.contract.form import Problem, Return
+from deputy.core.contract.listing import Listing
+from deputy.core.contract.quoting import quoted
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+RULE = "contract.evidence"
+KINDS_WITH_ARTIFACTS = frozenset({"research", "plan", "implement"})
+# File systems stamp files with a clock that ticks in steps and may lag behind the one that stamped the beginning.
+CLOCK_STEP_SECONDS = 0.02
+
+
+class FileFact(Struct, frozen=True, kw_only=True):
+    """What was seen on disk where an artifact is said to be."""
+
+    path: str
+    """As the artifact spells it."""
+    exists: bool
+    size: int = 0
+    """In bytes; of a directory, the number of its entries."""
+    modified_at: float | None = None
+    """In seconds of the same clock as the beginning of the delegation."""
+    is_inside: bool = True
+    """Whether it lies in the workspace once links are followed."""
+
+
+def weigh_evidence(
+    return_: Return, facts: Iterable[FileFact] | None, *, kind: str | None = None, started_at: float | None = None
+) -> tuple[Problem, ...]:
+    """What the files say against a return that claims to be completed.
+
+    Without a fact a file is not there. With None instead of facts nobody has looked: only phantoms are found then.
+    """
+    if return_.status != "completed":
+        return ()
+    if not return_.artifacts and kind in KINDS_WITH_ARTIFACTS:
+        return (
+            Problem(
+                rule=RULE,
+                message=f"phantom {kind}: completed without any artifact",
+                advice="Write down what was done and name the file, or return partial with an error.",
+            ),
+        )
+    if facts is None:
+        return ()
+    seen = {fact.path: fact for fact in facts}
+    problems: Listing[Problem] = Listing(lambda more: Problem(rule=RULE, message=more))
+    for artifact in return_.artifacts:
+        if objection := _objection(seen.get(artifact.path), started_at):
+            problems.add(
+                Problem(
+                    rule=RULE,
+                    message=f"Artifact {objection}: {quoted(artifact.path, 200)}",
+                    advice="Write the file now and name it exactly, or leave it out of artifacts.",
+                )
+            )
+    return problems.all()
+
+
+def _objection(fact: FileFact | None, started_at: float | None) -> str | None:
+    if fact is None or not fact.exists:
+        return "does not exist"
+    if not fact.is_inside:
+        return "leads out of the workspace"
+    if not fact.size:
+        return "is empty"
+    if started_at is not None and fact.modified_at is not None and fact.modified_at < started_at - CLOCK_STEP_SECONDS:
+        return "has not changed since before the delegation began"
+    return None

@@ -1,0 +1,114 @@
+"""The fields of a return: which there are, which are required, and what each may hold."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard, cast
+
+from deputy.core.contract.form import STATUSES, SUMMARY_MAX
+from deputy.core.contract.quoting import is_unicode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Object = dict[str, Any]
+
+_NUMBER_MAX = 2**63
+
+
+def is_object(value: object) -> TypeGuard[Object]:
+    """Whether this is a JSON object."""
+    return isinstance(value, dict)
+
+
+def is_text(value: object) -> TypeGuard[str]:
+    """Whether this is a string that can be written down."""
+    return isinstance(value, str) and is_unicode(value)
+
+
+def _is_list(value: object) -> bool:
+    return isinstance(value, list)
+
+
+def _is_flag(value: object) -> bool:
+    return isinstance(value, bool)
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _NUMBER_MAX
+
+
+def _is_duration(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _NUMBER_MAX
+
+
+def _is_path(value: object) -> bool:
+    return isinstance(value, list) and all(map(is_text, cast(list[object], value)))
+
+
+class Field(NamedTuple):
+    """What a field may hold: in words, as a test and as JSON Schema; and whether the field must be there."""
+
+    says: str
+    holds: Callable[[object], bool]
+    form: Object
+    is_required: bool = False
+
+
+Fields = dict[str, Field]
+
+
+def _text(*, required: bool = False) -> Field:
+    return Field("a string", is_text, {"type": "string"}, required)
+
+
+def _list_of(fields: Fields, *, required: bool = False) -> Field:
+    return Field("a list", _is_list, {"type": "array", "items": form_of(fields)}, required)
+
+
+def _object_of(fields: Fields) -> Field:
+    return Field("an object", is_object, form_of(fields), is_required=True)
+
+
+def form_of(fields: Fields) -> Object:
+    """The JSON Schema of an object with these fields."""
+    return {
+        "type": "object",
+        "properties": {name: field.form for name, field in fields.items()},
+        "required": [name for name, field in fields.items() if field.is_required],
+    }
+
+
+METADATA = {
+    "session_id": _text(required=True),
+    "agent_type": _text(required=True),
+    "delegation_depth": Field("a whole number, 0 or more", _is_count, {"type": "integer", "minimum": 0}),
+    "delegation_path": Field("a list of names", _is_path, {"type": "array", "items": {"type": "string"}}),
+    "duration_seconds": Field("a number of seconds, 0 or more", _is_duration, {"type": "number", "minimum": 0}),
+}
+ARTIFACT = {
+    "type": _text(required=True),
+    "path": _text(required=True),
+    "summary": _text(),
+}
+ERROR = {
+    "type": _text(required=True),
+    "message": _text(required=True),
+    "code": _text(),
+    "recoverable": Field("true or false", _is_flag, {"type": "boolean"}, is_required=True),
+    "recommendation": _text(required=True),
+}
+RETURN = {
+    "status": Field("a status", is_text, {"enum": list(STATUSES)}, is_required=True),
+    "summary": Field(
+        "a string", is_text, {"type": "string", "minLength": 1, "maxLength": SUMMARY_MAX}, is_required=True
+    ),
+    "artifacts": _list_of(ARTIFACT, required=True),
+    "metadata": _object_of(METADATA),
+    "errors": _list_of(ERROR),
+    "next_steps": _text(),
+}
+
+
+def return_schema() -> Object:
+    """The form of the contract as JSON Schema, for providers that can be held to one."""
+    return form_of(RETURN)

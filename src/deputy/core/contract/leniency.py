@@ -1,0 +1,191 @@
+"""Reading what real agents write: the return they meant, and the list of every liberty taken."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, cast
+
+from deputy.core.contract.fields import METADATA, Object
+from deputy.core.contract.form import STATUSES, Expected
+from deputy.core.contract.listing import Listing
+from deputy.core.contract.quoting import quoted
+from deputy.core.contract.synonyms import (
+    AGENT_TYPE,
+    ARTIFACT_FIELDS,
+    ARTIFACT_TYPE,
+    ERROR_FIELDS,
+    ERROR_TYPE,
+    RECOMMENDATION,
+    STATUS_SYNONYMS,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Liberties = Listing[str]
+
+_ARROWS = ("→", "->", ">", ",", "/")
+
+
+def read_leniently(value: object, expected: Expected) -> tuple[object, tuple[str, ...]]:
+    """The value in the form of the contract as far as its meaning is clear; the value given stays as it is."""
+    if not isinstance(value, dict):
+        return value, ()
+    liberties: Liberties = Listing(str)
+    told = _without_nulls(cast(Object, value), "", liberties)
+    _read_status(told, liberties)
+    _read_metadata(told, expected, liberties)
+    _read_next_steps(told, liberties)
+    _read_records(told, "artifacts", _read_artifact, liberties)
+    _read_records(told, "errors", _error_reader(_error_defaults(told)), liberties)
+    _read_absent_errors(told, liberties)
+    return told, liberties.all()
+
+
+def _without_nulls(record: Object, at: str, liberties: Liberties) -> Object:
+    for name, value in record.items():
+        if value is None:
+            liberties.add(f"{at}{quoted(name)}: null read as absent")
+    return {name: value for name, value in record.items() if value is not None}
+
+
+def _read_status(told: Object, liberties: Liberties) -> None:
+    status = told.get("status")
+    if not isinstance(status, str) or status in STATUSES:
+        return
+    letters = "".join(letter if letter.isalnum() else " " for letter in status[:64].lower())
+    meant = _meanings().get("_".join(letters.split()))
+    if meant is not None:
+        told["status"] = meant
+        liberties.add(f"status: {quoted(status)} read as {meant}")
+
+
+@cache
+def _meanings() -> dict[str, str]:
+    written = {word: status for status, words in STATUS_SYNONYMS.items() for word in words.split()}
+    return written | {status: status for status in STATUSES}
+
+
+def _read_metadata(told: Object, expected: Expected, liberties: Liberties) -> None:
+    metadata = told.get("metadata", {})
+    if not isinstance(metadata, dict):
+        return
+    metadata = _without_nulls(cast(Object, metadata), "metadata.", liberties)
+    for name in METADATA:
+        if name in told and name not in metadata:
+            metadata[name] = told.pop(name)
+            liberties.add(f"{name}: read from the top level into metadata")
+    for name, kind in (("delegation_depth", int), ("duration_seconds", float)):
+        _read_number(metadata, name, kind, liberties)
+    _read_path(metadata, liberties)
+    if metadata and "agent_type" not in metadata:
+        metadata["agent_type"] = _agent_type(metadata, expected)
+        liberties.add(f"metadata.agent_type: missing, taken to be {quoted(metadata['agent_type'])}")
+    if metadata or "metadata" in told:
+        told["metadata"] = metadata
+
+
+def _agent_type(metadata: Object, expected: Expected) -> str:
+    path = metadata.get("delegation_path")
+    last = cast(list[object], path)[-1] if isinstance(path, list) and path else None
+    return expected.agent_type or (last if isinstance(last, str) and last.strip() else AGENT_TYPE)
+
+
+def _read_number(metadata: Object, name: str, kind: type[int] | type[float], liberties: Liberties) -> None:
+    written = metadata.get(name)
+    if not isinstance(written, str) or len(written) > 20:
+        return
+    try:
+        metadata[name] = kind(written)
+    except ValueError:
+        return
+    liberties.add(f"metadata.{name}: a number written as a string")
+
+
+def _read_path(metadata: Object, liberties: Liberties) -> None:
+    written = metadata.get("delegation_path")
+    if not isinstance(written, str):
+        return
+    arrow = next((arrow for arrow in _ARROWS if arrow in written), None)
+    metadata["delegation_path"] = [name.strip() for name in written.split(arrow)] if arrow else [written.strip()]
+    liberties.add("metadata.delegation_path: a string read as a list")
+
+
+def _read_next_steps(told: Object, liberties: Liberties) -> None:
+    steps = told.get("next_steps")
+    if isinstance(steps, list) and all(isinstance(step, str) for step in cast(list[object], steps)):
+        told["next_steps"] = "\n".join(cast(list[str], steps))
+        liberties.add("next_steps: a list read as lines")
+
+
+def _read_records(
+    told: Object, name: str, read: Callable[[object, str, Liberties], object], liberties: Liberties
+) -> None:
+    if name not in told:
+        return
+    records: object = told[name]
+    if isinstance(records, str | dict):
+        records = cast(list[object], [records])
+        liberties.add(f"{name}: one item read as a list")
+    if isinstance(records, list):
+        told[name] = [read(record, f"{name}[{at}]", liberties) for at, record in enumerate(cast(list[object], records))]
+
+
+def _read_artifact(told: object, at: str, liberties: Liberties) -> object:
+    if isinstance(told, str):
+        liberties.add(f"{at}: a bare path read as an artifact of type {ARTIFACT_TYPE}")
+        return {"type": ARTIFACT_TYPE, "path": told}
+    if not isinstance(told, dict):
+        return told
+    artifact = _renamed(_without_nulls(cast(Object, told), f"{at}.", liberties), ARTIFACT_FIELDS, at, liberties)
+    _fill(artifact, "type", ARTIFACT_TYPE, at, liberties)
+    return artifact
+
+
+def _error_reader(defaults: Object) -> Callable[[object, str, Liberties], object]:
+    def read(told: object, at: str, liberties: Liberties) -> object:
+        if isinstance(told, str):
+            liberties.add(f"{at}: a bare message read as an error of type {ERROR_TYPE}")
+            return {"message": told, **defaults}
+        if not isinstance(told, dict):
+            return told
+        error = _renamed(_without_nulls(cast(Object, told), f"{at}.", liberties), ERROR_FIELDS, at, liberties)
+        for name, value in defaults.items():
+            _fill(error, name, value, at, liberties)
+        return error
+
+    return read
+
+
+def _error_defaults(told: Object) -> Object:
+    """What an error that leaves it out is taken to say, given the return that it stands in."""
+    steps = told.get("next_steps")
+    return {
+        "type": ERROR_TYPE,
+        "recoverable": told.get("status") == "partial",
+        "recommendation": steps if isinstance(steps, str) and steps.strip() else RECOMMENDATION,
+    }
+
+
+def _read_absent_errors(told: Object, liberties: Liberties) -> None:
+    """An end that is not completed carries an error; an agent that names none has said what is wrong in its summary."""
+    summary = told.get("summary")
+    if told.get("status") not in STATUSES[1:] or told.get("errors", []) != []:
+        return
+    if isinstance(summary, str) and summary.strip():
+        told["errors"] = [{"message": summary, **_error_defaults(told)}]
+        liberties.add("errors: none given, the summary read as one")
+
+
+def _renamed(record: Object, names: dict[str, str], at: str, liberties: Liberties) -> Object:
+    for written, meant in names.items():
+        if written in record and meant not in record:
+            record[meant] = record.pop(written)
+            liberties.add(f"{at}.{written}: read as {meant}")
+    return record
+
+
+def _fill(record: Object, name: str, value: object, at: str, liberties: Liberties) -> None:
+    if name not in record:
+        record[name] = value
+        liberties.add(f"{at}.{name}: missing, taken to be {quoted(value)}")

@@ -1,0 +1,60 @@
+"""What happens to a return that fails: it is sent back with its problems, a bounded number of times."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from deputy.core.contract.instruction import ask
+from deputy.core.errors import Error, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from deputy.core.contract.form import Expected, Problem
+    from deputy.core.contract.schemas import Schema
+
+REPAIRS_DEFAULT = 1
+REPAIRS_MAX = 2
+INVALID_RETURN = "INVALID_RETURN"
+
+_MESSAGE = """\
+Your answer was not accepted:
+
+{problems}
+
+Correct this and send the whole answer again. Work that is done need not be done again.
+
+{form}"""
+
+
+def repairs_allowed(asked: int | None = None) -> int:
+    """How often a return may be sent back: once, or as often as was asked for, within the maximum."""
+    if asked is None:
+        return REPAIRS_DEFAULT
+    if isinstance(asked, bool) or not 0 <= asked <= REPAIRS_MAX:
+        raise UsageError("repairs", asked, f"a return is sent back 0 to {REPAIRS_MAX} times")
+    return asked
+
+
+def repair_message(problems: Sequence[Problem], expected: Expected, schema: Schema | None = None) -> str:
+    """What the target is told so that it can put its return right."""
+    listed = "\n".join(f"{at}. {_sentence(problem)}" for at, problem in enumerate(problems, 1))
+    return _MESSAGE.format(problems=listed, form=ask(expected, schema))
+
+
+def invalid_return(problems: Sequence[Problem], *, repairs: int = 0) -> Error:
+    """The error of a delegation whose return still fails after it was sent back."""
+    first = problems[0].message if problems else "no problem was named"
+    rest = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    tried = {0: "", 1: " after one repair"}.get(repairs, f" after {repairs} repairs")
+    return Error(
+        type="validation",
+        code=INVALID_RETURN,
+        message=f"The return breaks the contract{tried}: {first}{rest}.",
+        recoverable=True,
+        recommendation="Read the text that was kept, then run the delegation again; nothing was marked as done.",
+    )
+
+
+def _sentence(problem: Problem) -> str:
+    return f"{problem.message}. {problem.advice}".rstrip()

@@ -1,0 +1,87 @@
+"""Reading what real agents write."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+
+from deputy.core.contract import Expected, check
+from deputy.core.contract.leniency import read_leniently
+from deputy.core.contract.synonyms import STATUS_SYNONYMS
+
+SYNONYMS = [(word, status) for status, words in STATUS_SYNONYMS.items() for word in words.split()]
+
+
+@pytest.mark.rule("contract.lenient")
+@pytest.mark.parametrize(("word", "status"), SYNONYMS)
+def test_a_synonym_stands_for_its_status(word, status, made):
+    for spelt in (word, word.upper(), word.replace("_", " "), f" **{word.title()}** "):
+        checked = check(made(status=spelt), mode="lenient")
+        assert checked.return_ is not None
+        assert checked.return_.status == status
+        assert any(liberty.startswith("status: ") for liberty in checked.liberties)
+        assert not check(made(status=spelt)).is_valid
+
+
+@pytest.mark.rule("contract.lenient")
+@pytest.mark.parametrize(
+    "word", ["done", "success", "researched", "planned", "implemented", "report_ready", "finished", "in_progress"]
+)
+def test_the_words_that_agents_use_most_are_known(word):
+    assert (word, "partial" if word == "in_progress" else "completed") in SYNONYMS
+
+
+def test_no_word_stands_for_two_statuses_or_for_one_that_has_a_name():
+    words = [word for word, _ in SYNONYMS]
+    assert len(words) == len(set(words))
+    assert not set(words) & set(STATUS_SYNONYMS)
+
+
+@pytest.mark.rule("contract.lenient")
+def test_every_liberty_taken_is_listed():
+    told = {"status": "done", "summary": "x", "artifacts": ["a.md", {"path": "b.md"}], "session_id": "s"}
+    checked = check(told, Expected(session_id="s", agent_type="planner"), "lenient")
+    assert checked.is_valid
+    assert checked.liberties == (
+        "status: done read as completed",
+        "session_id: read from the top level into metadata",
+        "metadata.agent_type: missing, taken to be planner",
+        "artifacts[0]: a bare path read as an artifact of type file",
+        "artifacts[1].type: missing, taken to be file",
+    )
+
+
+@pytest.mark.rule("contract.lenient")
+def test_a_return_without_a_duration_takes_no_liberty(made):
+    assert check(made(), mode="lenient").liberties == ()
+
+
+def test_what_is_given_stays_as_it_is(made):
+    told = made(status="done", artifacts=["a", None, {"file": "b", "type": None}], errors="x", metadata={"x": None})
+    before = copy.deepcopy(told)
+    read_leniently(told, Expected())
+    assert told == before
+
+
+def test_leniency_ends_where_meaning_does(made):
+    for told in (
+        made(status="cancelled"),
+        made(artifacts=...),
+        made(summary=""),
+        made(metadata=...),
+        made(artifacts=5),
+    ):
+        assert not check(told, mode="lenient").is_valid
+
+
+def test_a_summary_that_says_nothing_makes_no_error(made):
+    checked = check(made(status="partial", summary=" "), mode="lenient")
+    assert [problem.message for problem in checked.problems] == [
+        "Summary cannot be empty",
+        "Missing required field: errors",
+    ]
+
+
+def test_liberties_stay_short_whatever_was_returned(made):
+    assert len(check(made(artifacts=["a.md"] * 1000), mode="lenient").liberties) == 51
