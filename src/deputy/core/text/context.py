@@ -6,6 +6,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from deputy.core.text.page import fold, pattern
+from deputy.core.text.phrases import words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,7 +17,7 @@ MORE = "… (more left out)"
 _CANDIDATES = 200
 _JUDGED = 20_000
 _VARIABLE = r"\$?\{{1,2}+ ?[A-Za-z_][\w.-]{0,80}+ ?\}{1,2}+"
-_TOKEN = (
+_PATHLIKE = (
     r"[A-Za-z]:\\[\w.\\-]{1,200}+"
     r"|(?<![\w.~@{}$/\\:-])(?:[\w.~@{}$-]{0,80}+/[\w.~*@+%{}$/-]{0,200}+|[\w-]{1,80}+(?:\.[\w-]{1,20}+)++)"
 )
@@ -26,20 +27,19 @@ _END_OF_SOURCE = (
     r"|(?<=\s)(?:and|or|to|then|but|so|using|with|from|into|as|et|ou|puis|pour|avec|depuis)(?=\s)"
 )
 _LONGEST_SOURCE = 120
-_NOT_SOURCES = frozenset(
-    {"it", "this", "that", "them", "these", "those", "you", "me", "us", "scratch", "each", "a", "the"}
+_NOT_SOURCES = words("it this that them these those you me us scratch each a the")
+_ROOTS = words(
+    "src lib test tests spec specs docs doc app apps packages pkg cmd internal config conf scripts bin data examples "
+    "bench public assets core server client api tools templates migrations include vendor modules components services"
 )
-_ROOTS = frozenset(
-    "src lib test tests spec specs docs doc app apps packages pkg cmd internal config conf scripts bin data examples bench "
-    "public assets core server client api tools templates migrations include vendor modules components services".split()
+_SYSTEM_ROOTS = words("tmp etc var usr home opt srv mnt root")
+_SUFFIXES = words(
+    "py pyi ipynb md mdx rst txt json jsonl yaml yml toml ini cfg conf env xml html css scss less "
+    "js jsx ts tsx mjs cjs vue svelte go rs java kt kts c h cc cpp hpp cs fs rb php swift scala lua r jl "
+    "ex exs erl hs ml pl sh bash zsh fish ps1 sql csv tsv parquet log lock pdf docx xlsx png jpg svg "
+    "proto graphql tf diff patch"
 )
-_SYSTEM_ROOTS = frozenset("tmp etc var usr home opt srv mnt root".split())
-_SUFFIXES = frozenset(
-    "py pyi ipynb md mdx rst txt json jsonl yaml yml toml ini cfg conf env xml html css scss less js jsx ts tsx mjs cjs "
-    "vue svelte go rs java kt kts c h cc cpp hpp cs fs rb php swift scala lua r jl ex exs erl hs ml pl sh bash zsh fish ps1 "
-    "sql csv tsv parquet log lock pdf docx xlsx png jpg svg proto graphql tf diff patch".split()
-)
-_PRODUCTS = frozenset("node.js next.js nuxt.js vue.js react.js express.js three.js d3.js ember.js backbone.js".split())
+_PRODUCTS = words("node.js next.js nuxt.js vue.js react.js express.js three.js d3.js ember.js backbone.js")
 
 
 def infer_context(task: str, given: tuple[str, ...]) -> tuple[str, ...]:
@@ -56,7 +56,7 @@ def _variables(task: str) -> Iterator[str]:
 
 
 def _paths(task: str) -> Iterator[str]:
-    tokens = (found[0].rstrip(".,:-") for found in islice(pattern(_TOKEN).finditer(task), _CANDIDATES))
+    tokens = (found[0].rstrip(".,:-") for found in islice(pattern(_PATHLIKE).finditer(task), _CANDIDATES))
     return (token for token in tokens if _is_path(token))
 
 

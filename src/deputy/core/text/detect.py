@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from deputy.core.text.context import infer_context
 from deputy.core.text.finding import Finding, FoundRequest

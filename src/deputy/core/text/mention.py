@@ -29,22 +29,23 @@ class Mention(NamedTuple):
     """A model's name, and where the words that mention it stand."""
 
     name: str
-    start: int
-    end: int
+    span: tuple[int, int]
 
 
 def find_mention(page: Page, start: int, end: int, phrase_end: int, aliases: Iterable[str]) -> Mention | None:
     """The model named between start and end; of several bare names only the one right behind the phrase counts."""
     said, bare, any_name = _sources(tuple(aliases))
-    found = pattern(said).search(page.folded, start, end)
-    if found is None:
+    found = None
+    if page.folded.find("model", start, end) >= 0:
+        found = pattern(said).search(page.folded, start, end)
+    names = {one[0] for one in pattern(any_name).finditer(page.folded, start, end)}
+    if found is None and names:
         found = pattern(bare).search(page.folded, start, end)
-        names = {one[0] for one in pattern(any_name).finditer(page.folded, start, end)}
         if found and len(names) > 1 and not found.start() <= phrase_end + 2 <= found.end():
             return None
     if found is None or (name := named_model(page.text[slice(*found.span(found.lastindex or 0))])) is None:
         return None
-    return Mention(name, found.start(), found.end())
+    return Mention(name, found.span())
 
 
 @cache

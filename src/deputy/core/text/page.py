@@ -40,7 +40,7 @@ def pattern(source: str) -> re.Pattern[str]:
 
 
 def fold(text: str) -> str:
-    """The text in lower case, with plain spaces, hyphens, apostrophes and line ends; every character keeps its place."""
+    """The text in lower case with plain spaces, hyphens, apostrophes and line ends; each character keeps its place."""
     for found, plain in _PLAIN:
         text = text.replace(found, plain)
     return text.lower()
@@ -75,7 +75,7 @@ class Cursor:
     """The next match of a pattern, asked for at growing positions; however often it is asked, a text is read once."""
 
     def __init__(self, source: str, text: str, end: int | None = None) -> None:
-        self._pattern = pattern(source)
+        self._source = source
         self._text = text
         self._end = len(text) if end is None else end
         self._match: re.Match[str] | None = None
@@ -84,7 +84,7 @@ class Cursor:
     def after(self, position: int) -> re.Match[str] | None:
         """The first match at or after the position."""
         if not self._is_spent and (self._match is None or self._match.start() < position):
-            self._match = self._pattern.search(self._text, position, self._end)
+            self._match = pattern(self._source).search(self._text, position, self._end)
             self._is_spent = self._match is None
         return self._match
 

@@ -6,7 +6,12 @@ import re
 from functools import cache
 
 # Words of a phrase may be wrapped onto the next line, quoted there, and set in bold or code.
-GAP = r"[*_`]*+(?: *+\n[ >]*+| ++)[*_`]*+"
+GAP = r"[*_`]*+ *+\n?(?<=\s)[ >*_`]*+"
+
+
+def words(table: str) -> frozenset[str]:
+    """A table of words, written as one text."""
+    return frozenset(table.split())
 
 
 @cache

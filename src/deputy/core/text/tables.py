@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-class Route(Struct, frozen=True, kw_only=True):
+class Route(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Words of a task, and the model that a task with any of them goes to."""
 
     words: tuple[str, ...]

@@ -51,32 +51,34 @@ def find_blocks(page: Page) -> Iterator[Finding]:
     for start, content, stop, end in _blocks(page):
         if not is_worded(page.text, content, stop) or commented.around(start):
             continue
-        if end < 0:
-            if not page.starts_line(start):
-                continue
+        if end is not None:
+            finding = _read(page, start, content, stop, end)
+        elif page.starts_line(start):
             fence = fenced.around(start)
-            stop = end = min(stop, fence[1]) if fence else stop
-        if finding := _read(page, start, content, stop, end):
+            limit = min(stop, fence[1]) if fence else stop
+            finding = _read(page, start, content, limit, limit)
+        else:
+            continue
+        if finding:
             yield finding
 
 
-def _blocks(page: Page) -> Iterator[tuple[int, int, int, int]]:
-    """Where blocks start, where their content starts and stops, and where they end: -1 if nobody says so."""
+def _blocks(page: Page) -> Iterator[tuple[int, int, int, int | None]]:
+    """Where blocks start, where their content starts and stops at the latest, and where they end if they are closed."""
     closed, starts, contents = _pair_tags(page)
-    unclosed = zip(starts, contents, [*starts[1:], len(page.text)], strict=False)
     at = 0
-    for start, content, stop in unclosed:
+    for start, content, following in zip(starts, contents, [*starts[1:], len(page.text)], strict=False):
         while at < len(closed) and closed[at][0] < start:
             yield closed[at]
             at += 1
-        stop = min(stop, closed[at][0]) if at < len(closed) else stop
+        stop = min(following, closed[at][0]) if at < len(closed) else following
         if 0 < content < stop:
-            yield start, content, stop, -1
+            yield start, content, stop, None
     yield from closed[at:]
 
 
 def _pair_tags(page: Page) -> tuple[list[tuple[int, int, int, int]], list[int], list[int]]:
-    """The outermost closed blocks, and of what is left open the starts and the ends of the tags."""
+    """The outermost closed blocks, and of the tags that stay open the starts and the ends (-1: only documented)."""
     text = page.text
     closed: list[tuple[int, int, int, int]] = []
     starts: list[int] = []
