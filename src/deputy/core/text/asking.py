@@ -19,10 +19,10 @@ _LONGEST_HEAD = 600
 _LONGEST_TAIL = 2000
 _PHRASES_JUDGED = 3
 
-_BLOCK = rf"(?=\n[ >]*+(?:\n|{LIST_MARK}|#{{1,6}} |\||```|~~~))"
+BLOCK = rf"(?=\n[ >]*+(?:\n|{LIST_MARK}|#{{1,6}} |\||```|~~~))"
 _FULL_STOP = r"[.!?…][\"')\]”»*_]*+"
-_BOUNDARY = rf"{_FULL_STOP}(?=\s)|:[*_]*+ *+(?=\n)|{_BLOCK}"
-_END = rf"{_FULL_STOP}(?=\s|\Z)|{_BLOCK}"
+_BOUNDARY = rf"{_FULL_STOP}(?=\s)|:[*_]*+ *+(?=\n)|{BLOCK}"
+_END = rf"{_FULL_STOP}(?=\s|\Z)|{BLOCK}"
 _LEAD = rf"[ \n>]*+(?P<mark>{LIST_MARK})?+(?:\[[ x]\] )?+[*_]*+"
 _FRONT_MATTER = r"(?s)---\n.*?\n---(?=\n)"
 _MAY_START = frozenset(("", *".!?…:\n\"')]”»-*+•"))
@@ -53,6 +53,7 @@ class Asked(NamedTuple):
     end: int
     form: tuple[int, int]
     phrase: tuple[int, int]
+    is_listed: bool
 
 
 def sentences_that_ask(page: Page, tables: Tables) -> Iterator[Asked]:
@@ -98,14 +99,15 @@ def _judge(page: Page, low: int, end: int, phrase: re.Match[str]) -> Asked | Non
     else:
         is_meant = not head.strip(" *_") and not is_listed and _is_order(page.folded, phrase, end)
         span = (start, start)
-    return Asked(start, end, span, phrase.span()) if is_meant else None
+    return Asked(start, end, span, phrase.span(), is_listed) if is_meant else None
 
 
 def _start_of_sentence(page: Page, window: int, position: int) -> tuple[int, bool]:
     """Where the sentence starts that the position stands in, and whether it is an item of a list."""
     start = window
     for boundary in pattern(_BOUNDARY).finditer(page.folded, window, position):
-        start = boundary.end()
+        if not page.folded[start : boundary.start()].strip(" \n>").isdigit():  # the mark of an item
+            start = boundary.end()
     lead = pattern(_LEAD).match(page.folded, start, position)
     start = lead.end() if lead else start
     # Writers in a hurry end a sentence with the line: a capital shows that a new one begins.

@@ -39,7 +39,7 @@ def infer_output(task: str) -> str | None:
             wanted[_FORMATS[found["format"]]] = None
             continue
         done = _end_of_label(page, found.end()) if found["label"] else _end_of_clause(page, found.end())
-        wanted[passage(page, found.end(), done).strip("*_ ")] = None
+        wanted[passage(page, found.end(), done).strip("*_ ").removesuffix(".")] = None
     return "\n".join(filter(None, wanted)) or None
 
 

@@ -22,12 +22,18 @@ _HAS_LIST = rf"(?m)^{QUOTED_LINE}{LIST_MARK}"
 _ANNOUNCEMENTS = 20
 
 
-def passage(page: Page, start: int, end: int, *, is_quoted: bool = False, column: int = 80) -> str:
+def passage(page: Page, start: int, end: int, *, quotation: str = "", column: int = 80) -> str:
     """The text from start to end with plain line ends, out of its quotation and indentation (up to a column)."""
     text = page.text[start:end].replace("\r\n", "\n").replace("\r", "\n")
     if "\n" in text:
-        text = _dedent(_unquote(text) if is_quoted else text, column)
+        text = _dedent(_unquote(text, quotation), column)
     return text.strip()
+
+
+def quotation_of(lead: str | None) -> str:
+    """What marks the lines of a quotation, given how one of them begins: `> `, perhaps indented."""
+    marks, mark, _ = (lead or "").rpartition(">")
+    return f"{marks}{mark} " if mark else ""
 
 
 def reach(page: Page, start: int, end: int) -> int:
@@ -52,9 +58,11 @@ def _end_of_block(folded: str, start: int, end: int) -> int:
     return found.start() if found else end
 
 
-def _unquote(text: str) -> str:
-    text = text.replace("\n> ", "\n")
-    return text.replace("\n>\n", "\n\n").replace("\n>\n", "\n\n")  # twice: neighbours share a line end
+def _unquote(text: str, quotation: str) -> str:
+    if not quotation:
+        return text
+    text, blank = text.replace(f"\n{quotation}", "\n"), f"\n{quotation.rstrip()}\n"
+    return text.replace(blank, "\n\n").replace(blank, "\n\n")  # twice: neighbours share a line end
 
 
 def _dedent(text: str, column: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import chain, islice, pairwise
 from typing import TYPE_CHECKING, Literal
 
-from deputy.core.text.asking import sentences_that_ask, words_of
+from deputy.core.text.asking import BLOCK, sentences_that_ask, words_of
 from deputy.core.text.finding import Finding
 from deputy.core.text.mention import find_mention
 from deputy.core.text.page import HEADING, Cursor, fold, is_worded, pattern
@@ -26,9 +26,13 @@ _FILLERS = _PRONOUNS | words(
     "to for and in of on with so by here following below above "
     "sub subagent subagents agent agents subprocess isolation"
 )
-_DANGLING_START = r"(?i)\A(?:[\s,;:.!?–—-]|(?:to|and|then|so|that|please|for (?:this|that|it)(?= *[:.,]))\b)++"
-_DANGLING_END = r"(?i)(?:[\s,;]++(?:and|then|or|but|please|to|for)\b)++[\s,;]*+(?=[.?!:]*+\Z)"
+_DANGLING_START = (
+    r"(?i)\A[*_]*+(?:[\s,;:.!?–—-]|(?:to|for|and|then|so|that|also|please|(?:this|that|it)(?= *[:.,]))\b)++"
+)
+_DANGLING_END = r"(?i)(?:[\s,;]++(?:and|then|or|but|so|please|to|for)\b)++[\s,;]*+\Z"
 _LONGEST_DANGLING = 60
+_FEWEST_WORDS_OF_CONTEXT = 4
+_LONGEST_CONTEXT = 2000
 
 
 def find_asked(page: Page, tables: Tables) -> Iterator[Finding]:
@@ -55,27 +59,40 @@ class _Reader:
         """The request of a sentence; `low` and `following` are where its neighbours end and start."""
         page, high = self._page, len(self._page.text) if following is None else following
         mention = find_mention(page, asked.start, asked.end, asked.phrase[1], self._aliases)
-        cuts = [asked.form, asked.phrase, *([mention.span] if mention else [])]
-        said = _tidy(_without(page.text, asked.start, asked.end, cuts))
-        more = page.text[asked.end : reach(page, asked.start, high)].rstrip()
-        prompt, stop = said + more, asked.end + len(more)
-        is_unclear = False
+        said = _task(page.text, asked, mention.span if mention else asked.phrase)
+        more = page.text[asked.end : self._end_of_task(asked, high)].rstrip()
+        prompt, context, is_unclear = said + more, self._earlier(asked, low), False
         if lack := _lacks(said):
-            stop = asked.end
             before, after = self._surroundings(asked, low, high, is_last=following is None)
             prompt = "\n\n".join(filter(None, (before, "" if lack == "words" else said, after)))
-            is_unclear = lack != "object" and not before and not after
+            more, context, is_unclear = "", "", lack != "object" and not before and not after
         if is_unclear:
             if self._is_puzzled:  # all of the text is the prompt of each unclear one: once is enough
                 return None
             prompt, self._is_puzzled = page.text, True
         return Finding(
             pattern="user",
-            span=(asked.start, stop),
+            span=(asked.start, asked.end + len(more)),
             prompt=prompt.replace("\r\n", "\n").strip(),
             model=mention.name if mention else None,
+            context=(context,) if context else (),
             is_unclear=is_unclear,
         )
+
+    def _end_of_task(self, asked: Asked, high: int) -> int:
+        """Where the paragraph ends with what it announces, or the item of a list."""
+        if not asked.is_listed:
+            return reach(self._page, asked.start, high)
+        found = pattern(BLOCK).search(self._page.folded, asked.end, high)
+        return found.start() if found else high
+
+    def _earlier(self, asked: Asked, low: int) -> str:
+        """What the paragraph says before it asks: a subagent has not seen it."""
+        low = max(low, asked.start - _LONGEST_CONTEXT)
+        blocks = pattern(BLOCK).finditer(self._page.folded, low, asked.start)
+        paragraph = max((found.end() for found in blocks), default=low)
+        earlier = passage(self._page, paragraph, asked.start)
+        return earlier if len(earlier.split()) >= _FEWEST_WORDS_OF_CONTEXT else ""
 
     def _surroundings(self, asked: Asked, low: int, high: int, *, is_last: bool) -> tuple[str, str]:
         """The text before and after: of its section, or else of all that no other request has."""
@@ -101,18 +118,21 @@ def _lacks(said: str) -> Literal["words", "reference", "object"] | None:
     return "object" if len(used) == 1 else None
 
 
+def _task(text: str, asked: Asked, mention: tuple[int, int]) -> str:
+    """The sentence without its form, its phrase and the mention of a model, and without what dangles then."""
+    cuts = sorted((asked.form, asked.phrase, mention))
+    head = _without(text, asked.start, asked.phrase[0], cuts)
+    tail = pattern(_DANGLING_START).sub("", _without(text, asked.phrase[1], asked.end, cuts), count=1)
+    if not tail:
+        head = head[:-_LONGEST_DANGLING] + pattern(_DANGLING_END).sub("", head[-_LONGEST_DANGLING:])
+    said = pattern(_DANGLING_START).sub("", f"{head} {tail}", count=1)
+    return pattern(r" +(?=[,.;:!?](?: |$))").sub("", said).strip("*_ ").removesuffix("?")
+
+
 def _without(text: str, start: int, end: int, cuts: list[tuple[int, int]]) -> str:
+    """The text from start to end on one line, without what is cut out of it."""
     kept: list[str] = []
-    for cut_start, cut_end in sorted(cuts):
-        kept.append(text[start : max(start, cut_start)])
+    for cut_start, cut_end in cuts:
+        kept.append(text[start : min(end, max(start, cut_start))])
         start = max(start, cut_end)
-    return " ".join([*kept, text[start:end]])
-
-
-def _tidy(said: str) -> str:
-    """A sentence that words were taken out of, without what dangles at its ends."""
-    said = " ".join(said.split()).strip("*_ ")
-    said = pattern(_DANGLING_START).sub("", said, count=1)
-    head, tail = said[:-_LONGEST_DANGLING], said[-_LONGEST_DANGLING:]
-    said = head + pattern(_DANGLING_END).sub("", tail)
-    return pattern(r" +(?=[,.;:!?](?: |$))").sub("", said).removesuffix("?")
+    return " ".join(" ".join([*kept, text[start:end]]).split())

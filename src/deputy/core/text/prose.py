@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from deputy.core.text.finding import Finding
 from deputy.core.text.page import HEADING, LIST_MARK, QUOTED_LINE, Cursor, comments, fences, is_worded, pattern
-from deputy.core.text.passage import passage, reach
+from deputy.core.text.passage import passage, quotation_of, reach
 from deputy.core.text.phrases import any_of
 from deputy.core.text.routing import named_model
 
@@ -67,7 +67,8 @@ def _triggers(page: Page, tables: Tables) -> Iterator[_Trigger]:
             return
         is_one_line = colon.start() <= min(blanks.start(found.end()), found.start() + _LONGEST_TRIGGER)
         if is_one_line and _begins(folded, found.start()):
-            yield _Trigger(found.start(), colon.end())
+            before = folded[max(0, found.start() - 3) : found.start()]
+            yield _Trigger(found.start() - len(before) + len(before.rstrip("*_")), colon.end())
             done = colon.end()
 
 
@@ -104,8 +105,9 @@ class _Reader:
         if quote is None or quote.end() > limit:
             return None
         stop, after = self._close(quote[1], quote.end(), end)
-        lead, is_quoted = quote[0][:-1].rpartition(">")[2], ">" in quote[0]
-        prompt = passage(page, quote.end(), stop, is_quoted=is_quoted, column=len(lead) - is_quoted)
+        lead = page.folded[quote.start() : quote.start(1)]
+        quotation = quotation_of(lead)
+        prompt = passage(page, quote.end(), stop, quotation=quotation, column=len(lead) - len(quotation))
         if not is_worded(prompt):
             return None
         said = pattern(_MODEL).search(page.folded, trigger.start, trigger.end)
@@ -154,7 +156,7 @@ class _Reader:
                     r"[^\n]*+" if head["level"] else r"[^\n:*]*+(?::[*]++|[*]++:?)" if head["bold"] else r"[^\n:]*+:"
                 )
                 if rest := pattern(source).match(self._page.folded, found.end(), end):
-                    return _Fallback(found.start(), rest.end(), len(head["level"] or ""))
+                    return _Fallback(head.start(), rest.end(), len(head["level"] or ""))
         return None
 
     def _condition(self, start: int, end: int) -> _Fallback | None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from typing import TYPE_CHECKING
 
 from deputy.core.text.finding import Finding
 from deputy.core.text.page import Cursor, comments, fences, is_worded, pattern
-from deputy.core.text.passage import passage
+from deputy.core.text.passage import passage, quotation_of
 from deputy.core.text.routing import named_model
 
 if TYPE_CHECKING:
+    import re
     from collections.abc import Iterator
 
     from deputy.core.text.page import Page
@@ -49,14 +51,14 @@ def find_blocks(page: Page) -> Iterator[Finding]:
     """The `<delegate>` blocks of a page: the outermost ones, unclosed ones included."""
     fenced, commented = fences(page), comments(page)
     for start, content, stop, end in _blocks(page):
-        if not is_worded(page.text, content, stop) or commented.around(start):
+        if content < 0 or not is_worded(page.text, content, stop) or commented.around(start):
             continue
         if end is not None:
             finding = _read(page, start, content, stop, end)
         elif page.starts_line(start):
             fence = fenced.around(start)
             limit = min(stop, fence[1]) if fence else stop
-            finding = _read(page, start, content, limit, limit)
+            finding = _read(page, start, content, limit, content + len(page.text[content:limit].rstrip()))
         else:
             continue
         if finding:
@@ -72,7 +74,7 @@ def _blocks(page: Page) -> Iterator[tuple[int, int, int, int | None]]:
             yield closed[at]
             at += 1
         stop = min(following, closed[at][0]) if at < len(closed) else following
-        if 0 < content < stop:
+        if content < stop:
             yield start, content, stop, None
     yield from closed[at:]
 
@@ -123,10 +125,10 @@ def _partner(columns: list[int], column: int) -> int:
 
 
 def _read(page: Page, start: int, content: int, stop: int, end: int) -> Finding | None:
-    is_quoted = ">" in (page.lead(start) or "")
+    quotation = quotation_of(page.lead(start))
 
     def read(span: tuple[int, int]) -> str:
-        text = passage(page, *span, is_quoted=is_quoted)
+        text = passage(page, *span, quotation=quotation)
         for mark, plain in _MARKS:
             text = text.replace(mark, plain)
         return text.strip()
@@ -141,9 +143,9 @@ def _read(page: Page, start: int, content: int, stop: int, end: int) -> Finding 
         return None
     if not page.starts_line(start) and len(prompt.split(maxsplit=1)) < 2:  # "between <delegate> and </delegate>"
         return None
-    context = _items(joined("context"))
+    context = [item for span in parts.get("context", ()) for item in _items(read(span))]
     if "prompt" in parts and is_worded(rest):
-        context += (rest,)
+        context.append(rest)
     attribute = pattern(_MODEL).search(page.text, start, content)
     return Finding(
         pattern="xml",
@@ -151,7 +153,7 @@ def _read(page: Page, start: int, content: int, stop: int, end: int) -> Finding 
         prompt=prompt,
         model=named_model(attribute[attribute.lastindex or 0] if attribute else joined("model")),
         system=joined("system") or None,
-        context=context,
+        context=tuple(context),
         output=joined("output") or None,
     )
 
@@ -159,10 +161,9 @@ def _read(page: Page, start: int, content: int, stop: int, end: int) -> Finding 
 def _split(page: Page, start: int, end: int) -> dict[str, list[tuple[int, int]]]:
     """Where the parts of a block stand, by name; what stands in none of them has the name `""`."""
     parts: dict[str, list[tuple[int, int]]] = {}
-    tags = Cursor(_PART, page.folded, end)
-    closers: dict[str, Cursor] = {}
+    tags = _Parts(page, start, end)
     for _ in range(_PARTS_READ):
-        if (tag := tags.after(start)) is None:
+        if (tag := tags.next(_PART, start)) is None:
             break
         name = tag[2].replace("_", "-")
         if tag[1]:  # closed, never opened: what stands before it is meant
@@ -172,14 +173,47 @@ def _split(page: Page, start: int, end: int) -> dict[str, list[tuple[int, int]]]
         parts.setdefault("", []).append((start, tag.start()))
         start = tag.end()
         if not tag[0].endswith("/>"):
-            if name not in closers:
-                closers[name] = Cursor(rf"</{name.replace('-', '[-_]')}\s*+>", page.folded, end)
-            closer = closers[name].after(start)
-            stop = closer.start() if closer else tags.start(start)
+            closing = tags.next(rf"</{name.replace('-', '[-_]')}\s*+>", start)
+            following = closing or tags.next(_PART, start)
+            stop = following.start() if following else end
             parts.setdefault(_NAMES[name], []).append((start, stop))
-            start = closer.end() if closer else stop
+            start = closing.end() if closing else stop
     parts.setdefault("", []).append((start, end))
     return parts
+
+
+class _Parts:
+    """The tags of the parts of a block, without those of the blocks nested in it."""
+
+    def __init__(self, page: Page, start: int, end: int) -> None:
+        self._page, self._end = page, end
+        self._cursors: dict[str, Cursor] = {}
+        self._nested = _nested(page, start, end) if pattern(_TAG).search(page.text, start, end) else []
+
+    def next(self, source: str, position: int) -> re.Match[str] | None:
+        """The first tag of this form at or after the position."""
+        cursor = self._cursors.setdefault(source, Cursor(source, self._page.folded, self._end))
+        while tag := cursor.after(position):
+            index = bisect_right(self._nested, (tag.start(), self._end)) - 1
+            if index < 0 or self._nested[index][1] <= tag.start():
+                break
+            position = self._nested[index][1]
+        return tag
+
+
+def _nested(page: Page, start: int, end: int) -> list[tuple[int, int]]:
+    """The outermost blocks inside of a block."""
+    spans: list[tuple[int, int]] = []
+    opened: list[int] = []
+    for tag in pattern(_TAG).finditer(page.text, start, end):
+        if tag.lastindex == _OPENING:
+            opened.append(tag.start())
+        elif tag.lastindex == _CLOSING and opened:
+            first = opened.pop()
+            while spans and spans[-1][0] > first:
+                spans.pop()
+            spans.append((first, tag.end()))
+    return spans
 
 
 def _items(context: str) -> tuple[str, ...]:
