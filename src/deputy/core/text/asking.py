@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from deputy.core.text.page import LIST_MARK, comments, fences, pattern
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 _LONGEST_HEAD = 600
 _LONGEST_TAIL = 2000
-_PHRASES_JUDGED = 3
+_FURTHER_PHRASES = 2
 
 BLOCK = rf"(?=\n[ >]*+(?:\n|{LIST_MARK}|#{{1,6}} |\||```|~~~))"
 _FULL_STOP = r"[.!?…][\"')\]”»*_]*+"
@@ -64,8 +63,11 @@ def sentences_that_ask(page: Page, tables: Tables) -> Iterator[Asked]:
     low = front_matter.end() if front_matter else 0
     while phrase := delegations.search(folded, low):
         end = _end_of_sentence(folded, phrase.end())
-        phrases = islice(delegations.finditer(folded, phrase.start(), end), _PHRASES_JUDGED)
-        asked = next(filter(None, (_judge(page, low, end, phrase) for phrase in phrases)), None)
+        asked = _judge(page, low, end, phrase)
+        for _ in range(_FURTHER_PHRASES):
+            if asked or not (phrase := delegations.search(folded, phrase.end(), end)):
+                break
+            asked = _judge(page, low, end, phrase)
         if asked and not _is_apart(folded, asked.phrase[0], apart):
             yield asked
         low = end

@@ -6,7 +6,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from deputy.core.text.page import fold, pattern
-from deputy.core.text.phrases import words
+from deputy.core.text.phrases import any_of, words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,13 +15,14 @@ LIMIT_ITEMS = 100
 MORE = "… (more left out)"
 
 _CANDIDATES = 200
+_SOURCES_READ = 50
 _JUDGED = 20_000
 _VARIABLE = r"\$?\{{1,2}+ ?[A-Za-z_][\w.-]{0,80}+ ?\}{1,2}+"
 _PATHLIKE = (
     r"[A-Za-z]:\\[\w.\\-]{1,200}+"
     r"|(?<![\w.~@{}$/\\:-])(?:[\w.~@{}$-]{0,80}+/[\w.~*@+%{}$/-]{0,200}+|[\w-]{1,80}+(?:\.[\w-]{1,20}+)++)"
 )
-_SOURCE = r"(?<!\w)(?:using|with|from|en utilisant|avec|depuis)(?: ++| *+\n *+)"
+_SOURCE = any_of(("using|with|from", "en utilisant", "avec|depuis")) + r"(?: ++| *+\n *+)"
 _END_OF_SOURCE = (
     r"[.,;:!?)\]](?=\s|$)|[;,(\[\"«»“”]|\n\s*+\n|\n *+(?:[-*+•]|\d{1,3}[.)]) "
     r"|(?<=\s)(?:and|or|to|then|but|so|using|with|from|into|as|et|ou|puis|pour|avec|depuis)(?=\s)"
@@ -56,8 +57,9 @@ def _variables(task: str) -> Iterator[str]:
 
 
 def _paths(task: str) -> Iterator[str]:
-    tokens = (found[0].rstrip(".,:-") for found in islice(pattern(_PATHLIKE).finditer(task), _CANDIDATES))
-    return (token for token in tokens if _is_path(token))
+    candidates = (word for word in task.split() if "/" in word or "." in word or "\\" in word)
+    tokens = (found[0].rstrip(".,:-") for word in candidates for found in pattern(_PATHLIKE).finditer(word))
+    return filter(_is_path, islice(tokens, _CANDIDATES))
 
 
 def _is_path(token: str) -> bool:
@@ -78,7 +80,7 @@ def _is_path(token: str) -> bool:
 
 def _sources(task: str) -> Iterator[str]:
     folded = fold(task)
-    for found in islice(pattern(_SOURCE).finditer(folded), _CANDIDATES):
+    for found in islice(pattern(_SOURCE).finditer(folded), _SOURCES_READ):
         start, end = found.end(), found.end() + _LONGEST_SOURCE
         stop = pattern(_END_OF_SOURCE).search(folded, start, end)
         source = " ".join(task[start : stop.start() if stop else end].split()).strip("*_`'\"")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from sys import maxsize
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -104,8 +105,8 @@ class Zones:
     def around(self, position: int) -> tuple[int, int] | None:
         """The stretch that the position stands in."""
         if self._end <= position:
-            self._start, self._end = next((span for span in self._spans if span[1] > position), (-1, -1))
-        return (self._start, self._end) if self._start <= position < self._end else None
+            self._start, self._end = next((span for span in self._spans if span[1] > position), (maxsize, maxsize))
+        return (self._start, self._end) if self._start <= position else None
 
 
 def fences(page: Page) -> Zones:

@@ -41,7 +41,7 @@ _MARKS = (
     ("&amp;", "&"),
 )
 _SWITCHES = frozenset({"true", "false", "yes", "no", "on", "off", "none", "null"})
-_QUOTES = frozenset("\"'")
+_QUOTES, _BLANKS, _LINE_ENDS = frozenset("\"'"), frozenset(" \t"), frozenset(("", "\n"))
 _MENTIONS_PASSED = 8
 _PARTS_READ = 500
 _ITEMS_READ = 99
@@ -87,20 +87,21 @@ def _pair_tags(page: Page) -> tuple[list[tuple[int, int, int, int]], list[int], 
     contents: list[int] = []
     columns: list[int] = []
     has_ticks = "`" in text
-    line = seen = ticks = 0
+    seen = ticks = 0
     for tag in pattern(_TAG).finditer(text):
         kind = tag.lastindex
         if kind == _EMPTY or (kind == _CLOSING and not starts):
             continue
         at, end = tag.span()
-        if (newline := text.rfind("\n", seen, at)) >= 0:
-            line, seen, ticks = newline + 1, newline, 0
+        before = text[at - 1 : at]
         if has_ticks:
+            if (newline := text.rfind("\n", seen, at)) >= 0:
+                seen, ticks = newline, 0
             ticks += text.count("`", seen, at)
-        seen = at
-        if ticks % 2 or ((before := text[at - 1 : at]) in _QUOTES and text.startswith(before, end)):
+            seen = at
+        if ticks % 2 or (before in _QUOTES and text.startswith(before, end)):
             continue
-        column = at - line if at == line or (at - line <= 40 and page.starts_line(at)) else -1
+        column = 0 if before in _LINE_ENDS else len(page.lead(at) or "") or -1 if before in _BLANKS else -1
         if kind != _CLOSING:
             starts.append(at)
             contents.append(end if kind == _OPENING else -1)
@@ -111,7 +112,8 @@ def _pair_tags(page: Page) -> tuple[list[tuple[int, int, int, int]], list[int], 
             del starts[-depth:], contents[-depth:], columns[-depth:]
             while closed and closed[-1][0] > start:
                 closed.pop()
-            closed.append((start, content, at, end))
+            if content != at:
+                closed.append((start, content, at, end))
     return closed, starts, contents
 
 
