@@ -202,10 +202,10 @@ _Item = TypeVar("_Item")
 class _Written:
     """What one protocol has made of a list so far."""
 
-    __slots__ = ("parts", "seen")
+    __slots__ = ("buffer", "seen")
 
     def __init__(self) -> None:
-        self.parts: list[bytes] = []
+        self.buffer = bytearray()
         self.seen = 0
 
 
@@ -228,16 +228,22 @@ class EncodedOnce(Generic[_Item]):
         """Add an item at the end."""
         self._items.append(item)
 
-    def encoded(self, key: str, encode: Callable[[_Item], bytes]) -> bytes:
-        """All items as `key` writes them, joined by commas; an item that `encode` has no bytes for is left out."""
+    def encoded(self, key: str, encode: Callable[[_Item], bytes]) -> bytearray:
+        """All items as `key` writes them, joined by commas; an item that `encode` has no bytes for is left out.
+
+        What comes back is the list's own buffer, which grows with it: copy from it, never change it.
+        """
         written = self._written.get(key)
         if written is None:
             written = self._written[key] = _Written()
+        buffer = written.buffer
         for item in self._items[written.seen :]:
             if encoded := encode(item):
-                written.parts.append(encoded)
+                if buffer:
+                    buffer += b","
+                buffer += encoded
         written.seen = len(self._items)
-        return b",".join(written.parts)
+        return buffer
 
 
 class Conversation(EncodedOnce[Message]):

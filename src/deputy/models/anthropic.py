@@ -23,7 +23,7 @@ from deputy.core.conversation import (
 )
 from deputy.core.errors import BadReply, ContextExhausted, Refused, StreamCut
 from deputy.models.failures import failure_of
-from deputy.models.wire import NOTHING, CallUnderWay, Ending, Told, count, decode, encode, with_field
+from deputy.models.wire import NOTHING, CallUnderWay, Ending, Told, count, decode, encode, tools_field, with_arrays
 
 if TYPE_CHECKING:
     from deputy.core.conversation import Conversation, ModelSettings, Toolset
@@ -61,11 +61,9 @@ class AnthropicWire:
         if settings.output is not None:
             schema = {"type": "json_schema", "schema": settings.output.schema}
             head["output_config"] = {**head.get("output_config", {}), "format": schema}
-        body = encode(head | settings.extra)
-        if len(tools):
-            body = with_field(body, b"tools", tools.encoded(self.name, _encode_tool))
-        key = f"{self.name}/{target.provider}"
-        return with_field(body, b"messages", conversation.encoded(key, lambda m: _encode(m, target.provider)))
+        messages = conversation.encoded(target.provider, lambda message: _encode(message, target.provider))
+        offered = tools.encoded(self.name, _encode_tool)
+        return with_arrays(head | settings.extra, *tools_field(offered), (b"messages", (messages,)))
 
     def reader(self) -> AnthropicReader:
         """A reader for one stream."""

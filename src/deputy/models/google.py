@@ -23,7 +23,7 @@ from deputy.core.conversation import (
 )
 from deputy.core.errors import BadReply, Refused, StreamCut
 from deputy.models.failures import failure_of
-from deputy.models.wire import NOTHING, Ending, Told, count, decode, encode, is_given, with_field
+from deputy.models.wire import NOTHING, Ending, Told, count, decode, encode, is_given, tools_field, with_arrays
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -58,13 +58,10 @@ class GoogleWire:
             head["toolConfig"] = {"functionCallingConfig": _tool_choice(settings)}
         if generation := _generation(target, settings):
             head["generationConfig"] = generation
-        body = encode(head | settings.extra)
-        key = f"{self.name}/{target.provider}"
-        contents = conversation.encoded(key, lambda m: _encode(m, target.provider))
-        if len(tools):
-            declarations = b'{"functionDeclarations":[%b]}' % tools.encoded(self.name, _encode_tool)
-            body = with_field(body, b"tools", declarations)
-        return with_field(body, b"contents", contents)
+        contents = conversation.encoded(target.provider, lambda message: _encode(message, target.provider))
+        declarations = tools.encoded(self.name, _encode_tool)
+        offered = b'{"functionDeclarations":[%b]}' % declarations if declarations else b""
+        return with_arrays(head | settings.extra, *tools_field(offered), (b"contents", (contents,)))
 
     def reader(self) -> GoogleReader:
         """A reader for one stream."""

@@ -23,7 +23,18 @@ from deputy.core.conversation import (
 )
 from deputy.core.errors import BadReply, Refused, StreamCut
 from deputy.models.failures import failure_of
-from deputy.models.wire import NOTHING, CallUnderWay, Ending, Told, count, decode, encode, is_given, with_field
+from deputy.models.wire import (
+    NOTHING,
+    CallUnderWay,
+    Ending,
+    Told,
+    count,
+    decode,
+    encode,
+    is_given,
+    tools_field,
+    with_arrays,
+)
 
 if TYPE_CHECKING:
     from deputy.core.conversation import Conversation, ModelSettings, Toolset
@@ -69,14 +80,11 @@ class ChatWire:
             head["response_format"] = {"type": "json_schema", "json_schema": output}
         if len(tools):
             head["tool_choice"] = _tool_choice(settings)
-        body = encode(head | settings.extra)
-        if len(tools):
-            body = with_field(body, b"tools", tools.encoded(self.name, _encode_tool))
-        messages = conversation.encoded(f"{self.name}/{target.provider}", lambda m: _encode(m, target))
-        if conversation.system:
-            system = encode({"role": "system", "content": conversation.system})
-            messages = b",".join((system, messages)) if messages else system
-        return with_field(body, b"messages", messages)
+        messages = conversation.encoded(target.provider, lambda message: _encode(message, target))
+        system = encode({"role": "system", "content": conversation.system}) if conversation.system else b""
+        comma = b"," if system and messages else b""
+        offered = tools.encoded(self.name, _encode_tool)
+        return with_arrays(head | settings.extra, *tools_field(offered), (b"messages", (system, comma, messages)))
 
     def reader(self) -> ChatReader:
         """A reader for one stream."""
@@ -238,14 +246,15 @@ class ChatReader:
         if data == b"[DONE]":
             return
         chunk: _Chunk = decode(_decoder, data)
-        self._report(chunk.usage or (chunk.x_groq and chunk.x_groq.usage))
-        if is_given(chunk.error) and not self.is_done:
+        if chunk.usage is not None or chunk.x_groq is not None:
+            self._report(chunk.usage or (chunk.x_groq and chunk.x_groq.usage))
+        if chunk.error is not NOTHING and is_given(chunk.error) and self._finish is None:
             raise failure_of(chunk.error, status=None)
         for choice in chunk.choices or ():
             if choice.index != 0:
                 continue
             delta = choice.delta
-            if self.is_done:
+            if self._finish is not None:
                 self._goes_on |= delta is not None and bool(delta.content or delta.tool_calls)
                 continue
             if delta is not None:

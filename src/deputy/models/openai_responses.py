@@ -23,7 +23,7 @@ from deputy.core.conversation import (
 )
 from deputy.core.errors import Refused, StreamCut
 from deputy.models.failures import failure_of
-from deputy.models.wire import NOTHING, CallUnderWay, Ending, Told, count, decode, encode, with_field
+from deputy.models.wire import NOTHING, CallUnderWay, Ending, Told, count, decode, encode, tools_field, with_arrays
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -67,11 +67,9 @@ class ResponsesWire:
             }
         if len(tools):
             head["tool_choice"] = _tool_choice(settings)
-        body = encode(head | settings.extra)
-        if len(tools):
-            body = with_field(body, b"tools", tools.encoded(self.name, _encode_tool))
-        key = f"{self.name}/{target.provider}"
-        return with_field(body, b"input", conversation.encoded(key, lambda m: _encode(m, target.provider)))
+        items = conversation.encoded(target.provider, lambda message: _encode(message, target.provider))
+        offered = tools.encoded(self.name, _encode_tool)
+        return with_arrays(head | settings.extra, *tools_field(offered), (b"input", (items,)))
 
     def reader(self) -> ResponsesReader:
         """A reader for one stream."""
