@@ -380,7 +380,7 @@ async def test_an_empty_completion_is_typed(protocol):
 
 REFUSALS = {
     "anthropic": (b'"stop_reason":"tool_use"', b'"stop_reason":"refusal"'),
-    "openai-responses": (b'"type":"output_text","text"', b'"type":"refusal","refusal"'),
+    "openai-responses": (b'"text":"Gr', b'"refusal":"Gr'),
     "openai-chat": (b'"finish_reason":"tool_calls"', b'"finish_reason":"content_filter"'),
     "google": (b'"finishReason":"STOP"', b'"finishReason":"PROHIBITED_CONTENT"'),
 }
@@ -389,17 +389,7 @@ REFUSALS = {
 @every_protocol
 async def test_a_refusal_is_typed_and_keeps_its_usage(protocol):
     old, new = REFUSALS[protocol]
-    swap = mangles(
-        lambda events: [
-            e.replace(old, new)
-            .replace(b'"annotations":[],"logprobs":[],"text"', b'"refusal"')
-            .replace(b'"text":"Gr', b'"refusal":"Gr')
-            if protocol == "openai-responses"
-            else e.replace(old, new)
-            for e in events
-        ]
-    )
-    error = await failing(protocol, swap)
+    error = await failing(protocol, mangles(lambda events: [event.replace(old, new) for event in events]))
     assert type(error) is errors.Refused
     assert error.usage.input_tokens == 50
 
@@ -446,29 +436,37 @@ async def test_two_final_events_count_once(protocol):
 # --- a tool call cut by the output limit ---
 
 
-@every_protocol
-async def test_no_call_is_told_that_the_output_limit_may_have_cut(protocol):
-    old = {
-        "anthropic": (b'"stop_reason":"tool_use"', b'"stop_reason":"max_tokens"'),
-        "openai-chat": (b'"finish_reason":"tool_calls"', b'"finish_reason":"length"'),
-        "openai-responses": (b"response.completed", b"response.incomplete"),
-        "google": (b'"finishReason":"STOP"', b'"finishReason":"MAX_TOKENS"'),
-    }[protocol]
+CUT_AT_THE_LIMIT = {
+    "anthropic": (b'"stop_reason":"tool_use"', b'"stop_reason":"max_tokens"'),
+    "openai-chat": (b'"finish_reason":"tool_calls"', b'"finish_reason":"length"'),
+}
 
+
+@pytest.mark.parametrize("protocol", CUT_AT_THE_LIMIT)
+async def test_no_call_is_told_that_the_output_limit_has_cut(protocol):
     def cut(events):
-        changed = [
-            event.replace(*old).replace(
-                b'"incomplete_details":null', b'"incomplete_details":{"reason":"max_output_tokens"}'
-            )
-            for event in events
-        ]
-        halves = [e for e in changed if b'"b\\"}' not in e and b'"path":"b"' not in e and b'\\"b\\"' not in e]
-        return halves
+        last = max(n for n, event in enumerate(events) if b'b\\"}' in event)
+        return [event.replace(*CUT_AT_THE_LIMIT[protocol]) for n, event in enumerate(events) if n != last]
 
-    if protocol in ("anthropic", "openai-chat"):
-        events = await answering(protocol, mangles(cut))
-        assert [call.arguments for call in events[-1].message.calls] == [{"path": "ä.txt"}]
-        assert events[-1].reason == "length"
+    turn = ScriptedTurn(text="x", calls=(*TURN.calls, ScriptedCall(name="Read", arguments={"path": "a long one b"})))
+    events = await answering(protocol, mangles(cut), turn=turn)
+    assert [call.arguments for call in events[-1].message.calls] == [{"path": "ä.txt"}, {"path": "b"}]
+    assert events[-1].reason == "length"
+
+
+async def test_an_incomplete_item_is_no_call():
+    def cut(events):
+        events = [e.replace(b"response.completed", b"response.incomplete") for e in events]
+        events = [
+            e.replace(b'"incomplete_details":null', b'"incomplete_details":{"reason":"max_output_tokens"}')
+            for e in events
+        ]
+        call = b'"status":"completed","call_id":"call_0000000101"'
+        return [e.replace(call, call.replace(b"completed", b"incomplete")) for e in events]
+
+    events = await answering("openai-responses", mangles(cut))
+    assert [call.arguments for call in events[-1].message.calls] == [{"path": "ä.txt"}]
+    assert events[-1].reason == "length"
 
 
 async def test_a_call_without_arguments_at_the_output_limit_is_not_told():
@@ -505,7 +503,7 @@ async def test_fifty_megabytes_of_arguments_are_refused(in_one_event):
 
     def swell(events):
         index = next(n for n, event in enumerate(events) if b"input_json_delta" in event)
-        head, piece = events[index].split(b'"partial_json":"')
+        head, _ = events[index].split(b'"partial_json":"')
         many = 1 if in_one_event else 50
         fat = head + b'"partial_json":"' + b"x" * (size // many) + b'"}}\n\n'
         return [*events[:index], *[fat] * many, *events[index:]]
@@ -549,9 +547,9 @@ async def test_negative_usage_counts_as_none(protocol):
 
 
 async def test_usage_that_comes_only_after_the_reason_to_stop_is_counted():
+    late = b'data: {"usageMetadata":{"promptTokenCount":77}}\n\n'
     for protocol in ("openai-chat", "google"):
-        late = b'data: {"usageMetadata":{"promptTokenCount":77}}\n\n'
-        events = await answering(protocol, mangles(lambda e: [*e, late]))
+        events = await answering(protocol, mangles(lambda events: [*events, late]))
         (usage,) = [event for event in events if isinstance(event, Usage)]
         assert usage.input_tokens == (77 if protocol == "google" else 50)
 

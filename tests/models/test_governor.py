@@ -5,8 +5,7 @@ from contextlib import aclosing
 
 import pytest
 
-from deputy.core.conversation import ModelSettings, Retried, Stop, Text, Toolset, Usage
-from deputy.core.conversation import AssistantMessage
+from deputy.core.conversation import AssistantMessage, ModelSettings, Retried, Stop, Text, Toolset, Usage
 from deputy.core.errors import BadKey, ContextExhausted, RateLimited, ServerFailed, StreamCut
 from deputy.core.script import Script, ScriptedConversation
 from deputy.models.governor import Governor, Governors, LocalPace

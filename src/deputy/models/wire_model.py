@@ -168,6 +168,8 @@ class WireModel:
     def _signed(self, error: ModelError, reader: Reader) -> ModelError:
         """The error with who it came from and what the attempt used; a provider may quote the key, so it is hidden."""
         error.model = self.name
+        if isinstance(error, ContextExhausted) and self.context_window is None:
+            self.context_window = error.window
         error.text = "".join(reader.told.text)
         error.usage = self._used(reader) if reader.usage is not None else None
         if self._endpoint.key is not None:
