@@ -66,6 +66,12 @@ def read_script(data: bytes, source: str) -> Script:
         raise UsageError("script", source, f"it cannot be read: {error}") from error
 
 
+def words(text: str) -> list[str]:
+    """The text in pieces of about a word, as models stream it."""
+    first, *rest = text.split(" ")
+    return [piece for piece in (first, *(f" {word}" for word in rest)) if piece]
+
+
 class Play:
     """A script being played: which answer is next, and what was asked beyond it or not at all."""
 

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from msgspec import json
 
+from deputy.core.script import words
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
@@ -21,12 +23,6 @@ SIGNATURE: Final = "c2lnbmVkIGJ5IHRoZSB0ZXN0IHByb3ZpZGVy"
 def render(protocol: Protocol, turn: ScriptedTurn, *, model: str, serial: int) -> list[bytes]:
     """The events of a turn, each as the bytes of one server-sent event."""
     return list(_RENDERERS[protocol](turn, model, f"{serial:08d}"))
-
-
-def words(text: str) -> list[str]:
-    """About one delta per word."""
-    first, *rest = text.split(" ")
-    return [piece for piece in (first, *(f" {word}" for word in rest)) if piece]
 
 
 def _pieces(arguments: dict[str, Any]) -> list[str]:
