@@ -18,7 +18,7 @@ from deputy.core.conversation import (
     ToolCall,
     ToolMessage,
     ToolResult,
-    Usage,
+    Used,
     UserMessage,
 )
 
@@ -41,7 +41,7 @@ EVENTS = [
     TextDelta("a"),
     ThinkingDelta("b"),
     ANSWER.calls[0],
-    Usage(input_tokens=3, cost=7),
+    Used(input_tokens=3, cost=7),
     Retried(attempt=1, seconds=0.5, code="SILENT", message="…"),
     Stop(reason="length", message=ANSWER),
 ]

@@ -4,8 +4,9 @@ from decimal import Decimal
 
 import pytest
 
-from deputy.core.conversation import NO_USAGE, Usage
+from deputy.core.conversation import Used
 from deputy.core.errors import UsageError
+from deputy.core.outcome import NO_USAGE
 from deputy.models.catalog import Named, read_catalog
 from deputy.models.make import Models
 from deputy.models.openai_chat import QUIRKS
@@ -120,39 +121,39 @@ PRICES = Prices(
 
 @pytest.mark.rule("budget")
 def test_cost_is_usage_times_price():
-    usage = Usage(input_tokens=1000, cached_tokens=600, cache_write_tokens=100, output_tokens=10)
+    usage = Used(input_tokens=1000, cached_tokens=600, cache_write_tokens=100, output_tokens=10)
     assert priced(usage, PRICES).cost == 300 * 3000 + 600 * 300 + 100 * 3750 + 10 * 15000
-    assert priced(Usage(input_tokens=1), Prices(input=37_500_000, output=1)).cost == 38
+    assert priced(Used(input_tokens=1), Prices(input=37_500_000, output=1)).cost == 38
 
 
 @pytest.mark.rule("budget")
 def test_long_prompts_have_their_own_price():
-    assert priced(Usage(input_tokens=200_000), PRICES).cost == 200_000 * 3000
-    assert priced(Usage(input_tokens=200_001), PRICES).cost == 200_001 * 6000
+    assert priced(Used(input_tokens=200_000), PRICES).cost == 200_000 * 3000
+    assert priced(Used(input_tokens=200_001), PRICES).cost == 200_001 * 6000
 
 
 @pytest.mark.rule("budget")
 def test_an_unknown_price_is_none_never_zero_and_stays_so_in_a_sum():
-    assert priced(Usage(input_tokens=5), None).cost is None
-    assert priced(Usage(is_reported=False), PRICES).cost is None
-    known = priced(Usage(input_tokens=5), PRICES)
-    assert (known + Usage(input_tokens=1)).cost is None
-    total = NO_USAGE + known + known
-    assert (total.cost, total.requests, total.input_tokens) == (2 * known.cost, 2, 10)
+    assert priced(Used(input_tokens=5), None).cost is None
+    assert priced(Used(is_reported=False), PRICES).cost is None
+    known = priced(Used(input_tokens=5), PRICES)
+    assert (known.usage + Used(input_tokens=1).usage).cost is None
+    total = NO_USAGE + known.usage + known.usage
+    assert (total.cost, total.requests, total.input) == (2 * known.cost, 2, 10)
 
 
 @pytest.mark.rule("context.window")
 @pytest.mark.parametrize(
     ("usage", "reason", "window", "sent", "is_cut"),
     [
-        (Usage(input_tokens=4000, output_tokens=9), "end", 4096, 100_000, True),
-        (Usage(input_tokens=5000, output_tokens=9), "end", 4096, 20_000, True),
-        (Usage(input_tokens=4000, output_tokens=0), "length", None, 100, True),
-        (Usage(input_tokens=4000, output_tokens=9), "end", 4096, 16_000, False),
-        (Usage(input_tokens=2000, output_tokens=9), "end", 4096, 100_000, False),
-        (Usage(input_tokens=4000, output_tokens=9), "end", None, 100_000, False),
-        (Usage(input_tokens=4000, output_tokens=9), "length", 8192, 16_000, False),
-        (Usage(is_reported=False), "length", 4096, 100_000, False),
+        (Used(input_tokens=4000, output_tokens=9), "end", 4096, 100_000, True),
+        (Used(input_tokens=5000, output_tokens=9), "end", 4096, 20_000, True),
+        (Used(input_tokens=4000, output_tokens=0), "length", None, 100, True),
+        (Used(input_tokens=4000, output_tokens=9), "end", 4096, 16_000, False),
+        (Used(input_tokens=2000, output_tokens=9), "end", 4096, 100_000, False),
+        (Used(input_tokens=4000, output_tokens=9), "end", None, 100_000, False),
+        (Used(input_tokens=4000, output_tokens=9), "length", 8192, 16_000, False),
+        (Used(is_reported=False), "length", 4096, 100_000, False),
     ],
 )
 def test_a_prompt_that_was_cut_without_a_word_is_noticed(usage, reason, window, sent, is_cut):

@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from deputy.core import errors
-from deputy.core.conversation import Stop, TextDelta, ToolCall, Usage
+from deputy.core.conversation import Stop, TextDelta, ToolCall, Used
+from deputy.core.outcome import Usage
 from deputy.models.http import Http
 from deputy.models.make import Models, wire_of
 from deputy.models.secret import Secret
@@ -29,7 +30,7 @@ TURN = ScriptedTurn(
     text="Grüße 世界.",
     thinking="Hm.",
     calls=(ScriptedCall(name="Read", arguments={"path": "ä.txt"}), ScriptedCall(name="Read", arguments={"path": "b"})),
-    usage=Usage(input_tokens=50, output_tokens=9),
+    usage=Used(input_tokens=50, output_tokens=9),
 )
 FINAL = {
     "anthropic": b"message_stop",
@@ -74,13 +75,12 @@ async def end_of(model):
         except errors.ModelError as failure:
             error = failure
     stops = [event for event in events if isinstance(event, Stop)]
-    usages = [event for event in events if isinstance(event, Usage)]
+    usages = [event for event in events if isinstance(event, Used)]
     assert len(stops) == (error is None), (events, error)
     assert len(usages) == len(stops)
     assert stops or not any(isinstance(event, ToolCall) for event in events), "a call was told from half a turn"
     if error is not None:
         assert error.model == model.name
-        assert error.usage is None or error.usage.requests == 1
         told = "".join(event.text for event in events if isinstance(event, TextDelta))
         assert error.text.startswith(told)
     return events, error
@@ -372,10 +372,10 @@ async def test_missing_tool_ids_are_given():
 
 @every_protocol
 async def test_an_empty_completion_is_typed(protocol):
-    empty = ScriptedTurn(usage=Usage(input_tokens=5, output_tokens=1))
+    empty = ScriptedTurn(usage=Used(input_tokens=5, output_tokens=1))
     error = await failing(protocol, mangles(lambda events: events), turn=empty)
     assert type(error) is errors.EmptyReply
-    assert error.usage.input_tokens == 5
+    assert error.used.input_tokens == 5
 
 
 REFUSALS = {
@@ -391,7 +391,7 @@ async def test_a_refusal_is_typed_and_keeps_its_usage(protocol):
     old, new = REFUSALS[protocol]
     error = await failing(protocol, mangles(lambda events: [event.replace(old, new) for event in events]))
     assert type(error) is errors.Refused
-    assert error.usage.input_tokens == 50
+    assert error.used.input_tokens == 50
 
 
 async def test_a_blocked_prompt_is_a_refusal():
@@ -429,7 +429,7 @@ async def test_two_final_events_count_once(protocol):
         return [*events, *events[whole_at(protocol) - 1 :]]
 
     events = await answering(protocol, mangles(twice))
-    assert [event.input_tokens for event in events if isinstance(event, Usage)] == [50]
+    assert [event.input_tokens for event in events if isinstance(event, Used)] == [50]
     assert len(events[-1].message.calls) == 2
 
 
@@ -530,8 +530,8 @@ async def test_missing_usage_is_told_as_unreported_and_costs_nothing_known(proto
         return [e.replace(b'"usage":', b'"nothing":').replace(b'"usageMetadata":', b'"nothing":') for e in events]
 
     events = await answering(protocol, mangles(without))
-    (usage,) = [event for event in events if isinstance(event, Usage)]
-    assert (usage.is_reported, usage.cost, usage.requests, usage.input_tokens) == (False, None, 1, 0)
+    (usage,) = [event for event in events if isinstance(event, Used)]
+    assert (usage.is_reported, usage.usage) == (False, Usage(requests=1, cost=None))
 
 
 @every_protocol
@@ -542,7 +542,7 @@ async def test_negative_usage_counts_as_none(protocol):
         return events
 
     events = await answering(protocol, mangles(negative))
-    (usage,) = [event for event in events if isinstance(event, Usage)]
+    (usage,) = [event for event in events if isinstance(event, Used)]
     assert (usage.input_tokens, usage.output_tokens) == (0, 0)
 
 
@@ -550,18 +550,18 @@ async def test_usage_that_comes_only_after_the_reason_to_stop_is_counted():
     late = b'data: {"usageMetadata":{"promptTokenCount":77}}\n\n'
     for protocol in ("openai-chat", "google"):
         events = await answering(protocol, mangles(lambda events: [*events, late]))
-        (usage,) = [event for event in events if isinstance(event, Usage)]
+        (usage,) = [event for event in events if isinstance(event, Used)]
         assert usage.input_tokens == (77 if protocol == "google" else 50)
 
 
 async def test_a_cut_stream_keeps_the_usage_it_told():
     error = await failing("anthropic", cuts(4))
-    assert error.usage.input_tokens == 50
+    assert error.used.input_tokens == 50
 
 
 @pytest.mark.rule("context.window")
 async def test_a_conversation_that_was_cut_without_a_word_is_context_exhausted():
-    async with ProviderServer(ScriptedTurn(text="What?", usage=Usage(input_tokens=4000, output_tokens=3))) as provider:
+    async with ProviderServer(ScriptedTurn(text="What?", usage=Used(input_tokens=4000, output_tokens=3))) as provider:
         http = Http()
         model = WireModel(
             wire_of("openai-chat"),

@@ -5,7 +5,7 @@ from contextlib import aclosing
 
 import pytest
 
-from deputy.core.conversation import AssistantMessage, ModelSettings, Retried, Stop, Text, Toolset, Usage
+from deputy.core.conversation import AssistantMessage, ModelSettings, Retried, Stop, Text, Toolset, Used
 from deputy.core.errors import BadKey, ContextExhausted, RateLimited, ServerFailed, StreamCut
 from deputy.core.script import Script, ScriptedConversation
 from deputy.models.governor import Governor, Governors, LocalPace
@@ -42,7 +42,7 @@ class Moody:
             await asyncio.sleep(self.seconds)
             if (error := self.failures(number)) is not None:
                 raise error
-            yield Usage(input_tokens=1)
+            yield Used(input_tokens=1)
             yield Stop(reason="end", message=AssistantMessage(parts=(Text(text="ok"),)))
         finally:
             self.active -= 1
@@ -239,12 +239,12 @@ def test_the_usage_of_a_failed_try_is_told_once():
         if number:
             return None
         error = StreamCut("cut")
-        error.usage = Usage(input_tokens=40)
+        error.used = Used(input_tokens=40)
         return error
 
     _, model = retried(fail)
     events = run_in_virtual_time(turn(model))
-    assert [event.input_tokens for event in events if isinstance(event, Usage)] == [40, 1]
+    assert [event.input_tokens for event in events if isinstance(event, Used)] == [40, 1]
 
 
 def test_leaving_a_retrying_model_gives_its_slot_back():

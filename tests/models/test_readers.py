@@ -23,7 +23,7 @@ def read(protocol, chunks):
         told += reader.told.take()
     for data in events.close():
         reader.read(data)
-    return reader.end(), reader.usage, "".join(f"{type(delta).__name__[0]}{delta.text}" for delta in told)
+    return reader.end(), reader.used, "".join(f"{type(delta).__name__[0]}{delta.text}" for delta in told)
 
 
 def cut(data, sizes):

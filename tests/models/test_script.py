@@ -17,7 +17,7 @@ def write(folder, content):
 
 
 async def test_a_script_is_read_from_a_file_and_retried_like_any_model(tmp_path):
-    turns = [{"text": "Hello.", "faults": ["stream_cut"], "usage": {"type": "usage", "input_tokens": 3}}]
+    turns = [{"text": "Hello.", "faults": ["stream_cut"], "usage": {"input_tokens": 3}}]
     async with Models(environ={}) as models:
         model = models.open(write(tmp_path, {"turns": turns}))
         events, stop = await heard(model, asking())

@@ -18,7 +18,7 @@ from deputy.core.conversation import (
     ToolCall,
     ToolMessage,
     ToolSpec,
-    Usage,
+    Used,
     UserMessage,
 )
 from deputy.core.errors import BadReply, ContextExhausted, Refused, StreamCut
@@ -222,7 +222,7 @@ class AnthropicReader:
     def __init__(self) -> None:
         self.told = Told()
         self.is_done = False
-        self.usage: Usage | None = None
+        self.used: Used | None = None
         self._blocks: dict[int, _OpenBlock] = {}
         self._reported = _Usage()
         self._stop: str | None = None
@@ -319,7 +319,7 @@ class AnthropicReader:
             if (value := getattr(usage, name)) is not None:
                 setattr(seen, name, value)
         cached, written = count(seen.cache_read_input_tokens), count(seen.cache_creation_input_tokens)
-        self.usage = Usage(
+        self.used = Used(
             input_tokens=count(seen.input_tokens) + cached + written,
             output_tokens=count(seen.output_tokens),
             cached_tokens=cached,

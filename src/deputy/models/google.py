@@ -18,7 +18,7 @@ from deputy.core.conversation import (
     ToolCall,
     ToolMessage,
     ToolSpec,
-    Usage,
+    Used,
     UserMessage,
 )
 from deputy.core.errors import BadReply, Refused, StreamCut
@@ -205,7 +205,7 @@ class GoogleReader:
 
     def __init__(self) -> None:
         self.told = Told()
-        self.usage: Usage | None = None
+        self.used: Used | None = None
         self._parts: list[_Part] = []
         self._finish: str | None = None
         self._goes_on = False
@@ -267,7 +267,7 @@ class GoogleReader:
         if usage is None:
             return
         thoughts = count(usage.thoughts_token_count)
-        self.usage = Usage(
+        self.used = Used(
             input_tokens=count(usage.prompt_token_count) + count(usage.tool_use_prompt_token_count),
             output_tokens=count(usage.candidates_token_count) + thoughts,
             cached_tokens=count(usage.cached_content_token_count),

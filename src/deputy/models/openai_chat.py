@@ -18,7 +18,7 @@ from deputy.core.conversation import (
     Thinking,
     ToolMessage,
     ToolSpec,
-    Usage,
+    Used,
     UserMessage,
 )
 from deputy.core.errors import BadReply, Refused, StreamCut
@@ -228,7 +228,7 @@ class ChatReader:
 
     def __init__(self) -> None:
         self.told = Told()
-        self.usage: Usage | None = None
+        self.used: Used | None = None
         self._finish: str | None = None
         self._goes_on = False
         self._thoughts: list[str] = []
@@ -327,7 +327,7 @@ class ChatReader:
             return
         prompt = usage.prompt_tokens_details or _PromptDetails()
         completion = usage.completion_tokens_details or _CompletionDetails()
-        self.usage = Usage(
+        self.used = Used(
             input_tokens=count(usage.prompt_tokens),
             output_tokens=count(usage.completion_tokens),
             cached_tokens=count(prompt.cached_tokens) or count(usage.prompt_cache_hit_tokens),

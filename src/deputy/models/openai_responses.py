@@ -18,7 +18,7 @@ from deputy.core.conversation import (
     ToolCall,
     ToolMessage,
     ToolSpec,
-    Usage,
+    Used,
     UserMessage,
 )
 from deputy.core.errors import Refused, StreamCut
@@ -204,7 +204,7 @@ class ResponsesReader:
     def __init__(self) -> None:
         self.told = Told()
         self.is_done = False
-        self.usage: Usage | None = None
+        self.used: Used | None = None
         self._items: dict[int, _Item] = {}
         self._last = -1
         self._reason: StopReason = "end"
@@ -281,7 +281,7 @@ class ResponsesReader:
             return
         inputs = usage.input_tokens_details or _InputDetails()
         outputs = usage.output_tokens_details or _OutputDetails()
-        self.usage = Usage(
+        self.used = Used(
             input_tokens=count(usage.input_tokens),
             output_tokens=count(usage.output_tokens),
             cached_tokens=count(inputs.cached_tokens),

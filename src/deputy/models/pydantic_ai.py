@@ -27,7 +27,7 @@ from deputy.core.conversation import (
     ThinkingDelta,
     ToolCall,
     ToolMessage,
-    Usage,
+    Used,
     UserMessage,
 )
 from deputy.core.errors import (
@@ -248,9 +248,9 @@ def _parameters(tools: Toolset, settings: ModelSettings) -> ModelRequestParamete
     return ModelRequestParameters(function_tools=definitions, output_mode="native", output_object=wanted)
 
 
-def _usage(response: messages.ModelResponse) -> Usage:
+def _usage(response: messages.ModelResponse) -> Used:
     usage = response.usage
-    return Usage(
+    return Used(
         input_tokens=usage.input_tokens,
         output_tokens=usage.output_tokens,
         cached_tokens=usage.cache_read_tokens,

@@ -80,8 +80,8 @@ class RetryingModel:
             finally:
                 self._governor.leave()
             patience -= wait
-            if failure.usage is not None:
-                yield failure.usage
+            if failure.used is not None:
+                yield failure.used
             yield Retried(attempt=attempt, seconds=wait, code=failure.code, message=str(failure))
             if not is_throttle:
                 await self._timing.sleep(wait)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct, structs
 
 if TYPE_CHECKING:
-    from deputy.core.conversation import StopReason, Usage
+    from deputy.core.conversation import StopReason, Used
 
 BYTES_PER_TOKEN: Final = 4
 
@@ -25,7 +25,7 @@ class Prices(Struct, frozen=True, kw_only=True):
     long: Prices | None = None
 
 
-def priced(usage: Usage, prices: Prices | None) -> Usage:
+def priced(usage: Used, prices: Prices | None) -> Used:
     """The usage with its cost; None where the price or the numbers are unknown."""
     if prices is None or not usage.is_reported:
         return structs.replace(usage, cost=None)
@@ -43,7 +43,7 @@ def priced(usage: Usage, prices: Prices | None) -> Usage:
     return structs.replace(usage, cost=(total + 500_000) // 1_000_000)
 
 
-def was_cut_silently(usage: Usage, reason: StopReason, *, window: int | None, sent_bytes: int) -> bool:
+def was_cut_silently(usage: Used, reason: StopReason, *, window: int | None, sent_bytes: int) -> bool:
     """Whether the provider dropped part of the prompt, or all room for an answer, instead of saying it is too long."""
     if not usage.is_reported:
         return False

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, cast
 import msgspec
 from msgspec import Struct
 
-from deputy.core.conversation import Part, StopReason, TextDelta, ThinkingDelta, ToolCall, Usage
+from deputy.core.conversation import Part, StopReason, TextDelta, ThinkingDelta, ToolCall, Used
 from deputy.core.errors import BadReply, ReplyTooLarge
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Reader(Protocol):
     """Reads one stream, event by event. It never waits, and knows no time."""
 
     told: Told
-    usage: Usage | None
+    used: Used | None
     """What the provider has reported so far."""
 
     @property

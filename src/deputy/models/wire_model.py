@@ -10,7 +10,7 @@ import aiohttp
 from msgspec import Struct, structs
 from yarl import URL
 
-from deputy.core.conversation import AssistantMessage, Part, Stop, Text, ToolCall, Usage
+from deputy.core.conversation import AssistantMessage, Part, Stop, Text, ToolCall, Used
 from deputy.core.errors import BadReply, BadRequest, ContextExhausted, EmptyReply, ModelError, NoKey, Silent, StreamCut
 from deputy.models.failures import failure_of
 from deputy.models.http import no_answer
@@ -152,10 +152,10 @@ class WireModel:
             return BadReply(f"the answer is not a stream but {headers.get('content-type', 'of no type')[:80]}")
         return failure_of(bytes(body[:ERROR_BODY_BYTES]), status=status, headers=headers, now=self._wall_clock())
 
-    def _used(self, reader: Reader) -> Usage:
-        return priced(reader.usage, self._prices) if reader.usage is not None else Usage(is_reported=False)
+    def _used(self, reader: Reader) -> Used:
+        return priced(reader.used, self._prices) if reader.used is not None else Used(is_reported=False)
 
-    def _check(self, ending: Ending, usage: Usage, sent_bytes: int) -> None:
+    def _check(self, ending: Ending, usage: Used, sent_bytes: int) -> None:
         if was_cut_silently(usage, ending.reason, window=self.context_window, sent_bytes=sent_bytes):
             raise ContextExhausted(
                 f"the provider cut the conversation to fit its window ({usage.input_tokens:,} tokens read)",
@@ -171,7 +171,7 @@ class WireModel:
         if isinstance(error, ContextExhausted) and self.context_window is None:
             self.context_window = error.window
         error.text = "".join(reader.told.text)
-        error.usage = self._used(reader) if reader.usage is not None else None
+        error.used = self._used(reader) if reader.used is not None else None
         if self._endpoint.key is not None:
             error.message = self._endpoint.key.hide(error.message)
             error.args = (error.message,)

@@ -11,7 +11,7 @@ from deputy.core.script import words
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from deputy.core.conversation import Usage
+    from deputy.core.conversation import Used
     from deputy.core.script import ScriptedTurn
 
 Protocol: TypeAlias = Literal["anthropic", "openai-responses", "openai-chat", "google"]
@@ -194,7 +194,7 @@ def _response(model: str, serial: str, status: str, output: list[Any], usage: An
     }
 
 
-def _responses_usage(usage: Usage) -> dict[str, Any]:
+def _responses_usage(usage: Used) -> dict[str, Any]:
     return {
         "input_tokens": usage.input_tokens,
         "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": usage.cache_write_tokens},
