@@ -575,3 +575,11 @@ async def test_a_conversation_that_was_cut_without_a_word_is_context_exhausted()
             async for _ in ask(model, conversation):
                 pass
         await http.close()
+
+
+@pytest.mark.rule("context.window")
+async def test_an_unknown_window_is_learned_from_the_providers_error():
+    async with provided("openai-chat", FAULTS["context_exhausted"]) as model:
+        assert model.context_window is None
+        await end_of(model)
+        assert model.context_window == 8192

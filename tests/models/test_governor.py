@@ -262,3 +262,12 @@ def test_leaving_a_retrying_model_gives_its_slot_back():
 
     run_in_virtual_time(leave())
     assert governor.active == 0
+
+
+def test_waiting_at_a_rate_limit_is_not_failing():
+    moody, model = retried(lambda number: RateLimited("slow", retry_after=1.0) if number < 12 else None)
+    assert isinstance(run_in_virtual_time(turn(model))[-1], Stop)
+    moody, model = retried(lambda _: RateLimited("slow", retry_after=0.0))
+    with pytest.raises(RateLimited):
+        run_in_virtual_time(turn(model))
+    assert len(moody.starts) == 20

@@ -103,6 +103,26 @@ def test_sealed_thinking_is_kept_as_it_came():
     assert [part.opaque for part in parts["google"]] == [None, None, "CikBVKhc7ZMH", None, "EsQKCsEKAXLI2nw"]
 
 
+def test_an_items_own_form_goes_back_to_where_it_came_from():
+    import msgspec
+
+    from deputy.core.conversation import AssistantMessage, Conversation, ModelSettings, Toolset, UserMessage
+    from deputy.models.wire import Target
+
+    recorded = (STREAMS / "openai-responses.sse").read_bytes()
+    parts = read("openai-responses", [recorded])[0].parts
+    conversation = Conversation("", [UserMessage(text="hi"), AssistantMessage(parts=parts, origin="openai")])
+    for provider, kinds in (
+        ("openai", [None, "reasoning", "message", "function_call", "function_call"]),
+        ("elsewhere", [None, None, "function_call", "function_call"]),
+    ):
+        target = Target(provider=provider, model="m")
+        body = wire_of("openai-responses").body(target, conversation, Toolset(), ModelSettings())
+        items = msgspec.json.decode(body)["input"]
+        assert [item.get("type") for item in items] == kinds
+        assert ("rs_1" in str(items)) is (provider == "openai")
+
+
 def test_what_is_told_at_once_is_joined_and_kept_in_order():
     _, _, told = read("anthropic", [(STREAMS / "anthropic.sse").read_bytes()])
     assert told == "TLet me look — schön 思考.TI'll read both 文件 👩‍👩‍👧."
@@ -131,3 +151,13 @@ def test_servers_that_leave_out_the_index_of_a_call_are_understood(deltas, calls
         reader.read(msgspec.json.encode({"choices": [{"delta": {"tool_calls": [delta]}}]}))
     reader.read(b'{"choices":[{"delta":{},"finish_reason":"stop"}]}')
     assert [(call.id, call.name, call.arguments) for call in reader.end().parts] == calls
+
+
+def test_content_in_pieces_is_understood():
+    reader = wire_of("openai-chat").reader()
+    reader.read(
+        b'{"choices":[{"delta":{"content":[{"type":"thinking","thinking":[{"type":"text","text":"Hm."}]},'
+        b'{"type":"text","text":"So."}]},"finish_reason":"stop"}],"usage":{"prompt_tokens":3,"cost":0.0021}}'
+    )
+    assert [(type(part).__name__, part.text) for part in reader.end().parts] == [("Thinking", "Hm."), ("Text", "So.")]
+    assert reader.used.cost == 2_100_000

@@ -9,7 +9,7 @@ import traceback
 import msgspec
 import pytest
 
-from deputy.core.errors import BadKey, NoKey
+from deputy.core.errors import BadKey, NoKey, UsageError
 from deputy.models.http import Http, proxy_for
 from deputy.models.make import Models
 from deputy.models.secret import Secret
@@ -155,3 +155,16 @@ async def test_a_body_of_megabytes_is_sent_without_a_warning():
     async with ProviderServer(ScriptedTurn(text="Yes.")) as provider, Models(environ=provider.environ) as models:
         events = [event async for event in ask(models.open("haiku"), asking("word " * 500_000))]
     assert events[-1].message.text == "Yes."
+
+
+@pytest.mark.parametrize("address", ["localhost:8000", "ftp://x", "http://", "http://x:port/v1", "nonsense"])
+def test_an_address_that_cannot_be_used_is_a_usage_error(address):
+    with pytest.raises(UsageError, match="OPENAI_BASE_URL"):
+        Models(environ={"OPENAI_BASE_URL": address, "OPENAI_API_KEY": KEY}).open("openai:gpt-5.2")
+
+
+@pytest.mark.parametrize("key", ["with\nnewline", "with\x00null", "schlüssel"])
+def test_a_key_that_no_header_can_carry_is_a_usage_error(key):
+    with pytest.raises(UsageError, match="OPENAI_API_KEY") as caught:
+        Models(environ={"OPENAI_API_KEY": key}).open("openai:gpt-5.2")
+    assert key not in str(caught.value)

@@ -88,3 +88,8 @@ def test_nonsense_is_answered_with_an_error_not_a_crash():
             with caught.value as answer:
                 assert answer.code in (400, 404)
                 assert "message" in json.load(answer)["error"]
+
+
+def test_a_fault_that_nobody_knows_is_refused_at_once():
+    with pytest.raises(ValueError, match="sparkle"):
+        ProviderServer(ScriptedTurn(faults=("sparkle",)))

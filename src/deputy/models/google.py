@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, assert_never
+from urllib.parse import quote
 
 import msgspec
 from msgspec import Struct
@@ -43,7 +44,7 @@ class GoogleWire:
 
     def path(self, target: Target) -> str:
         """Where the request goes."""
-        return f"/v1beta/models/{target.model}:streamGenerateContent?alt=sse"
+        return f"/v1beta/models/{quote(target.model, safe='')}:streamGenerateContent?alt=sse"
 
     def headers(self) -> dict[str, str]:
         """Nothing beside the key."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final, Self, assert_never
+from urllib.parse import urlsplit
 
 from deputy.core.errors import UsageError
 from deputy.models.catalog import Catalog, Named, ProviderEntry, WireName, read_catalog
@@ -121,8 +122,11 @@ class Models:
         from deputy.models.wire_model import IDLE_SECONDS, WireModel
 
         provider = self.catalog.providers[named.provider]
-        if provider.protocol is None or not endpoint.base_url:
+        if provider.protocol is None:
             raise UsageError("model", str(named), "it is not reached over the network, only through its own program")
+        if not is_address(endpoint.base_url):
+            shown = without_password(endpoint.base_url)
+            raise UsageError(provider.base_url_variable, shown, "give an address like https://example.com/v1")
         if self._http is None:
             self._http = Http()
         entry = self.catalog.entry(named)
@@ -157,8 +161,19 @@ def find_key(provider: ProviderEntry, environ: Mapping[str, str]) -> tuple[str, 
     """The variable that holds a provider's key, and the key."""
     for variable in provider.keys:
         if value := environ.get(variable, "").strip():
+            if not (value.isascii() and value.isprintable()):
+                raise UsageError(variable, Secret(value), "it holds characters that no key has; set it anew")
             return variable, Secret(value)
     return None
+
+
+def is_address(url: str) -> bool:
+    """Whether requests can be sent there."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
 
 
 def without_password(url: str) -> str:

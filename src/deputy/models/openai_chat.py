@@ -175,8 +175,16 @@ class _CallDelta(Struct):
     function: _Function | None = None
 
 
+class _Spoken(Struct):
+    """A piece of content where a server sends a list of them; thinking holds pieces in turn."""
+
+    type: str = ""
+    text: str = ""
+    thinking: list[_Spoken] = []
+
+
 class _Delta(Struct):
-    content: str | None = None
+    content: str | list[_Spoken] | None = None
     tool_calls: list[_CallDelta] | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
@@ -205,6 +213,8 @@ class _Usage(Struct):
     prompt_tokens_details: _PromptDetails | None = None
     completion_tokens_details: _CompletionDetails | None = None
     prompt_cache_hit_tokens: int | None = None
+    cost: float | None = None
+    """In dollars, where a server tells it."""
 
 
 class _Groq(Struct):
@@ -283,13 +293,15 @@ class ChatReader:
         return Ending(reason=reason, parts=tuple(parts))
 
     def _grow(self, delta: _Delta) -> None:
-        if delta.content:
-            self.told.say(delta.content)
+        if isinstance(delta.content, str):
+            if delta.content:
+                self.told.say(delta.content)
+        elif delta.content:
+            self._hear(delta.content)
         if delta.tool_calls:
             self._grow_calls(delta.tool_calls)
         if thought := delta.reasoning_content or delta.reasoning:
-            self._thoughts.append(thought)
-            self.told.think(thought)
+            self._think(thought)
         if delta.reasoning_details:
             details = [bytes(detail) for detail in delta.reasoning_details]
             self._details += details
@@ -297,6 +309,17 @@ class ChatReader:
         if delta.refusal:
             self._refusal.append(delta.refusal)
             self.told.grow(len(delta.refusal))
+
+    def _hear(self, pieces: list[_Spoken]) -> None:
+        for piece in pieces:
+            if piece.text:
+                self.told.say(piece.text)
+            for thought in piece.thinking:
+                self._think(thought.text)
+
+    def _think(self, thought: str) -> None:
+        self._thoughts.append(thought)
+        self.told.think(thought)
 
     def _grow_calls(self, deltas: list[_CallDelta]) -> None:
         for delta in deltas:
@@ -333,4 +356,5 @@ class ChatReader:
             cached_tokens=count(prompt.cached_tokens) or count(usage.prompt_cache_hit_tokens),
             cache_write_tokens=count(prompt.cache_write_tokens),
             thinking_tokens=count(completion.reasoning_tokens),
+            cost=round(usage.cost * 1e9) if usage.cost is not None and 0 <= usage.cost < 1e6 else None,
         )

@@ -199,7 +199,7 @@ def tools_field(encoded: bytes | bytearray) -> list[tuple[bytes, tuple[bytes | b
     return [(b"tools", (encoded,))] if encoded else []
 
 
-def decode(decoder: Callable[[bytes], Any], data: bytes) -> Any:
+def decode(decoder: Callable[[bytes | msgspec.Raw], Any], data: bytes | msgspec.Raw) -> Any:
     """One event, decoded; BadReply when it is not what the protocol says."""
     try:
         return decoder(data)

@@ -108,12 +108,12 @@ class WireModel:
             for delta in reader.told.take():
                 yield delta
             ending = reader.end()
-            usage = self._used(reader)
-            self._check(ending, usage, len(body))
+            used = self._used(reader)
+            self._check(ending, used, len(body))
             message = AssistantMessage(parts=with_ids(ending.parts, len(conversation)), origin=self._target.provider)
             for call in message.calls:
                 yield call
-            yield usage
+            yield used
             yield Stop(reason=ending.reason, message=message)
         except ModelError as error:
             raise self._signed(error, reader) from error.__cause__
@@ -155,10 +155,10 @@ class WireModel:
     def _used(self, reader: Reader) -> Used:
         return priced(reader.used, self._prices) if reader.used is not None else Used(is_reported=False)
 
-    def _check(self, ending: Ending, usage: Used, sent_bytes: int) -> None:
-        if was_cut_silently(usage, ending.reason, window=self.context_window, sent_bytes=sent_bytes):
+    def _check(self, ending: Ending, used: Used, sent_bytes: int) -> None:
+        if was_cut_silently(used, ending.reason, window=self.context_window, sent_bytes=sent_bytes):
             raise ContextExhausted(
-                f"the provider cut the conversation to fit its window ({usage.input_tokens:,} tokens read)",
+                f"the provider cut the conversation to fit its window ({used.input_tokens:,} tokens read)",
                 window=self.context_window,
             )
         says_something = any(isinstance(p, ToolCall) or (isinstance(p, Text) and p.text.strip()) for p in ending.parts)
@@ -275,5 +275,7 @@ def with_ids(parts: tuple[Part, ...], turn: int) -> tuple[Part, ...]:
             serials[stem] = serials.get(stem, 1) + 1
             call_id = f"{stem}_{serials[stem]}"
         seen.add(call_id)
-        named.append(part if call_id == part.id else structs.replace(part, id=call_id))
+        # A sealed call would go back under its old id.
+        opaque = part.opaque if part.id in ("", call_id) else None
+        named.append(structs.replace(part, id=call_id, opaque=opaque))
     return tuple(named)
