@@ -165,6 +165,17 @@ def test_a_late_timer_never_becomes_a_burst():
     run_in_virtual_time(play())
 
 
+def test_a_hold_by_another_process_is_kept_by_one_that_knows_of_no_storm():
+    pace = LocalPace()
+    ours, theirs = Governor(timing=CALM, pace=pace), Governor(timing=CALM, pace=pace)
+
+    async def play():
+        await theirs.throttled(await theirs.enter(), 4.0)
+        return await ours.enter()
+
+    assert run_in_virtual_time(play()) >= 4.0
+
+
 def test_governors_are_one_for_each_provider_and_key():
     governors = Governors()
     one, two = Secret("key-number-one"), Secret("key-number-two")

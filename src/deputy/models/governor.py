@@ -25,6 +25,10 @@ LONGEST_JITTER_SECONDS: Final = 1.0
 class SharedPace(Protocol):
     """When requests to one provider and key may start, for everyone who shares it. Times are on a monotonic clock."""
 
+    def is_calm(self, now: float) -> bool:
+        """Whether nobody holds starts back, as far as is known without asking; on the way of every request."""
+        ...
+
     async def hold(self, until: float) -> None:
         """Nobody starts before this time."""
         ...
@@ -40,6 +44,10 @@ class LocalPace:
     def __init__(self) -> None:
         self._held_until = float("-inf")
         self._last_start = float("-inf")
+
+    def is_calm(self, now: float) -> bool:
+        """Whether nobody holds starts back."""
+        return self._held_until <= now
 
     async def hold(self, until: float) -> None:
         """Nobody starts before this time."""
@@ -78,8 +86,9 @@ class Governor:
     async def enter(self) -> float:
         """Wait for a slot and, in a storm, for its time. Returns when the request starts, for `throttled`."""
         await self._take_slot()
-        if not self._thrown_back:
-            return self._timing.clock()
+        now = self._timing.clock()
+        if not self._thrown_back and self._pace.is_calm(now):
+            return now
         try:
             return await self._stand_in_line()
         except BaseException:
