@@ -219,13 +219,29 @@ async def test_an_error_in_a_good_answer_is_the_providers_error():
 # --- silence ---
 
 
+KEPT_ALIVE_BY = {
+    "nothing": b"",
+    "pings": b'event: ping\ndata: {"type": "ping"}\n\n',
+    "comments": b": keep-alive\n\n",
+    "one byte at a time": b":",
+}
+
+
 @pytest.mark.rule("time.idle")
 @every_protocol
-@pytest.mark.parametrize("fault", ["no_headers", "no_first_event", "silent", "only_pings", "only_comments", "drips"])
-async def test_silence_is_measured_by_progress_not_by_bytes(protocol, fault):
-    error = await failing(protocol, FAULTS[fault], idle_seconds=0.15)
-    assert type(error) is errors.Silent
-    assert error.retryable
+@pytest.mark.parametrize("kept_alive_by", KEPT_ALIVE_BY)
+async def test_silence_is_measured_by_progress_not_by_bytes(protocol, kept_alive_by):
+    async with asyncio.TaskGroup() as group:
+        faults = [stalls(at, keep_alive=KEPT_ALIVE_BY[kept_alive_by]) for at in range(whole_at(protocol))]
+        ends = [group.create_task(failing(protocol, fault, idle_seconds=0.3)) for fault in faults]
+    assert {type(end.result()) for end in ends} == {errors.Silent}
+    assert all(end.result().retryable for end in ends)
+
+
+@pytest.mark.rule("time.idle")
+@every_protocol
+async def test_an_answer_that_never_begins_is_silence(protocol):
+    assert type(await failing(protocol, FAULTS["no_headers"], idle_seconds=0.15)) is errors.Silent
 
 
 @pytest.mark.rule("time.idle")

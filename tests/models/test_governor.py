@@ -245,6 +245,20 @@ def test_a_provider_that_wants_more_time_than_there_is_gets_none():
     assert len(moody.starts) == 1
 
 
+def test_who_comes_while_a_provider_wants_too_much_time_is_told_at_once():
+    moody, model = retried(lambda _: RateLimited("come back tomorrow", retry_after=86_400.0))
+
+    async def play():
+        for _ in range(3):
+            with pytest.raises(RateLimited) as caught:
+                await turn(model)
+        assert caught.value.model == model.name
+        return asyncio.get_running_loop().time()
+
+    assert run_in_virtual_time(play()) == 1.0
+    assert len(moody.starts) == 1
+
+
 def test_the_usage_of_a_failed_try_is_told_once():
     def fail(number):
         if number:

@@ -65,7 +65,7 @@ class RetryingModel:
         """One turn, of as many requests as it takes."""
         policy, patience = self._policy, self._policy.patience_seconds
         for attempt in count(1):
-            started = await self._governor.enter()
+            started = await self._entered(patience)
             try:
                 async with aclosing(self._model.stream(conversation, tools, settings)) as events:
                     async for event in events:
@@ -89,6 +89,13 @@ class RetryingModel:
             yield Retried(attempt=attempt, seconds=wait, code=failure.code, message=str(failure))
             if not is_throttle:
                 await self._timing.sleep(wait)
+
+    async def _entered(self, patience: float) -> float:
+        try:
+            return await self._governor.enter(patience)
+        except RateLimited as error:
+            error.model = self.name
+            raise
 
     def _wait(self, error: ModelError, attempt: int) -> float:
         if error.retry_after is not None:
