@@ -10,6 +10,7 @@ import pytest
 from deputy.core import errors
 from deputy.core.conversation import Stop, TextDelta, ToolCall, Used
 from deputy.core.outcome import Usage
+from deputy.models import wire
 from deputy.models.http import Http
 from deputy.models.make import Models, wire_of
 from deputy.models.secret import Secret
@@ -394,6 +395,12 @@ async def test_an_empty_completion_is_typed(protocol):
     assert error.used.input_tokens == 5
 
 
+async def test_a_refusal_says_why_where_the_provider_does():
+    why = b'"stop_reason":"refusal","stop_details":{"type":"refusal","category":"bio","explanation":"Not this."}'
+    error = await failing("anthropic", mangles(lambda e: [x.replace(b'"stop_reason":"tool_use"', why) for x in e]))
+    assert "Not this." in str(error)
+
+
 REFUSALS = {
     "anthropic": (b'"stop_reason":"tool_use"', b'"stop_reason":"refusal"'),
     "openai-responses": (b'"text":"Gr', b'"refusal":"Gr'),
@@ -511,6 +518,27 @@ async def test_arguments_that_are_no_object_are_told_as_malformed():
 
 
 # --- sizes ---
+
+
+ENDLESS = {
+    "anthropic": lambda n: {"type": "content_block_start", "index": n, "content_block": {"type": "text"}},
+    "openai-responses": lambda n: {"type": "response.output_item.done", "output_index": n, "item": {"type": "x" * 200}},
+    "openai-chat": lambda n: {"choices": [{"delta": {"tool_calls": [{"index": n, "function": {}}]}}]},
+    "google": lambda n: {"candidates": [{"content": {"parts": [{"functionCall": {"name": "x"}}]}}]},
+}
+
+
+@every_protocol
+def test_endless_parts_are_refused(protocol, monkeypatch):
+    monkeypatch.setattr(wire, "CONTENT_LIMIT", 100_000)
+    reader = wire_of(protocol).reader()
+
+    def read_on():
+        for number in range(1000):
+            reader.read(json.dumps(ENDLESS[protocol](number)).encode())
+
+    with pytest.raises(errors.ReplyTooLarge):
+        read_on()
 
 
 @pytest.mark.parametrize("in_one_event", [True, False], ids=["in one event", "in many"])

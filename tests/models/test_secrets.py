@@ -9,6 +9,7 @@ import traceback
 import msgspec
 import pytest
 
+from deputy.core.conversation import ModelSettings
 from deputy.core.errors import BadKey, NoKey, UsageError
 from deputy.models.http import Http, proxy_for
 from deputy.models.make import Models
@@ -86,6 +87,14 @@ async def test_a_bearer_token_serves_where_a_key_would():
             await heard(models.open("haiku"), asking())
     assert provider.asked[0].headers["authorization"] == f"Bearer {KEY}"
     assert "x-api-key" not in provider.asked[0].headers
+
+
+async def test_a_request_can_carry_a_name_of_its_own():
+    turn = ScriptedTurn(text="Yes.")
+    async with ProviderServer(turn) as provider, Models(environ=provider.environ) as models:
+        await heard(models.open("haiku"), asking(), ModelSettings(idempotency_key="sess_1/turn-3"))
+    assert provider.asked[0].headers["idempotency-key"] == "sess_1/turn-3"
+    assert "turn-3" not in str(provider.asked[0].body)
 
 
 async def test_requests_ask_for_no_compression_and_send_no_cookies():

@@ -119,6 +119,8 @@ class ModelSettings(Struct, frozen=True, kw_only=True, omit_defaults=True):
     thinking: ThinkingLevel | None = None
     tool_choice: ToolChoice = "auto"
     output: OutputSchema | None = None
+    idempotency_key: str | None = None
+    """Names the request to providers that serve the same one only once."""
     extra: dict[str, Any] = field(default_factory=dict[str, Any])
     """Fields added to the request body as they are, for what only one server knows."""
 

@@ -141,6 +141,12 @@ class _Delta(Struct):
     signature: str = ""
     partial_json: str = ""
     stop_reason: str | None = None
+    stop_details: _StopDetails | None = None
+
+
+class _StopDetails(Struct):
+    category: str | None = None
+    explanation: str | None = None
 
 
 class _Block(Struct):
@@ -226,6 +232,7 @@ class AnthropicReader:
         self._blocks: dict[int, _OpenBlock] = {}
         self._reported = _Usage()
         self._stop: str | None = None
+        self._detail = ""
         self._has_begun = False
 
     def read(self, data: bytes) -> None:
@@ -246,6 +253,7 @@ class AnthropicReader:
                 self._report(event.usage)
                 if event.delta is not None and event.delta.stop_reason:
                     self._stop = event.delta.stop_reason
+                    self._detail = _detail(event.delta.stop_details)
             case "message_stop":
                 self.is_done = True
             case "error":
@@ -258,7 +266,7 @@ class AnthropicReader:
         if not self.is_done or self._stop is None or any(block.is_open for block in self._blocks.values()):
             raise StreamCut("the stream ended before its message did")
         if self._stop == "refusal":
-            raise Refused("the model declined to answer")
+            raise Refused(f"the model declined to answer{self._detail}")
         if self._stop == "model_context_window_exceeded":
             raise ContextExhausted("the answer reached the end of the model's context window")
         reason = _STOPS.get(self._stop, "end")
@@ -277,6 +285,7 @@ class AnthropicReader:
         if index in self._blocks:
             raise BadReply(f"the stream holds two blocks at index {index}")
         self._blocks[index] = _OpenBlock(block)
+        self.told.begin()
         self.told.grow(len(block.data) + len(block.signature))
         if block.type == "text":
             self.told.say(block.text)
@@ -326,3 +335,8 @@ class AnthropicReader:
             cache_write_tokens=written,
             thinking_tokens=count(seen.output_tokens_details.thinking_tokens) if seen.output_tokens_details else 0,
         )
+
+
+def _detail(details: _StopDetails | None) -> str:
+    said = details and (details.explanation or details.category)
+    return f": {said[:500]}" if said else ""

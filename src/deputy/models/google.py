@@ -251,7 +251,10 @@ class GoogleReader:
 
     def _grow(self, candidate: _Candidate) -> None:
         for part in (candidate.content and candidate.content.parts) or ():
+            if not (part.text or part.thought_signature or part.function_call):
+                continue
             self._parts.append(part)
+            self.told.begin()
             if part.function_call is not None:
                 self.told.grow(len(encode(part.function_call)))
             if part.thought_signature:

@@ -341,6 +341,7 @@ class ChatReader:
         call = self._calls.get(index)
         if call is None:
             call = self._calls[index] = CallUnderWay("", "")
+            self.told.begin()
         call.id = call.id or delta.id or ""
         call.name = call.name or function.name or ""
         return call

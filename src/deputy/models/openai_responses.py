@@ -240,7 +240,7 @@ class ResponsesReader:
                 self.told.progress += 1
             case "response.output_item.done" if is_given(event.item):
                 self._items.setdefault(event.output_index, event.item)
-                self.told.progress += 1
+                self.told.grow(len(bytes(event.item)))
             case "response.completed" | "response.incomplete":
                 self._finish(event.response or _Response())
             case "response.failed":

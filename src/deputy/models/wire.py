@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 CONTENT_LIMIT: Final = 16 * 1024 * 1024
 """The most characters of text, thinking and arguments in one turn: twenty times what the largest models may say."""
 
+PART_SIZE: Final = 256
+"""What a part counts beside its characters."""
+
 ThinkingStyle: TypeAlias = Literal["budget", "adaptive", "effort", "level"]
 """How a model is told to think: a number of tokens, its own choice under an effort, an effort, or a level."""
 
@@ -105,6 +108,10 @@ class Told:
     def think(self, text: str) -> None:
         """The model thought something."""
         self._tell(text, is_thought=True)
+
+    def begin(self) -> None:
+        """The model began a new part; endless empty ones fill the memory too."""
+        self.grow(PART_SIZE)
 
     def grow(self, size: int) -> None:
         """The model did something of this size that is not told yet."""

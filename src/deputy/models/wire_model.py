@@ -94,7 +94,7 @@ class WireModel:
         reader = self._wire.reader()
         try:
             body = self._wire.body(self._target, conversation, tools, settings)
-            response = await self._ask(body)
+            response = await self._ask(body, settings.idempotency_key)
             try:
                 listening = _Listening(response, reader, self._idle_seconds)
                 try:
@@ -118,10 +118,11 @@ class WireModel:
         except ModelError as error:
             raise self._signed(error, reader) from error.__cause__
 
-    async def _ask(self, body: bytes) -> aiohttp.ClientResponse:
+    async def _ask(self, body: bytes, key: str | None) -> aiohttp.ClientResponse:
+        headers = self._headers if key is None else {**self._headers, "idempotency-key": key}
         try:
             async with asyncio.timeout(self._idle_seconds):
-                response = await self._http.post(self._url, self._headers, body)
+                response = await self._http.post(self._url, headers, body)
                 if response.status == 200 and _is_stream(response):
                     return response
                 try:
