@@ -20,6 +20,7 @@ COMMANDS = {
     "errors": "Show the errors that delegations met.",
     "prune": "Remove delegations that ended long ago.",
     "pin": "Keep a delegation for good.",
+    "models": "List providers and models, and say which have a key.",
 }
 _MODULES = {"show": "show_run"}
 """Where a command's module is not called like the command."""
