@@ -6,7 +6,6 @@ import sqlite3
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
-from urllib.parse import quote
 
 from deputy.core.errors import (
     StorageBusy,
@@ -112,8 +111,9 @@ def is_storage(error: sqlite3.Error) -> bool:
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    name = str(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
     return sqlite3.connect(
-        f"file:{quote(str(path))}?mode={mode}", uri=True, isolation_level=None, timeout=5.0, check_same_thread=False
+        f"file:{name}?mode={mode}", uri=True, isolation_level=None, timeout=0.5, check_same_thread=False
     )
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sqlite3
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from deputy.core.state import State, apply
+from deputy.core.errors import StorageCorrupt
+from deputy.core.state import State, apply, replay
 from deputy.journal import home
 from deputy.journal.connection import open_reader, patiently, typed
 from deputy.journal.owner import Owner, is_gone
@@ -91,12 +93,18 @@ class Reader:
 
     def state(self, run: str) -> State | None:
         """Where a run stands; None when there is no such run."""
-        rows = self._rows("SELECT state, sum FROM runs WHERE run = ?", run)
+        try:
+            rows = self._rows("SELECT state, sum FROM runs WHERE run = ?", run)
+        except StorageCorrupt:
+            return self.fold(run)
         return self._state(run, rows[0]) if rows else None
 
     def live(self) -> list[State]:
         """The runs that have not ended, oldest first."""
-        return self._states("SELECT run, state, sum FROM runs WHERE is_live")
+        try:
+            return self._states("SELECT run, state, sum FROM runs WHERE is_live")
+        except StorageCorrupt:
+            return [state for state in self._folded() if state.is_live]
 
     def tree(self, root: str) -> list[State]:
         """All runs of a root session, oldest first."""
@@ -121,14 +129,19 @@ class Reader:
 
     def recent(self, limit: int) -> list[State]:
         """The runs with the latest records, live or ended, oldest first."""
-        return self._states("SELECT run, state, sum FROM runs ORDER BY last_at DESC LIMIT ?", limit)
+        try:
+            return self._states("SELECT run, state, sum FROM runs ORDER BY last_at DESC LIMIT ?", limit)
+        except StorageCorrupt:
+            return self._folded()[-limit:]
 
     def holders(self, runs: Iterable[str]) -> dict[str, Holder]:
         """Who has the leases of these runs."""
         found: dict[str, Holder] = {}
-        for run in runs:
-            for owner, epoch, beat in self._rows(HOLDER, run):
-                found[run] = Holder(owner=owner or "", epoch=epoch, beat=beat)
+        # A run whose lease cannot be read has nobody at work on it, as far as can be told.
+        with suppress(StorageCorrupt):
+            for run in runs:
+                for owner, epoch, beat in self._rows(HOLDER, run):
+                    found[run] = Holder(owner=owner or "", epoch=epoch, beat=beat)
         return found
 
     def owners(self) -> list[str]:
@@ -254,11 +267,19 @@ class Reader:
             gone, whole = (middle, whole) if self._next(middle) is _GONE else (gone, middle)
         return whole
 
+    def _folded(self) -> list[State]:
+        """The states of all runs whose records can still be read, without the index of runs."""
+        records: dict[str, dict[int, Record]] = {}
+        for row in self._readable():
+            record = read_event(row)
+            if not isinstance(record, Damaged):
+                records.setdefault(record.run, {})[record.seq] = record
+        states = (replay([found[seq] for seq in sorted(found)]) for found in records.values())
+        return sorted(states, key=_age)
+
     def _states(self, query: str, *values: Any) -> list[State]:
         states = (self._state(run, row) for run, *row in self._rows(query, *values))
-        return sorted(
-            (state for state in states if state is not None), key=lambda state: (state.requested_at, state.run)
-        )
+        return sorted((state for state in states if state is not None), key=_age)
 
     def _state(self, run: str, row: Any) -> State | None:
         state = read_state(tuple(row))
@@ -271,6 +292,10 @@ class Reader:
             if not isinstance(record, Damaged):
                 state = apply(state, record)
         return state if state.seq else None
+
+
+def _age(state: State) -> tuple[float, str]:
+    return state.requested_at, state.run
 
 
 def _whole(value: object, otherwise: int) -> int:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from deputy.core.errors import Error, StorageCorrupt, StorageError, StorageFailed, UnknownRun
 from deputy.core.events import Adopted, Spawned, encode
-from deputy.engine.recover import Standing
-from deputy.journal import errors_log, home, retention, transcript
+from deputy.journal import errors_log, home, registry, retention, transcript
 from deputy.journal.connection import PATIENCE_SECONDS
 from deputy.journal.owner import Owner, this_process
 from deputy.journal.reader import STALE_SECONDS, Reader
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 
     from deputy.core.events import Event, Opened, Record, Requested
     from deputy.core.state import State
+    from deputy.engine.recover import Standing
     from deputy.journal.connection import Fsync
     from deputy.journal.transaction import Lease, Transaction
 
@@ -219,7 +219,7 @@ class SqliteJournal:
 
     async def standings(self) -> Sequence[Standing]:
         """The runs that have not ended or were not delivered, and whether somebody is at work on them."""
-        return await self.read(lambda reader: standings(reader, self._stale_seconds))
+        return await self.read(lambda reader: registry.standings(reader, reader.unsettled(), self._stale_seconds))
 
     async def descendants(self, run: str) -> Sequence[State]:
         """All runs below a run, oldest first."""
@@ -285,15 +285,3 @@ def leave_transcript(folder: Path, reader: Reader, run: str) -> None:
     made = transcript.transcribe(reader.records(run))
     if made is not None:
         transcript.write_transcript(folder, made)
-
-
-def standings(reader: Reader, stale_seconds: float = STALE_SECONDS) -> list[Standing]:
-    """The runs that have not ended or were not delivered, and whether somebody is at work on them."""
-    states = reader.unsettled()
-    holders = reader.holders(state.run for state in states)
-    now = time.monotonic()
-
-    def is_left(run: str) -> bool:
-        return run not in holders or holders[run].is_left(now, stale_seconds)
-
-    return [Standing(state=state, is_left=is_left(state.run)) for state in states]
