@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
+PATIENCE_SECONDS = 20
 TORN = (1, 50, 99)
 
 
@@ -79,7 +80,7 @@ class Ended:
 
     @property
     def hung(self) -> bool:
-        return self.status == -signal.SIGALRM
+        return self.trace.startswith("Timeout")
 
 
 class Lab:
@@ -135,7 +136,7 @@ class Lab:
         assert self._process.stdout is not None
         order = {"call": f"{self._subject}.{call}", "arguments": arguments, "environment": environment}
         self._process.stdin.write(
-            json.dumps(order | {"acks": str(acks), "seconds": 60, "kill_after": kill_after}) + "\n"
+            json.dumps(order | {"acks": str(acks), "seconds": PATIENCE_SECONDS, "kill_after": kill_after}) + "\n"
         )
         self._process.stdin.flush()
         answer = json.loads(self._process.stdout.readline())

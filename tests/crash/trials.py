@@ -122,7 +122,7 @@ class Bench:
         ended = self.lab.run(home, self.variant)
         problems = [f"{where}; going on raised: {ended.trace}"] if ended.raised else []
         if ended.status:
-            problems.append(f"{where}; going on ended with {ended.status}")
+            problems.append(f"{where}; going on ended with {ended.status}: {ended.trace}")
         found = self.lab.check(home, self.variant, complete=True)
         return problems + [f"{where}; in the end: {problem}" for problem in found]
 
@@ -153,9 +153,9 @@ class Bench:
 
 def _misbehaviour(ended: Ended, where: str) -> list[str]:
     if ended.hung:
-        return [f"{where}: hung"]
+        return [f"{where}: hung: {ended.trace}"]
     if ended.status and not ended.was_killed:
-        return [f"{where}: died of {ended.status}"]
+        return [f"{where}: died of {ended.status}: {ended.trace}"]
     return []
 
 
