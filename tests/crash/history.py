@@ -1,7 +1,7 @@
 """A root session with three children, carried out through the durable seam on the real journal, and what must hold.
 
 Variants: ok; off (the journal is told not to sync); early (told before it is durable); nosum (checksums always fit);
-again (a step that must not be repeated is declared repeatable).
+again (a step that must not be repeated is declared repeatable); grouped (children are joined in a task group).
 """
 
 from __future__ import annotations
@@ -30,10 +30,12 @@ from deputy.core.events import (
     Spawned,
     ToolCallBegun,
     ToolCallEnded,
+    decode,
+    encode,
 )
 from deputy.core.outcome import Completed, Usage
 from deputy.core.request import Grant, Hop, Lineage, Request
-from deputy.core.state import replay
+from deputy.core.state import State, decode_state, encode_state, replay
 from deputy.journal import rows
 from deputy.journal.home import JOURNAL
 from deputy.journal.reader import Reader
@@ -108,11 +110,17 @@ class _History:
             name = await run.new_id(f"id {label}")
             await self.promise(run, f"spawn {label}", run.spawn(f"spawn {label}", _requested(run, name, label)))
             children.append((label, name))
+        ends = await self.join_all(run, children)
+        answer = await self.promise(run, "ask", run.recv("ask", "answer", "Go on?"))
+        summary = " ".join([*ends, json.loads(bytes(answer))["text"]])
+        return Completed(lineage=run.state.lineage or Lineage.root(run.run), summary=summary)
+
+    async def join_all(self, run: RunContext, children: list[tuple[str, str]]) -> list[str]:
+        if self._variant != "grouped":
+            return [await self.joined(run, label, name) for label, name in children]
         async with asyncio.TaskGroup() as group:
             joining = [group.create_task(self.joined(run, label, name)) for label, name in children]
-        answer = await self.promise(run, "ask", run.recv("ask", "answer", "Go on?"))
-        summary = " ".join([*(task.result() for task in joining), json.loads(bytes(answer))["text"]])
-        return Completed(lineage=run.state.lineage or Lineage.root(run.run), summary=summary)
+        return [task.result() for task in joining]
 
     async def joined(self, run: RunContext, label: str, name: str) -> str:
         outcome = await self.promise(run, f"join {label}", run.join(f"join {label}", name))
@@ -165,6 +173,12 @@ def _requested(run: RunContext, name: str, label: str) -> Requested:
     target = Hop(f"task:{label}", "task")
     request = Request(session_id=name, target=target, prompt=label, caller=caller, caller_grant=Grant())
     return Requested(request=request, label=label)
+
+
+def _get_ready() -> None:
+    """What a process does once, and its forks need not: the decoders of states and events."""
+    decode_state(encode_state(State()))
+    decode(encode(Noted(content="")))
 
 
 def _forget_checksums() -> None:
@@ -304,3 +318,6 @@ def _check_damaged(reader: Reader, hit: str, acks: list[str]) -> list[str]:
         if missing and len(whole) == len(records) and hit != f"{JOURNAL}-wal":
             problems.append(f"{name}: {sorted(missing)} are gone, and nothing says so")
     return problems
+
+
+_get_ready()
