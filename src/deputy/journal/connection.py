@@ -28,6 +28,8 @@ Fsync: TypeAlias = Literal["group", "each", "off"]
 
 PATIENCE_SECONDS = 30.0
 _PAUSE_SECONDS = 0.02
+BROKEN = (sqlite3.DatabaseError, UnicodeDecodeError)
+"""What reading a damaged file raises; its words may themselves be damaged text."""
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
 
 
@@ -85,6 +87,8 @@ def typed(path: Path) -> Generator[None]:
         yield
     except sqlite3.Error as error:
         raise storage_error(path, error) from error
+    except UnicodeDecodeError as error:
+        raise StorageCorrupt(str(path), f"it holds damaged text: {error.reason}") from error
     except OSError as error:
         home.explain(path, error)
 

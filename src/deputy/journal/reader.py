@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import sqlite3
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
 from deputy.core.errors import StorageCorrupt
 from deputy.core.state import State, apply, replay
 from deputy.journal import home
-from deputy.journal.connection import open_reader, patiently, typed
+from deputy.journal.connection import BROKEN, open_reader, patiently, typed
 from deputy.journal.owner import Owner, is_gone
 from deputy.journal.rows import (
     EVENT_BEHIND,
@@ -25,6 +24,7 @@ from deputy.journal.rows import (
 )
 
 if TYPE_CHECKING:
+    import sqlite3
     from collections.abc import Iterable, Iterator
     from pathlib import Path
     from types import TracebackType
@@ -35,8 +35,7 @@ STALE_SECONDS = 15.0
 """A process that shows no sign of life for so long may be taken for dead."""
 
 _PAGE = 256
-_FAR = 1 << 61
-_GONE: Row = ()
+_FAR = 1 << 40
 
 
 class Holder(Struct, frozen=True, kw_only=True):
@@ -175,7 +174,7 @@ class Reader:
                     break
                 yield record
                 expected += 1
-        except sqlite3.DatabaseError as error:
+        except BROKEN as error:
             yield Damaged(where=str(self.path), what=str(error))
             last = max(last, expected)
         if expected <= last:
@@ -219,18 +218,14 @@ class Reader:
         """How many records a run has, as its state says."""
         try:
             rows = self._connection.execute("SELECT state, sum FROM runs WHERE run = ?", (run,)).fetchall()
-        except sqlite3.DatabaseError:
+        except BROKEN:
             return 0
         state = read_state(rows[0]) if rows else None
         return 0 if state is None else state.seq
 
     def _salvage(self, run: str, start: int, last: int) -> Iterator[Record | Damaged]:
         """What can still be read without the indexes, jumping over pages that are gone."""
-        found: dict[int, Record] = {}
-        for row in self._readable():
-            record = read_event(row)
-            if not isinstance(record, Damaged) and record.run == run and record.seq >= start:
-                found[record.seq] = record
+        found = {record.seq: record for record in self._readable() if record.run == run and record.seq >= start}
         for seq in sorted((*found, last + 1)):
             if seq > start:
                 yield Damaged(where=f"{run!r} records {start} to {seq - 1}", what="they are missing or damaged")
@@ -238,42 +233,49 @@ class Reader:
                 yield found[seq]
             start = max(start, seq + 1)
 
-    def _readable(self) -> Iterator[Row]:
+    def _readable(self) -> Iterator[Record]:
+        """Every record in the file that can be trusted, whatever is left of the indexes."""
         at = 0
         while True:
-            row = self._next(at)
-            if row is None:
-                return
-            if row is not _GONE:
-                yield row[1:]
-            at = self._beyond(at) if row is _GONE else _whole(row[0], at + 1)
+            found = self._next(at)
+            if isinstance(found, tuple):
+                at, record = found
+                yield record
+            else:
+                at = self._beyond(at) if found == "gone" else 0
+                if not at:
+                    return
 
-    def _next(self, at: int) -> Row | None:
+    def _next(self, at: int) -> tuple[int, Record] | Literal["gone", "end"]:
+        """The first record behind a place. One that is damaged may lie about where it stands, and counts as gone."""
         try:
-            return self._connection.execute(EVENT_BEHIND, (at,)).fetchone()
-        except sqlite3.DatabaseError:
-            return _GONE
+            row = self._connection.execute(EVENT_BEHIND, (at,)).fetchone()
+        except BROKEN:
+            return "gone"
+        if row is None:
+            return "end"
+        record = read_event(row[1:])
+        number = _whole(row[0], 0)
+        return "gone" if isinstance(record, Damaged) or number <= at else (number, record)
 
     def _beyond(self, at: int) -> int:
-        """The first place behind a damaged page: found by leaps that double, then by halving."""
+        """The first place behind what is gone, found by leaps that double and then by halving; 0 when there is none."""
         leap = 1
-        while self._next(at + leap) is _GONE:
-            if at + leap > _FAR:
-                return _FAR * 2
+        while self._next(at + leap) == "gone":
             leap *= 2
+            if leap > _FAR:
+                return 0
         gone, whole = at + leap // 2, at + leap
         while whole - gone > 1:
             middle = (gone + whole) // 2
-            gone, whole = (middle, whole) if self._next(middle) is _GONE else (gone, middle)
+            gone, whole = (middle, whole) if self._next(middle) == "gone" else (gone, middle)
         return whole
 
     def _folded(self) -> list[State]:
         """The states of all runs whose records can still be read, without the index of runs."""
         records: dict[str, dict[int, Record]] = {}
-        for row in self._readable():
-            record = read_event(row)
-            if not isinstance(record, Damaged):
-                records.setdefault(record.run, {})[record.seq] = record
+        for record in self._readable():
+            records.setdefault(record.run, {})[record.seq] = record
         states = (replay([found[seq] for seq in sorted(found)]) for found in records.values())
         return sorted(states, key=_age)
 
