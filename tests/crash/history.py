@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Raw
 
-from deputy.core.errors import StorageCorrupt
+from deputy.core.errors import StorageCorrupt, StorageDenied
 from deputy.core.events import (
     Joined,
     Lost,
@@ -197,6 +197,9 @@ def check(home: str, variant: str, acks: list[str], complete: bool, damaged: str
     except StorageCorrupt as error:
         # The first page holds the way to all others: without it the file as a whole is said to be damaged.
         return [] if damaged == JOURNAL else [f"unreadable: {error}"]
+    except StorageDenied as error:
+        # Who only reads cannot finish what was under way when the file was being made; nothing was promised by then.
+        return [f"unreadable: {error}"] if acks else []
     if reader is None:
         return ["the journal has gone"] if any(ack.startswith("promised") for ack in acks) else []
     with reader:
