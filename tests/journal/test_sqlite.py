@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from deputy.core.errors import LeaseHeld, LeaseLost, StorageBusy, StorageFailed, UnknownRun
+from deputy.core.errors import Error, LeaseHeld, LeaseLost, StorageBusy, StorageFailed, UnknownRun
 from deputy.core.events import Adopted, Answered, CancelAsked, Noted, Opened, Requested, Returned, Spawned
 from deputy.core.outcome import Completed
 from deputy.core.request import Grant, Hop, Lineage, Request
@@ -305,3 +305,26 @@ def test_progress_reaches_other_processes_and_is_bounded(home: Path) -> None:
         assert [record.key for record in await journal.records(RUN)] == ["requested", "x"]
 
     on_journal(use, home)
+
+
+def test_what_must_not_be_written_stands_nowhere(home: Path) -> None:
+    def redact(body: bytes) -> bytes:
+        return body.replace(b"hunter2", b"[redacted]")
+
+    async def use(journal: SqliteJournal) -> None:
+        lease = await journal.begin(RUN, Opened(lineage=Lineage.root(RUN), label="hunter2", prompt="hunter2"))
+        assert lease is not None
+        record = await journal.append(lease, "x", Noted(content="is hunter2"))
+        # Whoever asked goes on with what a replay would give.
+        assert record.event == Noted(content="is [redacted]")
+        await journal.send(RUN, "answer", "one", b'"hunter2"')
+        await journal.take(lease, "recv", "answer")
+        journal.show_progress(RUN, b'"hunter2"')
+        error = Error(type="t", message="hunter2", recoverable=True, recommendation="hunter2")
+        await journal.log(RUN, error, trace="hunter2")
+        assert lease.state == replay(await journal.records(RUN))
+
+    on_journal(use, home, redact=redact)
+    assert b"[redacted]" in (home / "journal.db").read_bytes()
+    for path in home.rglob("*"):
+        assert path.is_dir() or b"hunter2" not in path.read_bytes()
