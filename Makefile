@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test format lint types layers unit bench-core bench-redact bench-models bench-journal clean
+.PHONY: help demo test format lint types layers unit bench-core bench-redact bench-models bench-journal crash clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -38,6 +38,9 @@ unit: $(READY)
 format: $(READY)  ## format and fix what can be fixed
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
+
+crash: $(READY)  ## every crash, power loss, fault, kill and damage; N=1000 for so many of each
+	@$(BIN)/python -m tests.crash.campaign --trials $(or $(N),0) $(if $(ONLY),--only $(ONLY))
 
 bench-redact: $(READY)  ## how fast secrets are taken out
 	@$(BIN)/python bench/redact.py
