@@ -6,7 +6,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Final, Self, assert_never
 from urllib.parse import urlsplit
 
-from deputy.core.conversation import Usage
+from deputy.core.conversation import Used
 from deputy.core.errors import UsageError
 from deputy.models.catalog import Catalog, Named, ProviderEntry, WireName, read_catalog
 from deputy.models.governor import CEILING, Governors
@@ -116,7 +116,7 @@ class Models:
         if name.startswith(SCRIPT):
             return None
         prices = self.catalog.entry(self.catalog.resolve(name)).prices
-        return priced(Usage(input_tokens=input_tokens, output_tokens=output_tokens), prices).cost
+        return priced(Used(input_tokens=input_tokens, output_tokens=output_tokens), prices).cost
 
     def _endpoint(self, provider: str) -> Endpoint:
         from deputy.models.wire_model import Endpoint
