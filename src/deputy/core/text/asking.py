@@ -134,4 +134,4 @@ def _is_request(head: str, form: re.Match[str]) -> bool:
 
 def words_of(folded: str) -> set[str]:
     """The words of a folded text; a path or a name with dots is one."""
-    return set(pattern(r"[\w'/-]+(?:\.\w+)*").findall(folded))
+    return set(pattern(r"\w[\w'/-]*(?:\.\w+)*").findall(folded))

@@ -30,7 +30,7 @@ HEADING = r"(?m)^[ >]{0,6}+(#{1,6}) "
 BLANK_LINE = r"\n[ >]*+(?=\n)"
 _FENCE = (
     rf"(?m)^{QUOTED_LINE}{LIST_MARK}?(`{{3,}}+(?=[^\n`]*+$)|~{{3,}}+)[^\n]*+"
-    rf"(?:\n(?!{QUOTED_LINE}\1[`~]*+ *+$)[^\n]*+)*+"
+    rf"(?:\n(?!{QUOTED_LINE}\1[`~]*+ *+$)[^\n]*+)*+(?P<end>)(?:\n[^\n]*+)?+"
 )
 
 
@@ -111,7 +111,7 @@ class Zones:
 
 def fences(page: Page) -> Zones:
     """The fenced code of a page."""
-    return Zones(found.span() for found in pattern(_FENCE).finditer(page.folded))
+    return Zones((found.start(), found.end("end")) for found in pattern(_FENCE).finditer(page.folded))
 
 
 def comments(page: Page) -> Zones:

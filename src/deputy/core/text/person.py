@@ -62,7 +62,7 @@ class _Reader:
         said = _task(page.text, asked, mention.span if mention else asked.phrase)
         more = page.text[asked.end : self._end_of_task(asked, high)].rstrip()
         prompt, context, is_unclear = said + more, self._earlier(asked, low), False
-        if lack := _lacks(said):
+        if (lack := _lacks(said)) == "words" or (lack and not (said.endswith(":") and is_worded(more))):
             before, after = self._surroundings(asked, low, high, is_last=following is None)
             prompt = "\n\n".join(filter(None, (before, "" if lack == "words" else said, after)))
             more, context, is_unclear = "", "", lack != "object" and not before and not after
@@ -111,7 +111,7 @@ class _Reader:
 def _lacks(said: str) -> Literal["words", "reference", "object"] | None:
     """What a task needs the surrounding text for: it says nothing at all, points ("fix it"), or is a lone verb."""
     used = words_of(fold(said))
-    if used <= _FILLERS:
+    if used <= _FILLERS or not is_worded(said):
         return "words"
     if len(used) <= 4 and not used.isdisjoint(_PRONOUNS):
         return "reference"

@@ -43,5 +43,5 @@ def _sources(phrase: str) -> list[str]:
 
 def _choice(word: str) -> str:
     # A hyphen may be missing or a space in the text: sub-agent, subagent, sub agent.
-    choices = [re.escape(one).replace(r"\-", "[- ]?") for one in word.split("|") if one]
+    choices = [re.escape(one).replace(r"\-", r"[-\s]?") for one in word.split("|") if one]
     return choices[0] if len(choices) == 1 else f"(?:{'|'.join(choices)})"
