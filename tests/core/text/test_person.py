@@ -60,6 +60,14 @@ def test_what_was_said_before_in_the_paragraph_is_context() -> None:
     assert request.context == ("The fence is old and grey.",)
 
 
+def test_what_belongs_to_one_request_is_not_context_of_the_next() -> None:
+    first, second = detect(
+        "Use a subagent to paint the fence. Take the green paint, please. Use a subagent to mow the lawn."
+    )
+    assert first.prompt == "paint the fence. Take the green paint, please."
+    assert (second.prompt, second.context) == ("mow the lawn.", ())
+
+
 def test_the_rest_of_the_paragraph_belongs_to_the_task_and_the_next_does_not() -> None:
     assert prompts("Use a subagent to paint the fence. Take green.\n\nThe weather is fine.") == [
         "paint the fence. Take green."

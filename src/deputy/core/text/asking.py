@@ -70,7 +70,7 @@ def sentences_that_ask(page: Page, tables: Tables) -> Iterator[Asked]:
             if asked or not (phrase := delegations.search(folded, phrase.end(), end)):
                 break
             asked = _judge(page, low, end, phrase)
-        if asked and not _is_apart(folded, asked.phrase[0], apart):
+        if asked and not _is_apart(page, asked.phrase[0], apart):
             yield asked
         low = end
 
@@ -81,10 +81,11 @@ def _end_of_sentence(folded: str, position: int) -> int:
     return found.end() if found else position + len(folded[position:limit].rstrip())
 
 
-def _is_apart(folded: str, position: int, zones: tuple[Zones, ...]) -> bool:
+def _is_apart(page: Page, position: int, zones: tuple[Zones, ...]) -> bool:
     """Whether it stands in code, a comment, a heading, a row of a table or a quotation: talk, not a request."""
-    line = folded.rfind("\n", max(0, position - _LONGEST_HEAD), position) + 1
-    return folded[line : line + 20].lstrip()[:1] in {"#", "|", ">"} or any(zone.around(position) for zone in zones)
+    line = page.start_of_line(position, longest=_LONGEST_HEAD)
+    mark = "" if line is None else page.folded[line : line + 20].lstrip()[:1]
+    return mark in {"#", "|", ">"} or any(zone.around(position) for zone in zones)
 
 
 def _judge(page: Page, low: int, end: int, phrase: re.Match[str]) -> Asked | None:
