@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from deputy.agents.definition import AgentDefinition, Limits, Origin, Raw, Remark
 from deputy.agents.forgiving import unquote
 from deputy.agents.grants import Grants, read_grants, read_permission
-from deputy.agents.keys import CARRIED, DECORATION, FIELDS, field_of
+from deputy.agents.keys import CARRIED, DECORATION, FIELDS, field_of, spelling_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from deputy.agents.strict import Field
 
 LIMIT_REMARKS = 20
+LIMIT_MESSAGE = 200
 NOTHING = frozenset({"", "null", "~"})
 YES = frozenset({"true", "yes", "on", "1"})
 NO = frozenset({"false", "no", "off", "0", ""})
@@ -33,7 +34,7 @@ def define(fields: Sequence[Field], body: str, origin: Origin, remarks: Iterable
     return AgentDefinition(
         name=_name(known.get("name"), origin, noted),
         description=_description(known.get("description"), noted),
-        prompt=body or _text(known.get("prompt")),
+        prompt=body or _text(known.get("prompt")).strip(),
         tools=tools,
         disallowed_tools=withheld,
         model=model,
@@ -66,7 +67,7 @@ def _sort(fields: Sequence[Field], noted: list[Remark]) -> tuple[dict[str, Field
                 Remark(field.line, f"{field.key!r} stands here again; this one counts, not that of line {earlier}")
             )
         if not is_spelled_right:
-            noted.append(Remark(field.line, f"the key {field.key!r} was read as {target!r}"))
+            noted.append(Remark(field.line, f"the key {field.key!r} was read as {spelling_of(target)!r}"))
         if target in {"permission", "prompt"}:
             extra[field.key] = field.value
         known[target] = field
@@ -177,8 +178,14 @@ def _text(field: Field | None) -> str:
 
 
 def _in_order(noted: Sequence[Remark]) -> tuple[Remark, ...]:
-    remarks = sorted(noted, key=lambda remark: remark.line)
+    """The remarks from the top of the file down, short enough to be read."""
+    in_order = sorted(dict.fromkeys(noted), key=lambda remark: remark.line)
+    remarks = [Remark(remark.line, _cut(remark.message)) for remark in in_order]
     if len(remarks) <= LIMIT_REMARKS:
         return tuple(remarks)
-    more = Remark(remarks[LIMIT_REMARKS].line, f"and {len(remarks) - LIMIT_REMARKS} further warnings from here on")
+    more = Remark(remarks[LIMIT_REMARKS].line, f"{len(remarks) - LIMIT_REMARKS} further warnings from here on")
     return (*remarks[:LIMIT_REMARKS], more)
+
+
+def _cut(message: str) -> str:
+    return message if len(message) <= LIMIT_MESSAGE else f"{message[: LIMIT_MESSAGE - 1]}…"

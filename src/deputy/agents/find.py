@@ -30,7 +30,7 @@ HOME_FOLDERS: tuple[tuple[Family, str], ...] = (
     ("opencode", ".config/opencode/agents"),
 )
 
-LIMIT_ENTRIES = 5_000
+LIMIT_ENTRIES = 2_000
 
 
 class Place(Struct, frozen=True, kw_only=True):

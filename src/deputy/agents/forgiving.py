@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from deputy.agents.definition import Raw, Remark
-from deputy.agents.keys import TEXT_FIELDS, field_of, is_known_key, key_of
+from deputy.agents.keys import SPEAKERS, TEXT_FIELDS, field_of, is_known_key, key_of
 from deputy.agents.strict import Field, Fields, read_strictly
 
 if TYPE_CHECKING:
@@ -17,12 +17,14 @@ LIMIT_BLOCKS = 200
 BLOCK_SCALARS = frozenset({"|", ">", "|-", ">-", "|+", ">+"})
 
 
-class _Block(Struct, frozen=True):
+class _Block(Struct):
     """A key and the lines down to the next one."""
 
     key: str
     line: int
     lines: list[str]
+    runs_on: bool = False
+    """Whether it has gone on at column 0 or after a blank line: then what looks like a key may be a label in prose."""
 
     @property
     def is_text(self) -> bool:
@@ -38,7 +40,7 @@ def read_forgivingly(lines: Sequence[str], first_line: int, *, trust_yaml: bool 
 
 
 def _cut(lines: Sequence[str], first_line: int) -> tuple[list[_Block], list[Remark]]:
-    """In prose only a known key begins a new block: `user:` may begin a line of a dialogue as well."""
+    """The blocks that keys open, and what stands outside of them."""
     any_spelling = not any(key_of(line) in {"name", "description"} for line in lines)
     blocks: list[_Block] = []
     remarks: list[Remark] = []
@@ -51,6 +53,7 @@ def _cut(lines: Sequence[str], first_line: int) -> tuple[list[_Block], list[Rema
             blocks.append(_Block(key, number, [line]))
         elif blocks and (blocks[-1].is_text or not _is_stray(line)):
             blocks[-1].lines.append(line)
+            blocks[-1].runs_on |= not line[:1].isspace()
         elif line.strip() and not line.startswith("#"):
             remarks.append(Remark(number, "this line was not understood and is left out"))
     return blocks, remarks
@@ -61,9 +64,10 @@ def _opened(line: str, blocks: Sequence[_Block], *, any_spelling: bool) -> str |
     key = key_of(line)
     if key is None or not blocks or not blocks[-1].is_text:
         return key
-    is_known = is_known_key(line) or (any_spelling and field_of(key) is not None)
-    is_quoted = key == "name" and any(block.key == "name" for block in blocks)
-    return key if is_known and not is_quoted else None
+    if is_known_key(line) or (any_spelling and field_of(key) is not None):
+        return key if key != "name" or all(block.key != "name" for block in blocks) else None
+    is_label = key in SPEAKERS or not key[0].islower() or blocks[-1].runs_on
+    return None if is_label else key
 
 
 def _is_stray(line: str) -> bool:
@@ -121,7 +125,8 @@ def unquote(text: str) -> str:
         return text
     second = text.find(quote, 1)
     if second == -1:
-        return text[1:]
+        # A lone apostrophe is more likely a word's own: 'tis.
+        return text[1:] if quote == '"' else text
     closes_early = second < len(text) - 1 and not text[second - 1].isspace() and not text[second + 1].isalnum()
     if not text.endswith(quote) or (closes_early and text[second - 1] != "\\"):
         return text

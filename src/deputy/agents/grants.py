@@ -24,6 +24,7 @@ WHOLE_VALUES: dict[str, tuple[str, ...] | None] = {
 }
 """Words that stand for a whole list of tools."""
 
+NO_TOOLS = "no tools are named, so it gets none; leave the key out to inherit them all"
 YES = frozenset({"true", "yes", "on", "allow", "ask", "1", "enabled"})
 NO = frozenset({"false", "no", "off", "deny", "0", "disabled"})
 
@@ -43,16 +44,12 @@ def read_grants(value: Raw) -> Grants:
     if isinstance(value, list):
         return _read_list(value)
     word = value.strip().lower()
-    if not word:
-        return Grants(
-            tools=(), forgiven=("no tools are named, so it gets none; leave the key out to inherit them all",)
-        )
     if word in WHOLE_VALUES:
         tools = WHOLE_VALUES[word]
         meaning = "all tools" if tools == ("*",) else "the caller's tools" if tools is None else "no tools"
         return Grants(tools=tools, forgiven=(f"{value.strip()!r} was read as {meaning}",))
     names, forgiven = split_names(value)
-    return Grants(tools=names, forgiven=forgiven)
+    return Grants(tools=names, forgiven=forgiven if names else (NO_TOOLS,))
 
 
 def read_permission(value: Raw) -> Grants:
@@ -77,7 +74,9 @@ def read_permission(value: Raw) -> Grants:
 
 def split_names(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The names in a list that is written as text, and what was forgiven; commas within parentheses do not separate."""
-    text = text.strip().removeprefix("[").removesuffix("]")
+    text = text.strip()
+    if text.startswith("["):
+        text = text.strip("[]")
     parts = _split(text, ",;\n")
     names = [name for part in parts for name in _split(part, " \t")]
     in_spaces = len(names) > len(parts)

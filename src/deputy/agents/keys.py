@@ -112,13 +112,18 @@ DECORATION = frozenset(
 TEXT_FIELDS = frozenset({"description", "prompt"})
 """Fields whose value is prose: it may run over many lines, and `#` in it is text."""
 
-SPEAKERS = frozenset({"user", "assistant", "human", "User", "Assistant", "Human", "Context"})
-"""Labels of an example dialogue, which stands at column 0 in many descriptions and looks like keys."""
+SPEAKERS = frozenset({"user", "assistant", "human", "User", "Assistant", "Human", "Context", "Example", "Examples"})
+"""Labels of an example dialogue: it stands at column 0 in many descriptions, where labels look like keys."""
 
 
 def field_of(key: str) -> str | None:
     """The field that a key fills, forgiving how it is spelled."""
     return FIELDS.get(key) or MISSPELLINGS.get(key.lower().replace("-", "").replace("_", "").replace(" ", ""))
+
+
+def spelling_of(field: str) -> str:
+    """The usual key for a field."""
+    return next(key for key, filled in FIELDS.items() if filled == field)
 
 
 def key_of(line: str) -> str | None:

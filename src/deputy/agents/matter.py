@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 CODE_FENCES = ("```", "~~~")
+BLANK_LINES = "blank lines before the front matter were skipped"
 HEADINGS = ("# ", "## ")
 
 
@@ -46,7 +48,7 @@ def _opening(lines: Sequence[str], rules: Sequence[int]) -> int | None:
     opens_file = top < len(lines) and _is_rule(lines[top])
     code_opens_file = top < len(lines) and lines[top].startswith(CODE_FENCES)
     in_code, seen = False, 0
-    for rule, following in zip(rules, [*rules[1:], len(lines)], strict=True):
+    for rule, following in pairwise([*rules, len(lines)]):
         in_code ^= sum(line.startswith(CODE_FENCES) for line in lines[seen:rule]) % 2 == 1
         # A page that shows how to write a definition is not one; a definition that is wrapped whole in a code block is.
         is_example = in_code and not (code_opens_file and rule == rules[0] and not any(lines[top + 1 : rule]))
@@ -65,8 +67,8 @@ def _opens_with_key(lines: Sequence[str]) -> bool:
 def _cut(lines: Sequence[str], opening: int, closing: int | None, *remarks: Remark) -> Matter:
     noted = list(remarks)
     skipped = [line for line in lines[: max(opening, 0)] if line.strip()]
-    if skipped:
-        noted.append(Remark(1, "text before the front matter is left out"))
+    if opening > 0:
+        noted.append(Remark(1, "text before the front matter is left out" if skipped else BLANK_LINES))
     end = _end(lines, opening + 1, closing)
     rest = lines[end:]
     if end == closing:

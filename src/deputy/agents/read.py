@@ -14,7 +14,8 @@ from deputy.agents.strict import LIMIT_CHARACTERS, Fields, Refusal, read_strictl
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-LIMIT_BYTES = 1024 * 1024
+UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
+LIMIT_BYTES = 512 * 1024
 
 HOW_TO_BEGIN = "begin the file with front matter: a line '---', then name: and description:, then '---'"
 
@@ -23,16 +24,24 @@ def read_content(content: bytes, origin: Origin) -> AgentDefinition | Problem:
     """Read the definition that a file's bytes hold; bytes that are not text are the problem with it."""
     if len(content) > LIMIT_BYTES:
         return _too_large(origin)
-    if content.startswith((b"\xff\xfe", b"\xfe\xff")):
-        text, remark = content.decode("utf-16", errors="replace"), Remark(1, "the file is UTF-16; save it as UTF-8")
-        return read_definition(text, origin, (remark,))
-    if b"\0" in content:
+    if b"\0" in content and not content.startswith(UTF_16_MARKS):
         return Problem(path=origin.path, line=1, message="it is a binary file; a definition is text")
+    text, remarks = _decode(content)
+    return read_definition(text, origin, remarks)
+
+
+def _decode(content: bytes) -> tuple[str, tuple[Remark, ...]]:
+    if content.startswith(UTF_16_MARKS):
+        return content.decode("utf-16", errors="replace"), (Remark(1, "the file is UTF-16; save it as UTF-8"),)
     try:
-        return read_definition(content.decode(), origin)
+        return content.decode(), ()
     except UnicodeDecodeError as error:
-        remark = Remark(content.count(b"\n", 0, error.start) + 1, "bytes that are not UTF-8 were replaced")
-        return read_definition(content.decode(errors="replace"), origin, (remark,))
+        line = content.count(b"\n", 0, error.start) + 1
+    text = content.decode(errors="replace")
+    if all(character.isascii() or character == "\ufffd" for character in text):
+        # Nothing in it is UTF-8, so it was written in the encoding that editors used before.
+        return content.decode("cp1252", errors="replace"), (Remark(line, "the file is Latin-1; save it as UTF-8"),)
+    return text, (Remark(line, "bytes that are not UTF-8 were replaced"),)
 
 
 def read_definition(text: str, origin: Origin, remarks: Sequence[Remark] = ()) -> AgentDefinition | Problem:

@@ -50,7 +50,9 @@ def read_strictly(lines: Sequence[str], first_line: int) -> Fields | Refusal:
     except _UnwelcomeError as unwelcome:
         return Refusal(first_line + unwelcome.index, unwelcome.reason)
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
+        # A quote that is never closed is noticed only at the end.
+        is_unclosed = "quoted scalar" in (error.context or "")
+        mark = error.context_mark if is_unclosed else error.problem_mark
         return Refusal(first_line + (mark.line if mark else 0), error.problem or error.context or "not understood")
     except yaml.YAMLError as error:
         return Refusal(first_line, str(error).partition("\n")[0])
