@@ -53,13 +53,14 @@ def _sort(fields: Sequence[Field], noted: list[Remark]) -> tuple[dict[str, Field
     """The fields that are understood, by what they fill, and all others as they stand; of two the later one counts."""
     known: dict[str, Field] = {}
     extra: dict[str, Raw] = {}
+    unknown: list[Field] = []
     for field in sorted(fields, key=lambda field: field.key not in FIELDS):
         target = field_of(field.key)
         is_spelled_right = field.key in FIELDS
         if target is None or (target in known and not is_spelled_right):
-            if not (field.key in CARRIED or field.key in DECORATION):
-                noted.append(Remark(field.line, f"the key {field.key!r} is not known here; it is kept and not used"))
             extra[field.key] = field.value
+            if not (field.key in CARRIED or field.key in DECORATION):
+                unknown.append(field)
             continue
         if target in known:
             earlier = known[target].line
@@ -71,6 +72,9 @@ def _sort(fields: Sequence[Field], noted: list[Remark]) -> tuple[dict[str, Field
         if target in {"permission", "prompt"}:
             extra[field.key] = field.value
         known[target] = field
+    if unknown:
+        keys = ", ".join(repr(field.key) for field in unknown)
+        noted.append(Remark(unknown[0].line, f"not known here, so kept and not used: {keys}"))
     return known, extra
 
 

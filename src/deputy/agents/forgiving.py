@@ -13,7 +13,7 @@ from deputy.agents.strict import Field, Fields, read_strictly
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-LIMIT_BLOCKS = 200
+LIMIT_YAML_BLOCKS = 200
 BLOCK_SCALARS = frozenset({"|", ">", "|-", ">-", "|+", ">+"})
 
 
@@ -31,10 +31,10 @@ class _Block(Struct):
         return field_of(self.key) in TEXT_FIELDS
 
 
-def read_forgivingly(lines: Sequence[str], first_line: int, *, trust_yaml: bool = True) -> Fields:
-    """Read what known keys say, whatever stands between them; `trust_yaml=False` keeps YAML out altogether."""
+def read_forgivingly(lines: Sequence[str], first_line: int) -> Fields:
+    """Read what known keys say, whatever stands between them."""
     blocks, remarks = _cut(lines, first_line)
-    read = [_read_block(block, trust_yaml=trust_yaml) for block in blocks]
+    read = [_read_block(block, try_yaml=number < LIMIT_YAML_BLOCKS) for number, block in enumerate(blocks)]
     fields = tuple(field for part in read for field in part.fields)
     return Fields(fields, (*remarks, *(remark for part in read for remark in part.remarks)))
 
@@ -42,13 +42,12 @@ def read_forgivingly(lines: Sequence[str], first_line: int, *, trust_yaml: bool 
 def _cut(lines: Sequence[str], first_line: int) -> tuple[list[_Block], list[Remark]]:
     """The blocks that keys open, and what stands outside of them."""
     any_spelling = not any(key_of(line) in {"name", "description"} for line in lines)
+    has_name = False
     blocks: list[_Block] = []
     remarks: list[Remark] = []
     for number, line in enumerate(lines, first_line):
-        key = _opened(line, blocks, any_spelling=any_spelling)
-        if key is not None and len(blocks) == LIMIT_BLOCKS:
-            remarks.append(Remark(number, f"only the first {LIMIT_BLOCKS} keys were read"))
-            break
+        key = _opened(line, blocks, any_spelling=any_spelling, has_name=has_name)
+        has_name |= key == "name"
         if key is not None:
             blocks.append(_Block(key, number, [line]))
         elif blocks and (blocks[-1].is_text or not _is_stray(line)):
@@ -59,13 +58,13 @@ def _cut(lines: Sequence[str], first_line: int) -> tuple[list[_Block], list[Rema
     return blocks, remarks
 
 
-def _opened(line: str, blocks: Sequence[_Block], *, any_spelling: bool) -> str | None:
+def _opened(line: str, blocks: Sequence[_Block], *, any_spelling: bool, has_name: bool) -> str | None:
     """The key that a line opens below these blocks."""
     key = key_of(line)
     if key is None or not blocks or not blocks[-1].is_text:
         return key
     if is_known_key(line) or (any_spelling and field_of(key) is not None):
-        return key if key != "name" or all(block.key != "name" for block in blocks) else None
+        return key if key != "name" or not has_name else None
     is_label = key in SPEAKERS or not key[0].islower() or blocks[-1].runs_on
     return None if is_label else key
 
@@ -75,8 +74,8 @@ def _is_stray(line: str) -> bool:
     return bool(line.strip()) and not line[0].isspace() and not line.startswith(("-", "#", "]", "}"))
 
 
-def _read_block(block: _Block, *, trust_yaml: bool) -> Fields:
-    if trust_yaml:
+def _read_block(block: _Block, *, try_yaml: bool) -> Fields:
+    if try_yaml:
         match read_strictly(block.lines, block.line):
             case Fields(fields=(field,)) as read if not block.is_text or isinstance(field.value, str):
                 return read

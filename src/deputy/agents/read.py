@@ -52,6 +52,9 @@ def read_definition(text: str, origin: Origin, remarks: Sequence[Remark] = ()) -
     matter = split(tidy)
     if matter is None:
         return Problem(path=origin.path, line=1, message=f"no front matter was found; {HOW_TO_BEGIN}")
+    if sum(map(len, matter.lines)) + len(matter.lines) > LIMIT_CHARACTERS:
+        message = f"its front matter is larger than {LIMIT_CHARACTERS // 1024} KiB, the most that is read"
+        return Problem(path=origin.path, line=matter.first_line, message=message)
     read = _read_matter(matter)
     if not any(field_of(field.key) or field.key in CARRIED for field in read.fields):
         message = f"its front matter has none of the keys of an agent; {HOW_TO_BEGIN}"
@@ -79,13 +82,6 @@ def _tidy(text: str) -> tuple[str, list[Remark]]:
 
 
 def _read_matter(matter: Matter) -> Fields:
-    if sum(map(len, matter.lines)) + len(matter.lines) > LIMIT_CHARACTERS:
-        head = tuple("\n".join(matter.lines)[:LIMIT_CHARACTERS].split("\n"))
-        read = read_forgivingly(head, matter.first_line, trust_yaml=False)
-        size = (
-            f"the front matter is larger than {LIMIT_CHARACTERS // 1024} KiB; only its beginning was read, key by key"
-        )
-        return Fields(read.fields, (Remark(matter.first_line, size), *read.remarks))
     match read_strictly(matter.lines, matter.first_line):
         case Fields() as read:
             return read
