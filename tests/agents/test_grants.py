@@ -6,9 +6,10 @@ from hypothesis import strategies as st
 
 from deputy.agents.grants import Grants, read_grants, read_permission
 
+WORDS = st.text(max_size=20) | st.sampled_from(["*", "deny", "allow", "ask", "true", "false", "all", "Read, Grep", ""])
 RAW = st.recursive(
-    st.text(max_size=20),
-    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4),
+    WORDS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(WORDS, inner, max_size=4),
     max_leaves=12,
 )
 
@@ -58,11 +59,20 @@ def test_a_verdict_that_is_neither_true_nor_false_grants_nothing() -> None:
         ({"*": "allow", "edit": "deny"}, None, ("edit",)),
         ("deny", (), ()),
         ("allow", None, ()),
-        (["deny"], None, ()),
+        ({"bash": {"*": "deny", "rm": "deny"}}, None, ("bash",)),
+        ({"edit": "perhaps"}, None, ("edit",)),
+        ({"*": "perhaps"}, (), ()),
+        ({"*": {"git *": "deny"}}, (), ()),
     ],
 )
 def test_a_permission_withholds_what_it_denies_outright(value, tools, withheld) -> None:
     assert (read_permission(value).tools, read_permission(value).withheld) == (tools, withheld)
+
+
+@pytest.mark.parametrize("value", [["deny"], "edit: deny", ""])
+def test_a_permission_that_is_not_understood_grants_nothing_and_says_so(value) -> None:
+    assert read_permission(value).tools == ()
+    assert read_permission(value).forgiven
 
 
 @given(RAW)

@@ -209,3 +209,28 @@ def test_many_warnings_are_cut_short(read) -> None:
     agent = read("---\nname: a\ndescription: b: c\ntools: Read\n" + "stray\n" * 500 + "---\n")
     assert len(agent.warnings) == 21
     assert "further warnings" in agent.warnings[-1].message
+
+
+@pytest.mark.parametrize(
+    ("front", "tools"),
+    [
+        ("tools: '*'\npermission: {'*': deny, read: allow}", ("read",)),
+        ("tools: read, edit\npermission: {'*': deny, read: allow}", ("read",)),
+        ("tools: Read, Write\ndisallowedTools: '*'", ()),
+        ("disallowedTools: all", ()),
+        ("disallowedTools: []", None),
+        ("permission: deny", ()),
+    ],
+)
+def test_what_one_key_withholds_no_other_key_grants(read, front: str, tools: tuple[str, ...] | None) -> None:
+    assert read(f"---\nname: a\ndescription: b\n{front}\n---\n").tools == tools
+
+
+def test_a_rule_in_the_body_does_not_close_front_matter_that_was_never_opened(read) -> None:
+    agent = read("name: a\ndescription: b\n\nYou are a.\n\n---\n\nThe end.\n")
+    assert (agent.description, agent.prompt) == ("b", "You are a.\n\n---\n\nThe end.")
+
+
+@pytest.mark.parametrize("text", ["Description: what lies in this folder.\n", "title: x\n", "Some text\nname: x\n"])
+def test_a_page_that_only_resembles_a_definition_is_a_problem(text: str) -> None:
+    assert isinstance(read_definition(text, ORIGIN), Problem)

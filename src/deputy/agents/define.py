@@ -10,7 +10,7 @@ from deputy.agents.grants import Grants, read_grants, read_permission
 from deputy.agents.keys import CARRIED, DECORATION, FIELDS, field_of, spelling_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from deputy.agents.strict import Field
 
@@ -117,20 +117,25 @@ def _is_windows_path(word: str) -> bool:
 
 def _tools(known: Mapping[str, Field], noted: list[Remark]) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
     """What is granted and what is withheld, by `tools`, `disallowedTools` and `permission` together."""
-    granted = denied = permitted = Grants()
-    if field := known.get("tools"):
-        granted = read_grants(field.value)
-        noted += (Remark(field.line, f"tools: {message}") for message in granted.forgiven)
-    if (field := known.get("disallowed_tools")) and field.value:
-        denied = read_grants(field.value)
-        noted += (Remark(field.line, f"{field.key}: {message}") for message in denied.forgiven)
-    if field := known.get("permission"):
-        permitted = read_permission(field.value)
+    granted = _grants(known.get("tools"), read_grants, noted)
+    denied = _grants(known.get("disallowed_tools"), read_grants, noted)
+    permitted = _grants(known.get("permission"), read_permission, noted)
     withheld = tuple(dict.fromkeys((*granted.withheld, *(denied.tools or ()), *permitted.withheld)))
     tools = granted.tools
     if permitted.tools is not None:
-        tools = permitted.tools if tools is None else tuple(tool for tool in tools if tool in permitted.tools)
+        has_all = tools is None or "*" in tools
+        tools = permitted.tools if has_all else tuple(tool for tool in tools or () if tool in permitted.tools)
+    if "*" in withheld:
+        return (), withheld
     return None if tools is None else tuple(tool for tool in tools if tool not in withheld), withheld
+
+
+def _grants(field: Field | None, read: Callable[[Raw], Grants], noted: list[Remark]) -> Grants:
+    if field is None:
+        return Grants()
+    grants = read(field.value)
+    noted += (Remark(field.line, f"{field.key}: {message}") for message in grants.forgiven)
+    return grants
 
 
 def _model(field: Field | None, noted: list[Remark]) -> tuple[str | None, bool]:

@@ -53,23 +53,31 @@ def read_grants(value: Raw) -> Grants:
 
 
 def read_permission(value: Raw) -> Grants:
-    """What a `permission` value withholds: a tool that is denied outright. Rules for patterns stay with their key."""
-    if isinstance(value, str):
-        return Grants(tools=()) if value.strip().lower() == "deny" else Grants()
-    verdicts: dict[str, bool] = {}
-    grants_only_named = False
-    for tool, verdict in value.items() if isinstance(value, dict) else ():
-        allowed = not isinstance(verdict, str) or verdict.strip().lower() not in NO
+    """What a `permission` value leaves and withholds, tool by tool; its rules for patterns stay with the key."""
+    if isinstance(value, str) and value.strip().lower() in YES | NO:
+        value = {"*": value}
+    if not isinstance(value, dict):
+        return Grants(tools=(), forgiven=("this is not understood, so no tools are granted",))
+    left: dict[str, bool] = {}
+    leaves_others = True
+    for tool, verdict in value.items():
         if tool == "*":
             # The last rule that fits decides, so a rule for everything undoes those above it.
-            grants_only_named = not allowed
-            verdicts.clear()
+            leaves_others = _is_allowed(verdict)
+            left.clear()
         else:
-            verdicts[tool] = allowed
+            left[tool] = _is_allowed(verdict)
     return Grants(
-        tools=_unique(tool for tool, allowed in verdicts.items() if allowed) if grants_only_named else None,
-        withheld=_unique(tool for tool, allowed in verdicts.items() if not allowed),
+        tools=None if leaves_others else _unique(tool for tool, allowed in left.items() if allowed),
+        withheld=_unique(tool for tool, allowed in left.items() if not allowed),
     )
+
+
+def _is_allowed(verdict: Raw) -> bool:
+    """Whether anything at all is allowed by a verdict, or by one of the verdicts on patterns."""
+    if isinstance(verdict, dict):
+        return any(map(_is_allowed, verdict.values()))
+    return isinstance(verdict, str) and verdict.strip().lower() in YES
 
 
 def split_names(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -36,9 +36,10 @@ def split(text: str) -> Matter | None:
     if opening is not None:
         return _cut(lines, opening, next((rule for rule in rules if rule > opening), None))
     top = _first_text(lines)
-    if top < len(lines) and is_agent_key(lines[top]):
+    if top < len(lines) and is_agent_key(lines[top]) and is_known_key(lines[top]):
+        closing = rules[0] if rules and rules[0] <= _end_of_keys(lines, top) else None
         unopened = Remark(top + 1, "the line '---' that opens the front matter is missing")
-        return _cut(lines, top - 1, rules[0] if rules else None, unopened)
+        return _cut(lines, top - 1, closing, unopened)
     return None
 
 

@@ -13,7 +13,7 @@ from deputy.core.errors import UsageError
 from deputy.interfaces.cli.show import one_line, plain, show, show_json
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator
 
     from deputy.agents.catalogue import Catalogue, Shadowed
     from deputy.agents.definition import AgentDefinition
@@ -124,8 +124,9 @@ def _as_text(catalogue: Catalogue) -> Iterator[str]:
             yield from _item(f"{_short(problem.path)}{_at(problem.line)}: {problem.message}")
         yield ""
     if catalogue.agents:
-        warnings = sum(len(agent.warnings) for agent in catalogue.agents)
-        yield f"{_count(catalogue.agents, 'agent')}, {warnings} warnings, {_count(catalogue.problems, 'problem')}"
+        warnings = [remark for agent in catalogue.agents for remark in agent.warnings]
+        counts = {"agent": catalogue.agents, "warning": warnings, "problem": catalogue.problems}
+        yield ", ".join(f"{len(things)} {word}{'' if len(things) == 1 else 's'}" for word, things in counts.items())
     else:
         yield from _nothing_found(catalogue)
 
@@ -177,10 +178,6 @@ def _item(text: str) -> list[str]:
 
 def _at(line: int | None) -> str:
     return "" if line is None else f", line {line}"
-
-
-def _count(things: Sequence[object], word: str) -> str:
-    return f"{len(things)} {word}{'' if len(things) == 1 else 's'}"
 
 
 def _short(path: str) -> str:
