@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
+import yaml
 
 from deputy.agents.definition import AgentDefinition, Origin, Problem
 from deputy.agents.read import read_content
@@ -94,3 +95,9 @@ def test_a_bomb_of_aliases_and_one_of_merge_keys_cost_no_more_than_their_text() 
         assert (found.name, found.description, found.tools) == ("bomb", "Grows.", ("Read",))
         assert any("anchor" in warning.message for warning in found.warnings)
         assert calls(content) < 200_000
+
+
+def test_without_libyaml_many_keys_cost_little_more_than_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(yaml, "CBaseLoader")
+    few, many = (calls(b"---\nname: x\ndescription: a: b\n" + b"key:\n" * count + b"---\n") for count in (400, 4_000))
+    assert many < few * 5

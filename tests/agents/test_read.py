@@ -234,3 +234,16 @@ def test_a_rule_in_the_body_does_not_close_front_matter_that_was_never_opened(re
 @pytest.mark.parametrize("text", ["Description: what lies in this folder.\n", "title: x\n", "Some text\nname: x\n"])
 def test_a_page_that_only_resembles_a_definition_is_a_problem(text: str) -> None:
     assert isinstance(read_definition(text, ORIGIN), Problem)
+
+
+@pytest.mark.parametrize("separator", ["\u2028", "\u2029", "\x85"])
+def test_a_line_end_that_only_yaml_knows_moves_nothing(read, separator: str) -> None:
+    agent = read(f"---\nname: a{separator}b\ndescription: c # d\n---\n")
+    assert (agent.name, agent.description) == ("a b", "c # d")
+    assert [warning.line for warning in agent.warnings] == [3]
+
+
+def test_a_list_without_end_is_left_to_the_forgiving_reader(read) -> None:
+    agent = read(f"---\nname: a\ndescription: b\nskills: [{'x, ' * 10_000}]\ntools: Read\n---\n")
+    assert (agent.name, agent.description, agent.tools) == ("a", "b", ("Read",))
+    assert "too many values" in agent.warnings[0].message

@@ -78,10 +78,8 @@ def _welcome(lines: Sequence[str]) -> Iterator[Event]:
         count += 1
         if count > LIMIT_EVENTS:
             raise _UnwelcomeError(event, "it holds too many values")
-        if isinstance(event, yaml.AliasEvent):
-            raise _UnwelcomeError(event, "a YAML alias (*) stands here")
         if isinstance(event, yaml.NodeEvent) and (event.anchor or getattr(event, "tag", None)):
-            raise _UnwelcomeError(event, "a YAML anchor (&) or tag (!) stands here")
+            raise _UnwelcomeError(event, "a YAML anchor (&), alias (*) or tag (!) stands here")
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > LIMIT_DEPTH:
             raise _UnwelcomeError(event, "it is nested too deeply")

@@ -177,7 +177,11 @@ def test_no_control_character_reaches_the_terminal(shell: Shell) -> None:
         ".claude/agents/a.md", f"---\nname: a{hostile}\ndescription: b{hostile}\n{hostile}: 1\nmodel: m{hostile}\n---\n"
     )
     shell.write(f".claude/agents/{hostile.replace('/', '')}.md", "nothing")
-    for done in (shell.run(), shell.run("--json")):
+    folder = f"sub{hostile}"
+    shell.write(f"{folder}/.claude/agents/b.md", CLEAN)
+    (shell.project / folder / ".claude/agents/link.md").symlink_to("/etc/hostname")
+    for arguments in ([], ["--json"], ["--dir", folder], ["--dir", folder, "--json"]):
+        done = shell.run(*arguments)
         assert done.returncode == 0
         assert not set("\x1b\x07\x9b\u202e") & set(done.stdout)
         assert "u001b" not in done.stdout
