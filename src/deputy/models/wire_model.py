@@ -135,8 +135,8 @@ class WireModel:
     async def _failure(self, response: aiohttp.ClientResponse) -> ModelError:
         status, headers = response.status, {name.lower(): value for name, value in response.headers.items()}
         if 300 <= status < 400:
-            host = URL(headers.get("location", "")).host
-            return BadRequest(f"{self._url.host} redirects to {host}, which is not followed", status=status)
+            host = headers.get("location", "").partition("//")[2].partition("/")[0][:200]
+            return BadRequest(f"{self._url.host} redirects to {host!r}, which is not followed", status=status)
         if "content-encoding" in headers and headers["content-encoding"] != "identity":
             return BadReply(
                 f"the answer is compressed ({headers['content-encoding'][:40]}) although it was asked not to be"
