@@ -3,6 +3,7 @@
 import asyncio
 import json
 import ssl
+import threading
 from contextlib import asynccontextmanager
 
 import pytest
@@ -300,6 +301,23 @@ async def test_a_slow_listener_is_not_taken_for_a_silent_model():
             events.append(event)
             await asyncio.sleep(0.15 if len(events) == 1 else 0)
     assert events[-1].message.text == "one two three"
+
+
+async def test_what_came_while_the_whole_process_stood_still_is_not_silence():
+    turn = ScriptedTurn(text="word " * 40, pace_seconds=0.02)
+    with ProviderServer(turn) as provider:
+        async with Models(environ=provider.environ, idle_seconds=0.2) as models:
+            events = []
+            async for event in ask(models.open(NAMES["anthropic"])._model, asking()):
+                events.append(event)
+                if len(events) == 1:
+                    asyncio.get_running_loop().call_later(0.01, stand_still, 0.5)
+    assert events[-1].message.text == turn.text
+
+
+def stand_still(seconds):
+    """Block the loop, as a stopped process or a sleeping machine would."""
+    threading.Event().wait(seconds)
 
 
 # --- cuts ---

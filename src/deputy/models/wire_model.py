@@ -195,6 +195,7 @@ class _Listening:
         self._loop = asyncio.get_running_loop()
         self._progress = reader.told.progress
         self._last_progress = self._loop.time()
+        self._last_seen = float("-inf")
         self._is_waiting = False
         self._watch = self._loop.call_later(idle_seconds, self._look)
 
@@ -237,11 +238,15 @@ class _Listening:
             self._is_waiting = False
 
     def _look(self) -> None:
-        rest = self._last_progress + self._idle_seconds - self._loop.time()
-        if not self._is_waiting:
-            rest = self._idle_seconds
+        rest = self._idle_seconds
+        if self._is_waiting:
+            rest += self._last_progress - self._loop.time()
         if rest > 0:
             self._watch = self._loop.call_later(rest, self._look)
+        elif self._last_seen != self._last_progress:
+            # If the whole process stood still, what came meanwhile waits to be read: look once more.
+            self._last_seen = self._last_progress
+            self._watch = self._loop.call_later(min(1.0, self._idle_seconds / 4), self._look)
         else:
             self._content.set_exception(Silent(f"the model made no progress for {self._idle_seconds:g} s"))
 
