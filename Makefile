@@ -5,7 +5,7 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test format lint types layers unit bench-core clean
+.PHONY: help demo test format lint types layers unit bench-core bench-models clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -41,6 +41,9 @@ format: $(READY)  ## format and fix what can be fixed
 
 bench-core: $(READY)  ## figures of the pure core and of start-up
 	@for part in startup guard detect returns; do $(BIN)/python bench/$$part.py; done
+
+bench-models: $(READY)  ## CPU per model turn: ours, the floor by hand, the official SDKs
+	@$(BIN)/python bench/models.py
 
 clean:  ## remove what the targets made
 	@rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist

@@ -1,7 +1,24 @@
 """What can go wrong: errors as values that travel in outcomes, and the exceptions of this project.
 
 DeputyError                 everything this project raises on purpose
-└── UsageError              the user or caller misused us; raised before any side effect
+├── UsageError              the user or caller misused us; raised before any side effect
+└── ModelError              a model gave no turn; says whether asking again may help, what was used and told so far
+    ├── NoKey               no key for its provider
+    ├── BadKey              the provider does not accept the key
+    ├── ModelNotFound       the provider does not know the model
+    ├── ContextExhausted    the conversation does not fit the model's window
+    ├── RateLimited         too many requests or tokens for now
+    ├── QuotaSpent          too much for good: waiting does not help
+    ├── Overloaded          the provider has no room for now
+    ├── ServerFailed        the provider broke
+    ├── Refused             declined by policy
+    ├── BadRequest          the provider does not understand or allow what was sent
+    ├── NetworkFailed       no connection, or it was lost before the answer began
+    ├── StreamCut           the answer ended in the middle
+    ├── Silent              no progress within the idle limit
+    ├── BadReply            what came is not what the protocol says
+    ├── EmptyReply          a turn that says and does nothing
+    └── ReplyTooLarge       more than any model may say
 """
 
 from __future__ import annotations
@@ -12,6 +29,8 @@ from msgspec import UNSET, Struct, UnsetType, structs
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from deputy.core.conversation import Used
 
 
 class DeputyError(Exception):
@@ -26,6 +45,177 @@ class UsageError(DeputyError):
         self.found = found
         self.expected = expected
         super().__init__(f"{field}: found {_shown(found)}; {expected}")
+
+
+class ModelError(DeputyError):
+    """A model gave no turn. Its class says why, `retryable` whether the same request may succeed later."""
+
+    code = "MODEL_FAILED"
+    type = "provider"
+    retryable = False
+    recommendation = "Read the message, or try another model."
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        model: str = "",
+        status: int | None = None,
+        retry_after: float | None = None,
+        retryable: bool | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.model = model
+        """Who was asked, as `provider:model`."""
+        self.status = status
+        self.retry_after = retry_after
+        """Seconds the provider wants left alone, where it said so."""
+        if retryable is not None:
+            self.retryable = retryable
+        self.used: Used | None = None
+        """What the failed attempt used, where the provider told."""
+        self.text = ""
+        """What the model had said until then."""
+
+    def __str__(self) -> str:
+        return f"{self.model}: {self.message}" if self.model else self.message
+
+    def as_value(self) -> Error:
+        """The same as a value for an outcome."""
+        return Error(
+            type=self.type,
+            message=str(self),
+            recoverable=self.retryable,
+            recommendation=self.recommendation,
+            code=self.code,
+        )
+
+
+class NoKey(ModelError):
+    """There is no key for the model's provider."""
+
+    code = "NO_API_KEY"
+    recommendation = "Set the provider's key variable; `deputy models` lists them."
+
+
+class BadKey(ModelError):
+    """The provider does not accept the key, or not for this."""
+
+    code = "BAD_API_KEY"
+    recommendation = "Check the key and what it may be used for."
+
+
+class ModelNotFound(ModelError):
+    """The provider does not know the model."""
+
+    code = "MODEL_NOT_FOUND"
+    recommendation = "Check the model's name; `deputy models` lists known ones."
+
+
+class ContextExhausted(ModelError):
+    """The conversation does not fit the model's window."""
+
+    code = "CONTEXT_EXHAUSTED"
+    type = "context_exhausted"
+    recommendation = "Hand in what there is, or go on with less in the conversation."
+
+    def __init__(self, message: str, *, window: int | None = None, model: str = "", status: int | None = None) -> None:
+        super().__init__(message, model=model, status=status)
+        self.window = window
+        """The window's size in tokens, where the provider told it."""
+
+
+class RateLimited(ModelError):
+    """Too many requests or tokens for now."""
+
+    code = "RATE_LIMITED"
+    retryable = True
+    recommendation = "Wait and try again, or run fewer subagents at once."
+
+
+class QuotaSpent(ModelError):
+    """Too much for good: waiting does not help."""
+
+    code = "QUOTA_SPENT"
+    recommendation = "Check the plan and its limits with the provider, or send less at once."
+
+
+class Overloaded(ModelError):
+    """The provider has no room for now."""
+
+    code = "OVERLOADED"
+    retryable = True
+    recommendation = "Try again later, or another model."
+
+
+class ServerFailed(ModelError):
+    """The provider broke."""
+
+    code = "PROVIDER_FAILED"
+    retryable = True
+    recommendation = "Try again later, or another model."
+
+
+class Refused(ModelError):
+    """Declined by the provider's or the model's policy."""
+
+    code = "REFUSED"
+    recommendation = "Word the task differently, or try another model."
+
+
+class BadRequest(ModelError):
+    """The provider does not understand or allow what was sent."""
+
+    code = "BAD_REQUEST"
+
+
+class NetworkFailed(ModelError):
+    """There was no connection, or it was lost before the answer began."""
+
+    code = "NETWORK_FAILED"
+    retryable = True
+    recommendation = "Check the network, the address and the proxy."
+
+
+class StreamCut(ModelError):
+    """The answer ended in the middle; nothing of it is taken for whole."""
+
+    code = "STREAM_CUT"
+    retryable = True
+    recommendation = "Try again."
+
+
+class Silent(ModelError):
+    """The model made no progress within the idle limit, whatever bytes kept the line open."""
+
+    code = "SILENT"
+    type = "timeout"
+    retryable = True
+    recommendation = "Try again, or raise the idle limit of a model that is slow by nature."
+
+
+class BadReply(ModelError):
+    """What came is not what the protocol says."""
+
+    code = "BAD_REPLY"
+    retryable = True
+    recommendation = "Check that the address speaks this protocol, or try again."
+
+
+class EmptyReply(ModelError):
+    """A turn that says nothing and calls nothing."""
+
+    code = "EMPTY_REPLY"
+    retryable = True
+    recommendation = "Try again, or another model."
+
+
+class ReplyTooLarge(ModelError):
+    """More than any model may say."""
+
+    code = "REPLY_TOO_LARGE"
+    recommendation = "Ask for less at once, or try another model."
 
 
 class Error(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -14,6 +14,7 @@ COMMANDS = {
     "detect": "Show the requests for delegation that a text holds; nothing is run.",
     "check-return": "Check what a subagent returned against the return contract.",
     "agents": "List the agent definitions found here, with warnings.",
+    "models": "List providers and models, and say which have a key.",
 }
 
 EXIT_CODES = """\b

@@ -1,0 +1,33 @@
+"""What the engine needs from the world outside, as protocols of a few methods."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from deputy.core.conversation import Conversation, ModelSettings, StreamEvent, Toolset
+
+
+class Model(Protocol):
+    """Something that answers a conversation, one turn at a time."""
+
+    @property
+    def name(self) -> str:
+        """`provider:model`, as people write it."""
+        ...
+
+    @property
+    def context_window(self) -> int | None:
+        """The most tokens that input and output may have together; None where it is not known."""
+        ...
+
+    def stream(
+        self, conversation: Conversation, tools: Toolset, settings: ModelSettings
+    ) -> AsyncGenerator[StreamEvent, None]:
+        """The next turn as it is told: deltas, then its calls and usage, then one Stop; or a ModelError.
+
+        What the turn used is the sum of all Used events, and of what the error says was used if it fails.
+        """
+        ...

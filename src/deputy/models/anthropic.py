@@ -1,0 +1,342 @@
+"""Anthropic's Messages protocol."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, assert_never
+
+import msgspec
+from msgspec import Struct
+
+from deputy.core.conversation import (
+    AssistantMessage,
+    ForcedTool,
+    Message,
+    Part,
+    StopReason,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolMessage,
+    ToolSpec,
+    Used,
+    UserMessage,
+)
+from deputy.core.errors import BadReply, ContextExhausted, Refused, StreamCut
+from deputy.models.failures import failure_of
+from deputy.models.wire import NOTHING, CallUnderWay, Ending, Told, count, decode, encode, tools_field, with_arrays
+
+if TYPE_CHECKING:
+    from deputy.core.conversation import Conversation, ModelSettings, Toolset
+    from deputy.models.wire import Target
+
+VERSION: Final = "2026-10-21"
+DEFAULT_MAX_TOKENS: Final = 8192
+LEAST_BUDGET: Final = 1024
+BUDGETS: Final = {"low": 2048, "medium": 8192, "high": 24576}
+CACHED: Final = {"type": "ephemeral"}
+
+
+class AnthropicWire:
+    """Speaks Anthropic Messages."""
+
+    name = "anthropic"
+
+    def path(self, target: Target) -> str:
+        """Where the request goes."""
+        return "/v1/messages"
+
+    def headers(self) -> dict[str, str]:
+        """The version of the protocol."""
+        return {"anthropic-version": VERSION}
+
+    def body(self, target: Target, conversation: Conversation, tools: Toolset, settings: ModelSettings) -> bytes:
+        """The request. One cache marker after the system prompt, one that moves with the end of the conversation."""
+        limit = settings.max_output_tokens or target.max_output_tokens or DEFAULT_MAX_TOKENS
+        head: dict[str, Any] = {"model": target.model, "max_tokens": limit, "stream": True, "cache_control": CACHED}
+        if conversation.system:
+            head["system"] = [{"type": "text", "text": conversation.system, "cache_control": CACHED}]
+        if len(tools):
+            head["tool_choice"] = _tool_choice(settings)
+        head |= _thinking(target, settings, limit)
+        if settings.output is not None:
+            schema = {"type": "json_schema", "schema": settings.output.schema}
+            head["output_config"] = {**head.get("output_config", {}), "format": schema}
+        messages = conversation.encoded(target.provider, lambda message: _encode(message, target.provider))
+        offered = tools.encoded(self.name, _encode_tool)
+        return with_arrays(head | settings.extra, *tools_field(offered), (b"messages", (messages,)))
+
+    def reader(self) -> AnthropicReader:
+        """A reader for one stream."""
+        return AnthropicReader()
+
+
+def _tool_choice(settings: ModelSettings) -> dict[str, str]:
+    match settings.tool_choice:
+        case "auto" | "none" as choice:
+            return {"type": choice}
+        case "required":
+            return {"type": "any"}
+        case ForcedTool(name=name):
+            return {"type": "tool", "name": name}
+        case _:
+            assert_never(settings.tool_choice)
+
+
+def _thinking(target: Target, settings: ModelSettings, limit: int) -> dict[str, Any]:
+    if settings.thinking is None or target.thinking_style is None:
+        return {}
+    if settings.tool_choice == "required" or isinstance(settings.tool_choice, ForcedTool):
+        return {}  # a forced tool and thinking exclude each other
+    if target.thinking_style != "budget":
+        # Hidden thinking would look like silence for minutes.
+        return {
+            "thinking": {"type": "adaptive", "display": "summarized"},
+            "output_config": {"effort": settings.thinking},
+        }
+    budget = min(BUDGETS[settings.thinking], limit * 3 // 4)
+    return {"thinking": {"type": "enabled", "budget_tokens": budget}} if budget >= LEAST_BUDGET else {}
+
+
+def _encode_tool(tool: ToolSpec) -> bytes:
+    return encode({"name": tool.name, "description": tool.description, "input_schema": tool.parameters})
+
+
+def _encode(message: Message, provider: str) -> bytes:
+    match message:
+        case UserMessage(text=text):
+            return encode({"role": "user", "content": [{"type": "text", "text": text}]})
+        case ToolMessage(results=results):
+            blocks = [
+                {"type": "tool_result", "tool_use_id": r.call_id, "content": r.content}
+                | ({"is_error": True} if r.is_error else {})
+                for r in results
+            ]
+            return encode({"role": "user", "content": blocks})
+        case AssistantMessage(parts=parts, origin=origin):
+            content = [b for part in parts if (b := _encode_part(part, is_own=origin == provider)) is not None]
+            return encode({"role": "assistant", "content": content}) if content else b""
+        case _:
+            assert_never(message)
+
+
+def _encode_part(part: Part, *, is_own: bool) -> Any:
+    match part:
+        case Text(text=text):
+            return {"type": "text", "text": text} if text.strip() else None
+        case Thinking(opaque=opaque):
+            return msgspec.Raw(opaque.encode()) if opaque is not None and is_own else None
+        case ToolCall():
+            return {"type": "tool_use", "id": part.id, "name": part.name, "input": part.arguments}
+        case _:
+            assert_never(part)
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+class _Delta(Struct):
+    type: str = ""
+    text: str = ""
+    thinking: str = ""
+    signature: str = ""
+    partial_json: str = ""
+    stop_reason: str | None = None
+    stop_details: _StopDetails | None = None
+
+
+class _StopDetails(Struct):
+    category: str | None = None
+    explanation: str | None = None
+
+
+class _Block(Struct):
+    type: str
+    id: str = ""
+    name: str = ""
+    text: str = ""
+    thinking: str = ""
+    signature: str = ""
+    data: str = ""
+    input: dict[str, Any] | None = None
+
+
+class _Usage(Struct):
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cache_creation_input_tokens: int | None = None
+    cache_read_input_tokens: int | None = None
+    output_tokens_details: _OutputDetails | None = None
+
+
+class _OutputDetails(Struct):
+    thinking_tokens: int | None = None
+
+
+class _Message(Struct):
+    usage: _Usage | None = None
+
+
+class _Event(Struct):
+    type: str = ""
+    index: int = 0
+    delta: _Delta | None = None
+    content_block: _Block | None = None
+    message: _Message | None = None
+    usage: _Usage | None = None
+    error: msgspec.Raw = NOTHING
+
+
+_decoder = msgspec.json.Decoder(_Event).decode
+
+_STOPS: Final[dict[str, StopReason]] = {"max_tokens": "length"}
+
+
+class _OpenBlock:
+    """A content block between its start and its stop."""
+
+    __slots__ = ("block", "call", "is_open", "pieces", "signature")
+
+    def __init__(self, block: _Block) -> None:
+        self.block = block
+        self.is_open = True
+        self.call = CallUnderWay(block.id, block.name)
+        self.pieces = [block.text or block.thinking]
+        self.signature = [block.signature]
+
+    def part(self, reason: StopReason) -> Part | None:
+        block, text = self.block, "".join(self.pieces)
+        match block.type:
+            case "text":
+                return Text(text=text) if text else None
+            case "thinking":
+                signature = "".join(self.signature)
+                sealed = {"type": "thinking", "thinking": text, "signature": signature}
+                return Thinking(text=text, opaque=encode(sealed).decode() if signature else None)
+            case "redacted_thinking":
+                return Thinking(text="", opaque=encode({"type": block.type, "data": block.data}).decode())
+            case "tool_use":
+                if block.input and not self.call.pieces:
+                    self.call.pieces.append(encode(block.input).decode())
+                return self.call.complete(reason)
+            case _:
+                return None
+
+
+class AnthropicReader:
+    """Reads one Messages stream."""
+
+    def __init__(self) -> None:
+        self.told = Told()
+        self.is_done = False
+        self.used: Used | None = None
+        self._blocks: dict[int, _OpenBlock] = {}
+        self._reported = _Usage()
+        self._stop: str | None = None
+        self._detail = ""
+        self._has_begun = False
+
+    def read(self, data: bytes) -> None:
+        """Take in the data of one event."""
+        if self.is_done:
+            return
+        event: _Event = decode(_decoder, data)
+        match event.type:
+            case "content_block_delta":
+                self._grow(event)
+            case "content_block_start" if event.content_block is not None:
+                self._open(event.index, event.content_block)
+            case "content_block_stop":
+                self._block(event.index).is_open = False
+            case "message_start":
+                self._begin(event)
+            case "message_delta":
+                self._report(event.usage)
+                if event.delta is not None and event.delta.stop_reason:
+                    self._stop = event.delta.stop_reason
+                    self._detail = _detail(event.delta.stop_details)
+            case "message_stop":
+                self.is_done = True
+            case "error":
+                raise failure_of(event.error, status=None)
+            case _:
+                pass
+
+    def end(self) -> Ending:
+        """What the whole stream said."""
+        if not self.is_done or self._stop is None or any(block.is_open for block in self._blocks.values()):
+            raise StreamCut("the stream ended before its message did")
+        if self._stop == "refusal":
+            raise Refused(f"the model declined to answer{self._detail}")
+        if self._stop == "model_context_window_exceeded":
+            raise ContextExhausted("the answer reached the end of the model's context window")
+        reason = _STOPS.get(self._stop, "end")
+        parts = [part for block in self._blocks.values() if (part := block.part(reason)) is not None]
+        return Ending(reason=reason, parts=tuple(parts))
+
+    def _begin(self, event: _Event) -> None:
+        if self._has_begun:
+            raise BadReply("the stream holds two messages")
+        self._has_begun = True
+        self.told.progress += 1
+        if event.message is not None:
+            self._report(event.message.usage)
+
+    def _open(self, index: int, block: _Block) -> None:
+        if index in self._blocks:
+            raise BadReply(f"the stream holds two blocks at index {index}")
+        self._blocks[index] = _OpenBlock(block)
+        self.told.begin()
+        self.told.grow(len(block.data) + len(block.signature))
+        if block.type == "text":
+            self.told.say(block.text)
+        elif block.type == "thinking":
+            self.told.think(block.thinking)
+
+    def _grow(self, event: _Event) -> None:
+        block, delta = self._block(event.index), event.delta
+        if delta is None:
+            return
+        match delta.type:
+            case "text_delta":
+                block.pieces.append(delta.text)
+                self.told.say(delta.text)
+            case "input_json_delta":
+                if delta.partial_json:
+                    block.call.pieces.append(delta.partial_json)
+                    self.told.grow(len(delta.partial_json))
+            case "thinking_delta":
+                block.pieces.append(delta.thinking)
+                self.told.think(delta.thinking)
+            case "signature_delta":
+                block.signature.append(delta.signature)
+                self.told.grow(len(delta.signature))
+            case _:
+                pass
+
+    def _block(self, index: int) -> _OpenBlock:
+        block = self._blocks.get(index)
+        if block is None or not block.is_open:
+            raise BadReply(f"the stream goes on with block {index}, which is not open")
+        return block
+
+    def _report(self, usage: _Usage | None) -> None:
+        """Numbers are running totals: the latest of each counts."""
+        if usage is None:
+            return
+        seen = self._reported
+        for name in _Usage.__struct_fields__:
+            if (value := getattr(usage, name)) is not None:
+                setattr(seen, name, value)
+        cached, written = count(seen.cache_read_input_tokens), count(seen.cache_creation_input_tokens)
+        self.used = Used(
+            input_tokens=count(seen.input_tokens) + cached + written,
+            output_tokens=count(seen.output_tokens),
+            cached_tokens=cached,
+            cache_write_tokens=written,
+            thinking_tokens=count(seen.output_tokens_details.thinking_tokens) if seen.output_tokens_details else 0,
+        )
+
+
+def _detail(details: _StopDetails | None) -> str:
+    said = details and (details.explanation or details.category)
+    return f": {said[:500]}" if said else ""

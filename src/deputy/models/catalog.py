@@ -1,0 +1,162 @@
+"""The catalog: providers, models, prices and names, read from data that the user's configuration may override."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+
+import msgspec
+from msgspec import Struct, field
+
+from deputy.core.conversation import ThinkingLevel
+from deputy.core.errors import UsageError
+from deputy.models.usage import Prices
+from deputy.models.wire import ThinkingStyle
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from decimal import Decimal
+
+WireName: TypeAlias = Literal["anthropic", "openai-responses", "openai-chat", "google"]
+NANODOLLARS = 1_000_000_000
+
+
+class ModelEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What is known of a model; None where it is not."""
+
+    window: int | None = None
+    max_output: int | None = None
+    thinking: ThinkingStyle | None = None
+    prices: Prices | None = None
+    idle_seconds: float | None = None
+    """How long this model may be silent, where that is not what others may."""
+
+
+class ProviderEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Where a provider is, what it speaks, and which variables hold its key and address."""
+
+    protocol: WireName | None = None
+    """None: not reachable over the wire, only through a program of its own."""
+    base_url: str = ""
+    base_url_variable: str = ""
+    keys: dict[str, str] = field(default_factory=dict[str, str])
+    """Variables that may hold the key, first found wins, each with the header that carries it."""
+    needs_key: bool = True
+    quirks: frozenset[str] = frozenset()
+    thinking: ThinkingStyle | None = None
+    """How models without an entry of their own are told to think."""
+    models: dict[str, ModelEntry] = field(default_factory=dict[str, ModelEntry])
+
+
+class Named(Struct, frozen=True, kw_only=True):
+    """A name resolved: the provider and model it stands for."""
+
+    provider: str
+    model: str
+    thinking: ThinkingLevel | None = None
+    """How hard the name asks the model to think."""
+
+    def __str__(self) -> str:
+        return f"{self.provider}:{self.model}"
+
+
+class NameEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a short name stands for: another name, or `provider:model`."""
+
+    model: str
+    thinking: ThinkingLevel | None = None
+
+
+class Catalog(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """All that is known of providers and models."""
+
+    providers: dict[str, ProviderEntry]
+    names: dict[str, NameEntry]
+
+    def resolve(self, name: str) -> Named:
+        """What a name stands for: an alias, `provider:model`, or a bare model that one provider lists."""
+        thinking: ThinkingLevel | None = None
+        asked, seen = name, {name}
+        while (entry := self.names.get(name)) is not None:
+            thinking = thinking or entry.thinking
+            name = entry.model
+            if name in seen:
+                raise UsageError("model", asked, "its name goes round in a circle in the configuration")
+            seen.add(name)
+        provider, colon, model = name.partition(":")
+        if colon and provider in self.providers and model:
+            return Named(provider=provider, model=model, thinking=thinking)
+        for provider, found in self.providers.items():
+            if name in found.models:
+                return Named(provider=provider, model=name, thinking=thinking)
+        raise UsageError("model", asked, f"write provider:model, with one of {', '.join(self.providers)}")
+
+    def entry(self, named: Named) -> ModelEntry:
+        """What is known of a model; dated versions share the entry of the name they begin with."""
+        models = self.providers[named.provider].models
+        if (exact := models.get(named.model)) is not None:
+            return exact
+        stems = [
+            stem for stem in models if named.model.startswith(f"{stem}-") and _is_date(named.model[len(stem) + 1 :])
+        ]
+        return models[max(stems, key=len)] if stems else ModelEntry(thinking=self.providers[named.provider].thinking)
+
+
+def _is_date(text: str) -> bool:
+    return all(part.isdigit() for part in text.split("-")) and len(text.replace("-", "")) == 8
+
+
+@cache
+def built_in() -> Mapping[str, Any]:
+    """The catalog that is shipped, as plain data."""
+    import tomllib
+    from decimal import Decimal
+    from importlib.resources import files
+
+    return tomllib.loads(files("deputy.models").joinpath("catalog.toml").read_text(), parse_float=Decimal)
+
+
+def read_catalog(override: Mapping[str, Any] | None = None) -> Catalog:
+    """The shipped catalog with the user's tables laid over it, field by field."""
+    table = _laid_over(built_in(), override or {})
+    try:
+        return msgspec.convert(_with_prices(table), Catalog)
+    except msgspec.ValidationError as error:
+        raise UsageError("models", "the catalog", f"cannot be read: {error}") from error
+
+
+def _laid_over(under: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(under)
+    for key, value in over.items():
+        below = merged.get(key)
+        merged[key] = _laid_over(_table(below), _table(value)) if _is_table(below) and _is_table(value) else value
+    return merged
+
+
+def _is_table(value: object) -> bool:
+    return isinstance(value, dict)
+
+
+def _table(value: Any) -> dict[str, Any]:
+    return cast("dict[str, Any]", value)
+
+
+def _with_prices(table: dict[str, Any]) -> dict[str, Any]:
+    """The table with dollars per million tokens as whole billionths."""
+    providers: dict[str, Any] = {}
+    for name, provider in table.get("providers", {}).items():
+        models = {
+            key: {**model, "prices": _billionths(model["prices"])} if model.get("prices") else model
+            for key, model in provider.get("models", {}).items()
+        }
+        providers[name] = {**provider, "models": models} if models else provider
+    return {**table, "providers": providers}
+
+
+def _billionths(prices: Mapping[str, Any]) -> dict[str, Any]:
+    def converted(name: str, value: Decimal | float | dict[str, Any]) -> Any:
+        if isinstance(value, dict):
+            return _billionths(value)
+        return value if name == "long_above" else round(value * NANODOLLARS)
+
+    return {name: converted(name, value) for name, value in prices.items()}

@@ -1,0 +1,99 @@
+"""One pool of connections for all models of a process: no redirects, no decompression, proxies from the environment."""
+
+from __future__ import annotations
+
+import io
+from typing import TYPE_CHECKING, Final, Self
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from deputy import __version__
+from deputy.core.errors import BadRequest, ModelError, NetworkFailed, Silent
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from yarl import URL
+
+CONNECT_SECONDS: Final = 30.0
+LARGE_BODY_BYTES: Final = 1024 * 1024
+"""Above this a body is handed over as a file, which is sent in pieces."""
+
+
+class Http:
+    """A pool of connections, opened with the first request and closed with the `async with` block."""
+
+    def __init__(self) -> None:
+        self._session: aiohttp.ClientSession | None = None
+        self._proxies: dict[str, str | None] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def post(self, url: URL, headers: Mapping[str, str], body: bytes) -> aiohttp.ClientResponse:
+        """Send a request and wait for the head of its answer. What fails is a NetworkFailed."""
+        try:
+            return await self._opened().post(
+                url,
+                data=io.BytesIO(body) if len(body) >= LARGE_BODY_BYTES else body,
+                headers=headers,
+                allow_redirects=False,
+                proxy=self._proxy(url),
+            )
+        except aiohttp.InvalidURL as error:
+            raise BadRequest(f"the address {url!s} cannot be used") from error
+        except aiohttp.ClientConnectorCertificateError as error:
+            raise NetworkFailed(f"the certificate of {url.host} is not trusted", retryable=False) from error
+        except aiohttp.ServerTimeoutError as error:
+            raise NetworkFailed(f"no connection to {url.host} within {CONNECT_SECONDS:.0f} s") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise NetworkFailed(f"no answer from {url.host}:{url.port}: {_reason(error)}") from error
+
+    def _opened(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=300),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,
+                headers={"user-agent": f"deputy/{__version__}"},
+            )
+        return self._session
+
+    def _proxy(self, url: URL) -> str | None:
+        """The environment's proxy for a host, looked up once; aiohttp's own way would also read netrc for passwords."""
+        origin = f"{url.scheme}://{url.host}:{url.port}"
+        if origin not in self._proxies:
+            self._proxies[origin] = proxy_for(origin)
+        return self._proxies[origin]
+
+
+def proxy_for(origin: str) -> str | None:
+    """The proxy that the environment names for an address, unless it excepts its host."""
+    from urllib.request import getproxies, proxy_bypass
+
+    parts = urlsplit(origin)
+    proxies = getproxies()
+    if proxy_bypass(parts.netloc):
+        return None
+    return proxies.get(parts.scheme) or proxies.get("all")
+
+
+def _reason(error: Exception) -> str:
+    cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    return str(cause) or type(error).__name__
+
+
+def no_answer(seconds: float) -> ModelError:
+    """The error for a provider that has not even begun to answer."""
+    return Silent(f"no answer began within {seconds:g} s")

@@ -1,0 +1,360 @@
+"""OpenAI's Chat Completions protocol, which most other servers speak too, each a little differently."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, assert_never
+from zlib import crc32
+
+import msgspec
+from msgspec import Struct
+
+from deputy.core.conversation import (
+    AssistantMessage,
+    ForcedTool,
+    Message,
+    Part,
+    StopReason,
+    Text,
+    Thinking,
+    ToolMessage,
+    ToolSpec,
+    Used,
+    UserMessage,
+)
+from deputy.core.errors import BadReply, Refused, StreamCut
+from deputy.models.failures import failure_of
+from deputy.models.wire import (
+    NOTHING,
+    CallUnderWay,
+    Ending,
+    Told,
+    count,
+    decode,
+    encode,
+    is_given,
+    tools_field,
+    with_arrays,
+)
+
+if TYPE_CHECKING:
+    from deputy.core.conversation import Conversation, ModelSettings, Toolset
+    from deputy.models.wire import Target
+
+QUIRKS: Final = frozenset(
+    {
+        "max_completion_tokens",  # the output limit has this name instead of max_tokens
+        "no_stream_options",  # usage comes unasked, and asking is an error
+        "reasoning_content",  # thinking goes back in this field, beside the calls it led to
+        "reasoning_details",  # thinking goes back in this list, as it came
+        "nine_character_ids",  # ids of calls have exactly nine letters or digits
+    }
+)
+
+
+class ChatWire:
+    """Speaks OpenAI Chat Completions."""
+
+    name = "openai-chat"
+
+    def path(self, target: Target) -> str:
+        """Where the request goes."""
+        return "/chat/completions"
+
+    def headers(self) -> dict[str, str]:
+        """Nothing beside the key."""
+        return {}
+
+    def body(self, target: Target, conversation: Conversation, tools: Toolset, settings: ModelSettings) -> bytes:
+        """The request."""
+        quirks = target.quirks
+        head: dict[str, Any] = {"model": target.model, "stream": True}
+        if "no_stream_options" not in quirks:
+            head["stream_options"] = {"include_usage": True}
+        if settings.max_output_tokens is not None:
+            name = "max_completion_tokens" if "max_completion_tokens" in quirks else "max_tokens"
+            head[name] = settings.max_output_tokens
+        if settings.thinking is not None and target.thinking_style is not None:
+            head["reasoning_effort"] = settings.thinking
+        if settings.output is not None:
+            output = {"name": settings.output.name, "schema": settings.output.schema, "strict": False}
+            head["response_format"] = {"type": "json_schema", "json_schema": output}
+        if len(tools):
+            head["tool_choice"] = _tool_choice(settings)
+        messages = conversation.encoded(target.provider, lambda message: _encode(message, target))
+        system = encode({"role": "system", "content": conversation.system}) if conversation.system else b""
+        comma = b"," if system and messages else b""
+        offered = tools.encoded(self.name, _encode_tool)
+        return with_arrays(head | settings.extra, *tools_field(offered), (b"messages", (system, comma, messages)))
+
+    def reader(self) -> ChatReader:
+        """A reader for one stream."""
+        return ChatReader()
+
+
+def _tool_choice(settings: ModelSettings) -> str | dict[str, Any]:
+    match settings.tool_choice:
+        case ForcedTool(name=name):
+            return {"type": "function", "function": {"name": name}}
+        case choice:
+            return choice
+
+
+def _encode_tool(tool: ToolSpec) -> bytes:
+    function = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    return encode({"type": "function", "function": function})
+
+
+def _encode(message: Message, target: Target) -> bytes:
+    match message:
+        case UserMessage(text=text):
+            return encode({"role": "user", "content": text})
+        case ToolMessage(results=results):
+            return b",".join(
+                encode(
+                    {
+                        "role": "tool",
+                        "tool_call_id": _call_id(result.call_id, target),
+                        # The protocol has no field for a failed tool, so the text says it.
+                        "content": f"Error: {result.content}" if result.is_error else result.content,
+                    }
+                )
+                for result in results
+            )
+        case AssistantMessage():
+            return _encode_assistant(message, target)
+        case _:
+            assert_never(message)
+
+
+def _encode_assistant(message: AssistantMessage, target: Target) -> bytes:
+    calls = [
+        {
+            "id": _call_id(call.id, target),
+            "type": "function",
+            "function": {"name": call.name, "arguments": encode(call.arguments).decode()},
+        }
+        for call in message.calls
+    ]
+    text = message.text
+    if not calls and not text:
+        return b""
+    fields: dict[str, Any] = {"role": "assistant", "content": text if text or not calls else None}
+    if calls:
+        fields["tool_calls"] = calls
+    if message.origin == target.provider:
+        fields |= _thinking_back(message, target, has_calls=bool(calls))
+    return encode(fields)
+
+
+def _thinking_back(message: AssistantMessage, target: Target, *, has_calls: bool) -> dict[str, Any]:
+    thoughts = [part for part in message.parts if isinstance(part, Thinking)]
+    if "reasoning_content" in target.quirks and has_calls and thoughts:
+        return {"reasoning_content": "".join(thought.text for thought in thoughts)}
+    if "reasoning_details" in target.quirks and (sealed := [t.opaque for t in thoughts if t.opaque is not None]):
+        return {"reasoning_details": msgspec.Raw(sealed[-1].encode())}
+    return {}
+
+
+def _call_id(call_id: str, target: Target) -> str:
+    if "nine_character_ids" not in target.quirks or (len(call_id) == 9 and call_id.isalnum()):
+        return call_id
+    return f"c{crc32(call_id.encode('utf-8', 'replace')):08x}"
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+class _Function(Struct):
+    name: str | None = None
+    arguments: str | dict[str, Any] | None = None
+
+
+class _CallDelta(Struct):
+    index: int | None = None
+    id: str | None = None
+    function: _Function | None = None
+
+
+class _Spoken(Struct):
+    """A piece of content where a server sends a list of them; thinking holds pieces in turn."""
+
+    type: str = ""
+    text: str = ""
+    thinking: list[_Spoken] = []
+
+
+class _Delta(Struct):
+    content: str | list[_Spoken] | None = None
+    tool_calls: list[_CallDelta] | None = None
+    reasoning_content: str | None = None
+    reasoning: str | None = None
+    reasoning_details: list[msgspec.Raw] | None = None
+    refusal: str | None = None
+
+
+class _Choice(Struct):
+    index: int = 0
+    delta: _Delta | None = None
+    finish_reason: str | None = None
+
+
+class _PromptDetails(Struct):
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+
+
+class _CompletionDetails(Struct):
+    reasoning_tokens: int | None = None
+
+
+class _Usage(Struct):
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    prompt_tokens_details: _PromptDetails | None = None
+    completion_tokens_details: _CompletionDetails | None = None
+    prompt_cache_hit_tokens: int | None = None
+    cost: float | None = None
+    """In dollars, where a server tells it."""
+
+
+class _Groq(Struct):
+    usage: _Usage | None = None
+
+
+class _Chunk(Struct):
+    choices: list[_Choice] | None = None
+    usage: _Usage | None = None
+    x_groq: _Groq | None = None
+    error: msgspec.Raw = NOTHING
+
+
+_decoder = msgspec.json.Decoder(_Chunk).decode
+_STOPS: Final[dict[str, StopReason]] = {"length": "length", "max_tokens": "length", "model_length": "length"}
+_REFUSALS: Final = frozenset({"content_filter", "refusal", "sensitive"})
+
+
+class ChatReader:
+    """Reads one Chat Completions stream."""
+
+    def __init__(self) -> None:
+        self.told = Told()
+        self.used: Used | None = None
+        self._finish: str | None = None
+        self._goes_on = False
+        self._thoughts: list[str] = []
+        self._details: list[bytes] = []
+        self._refusal: list[str] = []
+        self._calls: list[CallUnderWay] = []
+        self._at: dict[int | None, CallUnderWay] = {}
+        """The call that each index stands for now."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the reason to stop has come; servers differ in what they send after it."""
+        return self._finish is not None
+
+    def read(self, data: bytes) -> None:
+        """Take in the data of one event; after the reason to stop, only usage."""
+        if data == b"[DONE]":
+            return
+        chunk: _Chunk = decode(_decoder, data)
+        if chunk.usage is not None or chunk.x_groq is not None:
+            self._report(chunk.usage or (chunk.x_groq and chunk.x_groq.usage))
+        if chunk.error is not NOTHING and is_given(chunk.error) and self._finish is None:
+            raise failure_of(chunk.error, status=None)
+        for choice in chunk.choices or ():
+            if choice.index != 0:
+                continue
+            delta = choice.delta
+            if self._finish is not None:
+                self._goes_on |= delta is not None and bool(delta.content or delta.tool_calls)
+                continue
+            if delta is not None:
+                self._grow(delta)
+            self._finish = choice.finish_reason or None
+
+    def end(self) -> Ending:
+        """What the whole stream said."""
+        if self._finish is None:
+            raise StreamCut("the stream ended without a reason to stop")
+        if self._goes_on:
+            raise BadReply("the stream goes on after its end, so its order cannot be trusted")
+        if self._finish in _REFUSALS or self._refusal:
+            raise Refused(f"the model declined to answer: {''.join(self._refusal)[:500] or self._finish}")
+        if self._finish == "error":
+            raise BadReply("the server broke off with finish reason 'error'")
+        reason = _STOPS.get(self._finish, "end")
+        parts: list[Part] = []
+        if self._thoughts or self._details:
+            sealed = b"[%b]" % b",".join(self._details) if self._details else None
+            parts.append(Thinking(text="".join(self._thoughts), opaque=sealed.decode() if sealed else None))
+        if self.told.text:
+            parts.append(Text(text="".join(self.told.text)))
+        parts += [done for call in self._calls if (done := call.complete(reason)) is not None]
+        return Ending(reason=reason, parts=tuple(parts))
+
+    def _grow(self, delta: _Delta) -> None:
+        if isinstance(delta.content, str):
+            if delta.content:
+                self.told.say(delta.content)
+        elif delta.content:
+            self._hear(delta.content)
+        if delta.tool_calls:
+            self._grow_calls(delta.tool_calls)
+        if thought := delta.reasoning_content or delta.reasoning:
+            self._think(thought)
+        if delta.reasoning_details:
+            details = [bytes(detail) for detail in delta.reasoning_details]
+            self._details += details
+            self.told.grow(sum(map(len, details)))
+        if delta.refusal:
+            self._refusal.append(delta.refusal)
+            self.told.grow(len(delta.refusal))
+
+    def _hear(self, pieces: list[_Spoken]) -> None:
+        for piece in pieces:
+            if piece.text:
+                self.told.say(piece.text)
+            for thought in piece.thinking:
+                self._think(thought.text)
+
+    def _think(self, thought: str) -> None:
+        self._thoughts.append(thought)
+        self.told.think(thought)
+
+    def _grow_calls(self, deltas: list[_CallDelta]) -> None:
+        for delta in deltas:
+            function = delta.function or _Function()
+            call = self._call(delta, function)
+            text = function.arguments if isinstance(function.arguments, str) else ""
+            if isinstance(function.arguments, dict):
+                text = encode(function.arguments).decode()
+            if text:
+                call.pieces.append(text)
+            self.told.grow(len(text))
+
+    def _call(self, delta: _CallDelta, function: _Function) -> CallUnderWay:
+        """The call that a delta belongs to: by index. Servers that give none, or always the same, name each call."""
+        call = self._at.get(delta.index)
+        has_other_id = call is not None and bool(delta.id) and bool(call.id) and delta.id != call.id
+        if call is None or (function.name and call.name and (delta.index is None or has_other_id)):
+            call = self._at[delta.index] = CallUnderWay("", "")
+            self._calls.append(call)
+            self.told.begin()
+        call.id = call.id or delta.id or ""
+        call.name = call.name or function.name or ""
+        return call
+
+    def _report(self, usage: _Usage | None) -> None:
+        if usage is None:
+            return
+        prompt = usage.prompt_tokens_details or _PromptDetails()
+        completion = usage.completion_tokens_details or _CompletionDetails()
+        self.used = Used(
+            input_tokens=count(usage.prompt_tokens),
+            output_tokens=count(usage.completion_tokens),
+            cached_tokens=count(prompt.cached_tokens) or count(usage.prompt_cache_hit_tokens),
+            cache_write_tokens=count(prompt.cache_write_tokens),
+            thinking_tokens=count(completion.reasoning_tokens),
+            cost=round(usage.cost * 1e9) if usage.cost is not None and 0 <= usage.cost < 1e6 else None,
+        )

@@ -1,0 +1,326 @@
+"""OpenAI's Responses protocol, without state at the provider: reasoning travels with us, sealed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, assert_never
+
+import msgspec
+from msgspec import Struct
+
+from deputy.core.conversation import (
+    AssistantMessage,
+    ForcedTool,
+    Message,
+    Part,
+    StopReason,
+    Text,
+    Thinking,
+    ToolCall,
+    ToolMessage,
+    ToolSpec,
+    Used,
+    UserMessage,
+)
+from deputy.core.errors import Refused, StreamCut
+from deputy.models.failures import failure_of
+from deputy.models.wire import (
+    NOTHING,
+    CallUnderWay,
+    Ending,
+    Told,
+    count,
+    decode,
+    encode,
+    is_given,
+    tools_field,
+    with_arrays,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from deputy.core.conversation import Conversation, ModelSettings, Toolset
+    from deputy.models.wire import Target
+
+SEALED: Final = "reasoning.encrypted_content"
+
+
+class ResponsesWire:
+    """Speaks OpenAI Responses."""
+
+    name = "openai-responses"
+
+    def path(self, target: Target) -> str:
+        """Where the request goes."""
+        return "/responses"
+
+    def headers(self) -> dict[str, str]:
+        """Nothing beside the key."""
+        return {}
+
+    def body(self, target: Target, conversation: Conversation, tools: Toolset, settings: ModelSettings) -> bytes:
+        """The request."""
+        head: dict[str, Any] = {"model": target.model, "stream": True, "store": False, "include": [SEALED]}
+        if conversation.system:
+            head["instructions"] = conversation.system
+        if settings.max_output_tokens is not None:
+            head["max_output_tokens"] = settings.max_output_tokens
+        if settings.thinking is not None and target.thinking_style is not None:
+            head["reasoning"] = {"effort": settings.thinking}
+        if settings.output is not None:
+            head["text"] = {
+                "format": {
+                    "type": "json_schema",
+                    "name": settings.output.name,
+                    "schema": settings.output.schema,
+                    "strict": False,
+                }
+            }
+        if len(tools):
+            head["tool_choice"] = _tool_choice(settings)
+        items = conversation.encoded(target.provider, lambda message: _encode(message, target.provider))
+        offered = tools.encoded(self.name, _encode_tool)
+        return with_arrays(head | settings.extra, *tools_field(offered), (b"input", (items,)))
+
+    def reader(self) -> ResponsesReader:
+        """A reader for one stream."""
+        return ResponsesReader()
+
+
+def _tool_choice(settings: ModelSettings) -> str | dict[str, str]:
+    match settings.tool_choice:
+        case ForcedTool(name=name):
+            return {"type": "function", "name": name}
+        case choice:
+            return choice
+
+
+def _encode_tool(tool: ToolSpec) -> bytes:
+    return encode(
+        {
+            "type": "function",
+            "name": tool.name,
+            "description": tool.description,
+            "parameters": tool.parameters,
+            "strict": False,
+        }
+    )
+
+
+def _encode(message: Message, provider: str) -> bytes:
+    match message:
+        case UserMessage(text=text):
+            return encode({"role": "user", "content": text})
+        case ToolMessage(results=results):
+            return b",".join(
+                encode({"type": "function_call_output", "call_id": r.call_id, "output": _output(r.content, r.is_error)})
+                for r in results
+            )
+        case AssistantMessage(parts=parts, origin=origin):
+            return b",".join(_encode_parts(parts, is_own=origin == provider))
+        case _:
+            assert_never(message)
+
+
+def _output(content: str, is_error: bool) -> str:
+    """The protocol has no field for a failed tool, so the text says it."""
+    return f"Error: {content}" if is_error else content
+
+
+def _encode_parts(parts: Iterable[Part], *, is_own: bool) -> Iterable[bytes]:
+    for part in parts:
+        match part:
+            case Text() | Thinking() | ToolCall() if is_own and part.opaque is not None:
+                yield part.opaque.encode()
+            case Text(text=text):
+                if text:
+                    yield encode({"role": "assistant", "content": text})
+            case Thinking():
+                pass
+            case ToolCall():
+                yield encode(
+                    {
+                        "type": "function_call",
+                        "call_id": part.id,
+                        "name": part.name,
+                        "arguments": encode(part.arguments).decode(),
+                    }
+                )
+            case _:
+                assert_never(part)
+
+
+# --- reading ----------------------------------------------------------------------------------------------------------
+
+
+class _Piece(Struct):
+    text: str | None = None
+    refusal: str | None = None
+
+
+class _Item(Struct):
+    type: str = ""
+    id: str | None = None
+    status: str | None = None
+    call_id: str | None = None
+    name: str = ""
+    arguments: str = ""
+    content: list[_Piece] | None = None
+    summary: list[_Piece] | None = None
+    encrypted_content: str | None = None
+
+
+class _InputDetails(Struct):
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+
+
+class _OutputDetails(Struct):
+    reasoning_tokens: int | None = None
+
+
+class _Usage(Struct):
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    input_tokens_details: _InputDetails | None = None
+    output_tokens_details: _OutputDetails | None = None
+
+
+class _Incomplete(Struct):
+    reason: str | None = None
+
+
+class _Response(Struct):
+    output: list[msgspec.Raw] | None = None
+    usage: _Usage | None = None
+    error: msgspec.Raw = NOTHING
+    incomplete_details: _Incomplete | None = None
+
+
+class _Event(Struct):
+    type: str = ""
+    sequence_number: int | None = None
+    output_index: int = 0
+    delta: Any = ""
+    item: msgspec.Raw = NOTHING
+    response: _Response | None = None
+
+
+_decoder = msgspec.json.Decoder(_Event).decode
+_item_decoder = msgspec.json.Decoder(_Item).decode
+
+
+class ResponsesReader:
+    """Reads one Responses stream. Deltas are for watchers; what counts is each item as it stands when it is done."""
+
+    def __init__(self) -> None:
+        self.told = Told()
+        self.is_done = False
+        self.used: Used | None = None
+        self._items: dict[int, msgspec.Raw] = {}
+        self._last = -1
+        self._reason: StopReason = "end"
+        self._refusal = ""
+
+    def read(self, data: bytes) -> None:
+        """Take in the data of one event."""
+        if self.is_done or data == b"[DONE]":
+            return
+        event: _Event = decode(_decoder, data)
+        if event.sequence_number is not None:
+            if event.sequence_number <= self._last:
+                return
+            self._last = event.sequence_number
+        if event.type.endswith(".delta"):
+            self._grow(event)
+            return
+        match event.type:
+            case "response.output_item.added" | "response.created":
+                self.told.progress += 1
+            case "response.output_item.done" if is_given(event.item):
+                self._items.setdefault(event.output_index, event.item)
+                self.told.grow(len(bytes(event.item)))
+            case "response.completed" | "response.incomplete":
+                self._finish(event.response or _Response())
+            case "response.failed":
+                self._report(event.response)
+                raise failure_of(event.response.error if event.response else NOTHING, status=None)
+            case "error":
+                raise failure_of(data, status=None)
+            case _:
+                pass
+
+    def end(self) -> Ending:
+        """What the whole stream said."""
+        if not self.is_done:
+            raise StreamCut("the stream ended before its response did")
+        parts = [part for index in sorted(self._items) for part in self._parts(self._items[index])]
+        if self._refusal:
+            raise Refused(f"the model declined to answer: {self._refusal[:500]}")
+        return Ending(reason=self._reason, parts=tuple(parts))
+
+    def _parts(self, raw: msgspec.Raw) -> Iterable[Part]:
+        item: _Item = decode(_item_decoder, raw)
+        match item.type:
+            case "message":
+                self._refusal += "".join(piece.refusal or "" for piece in item.content or ())
+                if text := "".join(piece.text or "" for piece in item.content or ()):
+                    yield Text(text=text, opaque=_sealed(raw))
+            case "reasoning":
+                text = "\n\n".join(piece.text or "" for piece in [*(item.summary or ()), *(item.content or ())])
+                # Without its sealed form the provider could not make sense of it.
+                yield Thinking(text=text, opaque=_sealed(raw) if item.encrypted_content is not None else None)
+            case "function_call" if item.status in (None, "completed"):
+                call = CallUnderWay(item.call_id or "", item.name, _sealed(raw) if item.call_id else None)
+                call.pieces.append(item.arguments)
+                if (done := call.complete(self._reason)) is not None:
+                    yield done
+            case _:
+                pass
+
+    def _grow(self, event: _Event) -> None:
+        delta = event.delta
+        if not isinstance(delta, str) or not delta:
+            return
+        match event.type:
+            case "response.output_text.delta":
+                self.told.say(delta)
+            case "response.function_call_arguments.delta" | "response.refusal.delta":
+                self.told.grow(len(delta))
+            case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
+                self.told.think(delta)
+            case _:
+                pass
+
+    def _finish(self, response: _Response) -> None:
+        self.is_done = True
+        self._report(response)
+        for index, item in enumerate(response.output or ()):
+            self._items.setdefault(index, item)
+        match response.incomplete_details and response.incomplete_details.reason:
+            case "max_output_tokens":
+                self._reason = "length"
+            case "content_filter":
+                self._refusal = "the provider's content filter stopped it"
+            case _:
+                pass
+
+    def _report(self, response: _Response | None) -> None:
+        usage = response and response.usage
+        if usage is None:
+            return
+        inputs = usage.input_tokens_details or _InputDetails()
+        outputs = usage.output_tokens_details or _OutputDetails()
+        self.used = Used(
+            input_tokens=count(usage.input_tokens),
+            output_tokens=count(usage.output_tokens),
+            cached_tokens=count(inputs.cached_tokens),
+            cache_write_tokens=count(inputs.cache_write_tokens),
+            thinking_tokens=count(outputs.reasoning_tokens),
+        )
+
+
+def _sealed(raw: msgspec.Raw) -> str:
+    """An item as it is sent back: as it came, without empty fields."""
+    fields: dict[str, Any] = msgspec.json.decode(raw)
+    return encode({name: value for name, value in fields.items() if value is not None}).decode()

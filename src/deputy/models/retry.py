@@ -1,0 +1,104 @@
+"""A model that asks again where that is safe: under the governor, with jitter, heeding Retry-After, within bounds."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+from itertools import count
+from typing import TYPE_CHECKING, Final
+
+from msgspec import Struct
+
+from deputy.core.conversation import Retried
+from deputy.core.errors import ModelError, Overloaded, RateLimited
+from deputy.models.timing import Timing
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+    from deputy.core.conversation import Conversation, ModelSettings, StreamEvent, Toolset
+    from deputy.engine.ports import Model
+    from deputy.models.governor import Governor
+
+SHORTEST_WAIT_SECONDS: Final = 0.5
+
+
+class RetryPolicy(Struct, frozen=True, kw_only=True):
+    """How often and how long to try."""
+
+    attempts: int = 5
+    attempts_when_limited: int = 20
+    """Waiting one's turn at a rate limit is not failing."""
+    longest_wait_seconds: float = 60.0
+    """The most a wait of our own may grow to."""
+    patience_seconds: float = 300.0
+    """The most that all waits of one turn may add up to; a provider that wants more time than is left gets none."""
+
+
+class RetryingModel:
+    """Any model, asked again while its failures are retryable.
+
+    A model's turn has no side effect of ours until it is whole, so a cut one may be asked for again; what it used
+    is told as usage, and `Retried` says that its deltas count no more.
+    """
+
+    def __init__(
+        self, model: Model, governor: Governor, *, policy: RetryPolicy | None = None, timing: Timing | None = None
+    ) -> None:
+        self._model = model
+        self._governor = governor
+        self._policy = policy or RetryPolicy()
+        self._timing = timing or Timing()
+
+    @property
+    def name(self) -> str:
+        """The name of the model that is asked."""
+        return self._model.name
+
+    @property
+    def context_window(self) -> int | None:
+        """The window of the model that is asked."""
+        return self._model.context_window
+
+    async def stream(
+        self, conversation: Conversation, tools: Toolset, settings: ModelSettings
+    ) -> AsyncGenerator[StreamEvent, None]:
+        """One turn, of as many requests as it takes."""
+        policy, patience = self._policy, self._policy.patience_seconds
+        for attempt in count(1):
+            started = await self._entered(patience)
+            try:
+                async with aclosing(self._model.stream(conversation, tools, settings)) as events:
+                    async for event in events:
+                        yield event
+                self._governor.succeeded()
+                return
+            except ModelError as error:
+                failure = error
+                wait = self._wait(error, attempt)
+                is_throttle = isinstance(error, RateLimited | Overloaded)
+                if is_throttle:
+                    await self._governor.throttled(started, wait)
+                most = policy.attempts_when_limited if isinstance(error, RateLimited) else policy.attempts
+                if not error.retryable or attempt >= most or wait > patience:
+                    raise
+            finally:
+                self._governor.leave()
+            patience -= wait
+            if failure.used is not None:
+                yield failure.used
+            yield Retried(attempt=attempt, seconds=wait, code=failure.code, message=str(failure))
+            if not is_throttle:
+                await self._timing.sleep(wait)
+
+    async def _entered(self, patience: float) -> float:
+        try:
+            return await self._governor.enter(patience)
+        except RateLimited as error:
+            error.model = self.name
+            raise
+
+    def _wait(self, error: ModelError, attempt: int) -> float:
+        if error.retry_after is not None:
+            return error.retry_after
+        longest = min(self._policy.longest_wait_seconds, SHORTEST_WAIT_SECONDS * 2**attempt)
+        return longest * (0.5 + self._timing.draw() / 2)

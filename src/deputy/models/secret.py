@@ -1,0 +1,39 @@
+"""A key that cannot be printed by accident."""
+
+from __future__ import annotations
+
+from typing import Final
+
+SHOWN: Final = "***"
+
+
+class Secret:
+    """A value that shows itself only when asked to: not in repr, logs, errors, pickles or JSON."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def reveal(self) -> str:
+        """The value itself, for the request that needs it."""
+        return self._value
+
+    def hide(self, text: str) -> str:
+        """The text with every occurrence of the value blotted out."""
+        return text.replace(self._value, SHOWN) if len(self._value) >= 4 else text
+
+    def __repr__(self) -> str:
+        return f"Secret({SHOWN})"
+
+    def __format__(self, spec: str) -> str:
+        return repr(self)
+
+    def __reduce__(self) -> str:
+        raise TypeError("a Secret is not written anywhere")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._value == self._value
+
+    def __hash__(self) -> int:
+        return hash(self._value)

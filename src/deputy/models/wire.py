@@ -1,0 +1,227 @@
+"""What a wire protocol is: how a turn is asked for, and how its stream is read. One file per protocol implements it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, cast
+
+import msgspec
+from msgspec import Struct
+
+from deputy.core.conversation import Part, StopReason, TextDelta, ThinkingDelta, ToolCall, Used
+from deputy.core.errors import BadReply, ReplyTooLarge
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from deputy.core.conversation import Conversation, ModelSettings, Toolset
+
+CONTENT_LIMIT: Final = 16 * 1024 * 1024
+"""The most characters of text, thinking and arguments in one turn: twenty times what the largest models may say."""
+
+PART_SIZE: Final = 256
+"""What a part counts beside its characters."""
+
+ThinkingStyle: TypeAlias = Literal["budget", "adaptive", "effort", "level"]
+"""How a model is told to think: a number of tokens, its own choice under an effort, an effort, or a level."""
+
+
+class Target(Struct, frozen=True, kw_only=True):
+    """The model that a request is for, with what the catalog knows that changes the request."""
+
+    provider: str
+    model: str
+    max_output_tokens: int | None = None
+    thinking_style: ThinkingStyle | None = None
+    quirks: frozenset[str] = frozenset()
+    """What sets a server apart from the protocol it speaks; the protocol's file lists the names."""
+
+
+class Ending(Struct, frozen=True, kw_only=True):
+    """How a stream ended, and the parts of the answer it told."""
+
+    reason: StopReason
+    parts: tuple[Part, ...]
+
+
+class Reader(Protocol):
+    """Reads one stream, event by event. It never waits, and knows no time."""
+
+    told: Told
+    used: Used | None
+    """What the provider has reported so far."""
+
+    @property
+    def is_done(self) -> bool:
+        """Whether the final event has come; nothing after it counts."""
+        ...
+
+    def read(self, data: bytes) -> None:
+        """Take in the data of one event; a ModelError says what is wrong with it, or passes on the provider's."""
+        ...
+
+    def end(self) -> Ending:
+        """What the whole stream said; StreamCut unless its final event has come."""
+        ...
+
+
+class Wire(Protocol):
+    """One way to ask a provider for a turn over HTTP."""
+
+    name: str
+
+    def path(self, target: Target) -> str:
+        """Where the request goes, after the base URL."""
+        ...
+
+    def headers(self) -> dict[str, str]:
+        """What every request carries beside its key."""
+        ...
+
+    def body(self, target: Target, conversation: Conversation, tools: Toolset, settings: ModelSettings) -> bytes:
+        """The request. Messages and tools are encoded once and joined."""
+        ...
+
+    def reader(self) -> Reader:
+        """A reader for one stream."""
+        ...
+
+
+class Told:
+    """What a stream tells, on its way to whoever listens: counted, bounded, and joined per network read."""
+
+    __slots__ = ("_events", "_is_thought", "_pieces", "progress", "size", "text")
+
+    def __init__(self) -> None:
+        self.progress = 0
+        """Grows with everything the model does; pings, comments and empty deltas are not progress."""
+        self.size = 0
+        self.text: list[str] = []
+        self._pieces: list[str] = []
+        self._is_thought = False
+        self._events: list[TextDelta | ThinkingDelta] = []
+
+    def say(self, text: str) -> None:
+        """The model said something."""
+        self._tell(text, is_thought=False)
+        self.text.append(text)
+
+    def think(self, text: str) -> None:
+        """The model thought something."""
+        self._tell(text, is_thought=True)
+
+    def begin(self) -> None:
+        """The model began a new part; endless empty ones fill the memory too."""
+        self.grow(PART_SIZE)
+
+    def grow(self, size: int) -> None:
+        """The model did something of this size that is not told yet."""
+        self.progress += 1
+        self.size += size
+        if self.size > CONTENT_LIMIT:
+            raise ReplyTooLarge(f"the model said more than {CONTENT_LIMIT:,} characters in one turn")
+
+    def take(self) -> list[TextDelta | ThinkingDelta]:
+        """What was told since the last take, neighbours of one kind joined."""
+        self._flush()
+        events, self._events = self._events, []
+        return events
+
+    def _tell(self, text: str, *, is_thought: bool) -> None:
+        if not text:
+            return
+        self.grow(len(text))
+        if is_thought is not self._is_thought:
+            self._flush()
+            self._is_thought = is_thought
+        self._pieces.append(text)
+
+    def _flush(self) -> None:
+        if self._pieces:
+            joined = "".join(self._pieces)
+            self._events.append(ThinkingDelta(joined) if self._is_thought else TextDelta(joined))
+            self._pieces.clear()
+
+
+class CallUnderWay:
+    """A tool call whose arguments are still coming."""
+
+    __slots__ = ("id", "name", "opaque", "pieces")
+
+    def __init__(self, call_id: str, name: str, opaque: str | None = None) -> None:
+        self.id = call_id
+        self.name = name
+        self.pieces: list[str] = []
+        self.opaque = opaque
+
+    def complete(self, reason: StopReason) -> ToolCall | None:
+        """The call, now that the stream has ended; None when the output limit may have cut it."""
+        text = "".join(self.pieces)
+        arguments = parse_arguments(text) if text else {}
+        if reason == "length" and (not text or arguments is None):
+            return None
+        malformed = text if arguments is None else None
+        return ToolCall(id=self.id, name=self.name, arguments=arguments or {}, malformed=malformed, opaque=self.opaque)
+
+
+def parse_arguments(text: str) -> dict[str, Any] | None:
+    """The arguments of a call, or None when the text is not a JSON object."""
+    try:
+        value: object = msgspec.json.decode(text)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
+
+
+def encode(value: Any) -> bytes:
+    """A value as JSON; half characters, which files and models do hold, become replacement characters."""
+    try:
+        return msgspec.json.encode(value)
+    except UnicodeEncodeError:
+        return msgspec.json.encode(_whole(value))
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode()
+    if isinstance(value, dict):
+        return {_whole(key): _whole(item) for key, item in cast("dict[Any, Any]", value).items()}
+    if isinstance(value, list | tuple):
+        return [_whole(item) for item in cast("list[Any]", value)]
+    return value
+
+
+def with_arrays(head: dict[str, Any], *arrays: tuple[bytes, tuple[bytes | bytearray, ...]]) -> bytes:
+    """A JSON object with more fields: arrays of encoded items. A turn copies its conversation once, and here."""
+    pieces: list[bytes | bytearray] = [encode(head)[:-1]]
+    comma = b"," if head else b""
+    for name, items in arrays:
+        pieces += (comma, b'"', name, b'":[', *items, b"]")
+        comma = b","
+    pieces.append(b"}")
+    return b"".join(pieces)
+
+
+def tools_field(encoded: bytes | bytearray) -> list[tuple[bytes, tuple[bytes | bytearray, ...]]]:
+    """The field that offers tools, where there are any."""
+    return [(b"tools", (encoded,))] if encoded else []
+
+
+def decode(decoder: Callable[[bytes | msgspec.Raw], Any], data: bytes | msgspec.Raw) -> Any:
+    """One event, decoded; BadReply when it is not what the protocol says."""
+    try:
+        return decoder(data)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise BadReply(f"an event of the stream cannot be read: {error}") from error
+
+
+NOTHING: Final = msgspec.Raw()
+
+
+def is_given(value: msgspec.Raw) -> bool:
+    """Whether a field that is kept as it came is there and not null."""
+    return bytes(value) not in (b"", b"null")
+
+
+def count(value: int | None) -> int:
+    """A number of tokens as reported; what is absent or negative counts as none."""
+    return value if value is not None and value > 0 else 0

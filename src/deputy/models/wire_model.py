@@ -1,0 +1,287 @@
+"""A model at the other end of a connection: asks over HTTP, reads the stream, and lets nothing half pass for whole."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Final
+
+import aiohttp
+from msgspec import Struct, structs
+from yarl import URL
+
+from deputy.core.conversation import AssistantMessage, Part, Stop, Text, ToolCall, Used
+from deputy.core.errors import BadReply, BadRequest, ContextExhausted, EmptyReply, ModelError, NoKey, Silent, StreamCut
+from deputy.models.failures import failure_of
+from deputy.models.http import no_answer
+from deputy.models.secret import Secret
+from deputy.models.sse import EventReader
+from deputy.models.usage import Prices, priced, was_cut_silently
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable
+
+    from deputy.core.conversation import Conversation, ModelSettings, StreamEvent, Toolset
+    from deputy.models.http import Http
+    from deputy.models.wire import Ending, Reader, Target, Wire
+
+IDLE_SECONDS: Final = 300.0
+REST_SECONDS: Final = 2.0
+"""How long a stream may take to close after its final event, so that the connection can be used again."""
+ERROR_BODY_BYTES: Final = 64 * 1024
+NOT_STREAMS: Final = ("application/json", "text/html")
+
+
+class Endpoint(Struct, frozen=True, kw_only=True):
+    """Where a model is and how one gets in."""
+
+    base_url: str
+    key_header: str = "authorization"
+    key: Secret | None = None
+    key_variable: str = ""
+    """Where the key would come from; empty for servers that need none."""
+
+    def headers(self) -> dict[str, str]:
+        """The header that carries the key."""
+        if self.key is None:
+            return {}
+        value = self.key.reveal()
+        return {self.key_header: f"Bearer {value}" if self.key_header == "authorization" else value}
+
+
+class WireModel:
+    """A model that speaks one of the wire protocols."""
+
+    def __init__(
+        self,
+        wire: Wire,
+        target: Target,
+        endpoint: Endpoint,
+        http: Http,
+        *,
+        context_window: int | None = None,
+        prices: Prices | None = None,
+        idle_seconds: float = IDLE_SECONDS,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        self.name = f"{target.provider}:{target.model}"
+        self.context_window = context_window
+        self._wire = wire
+        self._target = target
+        self._endpoint = endpoint
+        self._http = http
+        self._prices = prices
+        self._idle_seconds = idle_seconds
+        self._wall_clock = wall_clock
+        self._url = URL(endpoint.base_url.rstrip("/") + wire.path(target), encoded=True)
+        self._headers = {
+            "content-type": "application/json",
+            "accept": "text/event-stream",
+            "accept-encoding": "identity",
+            **wire.headers(),
+            **endpoint.headers(),
+        }
+
+    def __repr__(self) -> str:
+        return f"WireModel({self.name!r})"
+
+    async def stream(
+        self, conversation: Conversation, tools: Toolset, settings: ModelSettings
+    ) -> AsyncGenerator[StreamEvent, None]:
+        """One request, one turn."""
+        if self._endpoint.key is None and self._endpoint.key_variable:
+            raise NoKey(f"no API key for provider {self._target.provider}; set {self._endpoint.key_variable}")
+        reader = self._wire.reader()
+        try:
+            body = self._wire.body(self._target, conversation, tools, settings)
+            response = await self._ask(body, settings.idempotency_key)
+            try:
+                listening = _Listening(response, reader, self._idle_seconds)
+                try:
+                    while await listening.hear():
+                        for delta in reader.told.take():
+                            yield delta
+                finally:
+                    listening.stop()
+            finally:
+                response.close()  # a response read to its end has given its connection back already
+            for delta in reader.told.take():
+                yield delta
+            ending = reader.end()
+            used = self._used(reader)
+            self._check(ending, used, len(body))
+            message = AssistantMessage(parts=with_ids(ending.parts, len(conversation)), origin=self._target.provider)
+            for call in message.calls:
+                yield call
+            yield used
+            yield Stop(reason=ending.reason, message=message)
+        except ModelError as error:
+            raise self._signed(error, reader) from error.__cause__
+
+    async def _ask(self, body: bytes, key: str | None) -> aiohttp.ClientResponse:
+        headers = self._headers if key is None else {**self._headers, "idempotency-key": key}
+        try:
+            async with asyncio.timeout(self._idle_seconds):
+                response = await self._http.post(self._url, headers, body)
+                if response.status == 200 and _is_stream(response):
+                    return response
+                try:
+                    raise await self._failure(response)
+                finally:
+                    response.close()
+        except TimeoutError as error:
+            raise no_answer(self._idle_seconds) from error
+
+    async def _failure(self, response: aiohttp.ClientResponse) -> ModelError:
+        status, headers = response.status, {name.lower(): value for name, value in response.headers.items()}
+        if 300 <= status < 400:
+            host = headers.get("location", "").partition("//")[2].partition("/")[0][:200]
+            return BadRequest(f"{self._url.host} redirects to {host!r}, which is not followed", status=status)
+        if "content-encoding" in headers and headers["content-encoding"] != "identity":
+            return BadReply(
+                f"the answer is compressed ({headers['content-encoding'][:40]}) although it was asked not to be"
+            )
+        body = bytearray()
+        try:
+            async for chunk in response.content.iter_any():
+                body += chunk
+                if len(body) >= ERROR_BODY_BYTES:
+                    break
+        except (aiohttp.ClientError, OSError):
+            pass  # what came of the message is better than none
+        if status == 200 and b'"error"' not in body:
+            return BadReply(f"the answer is not a stream but {headers.get('content-type', 'of no type')[:80]}")
+        return failure_of(bytes(body[:ERROR_BODY_BYTES]), status=status, headers=headers, now=self._wall_clock())
+
+    def _used(self, reader: Reader) -> Used:
+        return priced(reader.used, self._prices) if reader.used is not None else Used(is_reported=False)
+
+    def _check(self, ending: Ending, used: Used, sent_bytes: int) -> None:
+        if was_cut_silently(used, ending.reason, window=self.context_window, sent_bytes=sent_bytes):
+            raise ContextExhausted(
+                f"the provider cut the conversation to fit its window ({used.input_tokens:,} tokens read)",
+                window=self.context_window,
+            )
+        says_something = any(isinstance(p, ToolCall) or (isinstance(p, Text) and p.text.strip()) for p in ending.parts)
+        if ending.reason == "end" and not says_something:
+            raise EmptyReply("the model ended its turn without a word or a call")
+
+    def _signed(self, error: ModelError, reader: Reader) -> ModelError:
+        """The error with who it came from and what the attempt used; a provider may quote the key, so it is hidden."""
+        error.model = self.name
+        if isinstance(error, ContextExhausted) and self.context_window is None:
+            self.context_window = error.window
+        error.text = "".join(reader.told.text)
+        error.used = self._used(reader) if reader.used is not None else None
+        if self._endpoint.key is not None:
+            error.message = self._endpoint.key.hide(error.message)
+            error.args = (error.message,)
+        return error
+
+
+def _is_stream(response: aiohttp.ClientResponse) -> bool:
+    encoding = response.headers.get("content-encoding", "identity")
+    return encoding == "identity" and response.content_type not in NOT_STREAMS
+
+
+class _Listening:
+    """Reads one response. Silence is measured by the model's progress, not by bytes, and only while we wait for it."""
+
+    def __init__(self, response: aiohttp.ClientResponse, reader: Reader, idle_seconds: float) -> None:
+        self._content = response.content
+        self._reader = reader
+        self._events = EventReader()
+        self._idle_seconds = idle_seconds
+        self._loop = asyncio.get_running_loop()
+        self._progress = reader.told.progress
+        self._last_progress = self._loop.time()
+        self._last_seen = float("-inf")
+        self._is_waiting = False
+        self._watch = self._loop.call_later(idle_seconds, self._look)
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._watch.cancel()
+
+    async def hear(self) -> bool:
+        """Take in the next bytes; False when there is nothing more to hear."""
+        chunk = await self._read()
+        if not chunk:
+            self._hear_rest()
+            return False
+        self._take(self._events.feed(chunk))
+        if self._reader.is_done:
+            await self._drain()
+            return False
+        return True
+
+    def _take(self, events: list[bytes]) -> None:
+        reader = self._reader
+        try:
+            for data in events:
+                reader.read(data)
+        except ModelError:
+            if not reader.is_done:
+                raise  # what comes after the final event can spoil nothing
+
+    async def _read(self) -> bytes:
+        if self._reader.told.progress != self._progress:
+            # Whoever listens may have taken its time since: the wait begins now.
+            self._progress = self._reader.told.progress
+            self._last_progress = self._loop.time()
+        self._is_waiting = True
+        try:
+            return await self._content.readany()
+        except (aiohttp.ClientError, OSError) as error:
+            raise StreamCut(f"the connection was lost in the middle of the answer: {error}") from error
+        finally:
+            self._is_waiting = False
+
+    def _look(self) -> None:
+        rest = self._idle_seconds
+        if self._is_waiting:
+            rest += self._last_progress - self._loop.time()
+        if rest > 0:
+            self._watch = self._loop.call_later(rest, self._look)
+        elif self._last_seen != self._last_progress:
+            # If the whole process stood still, what came meanwhile waits to be read: look once more.
+            self._last_seen = self._last_progress
+            self._watch = self._loop.call_later(min(1.0, self._idle_seconds / 4), self._look)
+        else:
+            self._content.set_exception(Silent(f"the model made no progress for {self._idle_seconds:g} s"))
+
+    def _hear_rest(self) -> None:
+        """An event that lacks only its closing empty line counts; half an event is a cut."""
+        try:
+            self._take(self._events.close())
+        except BadReply as error:
+            raise StreamCut("the stream ended in the middle of an event") from error
+
+    async def _drain(self) -> None:
+        """Read on to the end of the response, for late usage and a reusable connection. The answer stands already."""
+        try:
+            async with asyncio.timeout(REST_SECONDS):
+                while chunk := await self._content.readany():
+                    self._take(self._events.feed(chunk))
+        except (TimeoutError, ModelError, aiohttp.ClientError, OSError):
+            pass
+
+
+def with_ids(parts: tuple[Part, ...], turn: int) -> tuple[Part, ...]:
+    """The parts with an id of its own for every call: servers leave them out or repeat them."""
+    seen: set[str] = set()
+    serials: dict[str, int] = {}
+    named: list[Part] = []
+    for part in parts:
+        if not isinstance(part, ToolCall):
+            named.append(part)
+            continue
+        stem = call_id = part.id or f"call_{turn}"
+        while call_id in seen:
+            serials[stem] = serials.get(stem, 1) + 1
+            call_id = f"{stem}_{serials[stem]}"
+        seen.add(call_id)
+        # A sealed call would go back under its old id.
+        opaque = part.opaque if part.id in ("", call_id) else None
+        named.append(structs.replace(part, id=call_id, opaque=opaque))
+    return tuple(named)

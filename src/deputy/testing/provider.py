@@ -1,0 +1,254 @@
+"""A provider of models on a real socket: speaks all four wire protocols from a script, counts, and is strict."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+import threading
+from typing import TYPE_CHECKING, Final, Self
+
+from msgspec import MsgspecError
+
+from deputy.core.script import Play, Script, ScriptedTurn, script_of
+from deputy.testing.faults import FAULTS, Fault, answers
+from deputy.testing.rendering import render
+from deputy.testing.requests import Asked, protocol_of, read_request
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+HEAD_LIMIT: Final = 64 * 1024
+CHAT_PROVIDERS: Final = ("OPENAI", "OPENROUTER", "GROQ", "DEEPSEEK", "MISTRAL", "OLLAMA", "VLLM", "LLAMACPP")
+STREAM: Final = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
+
+
+class ProviderServer:
+    """A provider for tests and demos: `async with ProviderServer(script) as provider`; point a client at its `url`.
+
+    Usable with a plain `with` too, then it runs in a thread of its own. Leaving the block fails with AssertionError
+    when the script was not asked exactly as written, unless it is not `strict` or the block failed already.
+    """
+
+    def __init__(
+        self,
+        *script: Script | ScriptedTurn,
+        faults: Mapping[str, Fault] | None = None,
+        strict: bool = True,
+        host: str = "127.0.0.1",
+        port: int = 0,
+    ) -> None:
+        turns = [turn for turn in script if isinstance(turn, ScriptedTurn)]
+        scripts = [one for one in script if isinstance(one, Script)]
+        conversations = [c for one in [*scripts, *([script_of(*turns)] if turns else [])] for c in one.conversations]
+        self.asked: list[Asked] = []
+        """Every request that came, in order."""
+        self._play = Play(Script(conversations=tuple(conversations)))
+        self._faults = {**FAULTS, **(faults or {})}
+        named = {fault for conversation in conversations for turn in conversation.turns for fault in turn.faults}
+        if unknown := named - set(self._faults):
+            raise ValueError(f"the script names faults that nobody knows: {', '.join(sorted(unknown))}")
+        self._strict = strict
+        self._host = host
+        self._port = port
+        self._server: asyncio.Server | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+        self._thread: _ServerThread | None = None
+
+    @property
+    def url(self) -> str:
+        """The address without a path, as `ANTHROPIC_BASE_URL` and `GOOGLE_GEMINI_BASE_URL` want it."""
+        return f"http://{self._host}:{self._port}"
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """The variables that point every provider's client here."""
+        bare = {"ANTHROPIC_BASE_URL": self.url, "GOOGLE_GEMINI_BASE_URL": self.url}
+        versioned = {f"{name}_BASE_URL": f"{self.url}/v1" for name in CHAT_PROVIDERS}
+        keys = {f"{name}_API_KEY": f"test-key-{name.lower()}" for name in ("ANTHROPIC", "GEMINI", *CHAT_PROVIDERS)}
+        return bare | versioned | keys
+
+    def check(self) -> None:
+        """Fail unless the script was asked exactly as written."""
+        if problems := [*self._play.over_asked, *self._play.unasked()]:
+            raise AssertionError(f"the script was not played as written: {'; '.join(problems)}")
+
+    # --- life ---
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        await self.stop()
+        if kind is None and self._strict:
+            self.check()
+
+    def __enter__(self) -> Self:
+        self._thread = _ServerThread(self)
+        self._thread.begin()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        if self._thread is not None:
+            self._thread.finish()
+        if kind is None and self._strict:
+            self.check()
+
+    async def start(self) -> None:
+        """Begin to listen."""
+        self._server = await asyncio.start_server(self._connected, self._host, self._port, limit=HEAD_LIMIT)
+        self._port = self._server.sockets[0].getsockname()[1]
+
+    async def stop(self) -> None:
+        """Close every connection."""
+        if self._server is not None:
+            self._server.close()
+        for task in self._connections:
+            task.cancel()
+        if self._connections:
+            await asyncio.wait(self._connections)
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.current_task()
+        if task is not None:
+            self._connections.add(task)
+            task.add_done_callback(self._connections.discard)
+        try:
+            while await self._serve(reader, writer):
+                pass
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            pass
+        except asyncio.CancelledError:
+            pass  # only `stop` cancels this task, and asyncio's streams would log it as an error
+        finally:
+            writer.close()
+
+    # --- one request ---
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+        request_line, *lines = head.split("\r\n")
+        path = request_line.split(" ")[1]
+        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines if line)}
+        content = await reader.readexactly(int(headers.get("content-length", "0")))
+        exchange = Exchange(reader, writer)
+        await self._answer(exchange, path, headers, content)
+        return exchange.is_reusable
+
+    async def _answer(self, exchange: Exchange, path: str, headers: dict[str, str], content: bytes) -> None:
+        protocol = protocol_of(path)
+        if protocol is None:
+            return await answers(404, {"error": {"message": f"nothing is at {path}"}})(exchange, [])
+        try:
+            asked = read_request(protocol, path, headers, content, asyncio.get_running_loop().time())
+        except (MsgspecError, ValueError) as error:
+            return await answers(400, {"error": {"message": f"the request cannot be read: {error}"}})(exchange, [])
+        self.asked.append(asked)
+        found = self._play.ask(asked.opening, asked.answered)
+        if found is None:
+            problem = {"type": "invalid_request_error", "message": f"the script: {self._play.over_asked[-1]}"}
+            return await answers(400, {"type": "error", "error": problem})(exchange, [])
+        turn, fault = found
+        events = render(protocol, turn, model=asked.model, serial=len(self.asked))
+        if turn.delay_seconds:
+            await asyncio.sleep(turn.delay_seconds)
+        if fault is not None:
+            return await self._faults[fault](exchange, events)
+        return await _play_well(exchange, events, turn.pace_seconds)
+
+
+async def _play_well(exchange: Exchange, events: list[bytes], pace_seconds: float) -> None:
+    await exchange.begin()
+    if not pace_seconds:
+        exchange.send_all(events)
+    else:
+        for event in events:
+            await exchange.send(event)
+            await asyncio.sleep(pace_seconds)
+    await exchange.end()
+
+
+class Exchange:
+    """One request being answered, as well or as badly as told."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self.is_reusable = False
+        """Whether the connection may carry another request."""
+
+    async def answer(self, status: int, content: bytes, headers: Mapping[str, str]) -> None:
+        """A whole answer at once."""
+        self._head(status, {**headers, "content-length": str(len(content))})
+        self._writer.write(content)
+        await self._writer.drain()
+        self.is_reusable = True
+
+    async def begin(self) -> None:
+        """The head of a stream."""
+        self._head(200, {**STREAM, "transfer-encoding": "chunked"})
+
+    async def send(self, data: bytes) -> None:
+        """A piece of the stream, on its own."""
+        self.send_all([data])
+        await self._writer.drain()
+
+    def send_all(self, pieces: list[bytes]) -> None:
+        """Pieces of the stream, one chunk each, in one write."""
+        self._writer.write(b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces if piece))
+
+    async def end(self) -> None:
+        """The proper end of a stream."""
+        self._writer.write(b"0\r\n\r\n")
+        await self._writer.drain()
+        self.is_reusable = True
+
+    async def pause(self, seconds: float) -> bool:
+        """Wait; False when the client has gone."""
+        try:
+            async with asyncio.timeout(seconds):
+                return bool(await self._reader.read(1))
+        except TimeoutError:
+            return not self._writer.is_closing()
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._writer.close()
+
+    def reset(self) -> None:
+        """Reset the connection: what is not read yet is lost to the client."""
+        raw: socket.socket = self._writer.get_extra_info("socket")
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._writer.transport.abort()
+
+    def _head(self, status: int, headers: Mapping[str, str]) -> None:
+        lines = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        self._writer.write(f"HTTP/1.1 {status} X\r\n{lines}\r\n".encode("latin-1"))
+
+
+class _ServerThread:
+    """A server on a loop of its own, for tests that have none."""
+
+    def __init__(self, server: ProviderServer) -> None:
+        self._server = server
+        self._ready = threading.Event()
+        self._done: asyncio.Event | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), name="provider", daemon=True)
+
+    def begin(self) -> None:
+        self._thread.start()
+        self._ready.wait()
+
+    def finish(self) -> None:
+        if self._loop is not None and self._done is not None:
+            self._loop.call_soon_threadsafe(self._done.set)
+        self._thread.join()
+
+    async def _run(self) -> None:
+        self._loop, self._done = asyncio.get_running_loop(), asyncio.Event()
+        await self._server.start()
+        self._ready.set()
+        await self._done.wait()
+        await self._server.stop()

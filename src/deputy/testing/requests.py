@@ -1,0 +1,83 @@
+"""What a request asks, whichever of the four protocols it is written in."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+from msgspec import Struct, json
+
+from deputy.testing.rendering import Protocol
+
+
+class Asked(Struct, frozen=True, kw_only=True):
+    """A request as a script sees it."""
+
+    protocol: Protocol
+    path: str
+    headers: dict[str, str]
+    body: dict[str, Any]
+    model: str
+    opening: str
+    """Its system prompt and first message."""
+    answered: int
+    """How many turns the model has had in it."""
+    at: float
+    """When it came, on the server's clock."""
+
+
+def protocol_of(path: str) -> Protocol | None:
+    """The protocol that an address belongs to."""
+    path = path.partition("?")[0]
+    if path.endswith("/messages"):
+        return "anthropic"
+    if path.endswith("/responses"):
+        return "openai-responses"
+    if path.endswith("/chat/completions"):
+        return "openai-chat"
+    if path.endswith(":streamGenerateContent"):
+        return "google"
+    return None
+
+
+def read_request(protocol: Protocol, path: str, headers: dict[str, str], content: bytes, at: float) -> Asked:
+    """A request taken apart; ValueError when it is none."""
+    fields = json.decode(content, type=dict[str, Any])
+    messages: Any = fields.get({"openai-responses": "input", "google": "contents"}.get(protocol, "messages"))
+    rows: list[dict[str, Any]] = (
+        [{"role": "user", "content": messages}] if isinstance(messages, str) else messages or []
+    )
+    system = fields.get("system") or fields.get("instructions") or fields.get("systemInstruction") or ""
+    first = [row for row in rows if row.get("role") == "user"][:1]
+    opening = [_texts(system), *(_texts(row) for row in rows if row.get("role") == "system"), _texts(first)]
+    name = str(fields.get("model", "")) or path.partition(":")[0].rpartition("/")[2]
+    return Asked(
+        protocol=protocol,
+        path=path,
+        headers=headers,
+        body=fields,
+        model=name,
+        opening="\n".join(opening),
+        answered=_answers(protocol, rows),
+        at=at,
+    )
+
+
+def _answers(protocol: Protocol, rows: list[dict[str, Any]]) -> int:
+    """Turns are runs of what the model said: in Responses one turn is several items."""
+    if protocol != "openai-responses":
+        return sum(1 for row in rows if row.get("role") in ("assistant", "model"))
+    own = [_is_own(row) for row in rows]
+    return sum(1 for before, now in zip([False, *own], own, strict=False) if now and not before)
+
+
+def _is_own(item: dict[str, Any]) -> bool:
+    return item.get("type") in ("function_call", "reasoning") or item.get("role") == "assistant"
+
+
+def _texts(value: Any) -> str:
+    if isinstance(value, list):
+        return "\n".join(_texts(item) for item in cast("list[Any]", value))
+    if isinstance(value, dict):
+        fields = cast("dict[str, Any]", value)
+        return _texts(fields.get("content") or fields.get("parts") or fields.get("text"))
+    return value if isinstance(value, str) else ""
