@@ -46,6 +46,14 @@ def test_talk_about_a_phrase_is_no_request(talk: str, phrase: str) -> None:
     assert detect(talk.format(phrase)) == ()
 
 
+def test_an_order_with_a_question_mark_is_a_question() -> None:
+    assert detect("Delegate this to opus?") == ()
+
+
+def test_what_a_colon_announces_is_the_task_and_not_what_stands_before() -> None:
+    assert prompts("Hello there, my friend.\n\nDelegate this:\n\nPaint the fence.") == ["Paint the fence."]
+
+
 def test_form_and_phrase_must_stand_in_one_sentence() -> None:
     assert detect("Please wait. They use a subagent for that.") == ()
 

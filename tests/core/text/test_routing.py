@@ -86,6 +86,7 @@ def test_the_tables_are_data() -> None:
         ("Use a subagent with model sonnet-thinking to paint the fence.", "sonnet-thinking", "paint the fence."),
         ("Use a subagent on the review model to paint the fence.", "review", "paint the fence."),
         ("Use a subagent (model: {{m}}) to paint the fence.", None, "(model: {{m}}) to paint the fence."),
+        ("Use a subagent to read it all with review marks.", None, "read it all with review marks."),
         ("Use a subagent with care to paint the fence fast.", None, "with care to paint the fence fast."),
     ],
 )

@@ -80,3 +80,7 @@ def test_many_parts_lose_nothing() -> None:
     parts = "".join(f"<prompt>part {number}.</prompt>" for number in range(2000))
     (request,) = detect(f"<delegate>{parts}</delegate>")
     assert all(f"part {number}." in request.normalized for number in range(2000))
+
+
+def test_blank_lines_of_a_quotation_stay_blank() -> None:
+    assert prompts("> <delegate>\n> One.\n>\n>\n>\n> Two.\n> </delegate>") == ["One.\n\n\n\nTwo."]

@@ -34,9 +34,10 @@ def _is_word(word: str) -> bool:
 
 
 def _at_word(source: str) -> str:
-    # The check follows the first letter, so that the search can skip to first letters fast.
-    first = source[0]
-    return rf"{first}(?<!\w{first}){source[1:]}" if first.isalnum() else rf"(?<!\w){source}"
+    # The check follows the first letters, so that the search can skip to them fast.
+    first = re.match(r"[^\W_]{0,3}", source)
+    letters = first[0] if first else ""
+    return rf"{letters}(?<!\w{letters}){source[len(letters) :]}"
 
 
 def _sources(phrase: str) -> list[str]:

@@ -118,6 +118,8 @@ def _pair_tags(page: Page) -> tuple[list[tuple[int, int, int, int]], list[int], 
 
 
 def _column(page: Page, position: int) -> int:
+    if page.text[position - 2 : position - 1].isalpha():  # no need to look at the whole line
+        return -1
     lead = page.lead(position)
     return -1 if lead is None else len(lead)
 
