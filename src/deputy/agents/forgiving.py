@@ -77,7 +77,7 @@ def _is_stray(line: str) -> bool:
 def _read_block(block: _Block, *, try_yaml: bool) -> Fields:
     if try_yaml:
         match read_strictly(block.lines, block.line):
-            case Fields(fields=(field,)) as read if not block.is_text or isinstance(field.value, str):
+            case Fields(fields=(Field(key=block.key),)) as read:
                 return read
             case _:
                 pass

@@ -129,7 +129,10 @@ def spelling_of(field: str) -> str:
 def key_of(line: str) -> str | None:
     """The key that a line opens at column 0, known or not."""
     key, colon, rest = line.partition(":")
-    if not colon or len(key) > 64 or key[:1].isspace() or (rest and not rest[0].isspace()):
+    if not colon or len(key) > 64 or key[:1].isspace():
+        return None
+    # Without a space after it YAML sees no key; a person who writes `name:porter` means one.
+    if rest and not rest[0].isspace() and key not in FIELDS:
         return None
     key = key.strip().strip("\"'")
     return key if key.replace("-", "").replace("_", "").isalnum() else None

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct
 
 from deputy.agents.definition import Raw, Remark
-from deputy.agents.keys import SPEAKERS, TEXT_FIELDS, field_of
+from deputy.agents.keys import FIELDS, SPEAKERS, TEXT_FIELDS, field_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -112,6 +112,8 @@ def _read_document(events: Iterator[Event], lines: Sequence[str], first_line: in
         value = _value(value_event, events)
         if key in SPEAKERS:
             raise _UnwelcomeError(event, "a dialogue stands at the start of the line")
+        if ":" in key and key.partition(":")[0] in FIELDS:
+            raise _UnwelcomeError(event, "a space is missing after the colon")
         if field_of(key) in TEXT_FIELDS:
             if not isinstance(value, str):
                 raise _UnwelcomeError(event, f"the {key} is not one text")
