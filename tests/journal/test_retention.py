@@ -105,3 +105,14 @@ def test_what_is_not_there_cannot_be_pinned(tmp_path: Path) -> None:
     with pytest.raises(UnknownRun):
         pin(tmp_path / "home", "sess", pinned=True)
     assert prune(tmp_path / "nowhere", NOW) == []
+
+
+@pytest.mark.rule("transcript")
+def test_a_transcript_that_a_killed_process_could_not_write_is_written_at_the_next_start(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    make(home, "run", days_ago=1, delivered=False)
+    (path,) = (home / "subagent").glob("*.transcript.json")
+    left = path.read_bytes()
+    path.unlink()
+    keep_house(home, NOW)
+    assert path.read_bytes() == left

@@ -77,9 +77,17 @@ def keep_house(folder: Path, now: float, kept_seconds: float = KEPT_SECONDS) -> 
     if reader is not None:
         with reader:
             gone = [name for name in reader.owners() if (owner := Owner.named(name)) is None or is_gone(owner)]
+            _leave_missing_transcripts(folder, reader)
         if gone:
             _write(folder, lambda db: db.executemany("DELETE FROM owners WHERE owner = ?", [(name,) for name in gone]))
     return len(trees)
+
+
+def _leave_missing_transcripts(folder: Path, reader: Reader) -> None:
+    """A process that died right after a run's end had no time to; whoever asked for it has not been told either."""
+    for state in reader.unsettled():
+        if not state.is_live and not transcript.transcript_path(folder, state.label or state.agent, state.run).exists():
+            transcript.leave(folder, reader, state.run)
 
 
 def pin(folder: Path, run: str, *, pinned: bool) -> None:

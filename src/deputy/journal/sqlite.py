@@ -183,7 +183,7 @@ class SqliteJournal:
     async def _leave_transcript(self, run: str) -> None:
         """Write the file that a subagent leaves. It can be made again from the records, so failing is only noted."""
         try:
-            await self.read(lambda reader: leave_transcript(self.folder, reader, run))
+            await self.read(lambda reader: transcript.leave(self.folder, reader, run))
         except StorageError as error:
             noted = Error(type="storage", message=str(error), recoverable=True, recommendation=error.way_out)
             with suppress(StorageError):
@@ -298,13 +298,3 @@ def _check_id(run: str) -> None:
     # Ids are compared, never read; but they must be text that a database and a person can hold.
     if not run or len(run) > _ID_LENGTH or not run.isprintable():
         raise UsageError("session_id", run, f"an id is 1 to {_ID_LENGTH} printable characters")
-
-
-def leave_transcript(folder: Path, reader: Reader, run: str) -> None:
-    """Write the transcript of a subagent that has ended; nothing for one that never began or stands at the top."""
-    state = reader.state(run)
-    if state is None or state.status == "rejected" or state.lineage is None or state.lineage.depth == 0:
-        return
-    made = transcript.transcribe(reader.records(run))
-    if made is not None:
-        transcript.write_transcript(folder, made)
