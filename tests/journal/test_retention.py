@@ -89,6 +89,15 @@ def test_what_somebody_still_needs_never_goes(tmp_path: Path) -> None:
     assert runs(home) == {"live", "livec", "blocked", "blockedc"}
 
 
+def test_the_latest_of_the_ended_are_listed(tmp_path: Path) -> None:
+    for name, days in (("b", 3), ("a", 9), ("c", 1)):
+        make(tmp_path / "home", name, days_ago=days)
+    reader = Reader.open(tmp_path / "home")
+    assert reader is not None
+    with reader:
+        assert [state.run for state in reader.ended(4)] == ["b", "bc", "c", "cc"]
+
+
 def test_pruning_gives_space_back(tmp_path: Path) -> None:
     home = tmp_path / "home"
     for number in range(15):
