@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 DAY_SECONDS = 86_400.0
 KEPT_SECONDS = 7 * DAY_SECONDS
+_LOOKED_AT = 200
 
 
 class Tree(Struct, frozen=True, kw_only=True):
@@ -84,10 +85,12 @@ def keep_house(folder: Path, now: float, kept_seconds: float = KEPT_SECONDS) -> 
 
 
 def _leave_missing_transcripts(folder: Path, reader: Reader) -> None:
-    """A process that died right after a run's end had no time to; whoever asked for it has not been told either."""
-    for state in reader.unsettled():
+    """A process that died right after a run's end had no time to; they are made from the same records now."""
+    for state in (*reader.unsettled(), *reader.ended(_LOOKED_AT)):
         if not state.is_live and not transcript.transcript_path(folder, state.label or state.agent, state.run).exists():
-            transcript.leave(folder, reader, state.run)
+            made = transcript.of_ended(reader, state.run)
+            if made is not None:
+                transcript.write_transcript(folder, made)
 
 
 def pin(folder: Path, run: str, *, pinned: bool) -> None:

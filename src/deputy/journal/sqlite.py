@@ -66,6 +66,8 @@ class SqliteJournal:
         )
         self._readers: list[Reader] = []
         self._pool = ThreadPoolExecutor(2, "deputy-journal-reader")
+        # Files are synced one by one, and many at once take as long as one.
+        self._files = ThreadPoolExecutor(8, "deputy-journal-files")
         self._watcher: Reader | None = None
 
     async def __aenter__(self) -> SqliteJournal:
@@ -83,7 +85,8 @@ class SqliteJournal:
     async def close(self) -> None:
         """Write what is waiting, give up all leases, and let the file go."""
         # Readers first, so that the writer is the last to leave and clears up behind itself.
-        await asyncio.get_running_loop().run_in_executor(None, self._pool.shutdown)
+        for pool in (self._files, self._pool):
+            await asyncio.get_running_loop().run_in_executor(None, pool.shutdown)
         while self._readers:
             self._readers.pop().close()
         if self._watcher is not None:
@@ -183,7 +186,10 @@ class SqliteJournal:
     async def _leave_transcript(self, run: str) -> None:
         """Write the file that a subagent leaves. It can be made again from the records, so failing is only noted."""
         try:
-            await self.read(lambda reader: transcript.leave(self.folder, reader, run))
+            made = await self.read(lambda reader: transcript.of_ended(reader, run))
+            if made is not None:
+                loop = asyncio.get_running_loop()
+                await loop.run_in_executor(self._files, transcript.write_transcript, self.folder, made)
         except StorageError as error:
             noted = Error(type="storage", message=str(error), recoverable=True, recommendation=error.way_out)
             with suppress(StorageError):

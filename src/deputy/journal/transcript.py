@@ -189,14 +189,12 @@ def write_transcript(folder: Path, transcript: Transcript) -> Path:
     return path
 
 
-def leave(folder: Path, reader: Reader, run: str) -> None:
-    """Write the transcript of a subagent that has ended; nothing for one that never began or stands at the top."""
+def of_ended(reader: Reader, run: str) -> Transcript | None:
+    """The transcript that a subagent leaves; None for one that never began, or stands at the top."""
     state = reader.state(run)
     if state is None or state.status == "rejected" or state.lineage is None or state.lineage.depth == 0:
-        return
-    transcript = transcribe(reader.records(run))
-    if transcript is not None:
-        write_transcript(folder, transcript)
+        return None
+    return transcribe(reader.records(run))
 
 
 def add_note(path: Path, content: str) -> None:
