@@ -50,7 +50,7 @@ class LocalHost:
     async def start(self, workflow: "Workflow") -> AsyncGenerator[LocalEngine]:
         self._started += 1
         owner: Owner = msgspec.structs.replace(this_process(), boot=f"boot{self._started}")
-        journal = SqliteJournal(self._home, owner=owner)
+        journal = SqliteJournal(self._home, owner=owner, fsync="off")
         engine = LocalEngine(journal, workflow, RealWorld())
         self._journals[id(engine)] = journal
         async with engine:

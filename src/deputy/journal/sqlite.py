@@ -8,8 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar, cast
 
+from msgspec import Raw
+
 from deputy.core.errors import Error, StorageCorrupt, StorageError, StorageFailed, UnknownRun, UsageError
-from deputy.core.events import Adopted, Spawned, StepEnded, decode, encode, written
+from deputy.core.events import Adopted, Answered, Spawned, StepEnded, decode, encode, written
 from deputy.journal import errors_log, home, registry, retention, transcript
 from deputy.journal.connection import PATIENCE_SECONDS
 from deputy.journal.owner import Owner, this_process
@@ -107,8 +109,8 @@ class SqliteJournal:
         return await self.transact(lambda tx: tx.begin(run, at, clean, body))
 
     async def acquire(self, run: str) -> Lease:
-        """Take the lease of a run that is left, or has ended; records up to now are folded into its state."""
-        state = await self.read(lambda reader: reader.fold(run))
+        """Take the lease of a run that is left, or has ended."""
+        state = await self.state(run)
         if state is None:
             raise UnknownRun(run)
 
@@ -202,6 +204,7 @@ class SqliteJournal:
 
     async def send(self, run: str, topic: str, key: str, body: bytes) -> None:
         """Leave a message for a run, once per key; whoever is at work on it takes it up."""
+        written(Answered(topic=topic, body=Raw(body)))
         clean = body if self._redact is None else self._redact(body)
         await self.transact(lambda tx: tx.send(run, topic, key, clean))
 
