@@ -5,10 +5,10 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test format lint types layers unit bench-core bench-redact crash clean
+.PHONY: help demo test format lint types layers unit bench-core bench-journal bench-redact crash clean
 
 help:  ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
@@ -47,6 +47,9 @@ bench-redact: $(READY)  ## how fast secrets are taken out
 
 bench-core: $(READY)  ## figures of the pure core and of start-up
 	@$(BIN)/python bench/core.py
+
+bench-journal: $(READY)  ## figures of the journal: throughput, cost per turn, opening
+	@$(BIN)/python bench/journal.py
 
 clean:  ## remove what the targets made
 	@rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist
