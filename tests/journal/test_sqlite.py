@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from deputy.core.errors import Error, LeaseHeld, LeaseLost, StorageBusy, StorageFailed, UnknownRun
+from deputy.core.errors import Error, LeaseHeld, LeaseLost, StorageBusy, StorageFailed, UnknownRun, UsageError
 from deputy.core.events import Adopted, Answered, CancelAsked, Noted, Opened, Requested, Returned, Spawned
 from deputy.core.outcome import Completed
 from deputy.core.request import Grant, Hop, Lineage, Request
@@ -328,3 +328,12 @@ def test_what_must_not_be_written_stands_nowhere(home: Path) -> None:
     assert b"[redacted]" in (home / "journal.db").read_bytes()
     for path in home.rglob("*"):
         assert path.is_dir() or b"hunter2" not in path.read_bytes()
+
+
+@pytest.mark.parametrize("run", ["", "x" * 201, "a\0b", "a\nb", "a\ud800b"])
+def test_an_id_that_nobody_could_hold_is_refused(home: Path, run: str) -> None:
+    async def use(journal: SqliteJournal) -> None:
+        with pytest.raises(UsageError, match="session_id"):
+            await journal.begin(run, OPENED)
+
+    on_journal(use, home)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
+from deputy.core.errors import StorageFull
 from deputy.core.events import Noted, Opened, Returned
 from deputy.core.outcome import Completed, Outcome
 from deputy.core.request import Lineage
@@ -125,5 +126,26 @@ def test_a_run_stops_without_a_word_when_another_process_has_taken_it(tmp_path: 
             assert (await engine.result("sess_1_a")).summary == "theirs"
             kinds = [type(record.event).__name__ for record in await journal.records("sess_1_a")]
             assert kinds == ["Opened", "StepBegun", "Adopted", "Returned"]
+
+    asyncio.run(main())
+
+
+def test_trouble_with_the_journal_is_told_to_whoever_waits_and_ends_no_run(tmp_path: Path) -> None:
+    async def fail(args: str, view: None) -> Noted:
+        raise StorageFull("/full", "no space left")
+
+    async def flow(run: RunContext, birth: Opened) -> Outcome:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(run.step("work", fail, "", view=None))
+        return Completed(lineage=birth.lineage, summary="done")
+
+    async def main() -> None:
+        async with SqliteJournal(tmp_path / "home") as journal, LocalEngine(journal, flow, RealWorld()) as engine:
+            await engine.submit("sess_1_a", Opened(lineage=Lineage.root("sess_1_a")))
+            with pytest.raises(StorageFull):
+                await engine.result("sess_1_a")
+            state = await engine.get("sess_1_a")
+            assert state is not None
+            assert state.is_live
 
     asyncio.run(main())

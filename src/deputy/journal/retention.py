@@ -139,7 +139,7 @@ def _write(folder: Path, do: Callable[[sqlite3.Connection], T]) -> T:
             result = do(connection)
             connection.execute("COMMIT")
             # A script is stepped to its end; a single statement without columns would give back one page only.
-            connection.executescript("PRAGMA incremental_vacuum")
+            patiently(lambda: connection.executescript("PRAGMA incremental_vacuum"), path)
             return result
     finally:
         connection.close()

@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from deputy.core.errors import Error, StorageCorrupt, StorageError, StorageFailed, UnknownRun
-from deputy.core.events import Adopted, Spawned, StepEnded, decode, encode
+from deputy.core.errors import Error, StorageCorrupt, StorageError, StorageFailed, UnknownRun, UsageError
+from deputy.core.events import Adopted, Spawned, StepEnded, decode, encode, written
 from deputy.journal import errors_log, home, registry, retention, transcript
 from deputy.journal.connection import PATIENCE_SECONDS
 from deputy.journal.owner import Owner, this_process
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
     E = TypeVar("E", bound=Event)
+
+
+_ID_LENGTH = 200
 
 
 class SqliteJournal:
@@ -96,6 +99,7 @@ class SqliteJournal:
 
     async def begin(self, run: str, event: Opened | Requested) -> Lease | None:
         """Make a run with its first record, and take its lease; None when there is such a run already."""
+        _check_id(run)
         at, (clean, body) = self._clock(), self._clean(event)
         return await self.transact(lambda tx: tx.begin(run, at, clean, body))
 
@@ -137,12 +141,13 @@ class SqliteJournal:
 
     def _clean(self, event: E) -> tuple[E, bytes]:
         """An event and its JSON as they may be written and shown: what is a secret stands in neither."""
-        body = encode(event)
+        event, body = written(event)
         clean = body if self._redact is None else self._redact(body)
         return (event, body) if clean == body else (cast("E", decode(clean)), clean)
 
     async def spawn(self, lease: Lease, key: str, child: str, event: Requested) -> Lease | None:
         """Record that a child is spawned and make it, in one; None when that was done before."""
+        _check_id(child)
         at, (clean, body) = self._clock(), self._clean(event)
         spawned = Spawned(child=child)
 
@@ -287,6 +292,12 @@ class SqliteJournal:
         if isinstance(record, Damaged):
             raise StorageCorrupt(str(self.path), f"{record.where}: {record.what}")
         return record
+
+
+def _check_id(run: str) -> None:
+    # Ids are compared, never read; but they must be text that a database and a person can hold.
+    if not run or len(run) > _ID_LENGTH or not run.isprintable():
+        raise UsageError("session_id", run, f"an id is 1 to {_ID_LENGTH} printable characters")
 
 
 def leave_transcript(folder: Path, reader: Reader, run: str) -> None:

@@ -1,12 +1,12 @@
-"""What a run that did not get to its own end has to show: notes, usage, its last words."""
+"""Runs that do not get to their own end: what kept them from it, and what they have to show."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import UNSET
 
-from deputy.core.errors import UsageError
+from deputy.core.errors import LeaseLost, StorageError, UsageError
 from deputy.core.events import FellBack, ModelCallEnded, Noted
 from deputy.core.messages import messages_in
 from deputy.core.state import State, apply
@@ -15,6 +15,17 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from deputy.core.events import Record
+
+
+def storage_trouble(error: BaseException) -> LeaseLost | StorageError | None:
+    """The trouble with the journal that is in an error, or among those of a group: a lost lease before all else."""
+    if isinstance(error, LeaseLost | StorageError):
+        return error
+    if not isinstance(error, BaseExceptionGroup):
+        return None
+    group = cast("BaseExceptionGroup[BaseException]", error)
+    found = [trouble for inner in group.exceptions if (trouble := storage_trouble(inner)) is not None]
+    return next((trouble for trouble in found if isinstance(trouble, LeaseLost)), found[0] if found else None)
 
 
 def found_so_far(records: Sequence[Record], now: float) -> dict[str, Any]:
