@@ -81,7 +81,7 @@ EVENTS: list[Event] = [
     Unrecognised(kind="teleported", version=1, body=Raw(b'{"v":1,"kind":"teleported"}')),
 ]
 KEYS = st.sampled_from([f"{key}{end}" for key in "abcd" for end in ("", ".begun", ".asked")])
-HISTORIES = st.lists(st.tuples(KEYS, st.sampled_from(EVENTS), st.floats(0, 2000)), max_size=40)
+HISTORIES = st.lists(st.tuples(KEYS, st.sampled_from(EVENTS), st.floats(0, 2000)), max_size=25)
 
 
 @settings(max_examples=2000, deadline=None)

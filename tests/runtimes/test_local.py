@@ -50,7 +50,7 @@ class LocalHost:
     async def start(self, workflow: "Workflow") -> AsyncGenerator[LocalEngine]:
         self._started += 1
         owner: Owner = msgspec.structs.replace(this_process(), boot=f"boot{self._started}")
-        journal = SqliteJournal(self._home, owner=owner)
+        journal = SqliteJournal(self._home, owner=owner, fsync="off")
         engine = LocalEngine(journal, workflow, RealWorld())
         self._journals[id(engine)] = journal
         async with engine:
@@ -147,5 +147,40 @@ def test_trouble_with_the_journal_is_told_to_whoever_waits_and_ends_no_run(tmp_p
             state = await engine.get("sess_1_a")
             assert state is not None
             assert state.is_live
+
+    asyncio.run(main())
+
+
+@pytest.mark.rule("registry.monitor")
+def test_several_that_look_at_once_adopt_a_run_once(tmp_path: Path) -> None:
+    home, made = tmp_path / "home", []
+
+    async def work(args: str, view: None) -> Noted:
+        made.append(args)
+        return Noted(content="done")
+
+    async def flow(run: RunContext, birth: Opened) -> Outcome:
+        await run.step("work", work, run.run, view=None)
+        return Completed(lineage=birth.lineage, summary="done")
+
+    async def main() -> None:
+        dead = msgspec.structs.replace(this_process(), boot="another")
+        runs = [f"sess_{number}_a" for number in range(10)]
+        left = SqliteJournal(home, owner=dead, fsync="off")
+        for run in runs:
+            await left.begin(run, Opened(lineage=Lineage.root(run)))
+        await left.abandon()
+        await left.close()
+        async with (
+            SqliteJournal(home, fsync="off") as one,
+            SqliteJournal(home, fsync="off") as other,
+            LocalEngine(one, flow, RealWorld()) as first,
+            LocalEngine(other, flow, RealWorld()) as second,
+            asyncio.TaskGroup() as group,
+        ):
+            adopting = [group.create_task(engine.adopt()) for engine in (first, second)]
+            assert {(await first.result(run)).summary for run in runs} == {"done"}
+            assert sorted([*await adopting[0], *await adopting[1]]) == runs
+        assert sorted(made) == runs
 
     asyncio.run(main())

@@ -95,8 +95,8 @@ def write_whole(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(descriptor)
+        # The new name is not waited for: a power cut may bring the old state back, never a torn file.
         draft.replace(path)
-        sync_directory(path.parent)
     except OSError as error:
         draft.unlink(missing_ok=True)
         explain(path, error)

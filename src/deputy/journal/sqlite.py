@@ -8,8 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar, cast
 
+from msgspec import Raw
+
 from deputy.core.errors import Error, StorageCorrupt, StorageError, StorageFailed, UnknownRun, UsageError
-from deputy.core.events import Adopted, Spawned, StepEnded, decode, encode, written
+from deputy.core.events import Adopted, Answered, Spawned, StepEnded, decode, encode, written
 from deputy.journal import errors_log, home, registry, retention, transcript
 from deputy.journal.connection import PATIENCE_SECONDS
 from deputy.journal.owner import Owner, this_process
@@ -66,6 +68,8 @@ class SqliteJournal:
         )
         self._readers: list[Reader] = []
         self._pool = ThreadPoolExecutor(2, "deputy-journal-reader")
+        # Files are synced one by one, and many at once take as long as one.
+        self._files = ThreadPoolExecutor(8, "deputy-journal-files")
         self._watcher: Reader | None = None
 
     async def __aenter__(self) -> SqliteJournal:
@@ -83,7 +87,8 @@ class SqliteJournal:
     async def close(self) -> None:
         """Write what is waiting, give up all leases, and let the file go."""
         # Readers first, so that the writer is the last to leave and clears up behind itself.
-        await asyncio.get_running_loop().run_in_executor(None, self._pool.shutdown)
+        for pool in (self._files, self._pool):
+            await asyncio.get_running_loop().run_in_executor(None, pool.shutdown)
         while self._readers:
             self._readers.pop().close()
         if self._watcher is not None:
@@ -104,8 +109,8 @@ class SqliteJournal:
         return await self.transact(lambda tx: tx.begin(run, at, clean, body))
 
     async def acquire(self, run: str) -> Lease:
-        """Take the lease of a run that is left, or has ended; records up to now are folded into its state."""
-        state = await self.read(lambda reader: reader.fold(run))
+        """Take the lease of a run that is left, or has ended."""
+        state = await self.state(run)
         if state is None:
             raise UnknownRun(run)
 
@@ -183,7 +188,10 @@ class SqliteJournal:
     async def _leave_transcript(self, run: str) -> None:
         """Write the file that a subagent leaves. It can be made again from the records, so failing is only noted."""
         try:
-            await self.read(lambda reader: leave_transcript(self.folder, reader, run))
+            made = await self.read(lambda reader: transcript.of_ended(reader, run))
+            if made is not None:
+                loop = asyncio.get_running_loop()
+                await loop.run_in_executor(self._files, transcript.write_transcript, self.folder, made)
         except StorageError as error:
             noted = Error(type="storage", message=str(error), recoverable=True, recommendation=error.way_out)
             with suppress(StorageError):
@@ -196,6 +204,7 @@ class SqliteJournal:
 
     async def send(self, run: str, topic: str, key: str, body: bytes) -> None:
         """Leave a message for a run, once per key; whoever is at work on it takes it up."""
+        written(Answered(topic=topic, body=Raw(body)))
         clean = body if self._redact is None else self._redact(body)
         await self.transact(lambda tx: tx.send(run, topic, key, clean))
 
@@ -298,13 +307,3 @@ def _check_id(run: str) -> None:
     # Ids are compared, never read; but they must be text that a database and a person can hold.
     if not run or len(run) > _ID_LENGTH or not run.isprintable():
         raise UsageError("session_id", run, f"an id is 1 to {_ID_LENGTH} printable characters")
-
-
-def leave_transcript(folder: Path, reader: Reader, run: str) -> None:
-    """Write the transcript of a subagent that has ended; nothing for one that never began or stands at the top."""
-    state = reader.state(run)
-    if state is None or state.status == "rejected" or state.lineage is None or state.lineage.depth == 0:
-        return
-    made = transcript.transcribe(reader.records(run))
-    if made is not None:
-        transcript.write_transcript(folder, made)

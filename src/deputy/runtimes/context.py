@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from msgspec import json, structs
 
-from deputy.core.errors import DeputyError, Error, StepFailed, StorageError, UsageError
+from deputy.core.errors import DeputyError, Error, LeaseLost, StepFailed, StorageError, UsageError
 from deputy.core.events import Answered, Asked, Drawn, Joined, Lost, Slept, Spawned, StepBegun, StepEnded
 from deputy.core.request import ID_LENGTH, ID_LETTERS, new_session_id
 from deputy.core.state import ASKED, BEGUN
@@ -38,7 +38,7 @@ class LocalContext(Generic[L]):
         self._journal = journal
         self._lease = lease
         prefix = self._prefix = _prefix(lease.state.round)
-        self.past = [record for record in history if not _is_of_round(record, lease.state.round)]
+        self.past = [record for record in history if not record.key.startswith(prefix)]
         self._done = {record.key: record for record in history if record.key.startswith(prefix)}
         self._now = lease.state.requested_at
         self._used: set[str] = set()
@@ -79,7 +79,7 @@ class LocalContext(Generic[L]):
                 await writing
             try:
                 event: Known = await do(args, view)
-            except StorageError:
+            except (StorageError, LeaseLost):
                 raise
             except DeputyError as error:
                 event = StepEnded(step=_name(do), error=_as_value(error))
@@ -226,10 +226,6 @@ class LocalContext(Generic[L]):
 def _prefix(number: int) -> str:
     # The first round has none, so that its keys read as they were given.
     return f"round:{number}/" if number else ""
-
-
-def _is_of_round(record: Record, number: int) -> bool:
-    return record.key.startswith(_prefix(number)) if number else True
 
 
 def _name(do: Callable[..., Any]) -> str:
