@@ -175,7 +175,7 @@ def test_a_body_that_repeats_keys_changes_nothing(read) -> None:
 def test_a_definition_that_is_too_large_is_a_problem_and_not_read() -> None:
     found = read_content(b"---\nname: a\n" + b"x" * LIMIT_BYTES, ORIGIN)
     assert isinstance(found, Problem)
-    assert "512 KiB" in found.message
+    assert "256 KiB" in found.message
 
 
 @pytest.mark.rule("agents")

@@ -70,7 +70,7 @@ def files_in(place: Place) -> Iterator[Path | Problem]:
         return
     real = Path(os.path.realpath(place.folder))
     if not real.is_relative_to(place.bounds):
-        yield _problem(place.folder, f"it is a link that leads out of {place.bounds}, so it is not followed")
+        yield _problem(place.folder, f"it is a link that leads out of {shown(place.bounds)}, so it is not followed")
         return
     yield from _walk(place.folder, real if place.scope == "project" else place.bounds)
 
@@ -113,7 +113,7 @@ def _sift(entry: os.DirEntry[str], bounds: Path) -> Path | _Folder | Problem | N
         return None
     if entry.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(bounds):
         return _problem(
-            path, f"it is a link that leads out of {bounds}, so it is not followed; put the file itself here"
+            path, f"it is a link that leads out of {shown(bounds)}, so it is not followed; put the file itself here"
         )
     if is_folder and is_markdown:
         return _problem(path, "it is a folder, not a file")
@@ -131,8 +131,8 @@ def read_file(path: Path, place: Place) -> AgentDefinition | Problem:
     """Read the definition in one file; a pipe, a device or a huge file is a problem, never a wait."""
     relative = path.relative_to(place.folder).with_suffix("")
     origin = Origin(
-        path=_shown(path),
-        file_name=_shown(relative) if place.family == "opencode" else _shown(relative.name),
+        path=shown(path),
+        file_name=shown(relative) if place.family == "opencode" else shown(relative.name),
         family=place.family,
         scope=place.scope,
     )
@@ -157,9 +157,9 @@ def _content(path: Path) -> bytes | None:
 
 
 def _problem(path: Path, message: str) -> Problem:
-    return Problem(path=_shown(path), message=message)
+    return Problem(path=shown(path), message=message)
 
 
-def _shown(path: Path | str) -> str:
+def shown(path: Path | str) -> str:
     """A path as text that can be encoded, whatever bytes it has."""
     return os.fsencode(path).decode(errors="replace")

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
-LIMIT_BYTES = 512 * 1024
+LIMIT_BYTES = 256 * 1024
 
 HOW_TO_BEGIN = "begin the file with front matter: a line '---', then name: and description:, then '---'"
 
@@ -63,7 +63,8 @@ def read_definition(text: str, origin: Origin, remarks: Sequence[Remark] = ()) -
 
 
 def _too_large(origin: Origin) -> Problem:
-    return Problem(path=origin.path, message=f"it is larger than {LIMIT_BYTES // 1024} KiB, the most that is read")
+    message = f"it is larger than {LIMIT_BYTES // 1024} KiB, the most that is read"
+    return Problem(path=origin.path, line=1, message=message)
 
 
 def _tidy(text: str) -> tuple[str, list[Remark]]:

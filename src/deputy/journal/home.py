@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -98,7 +99,8 @@ def write_whole(path: Path, content: bytes) -> None:
         # The new name is not waited for: a power cut may bring the old state back, never a torn file.
         draft.replace(path)
     except OSError as error:
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
         explain(path, error)
 
 

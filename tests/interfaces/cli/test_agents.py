@@ -187,6 +187,16 @@ def test_no_control_character_reaches_the_terminal(shell: Shell) -> None:
         assert "u001b" not in done.stdout
 
 
+def test_a_directory_whose_name_is_not_utf8_is_shown_all_the_same(shell: Shell) -> None:
+    folder = os.fsdecode(b"caf\xe9")
+    (shell.project / folder / ".claude/agents").mkdir(parents=True)
+    assert "caf\ufffd/.claude/agents" in shell.run("--dir", folder).stdout
+    (shell.project / folder / ".claude/agents/link.md").symlink_to("/etc/hostname")
+    for arguments in (["--dir", folder], ["--dir", folder, "--json"]):
+        done = shell.run(*arguments)
+        assert (done.returncode, done.stderr) == (3, "")
+
+
 def test_help_teaches_with_examples(shell: Shell) -> None:
     done = shell.run("--help")
     assert done.returncode == 0

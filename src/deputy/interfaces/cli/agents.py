@@ -85,7 +85,7 @@ def _home() -> Path:
 
 
 def _as_data(catalogue: Catalogue) -> dict[str, Any]:
-    """The form of DESIGN: programs build on it."""
+    """The JSON form, which programs build on."""
     shadowed = [(item.definition.path, 1, _shadow(item)) for item in catalogue.shadowed]
     problems = [(problem.path, problem.line, problem.message) for problem in catalogue.problems]
     return {
@@ -159,8 +159,10 @@ def _shadow(item: Shadowed) -> str:
 
 
 def _nothing_found(catalogue: Catalogue) -> Iterator[str]:
+    from deputy.agents.find import shown
+
     yield "No agent definitions were found. Looked in:"
-    yield from (f"  {_short(str(place.folder))}" for place in catalogue.places)
+    yield from (f"  {_short(shown(place.folder))}" for place in catalogue.places)
     yield ""
     yield EXAMPLE
 
