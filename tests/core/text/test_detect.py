@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deputy.core.text import LIMIT_REQUESTS, SHIPPED, FoundRequest, detect, json_form
@@ -57,6 +57,7 @@ def check(text: str) -> None:
 @pytest.mark.rule("text.xml")
 @pytest.mark.rule("text.prose")
 @pytest.mark.rule("text.user")
+@settings(deadline=None)
 @given(any_text)
 def test_no_text_breaks_it(text: str) -> None:
     check(text)
@@ -65,12 +66,14 @@ def test_no_text_breaks_it(text: str) -> None:
 @pytest.mark.rule("text.xml")
 @pytest.mark.rule("text.prose")
 @pytest.mark.rule("text.user")
+@settings(deadline=None)
 @given(near_misses)
 def test_no_text_that_is_almost_a_request_breaks_it(text: str) -> None:
     check(text)
 
 
 @pytest.mark.rule("text.xml")
+@settings(deadline=None)
 @given(
     st.text(st.characters(categories=["L", "N", "Po"], exclude_characters="&<>`"), min_size=1).map(lambda t: f"Do {t}")
 )
@@ -81,6 +84,7 @@ def test_what_a_block_says_comes_out_as_it_is(task: str) -> None:
 
 
 @pytest.mark.rule("text.prose")
+@settings(deadline=None)
 @given(st.lists(st.text(st.characters(categories=["L", "N"]), min_size=1, max_size=20), min_size=1, max_size=5))
 def test_a_quoted_prompt_comes_out_as_it_is(lines: list[str]) -> None:
     task = "Do\n" + "\n".join(lines)

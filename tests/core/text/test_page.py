@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deputy.core.text.page import Cursor, Page, Zones, comments, fences, fold
@@ -21,6 +21,7 @@ def test_folding_makes_spaces_apostrophes_and_line_ends_plain() -> None:
     assert fold("L’OUTIL\u00a0Task\u202f:\r\nsub\u2011Agent\rEnd\t.") == "l'outil task : \nsub-agent\nend ."
 
 
+@settings(deadline=None)
 @given(st.text("ab\n"), st.lists(st.integers(0, 30)))
 def test_a_cursor_finds_what_a_search_finds(text: str, positions: list[int]) -> None:
     cursor = Cursor("ab|b\n", text)
@@ -31,6 +32,7 @@ def test_a_cursor_finds_what_a_search_finds(text: str, positions: list[int]) -> 
         assert cursor.start(position) == (expected.start() if expected else len(text))
 
 
+@settings(deadline=None)
 @given(st.lists(st.integers(0, 50), unique=True).map(sorted), st.lists(st.integers(0, 60)).map(sorted))
 def test_zones_tell_what_a_position_stands_in(borders: list[int], positions: list[int]) -> None:
     spans = list(zip(borders[::2], borders[1::2], strict=False))
