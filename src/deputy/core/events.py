@@ -406,3 +406,9 @@ def _decoder() -> json.Decoder[Any]:
 @cache
 def _header() -> json.Decoder[_Header]:
     return json.Decoder(_Header)
+
+
+def prime() -> None:
+    """Build what decodes events, for the same reason as `state.prime`."""
+    _decoder()
+    _header()

@@ -67,9 +67,11 @@ def make_file(path: Path) -> bool:
         explain(path, error)
     try:
         os.fchmod(descriptor, _FILE)
+        sync_directory(path.parent)
+    except OSError as error:
+        explain(path, error)
     finally:
         os.close(descriptor)
-    sync_directory(path.parent)
     return True
 
 

@@ -11,6 +11,8 @@ from msgspec import Raw
 
 from deputy.core.errors import Error, StorageCorrupt, StorageError, StorageFailed, UnknownRun, UsageError
 from deputy.core.events import Adopted, Answered, Spawned, StepEnded, decode, encode, written
+from deputy.core.events import prime as prime_events
+from deputy.core.state import prime as prime_states
 from deputy.journal import errors_log, home, registry, retention, transcript
 from deputy.journal.connection import PATIENCE_SECONDS
 from deputy.journal.owner import Owner, this_process
@@ -57,6 +59,9 @@ class SqliteJournal:
         self._clock = clock
         self._redact = redact
         self._stale_seconds = stale_seconds
+        # Before any thread starts.
+        prime_events()
+        prime_states()
         self._writer = Writer(
             folder,
             fsync=fsync,
