@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from deputy.models.wire_model import Endpoint
 
 SCRIPT: Final = "script:"
+OFFLINE: Final = "offline:"
 
 
 class Models:
@@ -60,9 +61,13 @@ class Models:
             await self._http.close()
 
     def open(self, name: str) -> Model:
-        """The model of this name: an alias, `provider:model`, or `script:FILE`."""
+        """The model of this name: an alias, `provider:model`, `script:FILE` or `offline:scout`."""
         from deputy.models.retry import RetryingModel
 
+        if name.startswith(OFFLINE):
+            from deputy.models.scout import Scout
+
+            return Scout.named(name)
         if name.startswith(SCRIPT):
             from deputy.models.script import ScriptModel
 
@@ -77,7 +82,7 @@ class Models:
 
     def thinking(self, name: str) -> ThinkingLevel | None:
         """How hard a name asks its model to think."""
-        return None if name.startswith(SCRIPT) else self.catalog.resolve(name).thinking
+        return None if _is_wireless(name) else self.catalog.resolve(name).thinking
 
     def has_key(self, provider: str) -> bool:
         """Whether a provider's models can be asked: it has a key, or needs none."""
@@ -86,15 +91,15 @@ class Models:
 
     def missing_key(self, name: str) -> str | None:
         """The provider whose key is missing for a model of this name; None when it can be asked."""
-        if name.startswith(SCRIPT):
+        if _is_wireless(name):
             return None
         provider = self.catalog.resolve(name).provider
         return None if self.has_key(provider) else provider
 
     def ceiling(self, name: str, input_tokens: int, output_tokens: int) -> int | None:
         """The most that so many tokens can cost, in billionths of a dollar; None where no price is known."""
-        if name.startswith(SCRIPT):
-            return None
+        if _is_wireless(name):
+            return 0 if name.startswith(OFFLINE) else None
         prices = self.catalog.entry(self.catalog.resolve(name)).prices
         return priced(Usage(input_tokens=input_tokens, output_tokens=output_tokens), prices).cost
 
@@ -136,6 +141,11 @@ class Models:
             idle_seconds=self._idle_seconds or IDLE_SECONDS,
             wall_clock=self._timing.wall_clock,
         )
+
+
+def _is_wireless(name: str) -> bool:
+    """Whether no provider is asked: such a model needs no key and has no price."""
+    return name.startswith((SCRIPT, OFFLINE))
 
 
 def find_key(provider: ProviderEntry, environ: Mapping[str, str]) -> tuple[str, Secret] | None:
