@@ -63,7 +63,7 @@ class AnsweringDesk:
             for key, wait in state.waits.items():
                 if (state.run, key) not in self._answered:
                     self._answered.add((state.run, key))
-                    text = progress.content or ""
+                    text = state.question or progress.content or ""
                     asked = Question(session_id=state.run, label=progress.label, topic=wait.topic, text=text)
                     await self._engine.send(state.run, wait.topic, await self._answer(asked), key=f"answer:{key}")
                     return

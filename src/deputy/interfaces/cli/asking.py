@@ -26,6 +26,15 @@ def is_yes(answer: str) -> bool:
     return answer.strip().lower() in _YES
 
 
+def wrapped(text: str) -> str:
+    """Text of others made harmless and broken between words, so that it reads well on this terminal."""
+    import shutil
+    import textwrap
+
+    width = max(20, shutil.get_terminal_size().columns)
+    return "\n".join(textwrap.fill(line, width, subsequent_indent="  ") for line in plain(text).splitlines())
+
+
 class Person:
     """The person at the terminal, asked one question at a time."""
 
@@ -42,9 +51,8 @@ class Person:
             self._view.pause()
             try:
                 if question.topic == "approval":
-                    said = await self._line(f"\n{plain(question.text)}\nGo ahead? [y/N] ")
-                    return is_yes(said)
-                return (await self._line(f"\n[{plain(question.label)}] asks: {plain(question.text)}\n> ")).strip()
+                    return is_yes(await self._line(f"\n{wrapped(question.text)}\nGo ahead? [y/N] "))
+                return (await self._line(f"\n{wrapped(f'[{question.label}] asks: {question.text}')}\n> ")).strip()
             finally:
                 self._view.go_on()
 

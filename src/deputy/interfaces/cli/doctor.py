@@ -29,6 +29,7 @@ Exit codes:
   0 it can work   1 something must be done first"""
 
 _PROGRAMS = ("claude", "codex", "cursor-agent", "opencode", "gemini")
+_SEARCH_VARIABLES = ("BRAVE_API_KEY", "TAVILY_API_KEY", "SEARXNG_URL")
 _MARKS = {"ok": "✓", "hint": "·", "bad": "✗"}
 
 
@@ -141,11 +142,9 @@ def _model(models: Models, choice: Choice) -> Check:
 
 
 def _web_search() -> Check:
-    from deputy.tools.search_providers import choose_provider
-
-    if choose_provider(os.environ) is not None:
-        return Check(name="web", status="ok", found="WebSearch is set up")
-    advice = "Set BRAVE_API_KEY, TAVILY_API_KEY or SEARXNG_URL for it."
+    if found := [name for name in _SEARCH_VARIABLES if os.environ.get(name, "").strip()]:
+        return Check(name="web", status="ok", found=f"WebSearch by {found[0]}")
+    advice = f"Set one of {', '.join(_SEARCH_VARIABLES)} for it."
     return Check(name="web", status="hint", found="WebSearch is not set up", advice=advice)
 
 

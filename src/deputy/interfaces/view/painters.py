@@ -24,6 +24,9 @@ FRAME_SECONDS = 0.125
 PATIENCE_SECONDS = 0.5
 """How long the picture waits for a sign of the first request: loading what paints it would delay that one."""
 
+_ECHO = 3
+"""Columns kept free, so that the ^C which a terminal echoes does not wrap and move the picture."""
+
 _STYLES: dict[Tone, str] = {
     "plain": "",
     "label": "bold",
@@ -162,7 +165,7 @@ class LiveView:
             return
         if self._live is None:
             self._live = _start()
-        self._live.update(_picture(self._board.lines(time.monotonic())), refresh=True)
+        self._live.update(_picture(self._board.lines(time.monotonic()), self._live.console.width), refresh=True)
 
     def finish(self) -> None:
         """Leave the last picture standing."""
@@ -204,16 +207,18 @@ def _start() -> Live:
     return live
 
 
-def _picture(lines: Sequence[Sequence[Span]]) -> Any:
+def _picture(lines: Sequence[Sequence[Span]], width: int) -> Any:
     from rich.console import Group
+    from rich.constrain import Constrain
     from rich.text import Text
 
-    return Group(
+    picture = Group(
         *(
             Text.assemble(*((text, _STYLES[tone]) for text, tone in spans), no_wrap=True, overflow="ellipsis")
             for spans in lines
         )
     )
+    return Constrain(picture, max(1, width - _ECHO))
 
 
 def _print(text: str) -> None:
