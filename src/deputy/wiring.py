@@ -20,7 +20,7 @@ from deputy.journal.sqlite import SqliteJournal
 from deputy.runtimes.local import LocalEngine
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Sequence
+    from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
     from deputy.core.guard import Policy
     from deputy.core.progress import Progress
@@ -29,9 +29,10 @@ if TYPE_CHECKING:
     from deputy.engine.ports import Tool, Tools
     from deputy.journal.sqlite import Fsync, Lease
     from deputy.models.make import Models
-    from deputy.tools.workspace import Workspace
 
 CONTEXT_BYTES = 200_000
+SEARCHES = 8
+"""How many searches and conversions, each a process of its own, run at once."""
 
 
 class RealWorld:
@@ -112,6 +113,7 @@ async def open_runtime(
     fsync: Fsync = "group",
     tools: Sequence[Tool] = (),
     base_prompt: str = "",
+    windows: Mapping[str, int] | None = None,
 ) -> AsyncGenerator[Runtime]:
     """Open the journal, the models and the engine; on leaving, what is at work stops where it can go on later."""
     from deputy.models.make import Models
@@ -126,8 +128,9 @@ async def open_runtime(
         workshop = Workshop(
             world=world,
             open_model=models.open,
-            open_tools=partial(_open_tools, workspace, tuple(tools)),
+            open_tools=partial(_open_tools, workspace, tuple(tools), asyncio.Semaphore(SEARCHES)),
             ceiling=models.ceiling,
+            windows=windows or {},
             files=files,
             watch=watch,
             policy=policy,
@@ -140,26 +143,8 @@ async def open_runtime(
             yield Runtime(engine=engine, journal=journal, models=models, workshop=workshop, folder=folder)
 
 
-def _open_tools(root: Path, own: tuple[Tool, ...], grant: Grant) -> Tools:
-    from deputy.tools.toolbox import Toolbox
+def _open_tools(root: Path, own: tuple[Tool, ...], slots: asyncio.Semaphore, grant: Grant) -> Tools:
+    from deputy.tools.toolbox import Toolbox, standard_tools
     from deputy.tools.workspace import Workspace
 
-    return Toolbox((*_built_in(Workspace(root, grant)), *own), grant)
-
-
-def _built_in(workspace: Workspace) -> tuple[Tool, ...]:
-    from deputy.tools.edit import edit_tool
-    from deputy.tools.glob import glob_tool
-    from deputy.tools.grep import grep_tool
-    from deputy.tools.read import read_tool
-    from deputy.tools.run import run_tool
-    from deputy.tools.write import write_tool
-
-    return (
-        read_tool(workspace),
-        grep_tool(workspace),
-        glob_tool(workspace),
-        edit_tool(workspace),
-        write_tool(workspace),
-        run_tool(workspace, os.environ),
-    )
+    return Toolbox((*standard_tools(Workspace(root, grant), os.environ, slots=slots), *own), grant)

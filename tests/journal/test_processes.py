@@ -1,5 +1,7 @@
 """Several processes, and processes that die: nothing that was acknowledged is lost, nothing is spliced."""
 
+import asyncio
+import os
 import random
 import signal
 import subprocess
@@ -8,10 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from deputy.core.errors import LeaseHeld
 from deputy.core.events import Noted, Record
 from deputy.core.state import replay
+from deputy.engine.recover import shown_status
 from deputy.journal.reader import Reader
+from deputy.journal.registry import listed
 from deputy.journal.rows import Damaged
+from deputy.journal.sqlite import SqliteJournal
 
 WRITER = Path(__file__).with_name("writer.py")
 
@@ -46,16 +52,21 @@ def check(home: Path, run: str, acknowledged: list[str]) -> int:
 def test_nothing_acknowledged_is_lost_when_the_writer_is_killed_60_times(tmp_path: Path) -> None:
     chance = random.Random(3)
     acknowledged: list[str] = []
-    for _ in range(60):
-        with start(tmp_path / "home", "sess_1_aaaaaa") as child:
-            assert child.stdout is not None
-            assert child.stderr is not None
-            assert child.stdout.readline() == "ready\n", child.stderr.read()
-            for _ in range(chance.randrange(40)):
-                acknowledged.append(child.stdout.readline())
-            child.send_signal(signal.SIGKILL)
-            acknowledged.extend(line for line in child.stdout if line.endswith("\n"))
-    assert check(tmp_path / "home", "sess_1_aaaaaa", acknowledged) > len(acknowledged)
+    with start(tmp_path / "home", "sess_1_aaaaaa", "--lives", "60") as writers:
+        assert writers.stdout is not None
+        lines = iter(writers.stdout.readline, "")
+        pid = left = 0
+        for line in lines:
+            if line.startswith("pid "):
+                pid, left = int(line.split()[1]), chance.randrange(40)
+            elif line[0].isdigit():
+                acknowledged.append(line)
+                left -= 1
+            # The ready line may come before the id does.
+            if pid and left <= 0:
+                os.kill(pid, signal.SIGKILL)
+                pid = 0
+    assert check(tmp_path / "home", "sess_1_aaaaaa", acknowledged) > len(acknowledged) > 60
 
 
 def test_six_processes_write_records_of_up_to_300_kb_into_one_file(tmp_path: Path) -> None:
@@ -68,3 +79,52 @@ def test_six_processes_write_records_of_up_to_300_kb_into_one_file(tmp_path: Pat
         assert (lines[0], lines[-1]) == ("ready", "done")
         assert len(lines) == 27
         check(home, f"sess_{n}_aaaaaa", lines[1:-1])
+
+
+def test_a_frozen_process_that_lost_its_lease_writes_nothing_when_it_wakes(tmp_path: Path) -> None:
+    home, run = tmp_path / "home", "sess_1_aaaaaa"
+    command = [sys.executable, str(WRITER.with_name("frozen.py")), str(home), run]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n"
+        child.send_signal(signal.SIGSTOP)
+
+        async def take_over() -> None:
+            async with SqliteJournal(home) as patient:
+                # It is stopped, not dead: only its silence says that it may be taken for dead.
+                with pytest.raises(LeaseHeld):
+                    await patient.acquire(run)
+            async with SqliteJournal(home, stale_seconds=0.0) as journal:
+                lease = await journal.acquire(run)
+                await journal.append(lease, "meanwhile", Noted(content="theirs"))
+
+        asyncio.run(take_over())
+        child.send_signal(signal.SIGCONT)
+        child.stdin.write("go\n")
+        child.stdin.flush()
+        assert child.stdout.readline() == f"lost {run}\n"
+    reader = Reader.open(home)
+    assert reader is not None
+    with reader:
+        keys = [record.key for record in reader.records(run) if isinstance(record, Record)]
+    assert keys == ["requested", "before", "adopted:2", "meanwhile"]
+
+
+def test_a_killed_process_is_seen_to_be_dead_at_once(tmp_path: Path) -> None:
+    home, run = tmp_path / "home", "sess_1_aaaaaa"
+    with start(home, run) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        assert status_of(home, run) == "running"
+        child.kill()
+    assert status_of(home, run) == "interrupted"
+
+
+def status_of(home: Path, run: str) -> str:
+    reader = Reader.open(home)
+    assert reader is not None
+    with reader:
+        (standing,) = listed(reader)
+    assert standing.state.run == run
+    return shown_status(standing)

@@ -1,6 +1,8 @@
 """A process that appends records and tells, line by line, which of them are durable. For tests that kill it.
 
-usage: writer.py HOME RUN [--count N] [--bytes N] [--appenders N] [--fsync group|each|off]
+usage: writer.py HOME RUN [--count N] [--bytes N] [--appenders N] [--fsync group|each|off] [--lives N]
+
+With `--lives` it forks a process that writes, tells its id, waits until it is gone, and forks the next.
 """
 
 import argparse
@@ -32,6 +34,17 @@ async def write(options: argparse.Namespace) -> None:
     tell("done")
 
 
+def live(options: argparse.Namespace) -> None:
+    for _ in range(options.lives):
+        child = os.fork()
+        if not child:
+            asyncio.run(write(options))
+            os._exit(0)
+        tell(f"pid {child}")
+        os.waitpid(child, 0)
+        tell("gone")
+
+
 def tell(line: str) -> None:
     os.write(1, f"{line}\n".encode())
 
@@ -44,4 +57,9 @@ if __name__ == "__main__":
     parser.add_argument("--bytes", type=int, default=2000)
     parser.add_argument("--appenders", type=int, default=4)
     parser.add_argument("--fsync", default="group")
-    asyncio.run(write(parser.parse_args()))
+    parser.add_argument("--lives", type=int)
+    given = parser.parse_args()
+    if given.lives:
+        live(given)
+    else:
+        asyncio.run(write(given))

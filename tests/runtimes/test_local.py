@@ -1,19 +1,29 @@
-"""The local engine does what every durable engine must."""
+"""The local engine does what every durable engine must, also when its process is killed."""
 
 import asyncio
 import random
+import subprocess
+import sys
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 
+from deputy.core.events import Noted, Opened, Returned
+from deputy.core.outcome import Completed, Outcome
+from deputy.core.request import Lineage
+from deputy.engine.ports import RunContext
 from deputy.journal.owner import Owner, this_process
 from deputy.journal.sqlite import SqliteJournal
 from deputy.runtimes.local import LocalEngine
 from deputy.testing.runtime_conformance import CASES, Host
+
+if TYPE_CHECKING:
+    from deputy.engine.ports import Workflow
 
 
 class RealWorld:
@@ -36,7 +46,7 @@ class LocalHost:
         self._started = 0
 
     @asynccontextmanager
-    async def start(self, workflow) -> AsyncGenerator[LocalEngine]:
+    async def start(self, workflow: "Workflow") -> AsyncGenerator[LocalEngine]:
         self._started += 1
         owner: Owner = msgspec.structs.replace(this_process(), boot=f"boot{self._started}")
         journal = SqliteJournal(self._home, owner=owner)
@@ -53,3 +63,67 @@ class LocalHost:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
 def test_conformance(case: Callable[[Host], Awaitable[None]], tmp_path: Path) -> None:
     asyncio.run(case(LocalHost(tmp_path / "home")))
+
+
+@pytest.mark.rule("recover")
+def test_a_run_whose_process_was_killed_goes_on_in_another(tmp_path: Path) -> None:
+    script = Path(__file__).with_name("hosted.py")
+    command = [sys.executable, str(script), str(tmp_path / "home")]
+    with subprocess.Popen([*command, "hang"], stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "paid\n"
+        assert child.stdout.readline() == "hanging\n"
+        child.kill()
+    done = subprocess.run([*command, "go"], capture_output=True, text=True, check=True)
+    # What was paid is not paid again, and the child that was spawned is the one that is joined.
+    assert done.stdout.splitlines() == ["working", "completed: paid once, and the child said done"]
+
+
+def test_a_waiting_run_holds_no_task_and_no_lease(tmp_path: Path) -> None:
+    async def flow(run: RunContext, birth: Opened) -> Outcome:
+        await run.recv("ask", "answer", "Which?")
+        return Completed(lineage=birth.lineage, summary="answered")
+
+    async def main() -> None:
+        async with SqliteJournal(tmp_path / "home") as journal, LocalEngine(journal, flow, RealWorld()) as engine:
+            await engine.submit("sess_1_a", Opened(lineage=Lineage.root("sess_1_a")))
+            before = asyncio.all_tasks()
+            async with asyncio.timeout(20):
+                while True:
+                    (standing,) = await journal.standings()
+                    if standing.is_left and len(asyncio.all_tasks()) < len(before):
+                        break
+            await engine.send("sess_1_a", "answer", "this")
+            assert (await engine.result("sess_1_a")).summary == "answered"
+
+    asyncio.run(main())
+
+
+def test_a_run_stops_without_a_word_when_another_process_has_taken_it(tmp_path: Path) -> None:
+    reached, gate = asyncio.Event(), asyncio.Event()
+
+    async def wait(args: str, view: None) -> Noted:
+        reached.set()
+        await gate.wait()
+        return Noted(content="too late")
+
+    async def flow(run: RunContext, birth: Opened) -> Outcome:
+        await run.step("work", wait, "", view=None)
+        return Completed(lineage=birth.lineage, summary="mine")
+
+    async def main() -> None:
+        home = tmp_path / "home"
+        dead = msgspec.structs.replace(this_process(), boot="another")
+        async with SqliteJournal(home, owner=dead) as journal, LocalEngine(journal, flow, RealWorld()) as engine:
+            await engine.submit("sess_1_a", Opened(lineage=Lineage.root("sess_1_a")))
+            await reached.wait()
+            async with SqliteJournal(home) as other:
+                lease = await other.acquire("sess_1_a")
+                gate.set()
+                theirs = Returned(outcome=Completed(lineage=Lineage.root("sess_1_a"), summary="theirs"))
+                await other.finish(lease, "returned:0", theirs)
+            assert (await engine.result("sess_1_a")).summary == "theirs"
+            kinds = [type(record.event).__name__ for record in await journal.records("sess_1_a")]
+            assert kinds == ["Opened", "StepBegun", "Adopted", "Returned"]
+
+    asyncio.run(main())

@@ -69,13 +69,6 @@ class UnderWay(Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_repeatable: bool = True
 
 
-class Wait(Struct, frozen=True, kw_only=True):
-    """A message that is waited for."""
-
-    topic: str
-    since: float
-
-
 class State(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A run as its records leave it. Small, whatever its history is: what grows with a conversation is only counted."""
 
@@ -101,8 +94,9 @@ class State(Struct, frozen=True, kw_only=True, omit_defaults=True):
     counts: Counts = Counts()
     under_way: dict[str, UnderWay] = {}
     """Steps that began and did not end, by key: never more than run at once."""
-    waits: dict[str, Wait] = {}
-    """What is waited for, by key."""
+    waits: dict[str, str] = {}
+    """The topics that are waited for, by key."""
+    waiting_since: float = 0.0
     question: str = ""
     is_cancelling: bool = False
     is_delivered: bool = False
@@ -260,9 +254,12 @@ def _at_work(state: State, event: _Step | _Turn, record: Record) -> dict[str, An
             fields = _stepped(state, event, record.key)
             return {**fields, "usage": state.usage + event.usage, "model": event.model or state.model}
         case Asked():
-            wait = Wait(topic=event.topic, since=record.at)
-            waits = {**state.waits, record.key.removesuffix(ASKED): wait}
-            return {"status": "waiting", "waits": waits, "question": event.question or state.question}
+            return {
+                "status": "waiting",
+                "waits": {**state.waits, record.key.removesuffix(ASKED): event.topic},
+                "waiting_since": state.waiting_since if state.waits else record.at,
+                "question": event.question or state.question,
+            }
         case Answered():
             return _answered(state, record)
         case CancelAsked():
@@ -302,11 +299,11 @@ def _stepped(state: State, event: _Step, key: str) -> dict[str, Any]:
 def _answered(state: State, record: Record) -> dict[str, Any]:
     if record.key not in state.waits:
         return {}
-    waits = {key: wait for key, wait in state.waits.items() if key != record.key}
+    waits = {key: topic for key, topic in state.waits.items() if key != record.key}
     if waits:
         return {"waits": waits}
     # Waiting for a person stops the clock; waits that overlap stop it once.
-    waited = max(0.0, record.at - min(wait.since for wait in state.waits.values()))
+    waited = max(0.0, record.at - state.waiting_since)
     lineage = state.lineage
     return {
         "waits": waits,

@@ -86,7 +86,7 @@ def _desk(run: RunContext, birth: Requested, grant: Grant, workshop: Workshop) -
         clock=workshop.world.now,
         ceiling=lambda given, taken: workshop.ceiling(birth.model, given, taken),
         seconds=birth.request.seconds,
-        window=model.context_window,
+        window=workshop.window(birth.model, model),
         approval=workshop.approval,
         can_ask=workshop.can_ask,
     )
@@ -96,7 +96,7 @@ async def _begin(run: RunContext, birth: Requested, desk: Desk, workshop: Worksh
     """The conversation as it stands when the work begins or goes on."""
     scratchpad = workshop.files.scratchpad(birth.label, run.run)
     await run.record("started", Started(backend=NATIVE, model=desk.model.name, scratchpad=scratchpad))
-    talk = remembered(_system(desk, scratchpad, workshop.base_prompt), run.past)
+    talk = remembered(_system(desk, scratchpad, workshop.base_prompt), run.past, desk.overhead())
     if not talk.turn:
         files = await workshop.files.before_prompt(birth.terms.context)
         parts = (files, birth.request.prompt, instruction(run, birth.terms))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Literal
 
-from msgspec import Struct
+from msgspec import Struct, json
 
 from deputy.core.conversation import ModelSettings, Toolset, ToolSpec
 from deputy.core.limits import HANDIN_SECONDS
@@ -13,6 +13,7 @@ from deputy.core.progress import Progress
 from deputy.core.request import Grant
 from deputy.engine.ports import FlowTool, Model, Tools
 from deputy.engine.purse import Purse
+from deputy.engine.talk import CHARACTERS_PER_TOKEN
 
 if TYPE_CHECKING:
     from deputy.engine.ports import RunContext, Tool
@@ -47,6 +48,13 @@ class Desk(Struct, frozen=True, kw_only=True):
         offered: tuple[Tool | FlowTool, ...] = (*self.tools.definitions(), *self.flow_tools.values())
         return Toolset(
             ToolSpec(name=tool.name, description=tool.description, parameters=tool.schema) for tool in offered
+        )
+
+    def overhead(self) -> int:
+        """About how many tokens the tools' definitions take in every request."""
+        return (
+            sum(len(spec.description) + len(json.encode(spec.parameters)) for spec in self.toolset().items)
+            // CHARACTERS_PER_TOKEN
         )
 
     def soft_deadline(self, run: RunContext) -> float | None:

@@ -12,7 +12,7 @@ from deputy.core.events import Lost, ModelCallBegun, Said
 from deputy.core.progress import Progress
 from deputy.engine.handin import hand_in, limit_reached, pressing
 from deputy.engine.prompts import prompt
-from deputy.engine.talk import raw
+from deputy.engine.talk import ASK, raw
 from deputy.engine.tool_use import use_tools
 from deputy.engine.turn import TurnArgs, TurnView, call_model
 
@@ -31,7 +31,6 @@ WARN_REPEATS = 3
 MAX_REPEATS = 8
 
 _LIMITS = frozenset({"timeout", "context_exhausted", "budget"})
-_ASK = "Ask"
 
 
 class Report(Struct, frozen=True, kw_only=True):
@@ -96,7 +95,7 @@ async def say(run: RunContext, talk: Talk, key: str, text: str) -> None:
 async def _use_tools(run: RunContext, talk: Talk, desk: Desk, message: AssistantMessage) -> Report | None:
     """Carry the calls out and put their results into the conversation; a report when that ends the work."""
     calls = message.calls
-    question = next((call for call in calls if call.name == _ASK and not desk.can_ask), None)
+    question = next((call for call in calls if call.name == ASK and not desk.can_ask), None)
     if question is not None:
         return Report(kind="asked", text=str(question.arguments.get("question", "")))
     used = await use_tools(run, desk, talk.turn, calls)

@@ -80,14 +80,14 @@ async def parent(run: RunContext, birth: Opened, workshop: Workshop) -> Outcome:
         clock=workshop.world.now,
         ceiling=lambda given, taken: workshop.ceiling(birth.model, given, taken),
         seconds=birth.seconds,
-        window=model.context_window,
+        window=workshop.window(birth.model, model),
         approval=workshop.approval,
         can_ask=workshop.can_ask,
     )
     try:
         await run.record("started", Started(backend=NATIVE, model=model.name))
         told = prompt("parent").format(tools=", ".join(spec.name for spec in desk.toolset().items))
-        talk = remembered("\n\n".join(filter(None, (workshop.base_prompt, told))), run.past)
+        talk = remembered("\n\n".join(filter(None, (workshop.base_prompt, told))), run.past, desk.overhead())
         if not talk.turn:
             await say(run, talk, "task", birth.prompt)
         report = await converse(run, talk, desk)

@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from deputy.engine.tool_use import Used
 
 CHARACTERS_PER_TOKEN = 4
-NOTE = "Note"
+NOTE, ASK = "Note", "Ask"
 _INTERRUPTED = "This call was interrupted and has no result."
 
 
 class Talk:
     """What has been said, and the sums that limits are measured against."""
 
-    def __init__(self, system: str) -> None:
+    def __init__(self, system: str, overhead: int = 0) -> None:
         self.conversation = Conversation(system)
         self.turn = 0
-        self.tokens = len(system) // CHARACTERS_PER_TOKEN
+        self.tokens = overhead + len(system) // CHARACTERS_PER_TOKEN
         """How full the context is: what the provider last counted, and an estimate of what came after."""
         self.usage: Usage = NO_USAGE
         self.notes: list[str] = []
@@ -81,9 +81,9 @@ class Talk:
         self.tokens += size // CHARACTERS_PER_TOKEN
 
 
-def remembered(system: str, records: Iterable[Record]) -> Talk:
+def remembered(system: str, records: Iterable[Record], overhead: int = 0) -> Talk:
     """The conversation that earlier rounds of a run have left, whole: every call has a result."""
-    talk = Talk(system)
+    talk = Talk(system, overhead)
     pending: dict[str, ToolCall] = {}
     results: dict[str, ToolResult] = {}
 
@@ -109,9 +109,13 @@ def remembered(system: str, records: Iterable[Record]) -> Talk:
             case Noted(content=content):
                 talk.notes.append(content)
             case Resumed(message=raw):
+                said = None if raw is UNSET else json.decode(raw, type=str)
+                asked = next((call for call in pending.values() if call.name == ASK and call.id not in results), None)
+                if asked is not None and said is not None:
+                    results[asked.id] = ToolResult(call_id=asked.id, name=ASK, content=said)
                 settle()
-                if raw is not UNSET:
-                    talk.say(json.decode(raw, type=str))
+                if asked is None and said is not None:
+                    talk.say(said)
             case _:
                 continue
     settle()

@@ -67,7 +67,7 @@ async def use_tools(run: RunContext, desk: Desk, turn: int, calls: Sequence[Tool
 async def _use_tool(run: RunContext, desk: Desk, key: str, call: ToolCall) -> Used:
     desk.emit(Progress(event="tool_call", label=desk.label, tool=call.name, args=_shown(call)))
     if call.malformed is not None:
-        return Used(_result(call, ToolOutput(text=_MALFORMED, is_error=True), key))
+        return Used(_result(call, ToolOutput(text=_MALFORMED, is_error=True), run.run))
     flow_tool = desk.flow_tools.get(call.name)
     if flow_tool is None and not await _is_approved(run, desk, key, call):
         return await _recorded(run, key, call, ToolOutput(text=_REFUSED, is_error=True))
@@ -78,12 +78,12 @@ async def _use_tool(run: RunContext, desk: Desk, key: str, call: ToolCall) -> Us
         key,
         call_tool,
         ToolArgs(tool=call.name, call=call.id),
-        view=ToolView(tools=desk.tools, call=call, key=f"{run.run}/{key}", seconds=_seconds_left(run, desk)),
+        view=ToolView(tools=desk.tools, call=call, key=run.run, seconds=_seconds_left(run, desk)),
         begun=ToolCallBegun(tool=call.name, call=call.id, arguments=Raw(json.encode(call.arguments))),
         repeatable=tool is None or tool.traits.repeatable,
     )
     if isinstance(ended, Lost):
-        return Used(_result(call, ToolOutput(text=_LOST, is_error=True), key))
+        return Used(_result(call, ToolOutput(text=_LOST, is_error=True), run.run))
     return _read(ended)
 
 
@@ -98,7 +98,7 @@ async def call_tool(args: ToolArgs, view: ToolView) -> ToolCallEnded:
 
 
 async def _recorded(run: RunContext, key: str, call: ToolCall, output: ToolOutput) -> Used:
-    ended = await run.record(key, _ended(call, output, f"{run.run}/{key}"))
+    ended = await run.record(key, _ended(call, output, run.run))
     return _read(ended)
 
 

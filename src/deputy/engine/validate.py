@@ -79,7 +79,7 @@ async def _checked(
     run: RunContext, terms: Terms, schema: Schema | None, report: Report, files: Files, attempt: int
 ) -> tuple[Accepted | None, Sequence[contract.Problem]]:
     if schema is not None:
-        parsed = contract.read(report.text, _expected(run), schema=schema)
+        parsed = contract.read(report.text, schema=schema)
         if not parsed.is_valid:
             return None, parsed.problems
         # The caller gets the value alone, whatever the model wrote around it.

@@ -9,7 +9,7 @@ from deputy.core.limits import Budget, Census
 from deputy.engine.purse import Purse, amount
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from deputy.core.outcome import Rejected
     from deputy.core.progress import Progress
@@ -28,6 +28,7 @@ class Workshop:
         open_model: Callable[[str], Model],
         open_tools: Callable[[Grant], Tools],
         ceiling: Callable[[str, int, int], int | None],
+        windows: Mapping[str, int],
         files: Files,
         watch: Callable[[Progress], None],
         policy: Policy | None = None,
@@ -40,6 +41,7 @@ class Workshop:
         self.open_model = open_model
         self.open_tools = open_tools
         self.ceiling = ceiling
+        self._windows = windows
         self.files = files
         self.watch = watch
         self.policy = policy or Policy()
@@ -50,6 +52,10 @@ class Workshop:
         self._spawned: dict[str, int] = {}
         self._live: dict[str, int] = {}
         self._purses: dict[str, Purse] = {}
+
+    def window(self, name: str, model: Model) -> int | None:
+        """How much a model can hold: what the user says, else what the catalog knows."""
+        return self._windows.get(name, model.context_window)
 
     # --- counts -------------------------------------------------------------------------------------------------------
 

@@ -60,11 +60,11 @@ class AnsweringDesk:
             state = await self._engine.get(progress.session_id)
             if state is None or not state.is_live:
                 return
-            for key, wait in state.waits.items():
+            for key, topic in state.waits.items():
                 if (state.run, key) not in self._answered:
                     self._answered.add((state.run, key))
                     text = state.question or progress.content or ""
-                    asked = Question(session_id=state.run, label=progress.label, topic=wait.topic, text=text)
-                    await self._engine.send(state.run, wait.topic, await self._answer(asked), key=f"answer:{key}")
+                    asked = Question(session_id=state.run, label=progress.label, topic=topic, text=text)
+                    await self._engine.send(state.run, topic, await self._answer(asked), key=f"answer:{key}")
                     return
             await asyncio.sleep(_LOOK_SECONDS)

@@ -265,7 +265,7 @@ class Deputy:
     async def _revive(self, state: State, answer: str | None) -> None:
         """Go on with a run that its process left, or give one that waits its answer."""
         engine = self._of.engine
-        topics = [wait.topic for wait in state.waits.values()]
+        topics = list(state.waits.values())
         if answer is not None and topics:
             body = answer.strip().lower() in ("y", "yes", "true") if topics[0] == "approval" else answer
             await engine.send(state.run, topics[0], body)

@@ -6,7 +6,6 @@ import sqlite3
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
-from urllib.parse import quote
 
 from deputy.core.errors import (
     StorageBusy,
@@ -29,6 +28,8 @@ Fsync: TypeAlias = Literal["group", "each", "off"]
 
 PATIENCE_SECONDS = 30.0
 _PAUSE_SECONDS = 0.02
+BROKEN = (sqlite3.DatabaseError, UnicodeDecodeError)
+"""What reading a damaged file raises; its words may themselves be damaged text."""
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
 
 
@@ -86,6 +87,8 @@ def typed(path: Path) -> Generator[None]:
         yield
     except sqlite3.Error as error:
         raise storage_error(path, error) from error
+    except UnicodeDecodeError as error:
+        raise StorageCorrupt(str(path), f"it holds damaged text: {error.reason}") from error
     except OSError as error:
         home.explain(path, error)
 
@@ -112,8 +115,9 @@ def is_storage(error: sqlite3.Error) -> bool:
 
 
 def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    name = str(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
     return sqlite3.connect(
-        f"file:{quote(str(path))}?mode={mode}", uri=True, isolation_level=None, timeout=5.0, check_same_thread=False
+        f"file:{name}?mode={mode}", uri=True, isolation_level=None, timeout=0.5, check_same_thread=False
     )
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from msgspec import UNSET, Struct, json
+
+from deputy.core.request import timestamp
 
 if TYPE_CHECKING:
     import sqlite3
@@ -85,6 +87,15 @@ def write(connection: sqlite3.Connection, error: Error, at: float, context: Cont
         " last_at = max(last_at, excluded.last_at), count = count + 1, body = excluded.body",
         (f"err_{blake2b(identity, digest_size=6).hexdigest()}", at, at, json.encode(body)),
     )
+
+
+def form(logged: Logged) -> dict[str, Any]:
+    """A row of the log as JSON data."""
+    return {
+        **{name: getattr(logged, name) for name in logged.__struct_fields__},
+        "first_at": timestamp(logged.first_at),
+        "last_at": timestamp(logged.last_at),
+    }
 
 
 def read(reader: Reader, limit: int) -> list[Logged]:

@@ -176,3 +176,5 @@ def _check_file(path: Path) -> None:
         raise StorageDenied(str(path), "it is not a regular file", "Move it away, or name another home.")
     if found.st_uid != os.geteuid():
         raise StorageDenied(str(path), f"it belongs to user {found.st_uid}, not to you ({os.geteuid()})")
+    if stat.S_IMODE(found.st_mode) != _FILE:
+        path.chmod(_FILE)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import sqlite3
-from typing import TYPE_CHECKING, Any
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
-from deputy.core.state import State, apply
+from deputy.core.errors import StorageCorrupt
+from deputy.core.state import State, apply, replay
 from deputy.journal import home
-from deputy.journal.connection import open_reader, patiently, typed
+from deputy.journal.connection import BROKEN, open_reader, patiently, typed
 from deputy.journal.owner import Owner, is_gone
 from deputy.journal.rows import (
     EVENT_BEHIND,
@@ -23,6 +24,7 @@ from deputy.journal.rows import (
 )
 
 if TYPE_CHECKING:
+    import sqlite3
     from collections.abc import Iterable, Iterator
     from pathlib import Path
     from types import TracebackType
@@ -33,8 +35,7 @@ STALE_SECONDS = 15.0
 """A process that shows no sign of life for so long may be taken for dead."""
 
 _PAGE = 256
-_FAR = 1 << 61
-_GONE: Row = ()
+_FAR = 1 << 40
 
 
 class Holder(Struct, frozen=True, kw_only=True):
@@ -91,12 +92,18 @@ class Reader:
 
     def state(self, run: str) -> State | None:
         """Where a run stands; None when there is no such run."""
-        rows = self._rows("SELECT state, sum FROM runs WHERE run = ?", run)
+        try:
+            rows = self._rows("SELECT state, sum FROM runs WHERE run = ?", run)
+        except StorageCorrupt:
+            return self.fold(run)
         return self._state(run, rows[0]) if rows else None
 
     def live(self) -> list[State]:
         """The runs that have not ended, oldest first."""
-        return self._states("SELECT run, state, sum FROM runs WHERE is_live")
+        try:
+            return self._states("SELECT run, state, sum FROM runs WHERE is_live")
+        except StorageCorrupt:
+            return [state for state in self._folded() if state.is_live]
 
     def tree(self, root: str) -> list[State]:
         """All runs of a root session, oldest first."""
@@ -121,14 +128,19 @@ class Reader:
 
     def recent(self, limit: int) -> list[State]:
         """The runs with the latest records, live or ended, oldest first."""
-        return self._states("SELECT run, state, sum FROM runs ORDER BY last_at DESC LIMIT ?", limit)
+        try:
+            return self._states("SELECT run, state, sum FROM runs ORDER BY last_at DESC LIMIT ?", limit)
+        except StorageCorrupt:
+            return self._folded()[-limit:]
 
     def holders(self, runs: Iterable[str]) -> dict[str, Holder]:
         """Who has the leases of these runs."""
         found: dict[str, Holder] = {}
-        for run in runs:
-            for owner, epoch, beat in self._rows(HOLDER, run):
-                found[run] = Holder(owner=owner or "", epoch=epoch, beat=beat)
+        # A run whose lease cannot be read has nobody at work on it, as far as can be told.
+        with suppress(StorageCorrupt):
+            for run in runs:
+                for owner, epoch, beat in self._rows(HOLDER, run):
+                    found[run] = Holder(owner=owner or "", epoch=epoch, beat=beat)
         return found
 
     def owners(self) -> list[str]:
@@ -162,7 +174,7 @@ class Reader:
                     break
                 yield record
                 expected += 1
-        except sqlite3.DatabaseError as error:
+        except BROKEN as error:
             yield Damaged(where=str(self.path), what=str(error))
             last = max(last, expected)
         if expected <= last:
@@ -206,18 +218,14 @@ class Reader:
         """How many records a run has, as its state says."""
         try:
             rows = self._connection.execute("SELECT state, sum FROM runs WHERE run = ?", (run,)).fetchall()
-        except sqlite3.DatabaseError:
+        except BROKEN:
             return 0
         state = read_state(rows[0]) if rows else None
         return 0 if state is None else state.seq
 
     def _salvage(self, run: str, start: int, last: int) -> Iterator[Record | Damaged]:
         """What can still be read without the indexes, jumping over pages that are gone."""
-        found: dict[int, Record] = {}
-        for row in self._readable():
-            record = read_event(row)
-            if not isinstance(record, Damaged) and record.run == run and record.seq >= start:
-                found[record.seq] = record
+        found = {record.seq: record for record in self._readable() if record.run == run and record.seq >= start}
         for seq in sorted((*found, last + 1)):
             if seq > start:
                 yield Damaged(where=f"{run!r} records {start} to {seq - 1}", what="they are missing or damaged")
@@ -225,40 +233,55 @@ class Reader:
                 yield found[seq]
             start = max(start, seq + 1)
 
-    def _readable(self) -> Iterator[Row]:
+    def _readable(self) -> Iterator[Record]:
+        """Every record in the file that can be trusted, whatever is left of the indexes."""
         at = 0
         while True:
-            row = self._next(at)
-            if row is None:
-                return
-            if row is not _GONE:
-                yield row[1:]
-            at = self._beyond(at) if row is _GONE else _whole(row[0], at + 1)
+            found = self._next(at)
+            if isinstance(found, tuple):
+                at, record = found
+                yield record
+            else:
+                at = self._beyond(at) if found == "gone" else 0
+                if not at:
+                    return
 
-    def _next(self, at: int) -> Row | None:
+    def _next(self, at: int) -> tuple[int, Record] | Literal["gone", "end"]:
+        """The first record behind a place. One that is damaged may lie about where it stands, and counts as gone."""
         try:
-            return self._connection.execute(EVENT_BEHIND, (at,)).fetchone()
-        except sqlite3.DatabaseError:
-            return _GONE
+            row = self._connection.execute(EVENT_BEHIND, (at,)).fetchone()
+        except BROKEN:
+            return "gone"
+        if row is None:
+            return "end"
+        record = read_event(row[1:])
+        number = _whole(row[0], 0)
+        return "gone" if isinstance(record, Damaged) or number <= at else (number, record)
 
     def _beyond(self, at: int) -> int:
-        """The first place behind a damaged page: found by leaps that double, then by halving."""
+        """The first place behind what is gone, found by leaps that double and then by halving; 0 when there is none."""
         leap = 1
-        while self._next(at + leap) is _GONE:
-            if at + leap > _FAR:
-                return _FAR * 2
+        while self._next(at + leap) == "gone":
             leap *= 2
+            if leap > _FAR:
+                return 0
         gone, whole = at + leap // 2, at + leap
         while whole - gone > 1:
             middle = (gone + whole) // 2
-            gone, whole = (middle, whole) if self._next(middle) is _GONE else (gone, middle)
+            gone, whole = (middle, whole) if self._next(middle) == "gone" else (gone, middle)
         return whole
+
+    def _folded(self) -> list[State]:
+        """The states of all runs whose records can still be read, without the index of runs."""
+        records: dict[str, dict[int, Record]] = {}
+        for record in self._readable():
+            records.setdefault(record.run, {})[record.seq] = record
+        states = (replay([found[seq] for seq in sorted(found)]) for found in records.values())
+        return sorted(states, key=_age)
 
     def _states(self, query: str, *values: Any) -> list[State]:
         states = (self._state(run, row) for run, *row in self._rows(query, *values))
-        return sorted(
-            (state for state in states if state is not None), key=lambda state: (state.requested_at, state.run)
-        )
+        return sorted((state for state in states if state is not None), key=_age)
 
     def _state(self, run: str, row: Any) -> State | None:
         state = read_state(tuple(row))
@@ -271,6 +294,10 @@ class Reader:
             if not isinstance(record, Damaged):
                 state = apply(state, record)
         return state if state.seq else None
+
+
+def _age(state: State) -> tuple[float, str]:
+    return state.requested_at, state.run
 
 
 def _whole(value: object, otherwise: int) -> int:

@@ -40,7 +40,7 @@ def read_event(row: Row) -> Record | Damaged:
     """The record of a row, or that it is damaged. Any values at all may stand in a damaged row."""
     run, seq, key, at, kind, body, total = row
     try:
-        if _checksum(run, seq, key, at, kind, body) != total:
+        if not isinstance(body, bytes) or _checksum(run, seq, key, at, kind, body) != total:
             return Damaged(where=f"{run!r} record {seq!r}", what="its checksum does not fit")
         return Record(run=run, seq=seq, key=key, at=at, event=decode(body))
     except (TypeError, ValueError, AttributeError) as error:

@@ -6,12 +6,11 @@ import asyncio
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TypeVar, cast
 
 from deputy.core.errors import Error, StorageCorrupt, StorageError, StorageFailed, UnknownRun
-from deputy.core.events import Adopted, Spawned, encode
-from deputy.engine.recover import Standing
-from deputy.journal import errors_log, home, retention, transcript
+from deputy.core.events import Adopted, Spawned, StepEnded, decode, encode
+from deputy.journal import errors_log, home, registry, retention, transcript
 from deputy.journal.connection import PATIENCE_SECONDS
 from deputy.journal.owner import Owner, this_process
 from deputy.journal.reader import STALE_SECONDS, Reader
@@ -25,10 +24,12 @@ if TYPE_CHECKING:
 
     from deputy.core.events import Event, Opened, Record, Requested
     from deputy.core.state import State
+    from deputy.engine.recover import Standing
     from deputy.journal.connection import Fsync
     from deputy.journal.transaction import Lease, Transaction
 
     T = TypeVar("T")
+    E = TypeVar("E", bound=Event)
 
 
 class SqliteJournal:
@@ -41,6 +42,7 @@ class SqliteJournal:
         fsync: Fsync = "group",
         owner: Owner | None = None,
         clock: Callable[[], float] = time.time,
+        redact: Callable[[bytes], bytes] | None = None,
         beat_seconds: float = BEAT_SECONDS,
         stale_seconds: float = STALE_SECONDS,
         patience_seconds: float = PATIENCE_SECONDS,
@@ -49,6 +51,7 @@ class SqliteJournal:
         self.path = folder / home.JOURNAL
         self.owner = (this_process() if owner is None else owner).name
         self._clock = clock
+        self._redact = redact
         self._stale_seconds = stale_seconds
         self._writer = Writer(
             folder,
@@ -93,8 +96,8 @@ class SqliteJournal:
 
     async def begin(self, run: str, event: Opened | Requested) -> Lease | None:
         """Make a run with its first record, and take its lease; None when there is such a run already."""
-        at, body = self._clock(), encode(event)
-        return await self.transact(lambda tx: tx.begin(run, at, event, body))
+        at, (clean, body) = self._clock(), self._clean(event)
+        return await self.transact(lambda tx: tx.begin(run, at, clean, body))
 
     async def acquire(self, run: str) -> Lease:
         """Take the lease of a run that is left, or has ended; records up to now are folded into its state."""
@@ -129,19 +132,25 @@ class SqliteJournal:
         return future
 
     def _appending(self, lease: Lease, key: str, event: Event) -> Callable[[Transaction], Record]:
-        at, body = self._clock(), encode(event)
-        return lambda tx: tx.append(lease, key, at, event, body)
+        at, (clean, body) = self._clock(), self._clean(event)
+        return lambda tx: tx.append(lease, key, at, clean, body)
+
+    def _clean(self, event: E) -> tuple[E, bytes]:
+        """An event and its JSON as they may be written and shown: what is a secret stands in neither."""
+        body = encode(event)
+        clean = body if self._redact is None else self._redact(body)
+        return (event, body) if clean == body else (cast("E", decode(clean)), clean)
 
     async def spawn(self, lease: Lease, key: str, child: str, event: Requested) -> Lease | None:
         """Record that a child is spawned and make it, in one; None when that was done before."""
-        at, body = self._clock(), encode(event)
+        at, (clean, body) = self._clock(), self._clean(event)
         spawned = Spawned(child=child)
 
         def do(tx: Transaction) -> Lease | None:
             tx.fence(lease)
             if tx.has(lease.run, key):
                 return None
-            born = tx.begin(child, at, event, body)
+            born = tx.begin(child, at, clean, body)
             if born is not None:
                 tx.append(lease, key, at, spawned, encode(spawned))
             return born
@@ -155,10 +164,10 @@ class SqliteJournal:
 
     async def finish(self, lease: Lease, key: str, event: Event) -> Record:
         """Record how a run ended, and give its lease up, in one."""
-        at, body = self._clock(), encode(event)
+        at, (clean, body) = self._clock(), self._clean(event)
 
         def do(tx: Transaction) -> Record:
-            record = tx.append(lease, key, at, event, body)
+            record = tx.append(lease, key, at, clean, body)
             tx.release(lease)
             return record
 
@@ -182,7 +191,8 @@ class SqliteJournal:
 
     async def send(self, run: str, topic: str, key: str, body: bytes) -> None:
         """Leave a message for a run, once per key; whoever is at work on it takes it up."""
-        await self.transact(lambda tx: tx.send(run, topic, key, body))
+        clean = body if self._redact is None else self._redact(body)
+        await self.transact(lambda tx: tx.send(run, topic, key, clean))
 
     async def deliver(self, run: str, to: str) -> None:
         """Record that a result was handed over."""
@@ -194,8 +204,10 @@ class SqliteJournal:
     async def log(self, run: str, error: Error, trace: str = "") -> None:
         """Put an error into the log that no record tells of."""
         at, state = self._clock(), await self.state(run)
+        told = StepEnded(step=trace, error=error)
+        clean, _ = self._clean(told)
         context = errors_log.Context(session_id=run) if state is None else errors_log.context_of(state)
-        await self.transact(lambda tx: errors_log.write(tx.connection, error, at, context, trace))
+        await self.transact(lambda tx: errors_log.write(tx.connection, clean.error or error, at, context, clean.step))
 
     async def purge(self, run: str) -> None:
         """Remove a run and all runs below it, with the files they left."""
@@ -205,7 +217,7 @@ class SqliteJournal:
 
     def show_progress(self, run: str, body: bytes) -> None:
         """Show progress to watchers, of other processes too."""
-        self._writer.show_progress(run, self._clock(), body)
+        self._writer.show_progress(run, self._clock(), body if self._redact is None else self._redact(body))
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
@@ -219,7 +231,7 @@ class SqliteJournal:
 
     async def standings(self) -> Sequence[Standing]:
         """The runs that have not ended or were not delivered, and whether somebody is at work on them."""
-        return await self.read(lambda reader: standings(reader, self._stale_seconds))
+        return await self.read(lambda reader: registry.standings(reader, reader.unsettled(), self._stale_seconds))
 
     async def descendants(self, run: str) -> Sequence[State]:
         """All runs below a run, oldest first."""
@@ -285,15 +297,3 @@ def leave_transcript(folder: Path, reader: Reader, run: str) -> None:
     made = transcript.transcribe(reader.records(run))
     if made is not None:
         transcript.write_transcript(folder, made)
-
-
-def standings(reader: Reader, stale_seconds: float = STALE_SECONDS) -> list[Standing]:
-    """The runs that have not ended or were not delivered, and whether somebody is at work on them."""
-    states = reader.unsettled()
-    holders = reader.holders(state.run for state in states)
-    now = time.monotonic()
-
-    def is_left(run: str) -> bool:
-        return run not in holders or holders[run].is_left(now, stale_seconds)
-
-    return [Standing(state=state, is_left=is_left(state.run)) for state in states]

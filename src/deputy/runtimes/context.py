@@ -9,7 +9,19 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from msgspec import json, structs
 
 from deputy.core.errors import DeputyError, Error, StepFailed, StorageError, UsageError
-from deputy.core.events import Answered, Asked, Drawn, Joined, Lost, ModelCallEnded, Slept, Spawned, StepBegun, StepEnded, ToolCallEnded
+from deputy.core.events import (
+    Answered,
+    Asked,
+    Drawn,
+    Joined,
+    Lost,
+    ModelCallEnded,
+    Slept,
+    Spawned,
+    StepBegun,
+    StepEnded,
+    ToolCallEnded,
+)
 from deputy.core.request import ID_LENGTH, ID_LETTERS, new_session_id
 from deputy.core.state import ASKED, BEGUN
 from deputy.engine.ports import L

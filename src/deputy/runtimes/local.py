@@ -366,7 +366,7 @@ class LocalEngine(Generic[L]):
         state = await self._journal.state(run)
         if state is None or not state.is_live:
             return
-        is_awaited = any(wait.topic == topic for wait in state.waits.values())
+        is_awaited = topic in state.waits.values()
         is_ours = asked or self._serving or run in self._parked
         if (topic == CANCEL or (is_awaited and is_ours)) and await self.ensure(run):
             self._parked.discard(run)

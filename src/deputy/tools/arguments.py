@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -11,17 +12,22 @@ from msgspec import NODEFAULT, Struct
 from deputy.tools.errors import ToolError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
 _Arguments = TypeVar("_Arguments", bound=Struct)
+
+_MOST_PROBLEMS = 50
 
 
 def read_arguments(given: Mapping[str, Any], wanted: type[_Arguments]) -> _Arguments:
     """The arguments as their type, or a failure that names every field that is unknown, missing or wrong."""
-    problems = list(_problems(given, wanted))
-    if problems:
-        raise ToolError("Bad arguments; nothing was done.\n" + "\n".join(f"- {problem}" for problem in problems))
-    return msgspec.convert(dict(given), wanted)
+    try:
+        arguments = msgspec.convert(dict(given), wanted)
+        _expect_text(given.values())
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:
+        problems = "\n".join(f"- {problem}" for problem in islice(_problems(given, wanted), _MOST_PROBLEMS))
+        raise ToolError(f"Bad arguments; nothing was done.\n{problems}") from error
+    return arguments
 
 
 @cache
@@ -33,7 +39,7 @@ def schema_of(wanted: type[Struct]) -> dict[str, Any]:
 
 
 def _problems(given: Mapping[str, Any], wanted: type[Struct]) -> Iterator[str]:
-    fields = {field.encode_name: field for field in msgspec.structs.fields(wanted)}
+    fields = _fields(wanted)
     for name in given:
         if name not in fields:
             yield f"{name!r:.80}: unknown; the fields are {', '.join(fields)}"
@@ -46,14 +52,23 @@ def _problems(given: Mapping[str, Any], wanted: type[Struct]) -> Iterator[str]:
             yield f"{name}: missing"
 
 
+@cache
+def _fields(wanted: type[Struct]) -> dict[str, msgspec.structs.FieldInfo]:
+    return {field.encode_name: field for field in msgspec.structs.fields(wanted)}
+
+
 def _problem(value: Any, wanted: Any) -> str | None:
     try:
         msgspec.convert(value, wanted)
+        _expect_text([value])
     except msgspec.ValidationError as error:
         return str(error)
-    if isinstance(value, str):
-        try:
-            value.encode()
-        except UnicodeEncodeError:
-            return "holds half a surrogate pair, which is no text"
+    except UnicodeEncodeError:
+        return "holds half a surrogate pair, which is no text"
     return None
+
+
+def _expect_text(values: Iterable[Any]) -> None:
+    for value in values:
+        if isinstance(value, str):
+            value.encode()

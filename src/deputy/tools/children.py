@@ -8,6 +8,7 @@ import signal
 import time
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from string import ascii_letters, digits
 from typing import IO, TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec import Struct
@@ -29,6 +30,7 @@ Ending: TypeAlias = Literal["exited", "time is up", "stopped", "enough"]
 _CHUNK = 65_536
 _POLL_SECONDS = 0.02
 _SWEEPS = 50
+_TAG_LETTERS = frozenset(ascii_letters + digits + "-_")
 
 
 class Ended(Struct, frozen=True):
@@ -63,9 +65,14 @@ def watch(
     return Ended(how, code)
 
 
+def tag_of(call_id: str) -> str:
+    """How the tags of a call's processes begin; ids come from models, so only harmless characters are kept."""
+    return "".join(letter for letter in call_id[:100] if letter in _TAG_LETTERS) + ":"
+
+
 def sweep(tag: str) -> None:
-    """Kill every process that carries the tag in its environment: those that left their group cannot hide."""
-    mark = f"\0{TAG}={tag}\0".encode()
+    """Kill every process whose environment has a tag that begins so: those that left their group cannot hide."""
+    mark = f"\0{TAG}={tag}".encode()
     for _ in range(_SWEEPS):
         if not sum(_kill(pid, mark) for pid in _processes()):
             return
@@ -87,7 +94,7 @@ def _listen(child: Popen[bytes], sinks: Sinks, stop: Stop, deadline: float) -> E
             for key, _ in selector.select(left if handle is not None else min(left, _POLL_SECONDS)):
                 if key.fileobj is stop:
                     return "stopped"
-                if key.fileobj is handle:
+                if key.data is None:
                     continue
                 data = os.read(key.fd, _CHUNK)
                 if not data:
@@ -168,6 +175,6 @@ def _kill(pid: int, mark: bytes) -> bool:
 
 def _carries(pid: int, mark: bytes) -> bool:
     try:
-        return mark in b"\0" + Path(f"/proc/{pid}/environ").read_bytes() + b"\0"
+        return mark in b"\0" + Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:
         return False

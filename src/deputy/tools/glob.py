@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta, Struct
 
 from deputy.engine.ports import ToolOutput, ToolTraits
-from deputy.tools.cut import cut
+from deputy.tools.cut import cut, shown_path
 from deputy.tools.errors import ToolError
 from deputy.tools.interruptible import interruptible
 from deputy.tools.ripgrep import SEARCH_SECONDS, FoundPaths, search
@@ -16,8 +17,8 @@ from deputy.tools.typed import TypedTool
 
 if TYPE_CHECKING:
     from deputy.engine.ports import ToolContext
-    from deputy.tools.interruptible import Stop
-    from deputy.tools.workspace import Workspace
+    from deputy.tools.interruptible import Slots, Stop
+    from deputy.tools.workspace import Place, Workspace
 
 _MOST_FILES = 2000
 
@@ -31,20 +32,29 @@ class GlobArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     limit: Annotated[int, Meta(ge=1, le=_MOST_FILES, description="The most files to show.")] = 200
 
 
-def glob_tool(workspace: Workspace) -> TypedTool[GlobArguments]:
-    """The tool Glob over a workspace."""
+def glob_tool(workspace: Workspace, slots: Slots | None = None) -> TypedTool[GlobArguments]:
+    """The tool Glob over a workspace; slots that tools share bound how many programs run at once."""
     traits = ToolTraits(
         reads_only=True, repeatable=True, needs_approval=False, risk="low", limit_seconds=SEARCH_SECONDS
     )
 
     async def carry_out(arguments: GlobArguments, context: ToolContext) -> ToolOutput:
-        return await interruptible(partial(_list, workspace, arguments, context.output_bytes))
+        async with slots or nullcontext():
+            return await interruptible(partial(_list, workspace, arguments, context.output_bytes))
 
     return TypedTool("Glob", GlobArguments, traits, carry_out, description_file="glob.md")
 
 
 def _list(workspace: Workspace, arguments: GlobArguments, output_bytes: int, stop: Stop) -> ToolOutput:
-    found = search(workspace, arguments.path, _options(arguments, workspace), arguments.limit, FoundPaths, stop)
+    workspace.granted_below(arguments.path)
+
+    def collect(_: Workspace, start: Place, limit: int) -> FoundPaths:
+        if not start.is_directory:
+            raise ToolError(f"{shown_path(arguments.path)} is not a directory.")
+        return FoundPaths(workspace, start, limit)
+
+    # Names that are not granted are left out of what is found: a pattern cannot be matched against a single file.
+    found = search(workspace.whole(), arguments.path, _options(arguments, workspace), arguments.limit, collect, stop)
     text = cut("\n".join(found.lines), output_bytes, "narrow the pattern or the path") or "No files match."
     return ToolOutput(text="\n".join([text, *found.notes]))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64decode
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -18,7 +19,7 @@ from deputy.tools.typed import TypedTool
 
 if TYPE_CHECKING:
     from deputy.engine.ports import ToolContext
-    from deputy.tools.interruptible import Stop
+    from deputy.tools.interruptible import Slots, Stop
     from deputy.tools.workspace import Place, Workspace
 
 _MOST_MATCHES = 1000
@@ -41,14 +42,15 @@ class GrepArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     limit: Annotated[int, Meta(ge=1, le=_MOST_MATCHES, description="The most matches to show.")] = 100
 
 
-def grep_tool(workspace: Workspace) -> TypedTool[GrepArguments]:
-    """The tool Grep over a workspace."""
+def grep_tool(workspace: Workspace, slots: Slots | None = None) -> TypedTool[GrepArguments]:
+    """The tool Grep over a workspace; slots that tools share bound how many programs run at once."""
     traits = ToolTraits(
         reads_only=True, repeatable=True, needs_approval=False, risk="low", limit_seconds=SEARCH_SECONDS
     )
 
     async def carry_out(arguments: GrepArguments, context: ToolContext) -> ToolOutput:
-        return await interruptible(partial(_search, workspace, arguments, context.output_bytes))
+        async with slots or nullcontext():
+            return await interruptible(partial(_search, workspace, arguments, context.output_bytes))
 
     return TypedTool("Grep", GrepArguments, traits, carry_out, description_file="grep.md")
 
@@ -114,6 +116,7 @@ class FoundLines:
         self._limit = limit
         self._rest = b""
         self._is_skipping = False
+        self._path = ""
         self._decoder = Decoder(_Record)
 
     def feed(self, data: bytes) -> bool:
@@ -125,6 +128,8 @@ class FoundLines:
             elif not self._take(record):
                 return False
         if len(self._rest) > _RECORD_BYTES:
+            if not self._is_skipping:
+                self.lines.append(f"{self._path}: [a match in a line that is too long to show]")
             self._is_skipping, self._rest = True, b""
         return True
 
@@ -134,10 +139,11 @@ class FoundLines:
         except DecodeError:
             return True
         data = record.data
-        if record.type not in ("match", "context") or data.path is None or data.lines is None:
+        if data.path is None:
             return True
         parts = self._start.parts_of(data.path.decoded())
-        if not self._workspace.shows(parts):
+        self._path = shown_path("/".join(parts))
+        if record.type not in ("match", "context") or data.lines is None or not self._workspace.shows(parts):
             return True
         is_match = record.type == "match"
         if is_match and self.count >= self._limit:
@@ -146,7 +152,7 @@ class FoundLines:
         self.count += is_match
         mark = ":" if is_match else "-"
         text = _excerpt(data.lines.decoded(), data.submatches)
-        self.lines.append(f"{shown_path('/'.join(parts))}{mark}{data.line_number}{mark}{text}")
+        self.lines.append(f"{self._path}{mark}{data.line_number}{mark}{text}")
         return True
 
 

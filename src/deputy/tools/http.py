@@ -215,9 +215,5 @@ def _inflate_either() -> Callable[[bytes, int], bytes]:
 
 def _reason(error: BaseException) -> str:
     """What really went wrong, without the layers around it."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, _NotPublicError):
-            return str(cause)
-        cause = cause.__cause__
-    return f"{str(error) or type(error).__name__:.300}"
+    inner = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    return f"{str(inner) or type(inner).__name__:.300}"

@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, TypeVar
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 _STOP_SECONDS = 10
+
+Slots: TypeAlias = AbstractAsyncContextManager[object]
+"""Room for one more at a time, such as a semaphore: a thousand agents must not start a thousand programs at once."""
 
 _Result = TypeVar("_Result")
 

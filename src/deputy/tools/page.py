@@ -30,9 +30,10 @@ _TEXT = frozenset({
 _CHARSETS = frozenset({
     "utf-8", "utf8", "us-ascii", "ascii", "utf-16", "utf-16le", "utf-16be", "windows-1250", "windows-1251",
     "windows-1252", "windows-1253", "windows-1254", "windows-1255", "windows-1256", "windows-1257", "windows-1258",
-    "koi8-r", "koi8-u", "iso-8859-1", "iso-8859-2", "iso-8859-3", "iso-8859-4", "iso-8859-5", "iso-8859-6", "iso-8859-7",
-    "iso-8859-8", "iso-8859-9", "iso-8859-10", "iso-8859-13", "iso-8859-14", "iso-8859-15", "iso-8859-16", "latin1", "macintosh",
-    "shift_jis", "euc-jp", "iso-2022-jp", "gb2312", "gbk", "gb18030", "big5", "euc-kr",
+    "koi8-r", "koi8-u", "iso-8859-1", "iso-8859-2", "iso-8859-3", "iso-8859-4", "iso-8859-5", "iso-8859-6",
+    "iso-8859-7", "iso-8859-8", "iso-8859-9", "iso-8859-10", "iso-8859-13", "iso-8859-14", "iso-8859-15",
+    "iso-8859-16", "latin1", "macintosh", "shift_jis", "euc-jp", "iso-2022-jp", "gb2312", "gbk", "gb18030", "big5",
+    "euc-kr",
 })  # fmt: skip
 """What the web really uses; Python knows stranger ones that are no text, or slow."""
 

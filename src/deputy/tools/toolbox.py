@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from deputy.core.request import Grant
     from deputy.engine.ports import Tool, ToolContext
     from deputy.tools.http import Web
+    from deputy.tools.interruptible import Slots
     from deputy.tools.workspace import Workspace
 
 _GRACE_SECONDS = 5
@@ -60,9 +61,10 @@ def standard_tools(
     environment: Mapping[str, str],
     *,
     web: Web | None = None,
+    slots: Slots | None = None,
     run_seconds: float | None = None,
 ) -> tuple[Tool, ...]:
-    """All tools over a workspace; a toolbox narrows them to a grant."""
+    """All tools over a workspace; a toolbox narrows them to a grant. Slots are shared by all agents of a process."""
     from deputy.tools.edit import edit_tool
     from deputy.tools.glob import glob_tool
     from deputy.tools.grep import grep_tool
@@ -75,9 +77,9 @@ def standard_tools(
 
     return (
         read_tool(workspace),
-        grep_tool(workspace),
-        glob_tool(workspace),
-        web_fetch_tool(web),
+        grep_tool(workspace, slots),
+        glob_tool(workspace, slots),
+        web_fetch_tool(web, slots),
         web_search_tool(choose_provider(environment)),
         edit_tool(workspace),
         write_tool(workspace),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta, Struct
@@ -13,6 +14,7 @@ from deputy.tools.typed import TypedTool
 if TYPE_CHECKING:
     from deputy.engine.ports import ToolContext
     from deputy.tools.http import Answer, Web
+    from deputy.tools.interruptible import Slots
 
 _LIMIT_BYTES = 4 * 1024 * 1024
 _SECONDS = 30
@@ -25,8 +27,10 @@ class WebFetchArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     offset: Annotated[int, Meta(ge=0, le=10**8, description="Where to read on, in characters of the text.")] = 0
 
 
-def web_fetch_tool(web: Web | None = None, *, seconds: float = _SECONDS) -> TypedTool[WebFetchArguments]:
-    """The tool WebFetch; a web that is not the public one is for tests."""
+def web_fetch_tool(
+    web: Web | None = None, slots: Slots | None = None, *, seconds: float = _SECONDS
+) -> TypedTool[WebFetchArguments]:
+    """The tool WebFetch; a web that is not the public one is for tests, slots bound how many pages are converted."""
     traits = ToolTraits(
         reads_only=True, repeatable=True, needs_approval=False, risk="medium", limit_seconds=seconds + 30
     )
@@ -35,7 +39,8 @@ def web_fetch_tool(web: Web | None = None, *, seconds: float = _SECONDS) -> Type
         from deputy.tools.http import Web
 
         answer = await (web or Web()).get(arguments.url, seconds=seconds, limit_bytes=_LIMIT_BYTES)
-        return await _output(answer, arguments.offset, context.output_bytes)
+        async with slots or nullcontext():
+            return await _output(answer, arguments.offset, context.output_bytes)
 
     return TypedTool("WebFetch", WebFetchArguments, traits, carry_out, description_file="web_fetch.md")
 

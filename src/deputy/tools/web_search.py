@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-import msgspec
 from msgspec import Meta, Struct
 
 from deputy.engine.ports import ToolOutput, ToolTraits
@@ -37,10 +36,7 @@ def web_search_tool(provider: SearchProvider | None) -> TypedTool[WebSearchArgum
     async def carry_out(arguments: WebSearchArguments, context: ToolContext) -> ToolOutput:
         if provider is None:
             raise ToolError(NOT_SET_UP)
-        try:
-            hits = await provider.search(arguments.query, arguments.count)
-        except msgspec.ValidationError as error:
-            raise ToolError(f"{provider.name} answered in a form that is not known: {error}.") from error
+        hits = await provider.search(arguments.query, arguments.count)
         listed = "\n\n".join(_listed(number, hit) for number, hit in enumerate(hits[: arguments.count], 1))
         return ToolOutput(text=cut(listed, context.output_bytes) or "No results.")
 

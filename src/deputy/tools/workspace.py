@@ -5,7 +5,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
+from copy import copy
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -40,11 +41,10 @@ class Place:
         """The regular file here; whatever else it is, is named and not opened."""
         self.expect_file()
         descriptor = os.open(self.name, _FILE, dir_fd=self.directory)
-        file = os.fdopen(descriptor, "rb")
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            file.close()
+            os.close(descriptor)
             raise ToolError(f"{shown_path(self.path)} changed while it was being opened.")
-        return file
+        return os.fdopen(descriptor, "rb")
 
     def open_directory(self) -> int:
         """A descriptor of the directory here, which the caller closes."""
@@ -92,6 +92,12 @@ class Workspace:
         """Whether all of it is granted."""
         return self.grant.covers(".")
 
+    def whole(self) -> Workspace:
+        """The same directory with all of it granted; what is withheld stays withheld."""
+        whole = copy(self)
+        whole.grant = Grant()
+        return whole
+
     @contextmanager
     def open_root(self) -> Generator[int]:
         """A descriptor of the root, for as long as the block lasts."""
@@ -117,7 +123,7 @@ class Workspace:
 
     def granted_below(self, path: str) -> tuple[str, ...]:
         """Where a search of a path begins: there, or where it is not granted whole, at what is granted below it."""
-        with Workspace(self.root, uses_openat2=self._uses_openat2).place(path) as found:
+        with self.whole().place(path) as found:
             where = found.path
         if self.grant.covers(where):
             return (where,)
@@ -195,12 +201,18 @@ class Workspace:
             elif not pending:
                 return Place(here, part, [*(name for name, _ in above), part])
             else:
-                if make_parents:
-                    _make_directory(part, here)
+                if make_parents and not _has(here, part):
+                    self._make_directory(part, here, [*(name for name, _ in above), part])
                 descriptor = os.open(part, _DIRECTORY, dir_fd=here)
                 closing.callback(os.close, descriptor)
                 above.append((part, descriptor))
         return Place(above[-1][1] if above else root, ".", [name for name, _ in above])
+
+    def _make_directory(self, name: str, directory: int, parts: Sequence[str]) -> None:
+        """A new directory, where the way there led to what may be written."""
+        self._check("/".join(parts), parts, for_writing=True)
+        with suppress(FileExistsError):
+            os.mkdir(name, dir_fd=directory)
 
     def _inside(self, target: str) -> str:
         """The rest of an absolute link below the root."""
@@ -236,11 +248,12 @@ def _link_target(name: str, directory: int) -> str | None:
         raise
 
 
-def _make_directory(name: str, directory: int) -> None:
+def _has(directory: int, name: str) -> bool:
     try:
-        os.mkdir(name, dir_fd=directory)
-    except FileExistsError:
-        return
+        os.stat(name, dir_fd=directory, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 @contextmanager

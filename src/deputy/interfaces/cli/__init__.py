@@ -20,7 +20,15 @@ COMMANDS = {
     "detect": "Show the requests for delegation that a text holds.",
     "check-return": "Check what a subagent returned against the return contract.",
     "agents": "List the agent definitions found here, with warnings.",
+    "ps": "Show the delegations that are running, waiting or interrupted.",
+    "show": "Show one delegation: where it stands and how it ended.",
+    "transcript": "Show a subagent's conversation.",
+    "errors": "Show the errors that delegations met.",
+    "prune": "Remove delegations that ended long ago.",
+    "pin": "Keep a delegation for good.",
 }
+_MODULES = {"show": "show_run"}
+"""Where a command's module is not called like the command."""
 
 EXIT_CODES = """\b
 Exit codes:
@@ -37,7 +45,8 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        return import_module(f"deputy.interfaces.cli.{cmd_name.replace('-', '_')}").command
+        module = _MODULES.get(cmd_name, cmd_name.replace("-", "_"))
+        return import_module(f"deputy.interfaces.cli.{module}").command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

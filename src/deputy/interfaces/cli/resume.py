@@ -104,7 +104,7 @@ async def _answer(deputy: Deputy, run: str, given: str | None, person: Person | 
     if person is None:
         question = state.question or "it asks something; see `deputy show`"
         raise UsageError("ID", run, f"it waits for an answer: give --answer TEXT ({question[:200]})")
-    topic = next((wait.topic for wait in state.waits.values()), "answer")
+    topic = next(iter(state.waits.values()), "answer")
     asked = Question(session_id=run, label=state.label or "run", topic=topic, text=state.question)
     said = await person.answer(asked)
     return said if isinstance(said, str) else ("yes" if said else "no")

@@ -1,0 +1,35 @@
+"""What the commands that read the journal share: opening it, and finding a run in it."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NoReturn
+
+import click
+
+from deputy.core.errors import UnknownRun
+from deputy.journal.home import home_path
+from deputy.journal.reader import Reader
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+NOTHING_FOUND = 3
+
+
+@contextmanager
+def open_journal() -> Generator[Reader | None]:
+    """The journal of this user's home, or None where there is none; nothing is made."""
+    reader = Reader.open(home_path())
+    try:
+        yield reader
+    finally:
+        if reader is not None:
+            reader.close()
+
+
+def not_found(run: str) -> NoReturn:
+    """Say that there is no such run, and exit as commands do that find nothing."""
+    click.echo(f"deputy: {UnknownRun(run)}", err=True)
+    sys.exit(NOTHING_FOUND)

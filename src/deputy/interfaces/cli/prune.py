@@ -1,0 +1,50 @@
+"""`deputy prune`: remove what ended long ago."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from deputy.core.errors import UsageError
+from deputy.interfaces.cli.show import show, show_json
+
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
+
+
+@click.command(epilog="\b\nExamples:\n  deputy prune --dry-run\n  deputy prune --older-than 12h")
+@click.option(
+    "--older-than", "age", default="7d", show_default=True, metavar="AGE", help="A number with s, m, h, d or w."
+)
+@click.option("--dry-run", is_flag=True, help="Only show what would go.")
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+def command(age: str, dry_run: bool, as_json: bool) -> None:
+    """Remove delegations that ended long ago, with their transcripts.
+
+    What is live, waits for an answer or is pinned stays.
+    """
+    from deputy.core.request import timestamp
+    from deputy.journal.home import home_path
+    from deputy.journal.retention import prune
+
+    trees = prune(home_path(), time.time() - age_seconds(age), dry_run=dry_run)
+    form = [{"session_id": tree.root, "runs": len(tree.states), "last_at": timestamp(tree.last_at)} for tree in trees]
+    if as_json:
+        show_json({"pruned": form, "dry_run": dry_run})
+        return
+    for tree in form:
+        show(f"{tree['session_id']}  {tree['runs']} runs, last {tree['last_at']}")
+    runs = sum(len(tree.states) for tree in trees)
+    click.echo(f"{'Would remove' if dry_run else 'Removed'} {runs} runs in {len(trees)} trees.", err=True)
+
+
+def age_seconds(text: str) -> float:
+    """An age like `7d` in seconds."""
+    number, unit = (text[:-1], text[-1:]) if text[-1:] in _UNITS else (text, "s")
+    try:
+        seconds = float(number) * _UNITS[unit]
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise UsageError("--older-than", text, "give a number with s, m, h, d or w, like 7d")
+    return seconds

@@ -1,0 +1,55 @@
+"""`deputy show ID`: one delegation whole, with its outcome."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, cast
+
+import click
+
+from deputy.interfaces.cli.journal import not_found, open_journal
+from deputy.interfaces.cli.show import one_line, show, show_json
+
+_LEFT_OUT = frozenset({"outcome", "usage", "delegation_path"})
+
+
+@click.command(
+    "show", epilog="\b\nExamples:\n  deputy show sess_1763190000_x7k2ab\n  deputy show sess_1763190000_x7k2ab --json"
+)
+@click.argument("run", metavar="ID")
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+def command(run: str, as_json: bool) -> None:
+    """Show one delegation: where it stands and how it ended."""
+    from deputy.journal.registry import shown
+
+    with open_journal() as reader:
+        form = None if reader is None else shown(reader, run, time.time())
+    if form is None:
+        not_found(run)
+    if as_json:
+        show_json(form)
+    else:
+        show(_page(form))
+
+
+def _page(form: dict[str, Any]) -> str:
+    usage = form["usage"]
+    lines = [
+        *(f"{name}: {_value(value)}" for name, value in form.items() if name not in _LEFT_OUT and value is not None),
+        f"delegation_path: {' → '.join(form['delegation_path'])}",
+        f"usage: in={usage['input']:,} out={usage['output']:,} cached={usage['cached']:,}",
+    ]
+    outcome = form["outcome"]
+    if outcome is not None:
+        lines += ["", f"{outcome['status']}: {outcome['summary']}"]
+        lines += [f"- {error.message} {error.recommendation}" for error in outcome["errors"]]
+        lines += [f"- {artifact.type}: {artifact.path}" for artifact in outcome["artifacts"]]
+        lines += ["", outcome["report"]] if outcome["report"] else []
+        lines += ["", f"Next: {outcome['next_steps']}"] if outcome["next_steps"] else []
+    return "\n".join(lines)
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, cast("list[object]", value))) or "-"
+    return one_line(str(value), 200)

@@ -1,0 +1,107 @@
+"""The registry: every delegation with where it stands, as a view over the journal that any process can have."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from deputy.core.events import Refused, Returned
+from deputy.core.forms import outcome_form, usage_form
+from deputy.core.request import timestamp
+from deputy.engine.recover import Standing, seconds_late, shown_status
+from deputy.journal.reader import STALE_SECONDS
+from deputy.journal.rows import Damaged
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from deputy.core.outcome import Outcome
+    from deputy.core.state import State
+    from deputy.journal.reader import Reader
+
+
+def standings(reader: Reader, states: Sequence[State], stale_seconds: float = STALE_SECONDS) -> list[Standing]:
+    """These runs, and whether somebody is at work on them."""
+    holders = reader.holders(state.run for state in states if state.is_live)
+    now = time.monotonic()
+
+    def is_left(run: str) -> bool:
+        return run not in holders or holders[run].is_left(now, stale_seconds)
+
+    return [Standing(state=state, is_left=is_left(state.run)) for state in states]
+
+
+def listed(reader: Reader, *, ended: int = 0) -> list[Standing]:
+    """The live delegations and, if asked for, the latest ended ones: each tree together, callers before callees."""
+    states = {state.run: state for state in reader.live()}
+    if ended:
+        states |= {state.run: state for state in reader.recent(ended)}
+    return as_tree(standings(reader, list(states.values())))
+
+
+def as_tree(standings: Iterable[Standing]) -> list[Standing]:
+    """In the order of a tree: every run after its caller, siblings by when they began."""
+    ordered = sorted(standings, key=lambda standing: (standing.state.requested_at, standing.state.run))
+    present = {standing.state.run for standing in ordered}
+    below: dict[str | None, list[Standing]] = {}
+    for standing in ordered:
+        parent = standing.state.parent
+        below.setdefault(parent if parent in present else None, []).append(standing)
+    tree: list[Standing] = []
+    waiting = below.pop(None, [])[::-1]
+    while waiting:
+        standing = waiting.pop()
+        tree.append(standing)
+        waiting.extend(below.pop(standing.state.run, [])[::-1])
+    return tree
+
+
+def entry_form(standing: Standing, now: float) -> dict[str, Any]:
+    """A registry entry as JSON data."""
+    state = standing.state
+    lineage = state.lineage
+    deadline = None if lineage is None else lineage.deadline
+    return {
+        "session_id": state.run,
+        "parent": state.parent,
+        "label": state.label,
+        "status": shown_status(standing),
+        "command": state.command or None,
+        "subagent": state.agent,
+        "task_number": state.task_number,
+        "started_at": timestamp(state.started_at or state.requested_at),
+        "ended_at": None if state.ended_at is None else timestamp(state.ended_at),
+        "timeout": state.seconds,
+        "deadline": None if deadline is None else timestamp(deadline),
+        "overdue": state.is_live and seconds_late(state, now) > 0,
+        "delegation_depth": 0 if lineage is None else lineage.depth,
+        "delegation_path": [] if lineage is None else lineage.names,
+        "model": state.model or None,
+        "backend": state.backend or None,
+        "round": state.round,
+        "turns": state.counts.turns,
+        "tool_calls": state.counts.tool_calls,
+        "notes": state.counts.notes,
+        "under_way": [step.name for step in state.under_way.values()],
+        "question": state.question or None,
+        "delivered": state.is_delivered,
+        "usage": usage_form(state.usage),
+    }
+
+
+def shown(reader: Reader, run: str, now: float) -> dict[str, Any] | None:
+    """One delegation whole: its entry, and its outcome once it has ended; None when there is none of this id."""
+    state = reader.state(run)
+    if state is None:
+        return None
+    (standing,) = standings(reader, [state])
+    ended = outcome(reader, state)
+    return {**entry_form(standing, now), "outcome": None if ended is None else outcome_form(ended)}
+
+
+def outcome(reader: Reader, state: State) -> Outcome | None:
+    """How a run's last round ended; None when it has not, or the record of it is damaged."""
+    record = None if state.is_live else reader.get(state.run, f"returned:{state.round}")
+    if record is None or isinstance(record, Damaged) or not isinstance(record.event, Returned | Refused):
+        return None
+    return record.event.outcome

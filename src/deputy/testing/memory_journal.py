@@ -1,0 +1,358 @@
+"""A journal in memory that behaves like the real one: group commit, leases, fencing, and a power switch."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec import Raw, json
+
+from deputy.core.errors import LeaseHeld, LeaseLost, UnknownRun
+from deputy.core.events import (
+    CANCEL,
+    Adopted,
+    Answered,
+    CancelAsked,
+    Delivered,
+    Joined,
+    Record,
+    Spawned,
+    decode,
+    encode,
+)
+from deputy.core.state import State, apply
+from deputy.engine.recover import Standing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from deputy.core.errors import Error
+    from deputy.core.events import Event, Opened, Requested
+
+    T = TypeVar("T")
+
+
+class MemoryLease:
+    """The right to write the records of one run."""
+
+    def __init__(self, run: str, epoch: int, state: State) -> None:
+        self.run = run
+        self.epoch = epoch
+        self.state = state
+
+
+class MemoryDisk:
+    """What survives a crash."""
+
+    def __init__(self) -> None:
+        self.records: dict[str, list[Record]] = {}
+        self.leases: dict[str, tuple[str | None, int]] = {}
+        self.inbox: list[list[Any]] = []
+        self.alive: set[str] = set()
+        self.errors: list[tuple[str, Error]] = []
+
+    def state(self, run: str) -> State | None:
+        """A run's state, folded from its records."""
+        if run not in self.records:
+            return None
+        state = State()
+        for record in self.records[run]:
+            state = apply(state, record)
+        return state
+
+    def states(self) -> list[State]:
+        """The state of every run, oldest first."""
+        return [state for run in self.records if (state := self.state(run)) is not None]
+
+
+class MemoryJournal:
+    """One process's hold on a disk. After `crash` it writes nothing and answers nobody."""
+
+    def __init__(
+        self,
+        disk: MemoryDisk,
+        owner: str,
+        clock: Callable[[], float],
+        *,
+        latency: Callable[[], float] = lambda: 0.0,
+    ) -> None:
+        self._disk = disk
+        self._owner = owner
+        self._clock = clock
+        self._latency = latency
+        self._pending: list[tuple[Callable[[], Any], asyncio.Future[Any]]] = []
+        self._is_dead = False
+        self.progress: list[tuple[str, bytes]] = []
+        disk.alive.add(owner)
+
+    def crash(self) -> None:
+        """Lose what is not durable yet; whoever waits for it waits for ever."""
+        self._is_dead = True
+        self._pending.clear()
+        self._disk.alive.discard(self._owner)
+
+    async def close(self) -> None:
+        """An orderly end: what is waiting is written, and all leases are given up."""
+        self._flush()
+        self._disk.alive.discard(self._owner)
+
+    # --- writing ------------------------------------------------------------------------------------------------------
+
+    async def begin(self, run: str, event: Opened | Requested) -> MemoryLease | None:
+        """Make a run with its first record and take its lease."""
+        return await self._commit(lambda: self._begin(run, event))
+
+    async def acquire(self, run: str) -> MemoryLease:
+        """Take the lease of a run that nobody is at work on."""
+
+        def do() -> MemoryLease:
+            state = self._disk.state(run)
+            if state is None:
+                raise UnknownRun(run)
+            before = self._disk.leases.get(run, (None, 0))[0]
+            lease = self._grant(run, state)
+            if before is not None and state.is_live:
+                self._append(lease, f"adopted:{lease.epoch}", Adopted(owner=self._owner, left_by=before))
+            return lease
+
+        return await self._commit(do)
+
+    async def release(self, lease: MemoryLease) -> None:
+        """Give a lease up."""
+        await self._commit(lambda: self._release(lease))
+
+    async def append(self, lease: MemoryLease, key: str, event: Event) -> Record:
+        """Add a record, durable when this returns."""
+        return await self._commit(lambda: self._append(lease, key, event))
+
+    def append_soon(self, lease: MemoryLease, key: str, event: Event) -> asyncio.Future[Record]:
+        """Add a record without waiting."""
+        future = self._submit(lambda: self._append(lease, key, event))
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return future
+
+    async def spawn(self, lease: MemoryLease, key: str, child: str, event: Requested) -> MemoryLease | None:
+        """Record that a child is spawned and make it, in one."""
+
+        def do() -> MemoryLease | None:
+            self._fence(lease)
+            if self._find(lease.run, key) is not None:
+                return None
+            born = self._begin(child, event)
+            if born is not None:
+                self._append(lease, key, Spawned(child=child))
+            return born
+
+        return await self._commit(do)
+
+    async def finish(self, lease: MemoryLease, key: str, event: Event) -> Record:
+        """Record how a run ended, and give its lease up, in one."""
+
+        def do() -> Record:
+            record = self._append(lease, key, event)
+            self._release(lease)
+            return record
+
+        return await self._commit(do)
+
+    async def join(self, lease: MemoryLease, key: str, child: State) -> Record:
+        """Record that a child's outcome is taken, here and with the child, in one."""
+
+        def do() -> Record:
+            self._fence(lease)
+            self._deliver(child.run, lease.run)
+            return self._append(lease, key, Joined(child=child.run, round=child.round))
+
+        return await self._commit(do)
+
+    async def take(self, lease: MemoryLease, key: str, topic: str) -> Record | None:
+        """Turn the oldest message of a topic into a record, in one."""
+
+        def do() -> Record | None:
+            self._fence(lease)
+            found = self._find(lease.run, key)
+            if found is not None:
+                return found
+            for message in self._disk.inbox:
+                run, of, _, body, is_taken = message
+                if run == lease.run and of == topic and not is_taken:
+                    message[4] = True
+                    said = json.decode(body)
+                    event = (
+                        CancelAsked(reason=said if isinstance(said, str) else "")
+                        if topic == CANCEL
+                        else Answered(topic=topic, body=Raw(body))
+                    )
+                    return self._append(lease, key, event)
+            return None
+
+        return await self._commit(do)
+
+    async def send(self, run: str, topic: str, key: str, body: bytes) -> None:
+        """Leave a message for a run, once per key."""
+
+        def do() -> None:
+            if run not in self._disk.records:
+                raise UnknownRun(run)
+            if not any(message[0] == run and message[2] == key for message in self._disk.inbox):
+                self._disk.inbox.append([run, topic, key, body, False])
+
+        await self._commit(do)
+
+    async def deliver(self, run: str, to: str) -> None:
+        """Record that a result was handed over."""
+        await self._commit(lambda: self._deliver(run, to))
+
+    async def log(self, run: str, error: Error, trace: str = "") -> None:
+        """Put an error into the log."""
+        await self._commit(lambda: self._disk.errors.append((trace or run, error)))
+
+    async def purge(self, run: str) -> None:
+        """Remove a run and all runs below it."""
+        below = [state.run for state in await self.descendants(run)]
+        await self._commit(lambda: [self._disk.records.pop(name, None) for name in (run, *below)])
+
+    def show_progress(self, run: str, body: bytes) -> None:
+        """Show progress to watchers."""
+        self.progress.append((run, body))
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    async def state(self, run: str) -> State | None:
+        """Where a run stands."""
+        return await self._read(lambda: self._disk.state(run))
+
+    async def standings(self) -> Sequence[Standing]:
+        """The runs that have not ended or were not delivered."""
+        return await self._read(
+            lambda: [
+                Standing(state=state, is_left=self._is_left(state.run))
+                for state in self._disk.states()
+                if state.is_live or not state.is_delivered
+            ]
+        )
+
+    async def descendants(self, run: str) -> Sequence[State]:
+        """All runs below a run, oldest first."""
+
+        def do() -> list[State]:
+            above = {run}
+            below: list[State] = []
+            for state in self._disk.states():
+                if state.parent in above:
+                    above.add(state.run)
+                    below.append(state)
+            return below
+
+        return await self._read(do)
+
+    async def records(self, run: str, after: int = 0) -> Sequence[Record]:
+        """The records of a run."""
+        return await self._read(lambda: [one for one in self._disk.records.get(run, ()) if one.seq > after])
+
+    async def get(self, run: str, key: str) -> Record | None:
+        """One record of a run."""
+        return await self._read(lambda: self._find(run, key))
+
+    async def addressed(self) -> Sequence[tuple[str, str]]:
+        """The live runs, and topics, of messages not yet taken, unless another process is at work on them."""
+
+        def do() -> list[tuple[str, str]]:
+            return [
+                (run, topic)
+                for run, topic, _, _, is_taken in self._disk.inbox
+                if not is_taken and (self._is_left(run) or self._disk.leases[run][0] == self._owner)
+            ]
+
+        return await self._read(do)
+
+    async def changes(self) -> int:
+        """A number that differs after anybody has written."""
+        return await self._read(lambda: sum(map(len, self._disk.records.values())) + len(self._disk.inbox))
+
+    # --- how ----------------------------------------------------------------------------------------------------------
+
+    async def _read(self, do: Callable[[], T]) -> T:
+        await self._breathe()
+        return do()
+
+    async def _breathe(self) -> None:
+        await asyncio.sleep(0)
+        if self._is_dead:
+            await asyncio.get_running_loop().create_future()
+
+    async def _commit(self, do: Callable[[], T]) -> T:
+        return await self._submit(do)
+
+    def _submit(self, do: Callable[[], T]) -> asyncio.Future[T]:
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[T] = loop.create_future()
+        if self._is_dead:
+            return future
+        if not self._pending:
+            loop.call_later(self._latency(), self._flush)
+        self._pending.append((do, future))
+        return future
+
+    def _flush(self) -> None:
+        pending, self._pending = self._pending, []
+        for do, future in pending:
+            try:
+                result = do()
+            except (LeaseHeld, LeaseLost, UnknownRun) as error:
+                if not future.done():
+                    future.set_exception(error)
+                continue
+            if not future.done():
+                future.set_result(result)
+
+    def _begin(self, run: str, event: Opened | Requested) -> MemoryLease | None:
+        if run in self._disk.records:
+            return None
+        self._disk.records[run] = []
+        lease = self._grant(run, State())
+        self._append(lease, "requested", event)
+        return lease
+
+    def _grant(self, run: str, state: State) -> MemoryLease:
+        owner, epoch = self._disk.leases.get(run, (None, 0))
+        if owner is not None and owner != self._owner and owner in self._disk.alive:
+            raise LeaseHeld(run, owner)
+        self._disk.leases[run] = (self._owner, epoch + 1)
+        return MemoryLease(run, epoch + 1, state)
+
+    def _fence(self, lease: MemoryLease) -> None:
+        if self._disk.leases.get(lease.run) != (self._owner, lease.epoch):
+            raise LeaseLost(lease.run, lease.epoch)
+
+    def _release(self, lease: MemoryLease) -> None:
+        self._fence(lease)
+        self._disk.leases[lease.run] = (None, lease.epoch)
+
+    def _append(self, lease: MemoryLease, key: str, event: Event) -> Record:
+        self._fence(lease)
+        found = self._find(lease.run, key)
+        if found is not None:
+            return found
+        # Through JSON and back, so that what is read later is what a real disk would give.
+        written = decode(encode(event))
+        record = Record(run=lease.run, seq=lease.state.seq + 1, key=key, at=self._clock(), event=written)
+        self._disk.records[lease.run].append(record)
+        lease.state = apply(lease.state, record)
+        return record
+
+    def _deliver(self, run: str, to: str) -> None:
+        state = self._disk.state(run)
+        if state is None:
+            raise UnknownRun(run)
+        if not state.is_live and not state.is_delivered:
+            lease = self._grant(run, state)
+            self._append(lease, f"delivered:{state.round}", Delivered(to=to))
+            self._release(lease)
+
+    def _find(self, run: str, key: str) -> Record | None:
+        return next((record for record in self._disk.records.get(run, ()) if record.key == key), None)
+
+    def _is_left(self, run: str) -> bool:
+        owner = self._disk.leases.get(run, (None, 0))[0]
+        return owner is None or owner not in self._disk.alive

@@ -1,0 +1,202 @@
+"""State is a fold over records: total, small, and the same value live and replayed."""
+
+from typing import get_args
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import Raw
+
+from deputy.core.errors import Error
+from deputy.core.events import (
+    Admitted,
+    Answered,
+    Asked,
+    CancelAsked,
+    Delivered,
+    Event,
+    Known,
+    ModelCallBegun,
+    ModelCallEnded,
+    Noted,
+    Opened,
+    Record,
+    Requested,
+    Resumed,
+    Returned,
+    Started,
+    ToolCallBegun,
+    ToolCallEnded,
+    Unrecognised,
+    decode,
+    encode,
+)
+from deputy.core.outcome import Blocked, Cancelled, Completed, Partial, Usage
+from deputy.core.request import Grant, Hop, Lineage, Request, TaskContext
+from deputy.core.state import State, apply, decode_state, encode_state, replay
+
+RUN = "sess_1_aaaaaa"
+LINEAGE = Lineage.root(RUN, deadline=1000.0)
+ERROR = Error(type="timeout", code="TIMEOUT", message="Late.", recoverable=True, recommendation="Resume.")
+REQUEST = Request(
+    session_id=RUN,
+    target=Hop("researcher", "agent"),
+    prompt="find",
+    caller=Lineage.root("sess_1_parent"),
+    caller_grant=Grant(),
+    seconds=60.0,
+    task_context=TaskContext(task_number=7),
+)
+
+
+def history(*events: Event | tuple[str, Event]) -> list[Record]:
+    """Records of these events, one a second, under their own keys."""
+    keyed = [event if isinstance(event, tuple) else (f"k{n}", event) for n, event in enumerate(events)]
+    return [Record(run=RUN, seq=n + 1, key=key, at=100.0 + n, event=event) for n, (key, event) in enumerate(keyed)]
+
+
+BIRTH = Requested(request=REQUEST, label="look", command="research", parent="sess_1_parent")
+DONE = Returned(outcome=Completed(lineage=LINEAGE, summary="done"))
+
+EVENTS: list[Event] = [
+    BIRTH,
+    Opened(lineage=LINEAGE),
+    Admitted(lineage=LINEAGE, grant=Grant()),
+    Started(backend="native", model="m"),
+    Noted(content="n"),
+    ModelCallBegun(model="m"),
+    ModelCallEnded(model="m", usage=Usage(input=5, output=2, requests=1)),
+    ToolCallBegun(tool="Read", is_repeatable=False),
+    ToolCallEnded(tool="Read"),
+    Asked(topic="answer", question="Which?"),
+    Answered(topic="answer", body=Raw(b'"this"')),
+    CancelAsked(reason="enough"),
+    DONE,
+    Returned(outcome=Partial(lineage=LINEAGE, summary="late", errors=(ERROR,))),
+    Returned(outcome=Blocked(lineage=LINEAGE, summary="?", errors=(ERROR,), question="Which?")),
+    Delivered(to="somebody"),
+    Resumed(round=1),
+    Resumed(round=2),
+    Unrecognised(kind="teleported", version=1, body=Raw(b'{"v":1,"kind":"teleported"}')),
+]
+KEYS = st.sampled_from([f"{key}{end}" for key in "abcd" for end in ("", ".begun", ".asked")])
+HISTORIES = st.lists(st.tuples(KEYS, st.sampled_from(EVENTS), st.floats(0, 2000)), max_size=40)
+
+
+@settings(max_examples=2000, deadline=None)
+@given(HISTORIES, st.booleans(), st.data())
+def test_replaying_any_prefix_gives_the_live_state(
+    steps: list[tuple[str, Event, float]], is_born: bool, data: st.DataObject
+) -> None:
+    records = [
+        Record(run=RUN, seq=n, key=key, at=at, event=event)
+        for n, (key, event, at) in enumerate([("birth", BIRTH, 1.0)] * is_born + steps, 1)
+    ]
+    live = [State()]
+    for record in records:
+        live.append(apply(live[-1], record))
+    at = data.draw(st.integers(0, len(records)))
+    # What comes back from disk is what was written, and what it folds to is what stood in memory.
+    written = [msgspec.structs.replace(record, event=decode(encode(record.event))) for record in records[:at]]
+    assert replay(written) == live[at]
+    assert decode_state(encode_state(live[at])) == live[at]
+    assert replay(records[at:], live[at]) == live[-1]
+    # Records that were folded before change nothing.
+    assert replay(records, live[-1]) == live[-1]
+    assert live[-1].seq == len(records)
+    assert len(live[-1].under_way) <= len(records)
+
+
+@pytest.mark.parametrize("kind", get_args(Known), ids=lambda kind: kind.__name__)
+def test_every_kind_of_event_is_known_to_the_fold(kind: type[msgspec.Struct]) -> None:
+    samples = {type(event) for event in EVENTS}
+    if kind in samples:
+        born = replay(history(BIRTH)) if kind is not Requested else State()
+        event = next(event for event in EVENTS if type(event) is kind)
+        after = apply(born, Record(run=RUN, seq=born.seq + 1, key="x", at=5.0, event=event))
+        assert after.seq == born.seq + 1
+
+
+@pytest.mark.rule("registry.entry")
+def test_a_request_says_what_the_registry_shows() -> None:
+    state = replay(history(BIRTH))
+    assert (state.status, state.command, state.agent, state.label) == ("requested", "research", "researcher", "look")
+    assert (state.task_number, state.seconds, state.parent) == (7, 60.0, "sess_1_parent")
+    assert state.lineage is not None
+    assert (state.lineage.depth, state.lineage.deadline) == (1, 160.0)
+    assert state.lineage.names == ("orchestrator", "researcher")
+
+
+def test_a_run_goes_from_request_to_delivery() -> None:
+    records = history(BIRTH, Started(backend="native"), DONE, Delivered(to="x"))
+    assert [replay(records[:n]).status for n in range(5)] == [
+        "unborn",
+        "requested",
+        "running",
+        "completed",
+        "completed",
+    ]
+    assert not replay(records[:3]).is_settled
+    assert replay(records).is_settled
+
+
+def test_usage_and_turns_are_summed() -> None:
+    call = ModelCallEnded(model="m", usage=Usage(input=5, output=2, requests=1, cost=7))
+    state = replay(history(BIRTH, call, call, Noted(content="n")))
+    assert state.usage == Usage(input=10, output=4, requests=2, cost=14)
+    assert (state.counts.turns, state.counts.notes) == (2, 1)
+
+
+def test_a_step_is_under_way_from_its_beginning_to_its_end() -> None:
+    begun = ("call.begun", ToolCallBegun(tool="Write", is_repeatable=False))
+    state = replay(history(BIRTH, begun))
+    assert state.under_way["call"].name == "Write"
+    assert not state.under_way["call"].is_repeatable
+    assert not replay(history(BIRTH, begun, ("call", ToolCallEnded(tool="Write")))).under_way
+
+
+def test_waiting_for_a_person_stops_the_clock_once() -> None:
+    first, second = ("a.asked", Asked(topic="t", question="One?")), ("b.asked", Asked(topic="t"))
+    answers = [("a", Answered(topic="t", body=Raw(b"1"))), ("b", Answered(topic="t", body=Raw(b"2")))]
+    records = history(BIRTH, first, second, *answers)
+    assert [replay(records[:n]).status for n in (2, 3, 4, 5)] == ["waiting", "waiting", "waiting", "requested"]
+    state = replay(records)
+    assert state.lineage is not None
+    assert state.lineage.deadline == 160.0 + 3.0
+
+
+def test_an_ended_run_takes_no_more_and_says_what_was_odd() -> None:
+    state = replay(history(BIRTH, DONE, Noted(content="late"), DONE))
+    assert (state.status, state.counts.notes, state.oddities) == ("completed", 0, 2)
+    assert "Returned in a run that is completed" in state.oddity
+
+
+def test_a_resumed_run_has_another_round_with_its_own_clock() -> None:
+    late = Returned(outcome=Partial(lineage=LINEAGE, summary="late", errors=(ERROR,)))
+    records = history(BIRTH, Started(), late, Delivered(to="x"), Resumed(round=1, seconds=30.0))
+    assert replay(records[:3]).reason == "timeout"
+    state = replay(records)
+    assert (state.status, state.round, state.is_delivered, state.reason) == ("requested", 1, False, "")
+    assert state.lineage is not None
+    assert state.lineage.deadline == 104.0 + 30.0
+    assert replay(history(BIRTH, late, Resumed(round=2))).oddities == 1
+
+
+def test_a_state_stays_small_whatever_its_history() -> None:
+    turn = [
+        ("m.begun", ModelCallBegun(model="m")),
+        ("m", ModelCallEnded(model="m", usage=Usage(input=100, output=10, requests=1))),
+        Noted(content="x" * 1000),
+    ]
+    short, long = replay(history(BIRTH, *turn * 5)), replay(history(BIRTH, *turn * 500))
+    assert len(encode_state(long)) <= len(encode_state(short)) + 20
+
+
+def test_a_cancelled_run_keeps_what_it_used() -> None:
+    call = ModelCallEnded(model="m", usage=Usage(input=5))
+    ended = Returned(outcome=Cancelled(lineage=LINEAGE, summary="stopped"))
+    records = history(BIRTH, call, CancelAsked(), ended)
+    assert replay(records[:3]).is_cancelling
+    assert replay(records).usage.input == 5
+    assert not replay(records).is_cancelling

@@ -1,0 +1,148 @@
+"""A whole Deputy in a temporary folder, with models that say what a test tells them to."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from deputy.core.events import Opened, Record, ToolCallEnded
+from deputy.core.guard import Policy
+from deputy.core.limits import Budget
+from deputy.core.request import Grant, Lineage
+from deputy.core.script import Script, ScriptedCall, ScriptedConversation, ScriptedTurn
+from deputy.core.task import Task
+from deputy.engine.root import DELEGATE, RUN, FanOut
+from deputy.journal.reader import Reader
+from deputy.wiring import open_runtime
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from deputy.core.outcome import Outcome
+    from deputy.core.progress import Progress
+    from deputy.testing import ProviderServer
+
+ALL = frozenset({"Read", "Grep", "Glob", "Edit", "Write", "Run", "Delegate"})
+
+
+def turn(text: str = "", *calls: ScriptedCall, **more: Any) -> ScriptedTurn:
+    return ScriptedTurn(text=text, calls=calls, **more)
+
+
+def call(name: str, **arguments: Any) -> ScriptedCall:
+    return ScriptedCall(name=name, arguments=arguments)
+
+
+def talk(*turns: ScriptedTurn, when: str = "", times: int = 1) -> ScriptedConversation:
+    return ScriptedConversation(turns=turns, when=when, times=times)
+
+
+class House:
+    """What tests hold on to: files, the model's script, and what was seen."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.workspace = root / "workspace"
+        self.home = root / "home"
+        self.workspace.mkdir()
+        self.seen: list[Progress] = []
+        self._news = asyncio.Event()
+        self._script = root / "script.json"
+
+        self.model = f"script:{self._script}"
+        self._monkeypatch = monkeypatch
+
+    def use(self, provider: ProviderServer, model: str = "anthropic:claude-sonnet-4-5") -> None:
+        """Ask this provider, over its socket."""
+        for name, value in provider.environ.items():
+            self._monkeypatch.setenv(name, value)
+        self.model = model
+
+    def script(self, *conversations: ScriptedConversation) -> None:
+        self._script.write_bytes(msgspec.json.encode(Script(conversations=conversations)))
+
+    @asynccontextmanager
+    async def open(self, window: int | None = None, **options: Any):
+        async with open_runtime(
+            workspace=self.workspace,
+            watch=self._watch,
+            folder=self.home,
+            windows={} if window is None else {self.model: window},
+            **options,
+        ) as runtime:
+            yield runtime
+
+    async def delegate(
+        self, *tasks: Task, concurrency: int = 2, budget: Budget | None = None, **options: Any
+    ) -> list[Outcome]:
+        """The outcomes of these tasks, in their order."""
+        async with self.open(**options) as runtime:
+            run = await self.begin(runtime, *tasks, concurrency=concurrency, budget=budget)
+            self.whole = await runtime.engine.result(run)
+            spawned = sorted(await runtime.journal.descendants(run), key=lambda state: state.requested_at)
+            by_label = {state.label: await runtime.engine.outcome(state.run, state.round) for state in spawned}
+            return [by_label[task.label] for task in tasks]
+
+    async def until(self, is_so: Callable[[], bool]) -> None:
+        """Wait until something that is watched has happened."""
+        while not is_so():
+            self._news.clear()
+            await self._news.wait()
+
+    def _watch(self, progress: Progress) -> None:
+        self.seen.append(progress)
+        self._news.set()
+
+    async def begin(self, runtime: Any, *tasks: Task, concurrency: int = 2, budget: Budget | None = None) -> str:
+        run = await runtime.engine.draw_id()
+        arguments = msgspec.Raw(msgspec.json.encode(FanOut(tasks=tasks, concurrency=concurrency)))
+        grant = Grant(tools=ALL, budget=budget or Budget())
+        birth = Opened(lineage=Lineage.root(run), model=self.model, command=DELEGATE, arguments=arguments, grant=grant)
+        await runtime.engine.submit(run, birth)
+        return run
+
+    async def run(self, prompt: str, **options: Any) -> Outcome:
+        """What a parent agent makes of a prompt."""
+        async with self.open(**options) as runtime:
+            run = await runtime.engine.draw_id()
+            birth = Opened(
+                lineage=Lineage.root(run), model=self.model, command=RUN, prompt=prompt, grant=Grant(tools=ALL)
+            )
+            await runtime.engine.submit(run, birth)
+            return await runtime.engine.result(run)
+
+    def results(self, outcome: Outcome) -> list[str]:
+        """What tools told the model, call by call."""
+        reader = Reader.open(self.home)
+        assert reader is not None
+        records = [record for record in reader.records(outcome.session_id) if isinstance(record, Record)]
+        reader.close()
+        ended = {record.key: record.event for record in records if isinstance(record.event, ToolCallEnded)}
+        in_order = sorted(ended, key=lambda key: [int(number) for number in key.removeprefix("tool:").split(".")])
+        return [msgspec.json.decode(ended[key].message)["content"] for key in in_order]
+
+    def resume(self, session_id: str, answer: str | None = None) -> Outcome:
+        """The outcome of another round."""
+
+        async def go() -> Outcome:
+            async with self.open() as runtime:
+                await runtime.engine.resume(session_id, answer)
+                return await runtime.engine.result(session_id)
+
+        return asyncio.run(go())
+
+    def one(self, task: Task | None = None, **options: Any) -> Outcome:
+        """The outcome of a single delegation."""
+        return asyncio.run(self.delegate(task or Task(label="scout", prompt="Look around."), **options))[0]
+
+
+@pytest.fixture
+def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> House:
+    return House(tmp_path, monkeypatch)
+
+
+__all__ = ["House", "Policy", "call", "talk", "turn"]

@@ -1,0 +1,152 @@
+import asyncio
+
+import msgspec
+import pytest
+from tests.engine.conftest import House, call, talk, turn
+
+from deputy.core.conversation import Usage
+from deputy.core.guard import Policy
+from deputy.core.limits import Budget
+from deputy.core.outcome import Cancelled, Completed, Failed, Partial, Rejected
+from deputy.core.task import Task
+from deputy.testing import ProviderServer
+
+
+def tokens(given: int, taken: int) -> Usage:
+    return Usage(input_tokens=given, output_tokens=taken)
+
+
+def tasks(*labels: str, **more: object) -> list[Task]:
+    return [Task(label=label, prompt=f"work of {label}", **more) for label in labels]
+
+
+@pytest.mark.rule("delegate.order")
+def test_results_stand_in_the_order_of_the_tasks_whatever_finishes_first(house: House):
+    house.script(
+        talk(turn("slow", delay_seconds=0.2), when="work of one"),
+        talk(turn("middle", delay_seconds=0.1), when="work of two"),
+        talk(turn("fast"), when="work of three"),
+    )
+    outcomes = asyncio.run(house.delegate(*tasks("one", "two", "three"), concurrency=3))
+    assert [outcome.report for outcome in outcomes] == ["slow", "middle", "fast"]
+    done = [seen.label for seen in house.seen if seen.event == "completed"]
+    assert done == ["three", "two", "one"]
+
+
+@pytest.mark.rule("delegate.order")
+def test_one_failing_child_never_stops_the_others(house: House):
+    house.script(
+        talk(turn("never", faults=("bad_api_key",)), when="work of one"),
+        talk(turn("fine"), when="work of two"),
+    )
+    failed, fine = asyncio.run(house.delegate(*tasks("one", "two")))
+    assert isinstance(failed, Failed)
+    assert isinstance(fine, Completed)
+    assert isinstance(house.whole, Partial)
+    assert house.whole.errors[0].session_id == failed.session_id
+
+
+def test_no_more_run_at_once_than_the_concurrency_allows(house: House):
+    house.script(talk(turn("ok", delay_seconds=0.02), times=6))
+    asyncio.run(house.delegate(*tasks(*"abcdef"), concurrency=2))
+    live = most = 0
+    for seen in house.seen:
+        live += {"started": 1, "completed": -1}.get(seen.event, 0)
+        most = max(most, live)
+    assert most == 2
+
+
+@pytest.mark.rule("guard.quota")
+def test_the_spawn_quota_refuses_before_anything_is_spent(house: House):
+    with ProviderServer(turn("ok")) as provider:
+        house.use(provider)
+        first, second = asyncio.run(house.delegate(*tasks("one", "two"), concurrency=1, policy=Policy(max_spawns=1)))
+    assert isinstance(first, Completed)
+    assert isinstance(second, Rejected)
+    assert (second.code, second.usage.requests, len(provider.asked)) == ("SPAWN_QUOTA", 0, 1)
+
+
+@pytest.mark.rule("time.partial")
+def test_a_deadline_returns_the_notes_and_what_was_said_so_far(house: House):
+    house.script(talk(turn("So far.", call("Note", content="seen")), turn("never", delay_seconds=60)))
+    outcome = house.one(Task(label="scout", prompt="Look.", timeout=0.5))
+    assert isinstance(outcome, Partial)
+    assert (outcome.errors[0].type, outcome.errors[0].recoverable) == ("timeout", True)
+    assert (outcome.notes, outcome.report) == (("seen",), "So far.")
+    assert outcome.next_steps == f"deputy resume {outcome.session_id}"
+
+
+@pytest.mark.rule("time.handin")
+def test_at_the_soft_limit_it_hands_in_a_report_of_its_own(house: House):
+    house.script(talk(turn("", call("Run", command="sleep 60")), turn("What I have.")))
+    outcome = house.one(Task(label="scout", prompt="Look.", timeout=1.0, tools=("Run",)))
+    assert isinstance(outcome, Partial)
+    assert outcome.errors[0].type == "timeout"
+    assert outcome.report == "What I have."
+
+
+@pytest.mark.rule("budget")
+def test_a_spent_budget_hands_in_and_spends_no_more(house: House):
+    house.script(talk(*[turn("", call("Glob", pattern=f"*{n}"), usage=tokens(1000, 100)) for n in range(20)]))
+    task = Task(label="scout", prompt="Look.", budget=Budget(tokens=10_000), max_output_tokens=500)
+    outcome = house.one(task)
+    assert isinstance(outcome, Partial)
+    assert outcome.errors[0].type == "budget"
+    assert outcome.usage.input + outcome.usage.output <= 10_000
+
+
+@pytest.mark.rule("budget")
+def test_siblings_share_the_budget_of_the_tree(house: House):
+    spend = turn("done", usage=tokens(3000, 100))
+    house.script(talk(spend, times=4))
+    labels = tasks("one", "two", "three", "four", max_output_tokens=200)
+    outcomes = asyncio.run(house.delegate(*labels, concurrency=1, budget=Budget(tokens=7000)))
+    assert sum(outcome.usage.input + outcome.usage.output for outcome in outcomes) <= 7000
+    assert [type(outcome) for outcome in outcomes][:2] == [Completed, Completed]
+    assert outcomes[-1].errors[0].type == "budget"
+
+
+@pytest.mark.rule("delegate.cancel")
+def test_a_cancelled_call_stops_the_whole_subtree_and_keeps_what_was_found(house: House):
+    house.script(talk(turn("Begun.", call("Note", content="seen")), turn("never", delay_seconds=600), times=3))
+
+    async def go():
+        async with house.open() as runtime:
+            run = await house.begin(runtime, *tasks("one", "two", "three"), concurrency=3)
+            await house.until(lambda: sum(seen.event == "note" for seen in house.seen) == 3)
+            await runtime.engine.cancel(run)
+            whole = await runtime.engine.result(run)
+            below = await runtime.journal.descendants(run)
+            return whole, [await runtime.engine.outcome(state.run, 0) for state in below]
+
+    whole, children = asyncio.run(go())
+    assert isinstance(whole, Cancelled)
+    assert [type(child) for child in children] == [Cancelled] * 3
+    assert [child.notes for child in children] == [("seen",)] * 3
+    assert all(child.usage.requests == 1 for child in children)
+
+
+@pytest.mark.rule("contract.repair")
+def test_a_return_that_fails_is_sent_back_once_with_its_problems(house: House):
+    with ProviderServer(turn("plain text"), turn("still text")) as provider:
+        house.use(provider)
+        outcome = house.one(Task(label="scout", prompt="Look.", return_format="json"))
+    assert isinstance(outcome, Failed)
+    assert (outcome.errors[0].code, outcome.report) == ("INVALID_RETURN", "still text")
+    assert "Return is not valid JSON" in str(provider.asked[1].body)
+
+
+@pytest.mark.rule("contract.ask")
+def test_the_instruction_is_in_the_prompt_of_whoever_must_return_the_form(house: House):
+    with ProviderServer(turn("x"), turn("x")) as provider:
+        house.use(provider)
+        outcome = house.one(Task(label="scout", prompt="Look.", return_format="json"))
+    assert outcome.session_id in str(provider.asked[0].body["messages"])
+
+
+def test_a_value_of_the_callers_own_schema_is_accepted_or_repaired(house: House):
+    schema = {"type": "object", "properties": {"count": {"type": "integer"}}, "required": ["count"]}
+    house.script(talk(turn('{"count": "three"}'), turn('```json\n{"count": 3}\n```')))
+    outcome = house.one(Task(label="scout", prompt="Count.", schema=schema))
+    assert isinstance(outcome, Completed)
+    assert msgspec.json.decode(outcome.report.strip("`json\n")) == {"count": 3}

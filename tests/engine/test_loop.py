@@ -1,0 +1,152 @@
+import pytest
+from tests.engine.conftest import House, call, talk, turn
+
+from deputy.core.conversation import Usage
+from deputy.core.outcome import Blocked, Completed, Failed, Partial
+from deputy.core.task import Task
+from deputy.testing import ProviderServer
+
+
+@pytest.mark.rule("loop")
+def test_a_subagent_works_turn_after_turn_until_it_answers_without_tool_calls(house: House):
+    (house.workspace / "a.txt").write_text("hello\n")
+    house.script(
+        talk(
+            turn("I look.", call("Read", path="a.txt")),
+            turn("", call("Grep", pattern="hello")),
+            turn("hello stands in a.txt:1"),
+        )
+    )
+    outcome = house.one()
+    assert isinstance(outcome, Completed)
+    assert outcome.report == "hello stands in a.txt:1"
+    assert (outcome.usage.requests, outcome.usage.input, outcome.usage.output) == (3, 300, 60)
+
+
+@pytest.mark.rule("loop")
+def test_results_keep_the_order_of_the_calls_with_exactly_one_each(house: House):
+    for name in "abc":
+        (house.workspace / f"{name}.txt").write_text(f"this is {name}\n")
+    house.script(
+        talk(
+            turn(
+                "",
+                call("Read", path="a.txt"),
+                call("Nonsense", x=1),
+                call("Read", path="c.txt"),
+                call("Write", path="no.txt", content="x"),
+                call("Read", path="b.txt"),
+            ),
+            turn("done"),
+        )
+    )
+    outcome = house.one()
+    assert isinstance(outcome, Completed)
+    results = house.results(outcome)
+    assert [("this is a" in results[0]), ("this is c" in results[2]), ("this is b" in results[4])] == [True] * 3
+    assert "does not exist" in results[1]
+    assert "was not given to you" in results[3]
+    assert not (house.workspace / "no.txt").exists()
+
+
+@pytest.mark.rule("note")
+def test_notes_are_kept_in_the_outcome_and_in_the_scratchpad(house: House):
+    house.script(
+        talk(turn("", call("Note", content="first finding")), turn("", call("Note", content="second")), turn("ok"))
+    )
+    outcome = house.one()
+    assert outcome.notes == ("first finding", "second")
+    (scratchpad,) = (house.home / "subagent").glob("subagent-scout-*.scratch.md")
+    assert scratchpad.read_text() == "first finding\n\nsecond\n\n"
+    assert outcome.session_id in scratchpad.name
+
+
+@pytest.mark.rule("note")
+def test_a_note_without_content_is_told_to_the_model(house: House):
+    house.script(talk(turn("", call("Note", text="x")), turn("ok")))
+    outcome = house.one()
+    assert outcome.notes == ()
+    assert "content: missing" in house.results(outcome)[0]
+
+
+@pytest.mark.rule("outcome.total")
+def test_an_answer_cut_at_the_output_limit_is_asked_to_go_on(house: House):
+    house.script(talk(turn("one ", stop="length"), turn("two ", stop="length"), turn("three")))
+    outcome = house.one()
+    assert isinstance(outcome, Completed)
+    assert outcome.report == "one two three"
+
+
+@pytest.mark.rule("outcome.total")
+def test_an_answer_that_is_cut_again_and_again_is_partial_and_never_completed(house: House):
+    house.script(talk(*[turn(f"{n} ", stop="length") for n in range(4)]))
+    outcome = house.one()
+    assert isinstance(outcome, Partial)
+    assert (outcome.report, outcome.errors[0].code) == ("0 1 2 3 ", "OUTPUT_LIMIT")
+
+
+def test_a_call_repeated_with_the_same_result_is_warned_about_and_then_ended(house: House):
+    (house.workspace / "a.txt").write_text("the same\n")
+    with ProviderServer(*[turn("", call("Read", path="a.txt"))] * 8, turn("All I know.")) as provider:
+        house.use(provider)
+        outcome = house.one()
+    assert isinstance(outcome, Partial)
+    assert (outcome.errors[0].code, outcome.report) == ("REPETITION", "All I know.")
+    warned = [str(asked.body).count("Do something else") for asked in provider.asked]
+    assert warned == [0, 0, 0, 1, 2, 3, 4, 5, 6]
+
+
+@pytest.mark.rule("context.window")
+def test_a_full_context_leads_to_one_last_turn_without_tools(house: House):
+    (house.workspace / "big.txt").write_text("x" * 4000 + "\n")
+    house.script(
+        talk(
+            turn("", call("Note", content="seen")),
+            turn("", call("Read", path="big.txt"), usage=Usage(input_tokens=9000, output_tokens=10)),
+            turn("What I found."),
+        )
+    )
+    outcome = house.one(window=10_000)
+    assert isinstance(outcome, Partial)
+    assert (outcome.errors[0].type, outcome.errors[0].code) == ("context_exhausted", "CONTEXT_EXHAUSTED")
+    assert (outcome.report, outcome.notes) == ("What I found.", ("seen",))
+
+
+@pytest.mark.rule("context.window")
+def test_a_provider_that_says_the_context_is_full_leads_to_the_last_turn_too(house: House):
+    house.script(
+        talk(turn("", call("Note", content="seen")), turn("never", faults=("context_exhausted",)), turn("Handed in."))
+    )
+    outcome = house.one()
+    assert isinstance(outcome, Partial)
+    assert (outcome.errors[0].type, outcome.notes) == ("context_exhausted", ("seen",))
+
+
+def test_a_model_that_fails_for_good_is_a_failed_outcome_that_keeps_what_there_is(house: House):
+    house.script(talk(turn("I begin.", call("Note", content="seen")), turn("never", faults=("bad_api_key",))))
+    outcome = house.one()
+    assert isinstance(outcome, Failed)
+    assert (outcome.errors[0].code, outcome.report, outcome.notes) == ("BAD_API_KEY", "I begin.", ("seen",))
+    assert outcome.usage.requests >= 1
+
+
+@pytest.mark.rule("escalate")
+@pytest.mark.parametrize("way", ["marker", "tool"])
+def test_a_question_where_nobody_can_be_asked_blocks_and_its_answer_resumes(house: House, way: str):
+    asks = (
+        turn("Which one?\n[AWAITING_HUMAN_INPUT]") if way == "marker" else turn("", call("Ask", question="Which one?"))
+    )
+    house.script(talk(asks, turn("Then the left one.")))
+    outcome = house.one()
+    assert isinstance(outcome, Blocked)
+    assert outcome.question == "Which one?"
+    assert f"deputy resume {outcome.session_id}" in outcome.next_steps
+    resumed = house.resume(outcome.session_id, "the left one")
+    assert isinstance(resumed, Completed)
+    assert resumed.report == "Then the left one."
+
+
+def test_the_system_prompt_says_what_it_is_and_what_it_can_do(house: House):
+    house.script(talk(turn("ok"), when="You are a subagent"))
+    outcome = house.one(Task(label="scout", prompt="Look."), base_prompt="The base.")
+    assert isinstance(outcome, Completed)

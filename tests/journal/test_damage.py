@@ -1,0 +1,127 @@
+"""Damaged bytes: the reader never raises, never returns wrong data, and says what it lost."""
+
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from deputy.core.errors import StorageCorrupt
+from deputy.core.events import Record
+from deputy.journal.reader import Reader
+from deputy.journal.registry import listed
+from deputy.journal.rows import Damaged
+from deputy.journal.transcript import transcribe
+
+RUN = "sess_1_aaaaaa"
+PAGE = 4096
+
+
+def read(home: Path) -> list[Record | Damaged] | None:
+    """All that can be read of the run; None when the file as a whole is refused."""
+    try:
+        reader = Reader.open(home)
+    except StorageCorrupt:
+        return None
+    assert reader is not None
+    with reader:
+        records = list(reader.records(RUN))
+        listed(reader, ended=10)
+        transcribe(reader.records(RUN))
+        return records
+
+
+def damaged_copy(home: Path, to: Path, content: bytes) -> Path:
+    shutil.rmtree(to, ignore_errors=True)
+    to.mkdir(0o700)
+    (to / "journal.db").write_bytes(content)
+    return to
+
+
+def test_a_flipped_bit_is_never_believed(filled: Callable[..., Path], tmp_path: Path) -> None:
+    home = filled(turns=40, size=600)
+    whole = read(home)
+    assert whole is not None
+    truth = {record.seq: record for record in whole if isinstance(record, Record)}
+    assert len(truth) == len(whole) == 202
+    content = (home / "journal.db").read_bytes()
+    chance = random.Random(5)
+    harmed = 0
+    for _ in range(120):
+        place = chance.randrange(len(content))
+        flipped = bytearray(content)
+        flipped[place] ^= 1 << chance.randrange(8)
+        found = read(damaged_copy(home, tmp_path / "copy", bytes(flipped)))
+        if found is None or place < PAGE:
+            # The page that says what the tables are costs all of them, and no other does.
+            assert place < PAGE
+            continue
+        records = [record for record in found if isinstance(record, Record)]
+        assert all(truth[record.seq] == record for record in records)
+        assert [record.seq for record in records] == sorted({record.seq for record in records})
+        assert len(records) >= len(truth) - 1
+        if len(records) < len(truth):
+            assert any(isinstance(record, Damaged) for record in found)
+            harmed += 1
+    assert harmed > 20
+
+
+@pytest.mark.parametrize("pages", [1, 3])
+def test_a_page_of_zeros_costs_the_records_on_it(filled: Callable[..., Path], tmp_path: Path, pages: int) -> None:
+    home = filled(turns=40, size=600)
+    content = (home / "journal.db").read_bytes()
+    worst = 0
+    for place in range(PAGE, len(content) - PAGE * pages, PAGE * 5):
+        hole = content[:place] + bytes(PAGE * pages) + content[place + PAGE * pages :]
+        found = read(damaged_copy(home, tmp_path / "copy", hole))
+        assert found is not None
+        lost = 202 - sum(isinstance(record, Record) for record in found)
+        assert not lost or any(isinstance(record, Damaged) for record in found)
+        worst = max(worst, lost)
+    assert 0 < worst <= 202
+
+
+def test_a_journal_cut_short_is_read_as_far_as_it_goes(filled: Callable[..., Path], tmp_path: Path) -> None:
+    home = filled(turns=40, size=600)
+    content = (home / "journal.db").read_bytes()
+    for share in (0.1, 0.5, 0.9, 0.99):
+        found = read(damaged_copy(home, tmp_path / "copy", content[: int(len(content) * share)]))
+        if found is not None:
+            lost = 202 - sum(isinstance(record, Record) for record in found)
+            assert not lost or any(isinstance(record, Damaged) for record in found)
+
+
+def test_a_damaged_index_of_runs_is_rebuilt_from_the_records(filled: Callable[..., Path]) -> None:
+    import sqlite3
+
+    home = filled()
+    with sqlite3.connect(home / "journal.db") as connection:
+        connection.execute("UPDATE runs SET state = ?", (b'{"run":"sess_1_aaaaaa","status":"completed"}',))
+    connection.close()
+    reader = Reader.open(home)
+    assert reader is not None
+    with reader:
+        state = reader.state(RUN)
+        assert state is not None
+        assert (state.status, state.counts.turns) == ("running", 3)
+
+
+def test_a_record_that_was_changed_is_left_out_and_named(filled: Callable[..., Path]) -> None:
+    import sqlite3
+
+    home = filled()
+    with sqlite3.connect(home / "journal.db") as connection:
+        connection.execute("UPDATE events SET body = replace(body, 'finding 1', 'fabricated') WHERE key = 'note:1'")
+        connection.execute("DELETE FROM events WHERE key = 'note:2'")
+    connection.close()
+    found = read(home)
+    assert found is not None
+    damaged = [record for record in found if isinstance(record, Damaged)]
+    assert len(damaged) == 2
+    assert "checksum" in damaged[0].what
+    assert len(found) == 17
+    transcript = transcribe(found)
+    assert transcript is not None
+    assert transcript.notes == ("finding 0",)
+    assert len(transcript.damaged) == 2

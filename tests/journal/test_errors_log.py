@@ -1,0 +1,55 @@
+"""The errors log: every error of every run, each kind once."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from deputy.core.errors import Error
+from deputy.core.events import ModelCallEnded, Opened, Returned
+from deputy.core.outcome import Failed
+from deputy.core.request import Lineage
+from deputy.journal.errors_log import Logged, form, read
+from deputy.journal.sqlite import SqliteJournal
+
+RUN = "sess_1_aaaaaa"
+ERROR = Error(type="provider", code="OVERLOADED", message="No room.", recoverable=True, recommendation="Wait a little.")
+FINAL = replace(ERROR, code="BAD_KEY", message="No.", recoverable=False)
+
+
+@pytest.mark.rule("errors.log")
+def test_a_repeated_error_raises_its_count(tmp_path: Path) -> None:
+    clock = iter(range(1, 1000))
+
+    async def main() -> list[Logged]:
+        async with SqliteJournal(tmp_path / "home", clock=lambda: float(next(clock))) as journal:
+            opened = Opened(lineage=Lineage.root(RUN), command="research", seconds=60.0)
+            lease = await journal.begin(RUN, opened)
+            assert lease is not None
+            for number in range(3):
+                await journal.append(lease, f"m{number}", ModelCallEnded(model="m", error=ERROR))
+            # The same record again is the same error, not another one.
+            await journal.append(lease, "m0", ModelCallEnded(model="m", error=ERROR))
+            passed_up = replace(FINAL, session_id="sess_1_child0")
+            outcome = Failed(lineage=opened.lineage, summary="no", errors=(FINAL, passed_up))
+            await journal.finish(lease, "returned:0", Returned(outcome=outcome))
+            await journal.log(RUN, replace(FINAL, code="INTERNAL_ERROR"), trace="Traceback: here")
+            await journal.log("sess_0_nobody", ERROR)
+            return await journal.read(lambda reader: read(reader, 10))
+
+    logged = asyncio.run(main())
+    assert [(error.code, error.count) for error in logged] == [
+        ("OVERLOADED", 1),
+        ("INTERNAL_ERROR", 1),
+        ("BAD_KEY", 1),
+        ("OVERLOADED", 3),
+    ]
+    first = logged[-1]
+    assert (first.type, first.severity, first.message) == ("provider", "warning", "No room.")
+    assert (first.context.command, first.context.session_id, first.context.timeout) == ("research", RUN, 60.0)
+    assert first.first_at < first.last_at
+    assert logged[1].trace == "Traceback: here"
+    assert logged[2].severity == "error"
+    assert len({error.id for error in logged}) == 4
+    assert form(first)["first_at"] == "1970-01-01T00:00:02Z"

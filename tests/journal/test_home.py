@@ -1,0 +1,170 @@
+"""The home directory: ours alone under any umask, and a clear word when it cannot be."""
+
+import os
+import sqlite3
+import stat
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from deputy.core.errors import StorageCorrupt, StorageDenied, StorageError, StorageTooNew
+from deputy.journal import home as homes
+from deputy.journal.reader import Reader
+from deputy.journal.retention import keep_house
+from deputy.journal.sqlite import SqliteJournal
+
+WRITER = Path(__file__).with_name("writer.py")
+
+
+def modes(home: Path) -> dict[str, int]:
+    return {str(path.relative_to(home)): stat.S_IMODE(path.stat().st_mode) for path in (home, *home.rglob("*"))}
+
+
+@pytest.mark.rule("transcript")
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077, 0o777])
+def test_only_the_owner_can_read_anything_under_any_umask(umask: int, filled: Callable[..., Path]) -> None:
+    before = os.umask(umask)
+    try:
+        home = filled(ended=True)
+    finally:
+        os.umask(before)
+    found = modes(home)
+    assert found.pop(".") == 0o700
+    assert found.pop("subagent") == 0o700
+    assert set(found.values()) == {0o600}
+    assert len(found) == 2
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o777])
+def test_the_files_beside_an_open_journal_are_private_too(umask: int, home: Path) -> None:
+    command = [sys.executable, str(WRITER), str(home), "sess_1_aaaaaa"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, umask=umask) as child:
+        assert child.stdout is not None
+        child.stdout.readline()
+        child.stdout.readline()
+        found = modes(home)
+        child.kill()
+    assert set(found) == {".", "journal.db", "journal.db-wal", "journal.db-shm"}
+    assert found.pop(".") == 0o700
+    assert set(found.values()) == {0o600}
+
+
+def test_an_open_home_that_is_ours_is_closed_to_others(home: Path) -> None:
+    home.mkdir(0o755)
+    homes.make_home(home)
+    assert modes(home) == {".": 0o700}
+
+
+def test_a_directory_that_others_write_to_is_refused_and_left_as_it_is(home: Path) -> None:
+    home.mkdir()
+    home.chmod(0o777)
+    (home / "theirs").touch()
+    with pytest.raises(StorageDenied, match="others may write to it"):
+        homes.make_home(home)
+    assert modes(home)["."] == 0o777
+
+
+def test_a_symlinked_home_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir(0o700)
+    (tmp_path / "home").symlink_to(tmp_path / "real")
+    with pytest.raises(StorageDenied, match=r"symbolic link.*DEPUTY_HOME"):
+        SqliteJournal(tmp_path / "home")
+    with pytest.raises(StorageDenied, match="symbolic link"):
+        Reader.open(tmp_path / "home")
+
+
+def test_a_foreign_home_is_refused(tmp_path: Path) -> None:
+    foreign = Path("/usr")
+    if os.geteuid() == 0:
+        foreign = tmp_path / "home"
+        foreign.mkdir()
+        os.chown(foreign, 12345, 12345)
+    with pytest.raises(StorageDenied, match="belongs to user"):
+        homes.make_home(foreign)
+
+
+def test_a_symlinked_journal_is_refused(home: Path, tmp_path: Path) -> None:
+    home.mkdir(0o700)
+    (tmp_path / "elsewhere").touch()
+    (home / "journal.db").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StorageDenied, match="not a regular file"):
+        SqliteJournal(home)
+
+
+def test_a_home_that_cannot_be_made_is_named_with_the_way_out(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for path in (tmp_path / "file", tmp_path / "file" / "below", Path("/sys/deputy")):
+        with pytest.raises(StorageDenied, match="DEPUTY_HOME") as caught:
+            SqliteJournal(path)
+        assert str(path) in str(caught.value) or str(path.parent) in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [b"not a database" * 1000, b"SQLite format 3\0" + b"\xff" * 5000])
+def test_a_corrupt_journal_is_named_with_the_way_out_and_left_as_it_is(home: Path, content: bytes) -> None:
+    home.mkdir(0o700)
+    (home / "journal.db").write_bytes(content)
+    for use in (SqliteJournal, Reader.open):
+        with pytest.raises(StorageCorrupt, match=r"journal\.db.*Move it aside"):
+            use(home)
+    assert (home / "journal.db").read_bytes() == content
+
+
+@pytest.mark.rule("disk")
+def test_a_newer_journal_is_refused_and_left_as_it_is(filled: Callable[..., Path]) -> None:
+    home = filled()
+    with sqlite3.connect(home / "journal.db") as connection:
+        connection.execute("PRAGMA user_version = 99")
+    connection.close()
+    before = (home / "journal.db").read_bytes()
+    for use in (SqliteJournal, Reader.open):
+        with pytest.raises(StorageTooNew, match=r"version 99.*Upgrade"):
+            use(home)
+    assert (home / "journal.db").read_bytes() == before
+
+
+def test_a_database_of_somebody_else_is_refused(home: Path) -> None:
+    home.mkdir(0o700)
+    with sqlite3.connect(home / "journal.db") as connection:
+        connection.execute("CREATE TABLE bookmarks (url TEXT)")
+    connection.close()
+    with pytest.raises(StorageCorrupt, match="not a journal of Deputy"):
+        SqliteJournal(home)
+
+
+@pytest.mark.rule("disk")
+def test_opening_rewrites_nothing(filled: Callable[..., Path]) -> None:
+    home = filled(turns=20, ended=True)
+    before = (home / "journal.db").read_bytes()
+    reader = Reader.open(home)
+    assert reader is not None
+    with reader:
+        assert reader.live() == []
+        assert len(list(reader.records("sess_1_aaaaaa"))) == 103
+    keep_house(home, now=0.0)
+    assert (home / "journal.db").read_bytes() == before
+
+
+def test_an_empty_file_becomes_a_journal(home: Path) -> None:
+    home.mkdir(0o700)
+    (home / "journal.db").touch(0o600)
+    reader = Reader.open(home)
+    assert reader is not None
+    with reader:
+        assert reader.live() == []
+
+
+def test_a_missing_home_is_read_as_empty_and_not_made(home: Path) -> None:
+    assert Reader.open(home) is None
+    assert not home.exists()
+
+
+def test_a_whole_write_leaves_the_old_file_when_it_fails(home: Path, tmp_path: Path) -> None:
+    homes.make_home(home)
+    homes.write_whole(home / "file", b"old")
+    with pytest.raises(StorageError):
+        homes.write_whole(home / "missing" / "file", b"new")
+    assert (home / "file").read_bytes() == b"old"
+    assert modes(home)["file"] == 0o600

@@ -1,0 +1,105 @@
+"""Retention: ended runs go after a while, whole trees at once, and nothing that somebody still needs."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from deputy.core.errors import Error, UnknownRun
+from deputy.core.events import Opened, Requested, Returned
+from deputy.core.outcome import Blocked, Completed, Outcome
+from deputy.core.request import Grant, Hop, Lineage, Request
+from deputy.journal.reader import Reader
+from deputy.journal.retention import DAY_SECONDS, keep_house, pin, prune
+from deputy.journal.sqlite import SqliteJournal
+from deputy.journal.transcript import add_note, files_of, scratchpad_path
+
+NOW = 1_000_000_000.0
+ERROR = Error(type="question", message="Which?", recoverable=True, recommendation="Answer.")
+
+
+def make(home: Path, root: str, *, days_ago: float, ending: str = "completed", delivered: bool = True) -> None:
+    """A root session with one child, which last did something so many days ago."""
+    at = NOW - days_ago * DAY_SECONDS
+    lineage = Lineage.root(root)
+    request = Request(session_id=f"{root}c", target=Hop("a", "agent"), prompt="p", caller=lineage, caller_grant=Grant())
+
+    def outcome(where: Lineage) -> Outcome:
+        if ending == "blocked":
+            return Blocked(lineage=where, summary="?", errors=(ERROR,), question="Which?")
+        return Completed(lineage=where, summary="done")
+
+    async def main() -> None:
+        async with SqliteJournal(home, fsync="off", clock=lambda: at) as journal:
+            parent = await journal.begin(root, Opened(lineage=lineage))
+            assert parent is not None
+            child = await journal.spawn(parent, "call", f"{root}c", Requested(request=request, label="x", parent=root))
+            assert child is not None
+            add_note(scratchpad_path(home, "x", f"{root}c"), "found")
+            if ending != "live":
+                below = lineage.child(f"{root}c", Hop("a", "agent"), "", now=at, seconds=None)
+                await journal.finish(child, "returned:0", Returned(outcome=outcome(below)))
+                await journal.finish(parent, "returned:0", Returned(outcome=Completed(lineage=lineage, summary="done")))
+                if delivered:
+                    await journal.deliver(root, "somebody")
+
+    asyncio.run(main())
+
+
+def runs(home: Path) -> set[str]:
+    reader = Reader.open(home)
+    assert reader is not None
+    with reader:
+        return {state.run for state in reader.recent(100)}
+
+
+@pytest.mark.rule("retention")
+def test_at_start_up_what_is_older_than_seven_days_goes_with_its_files(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    make(home, "old", days_ago=8)
+    make(home, "new", days_ago=6)
+    assert len(files_of(home, "oldc")) == 2
+    assert keep_house(home, NOW) == 1
+    assert runs(home) == {"new", "newc"}
+    assert files_of(home, "oldc") == []
+    assert len(files_of(home, "newc")) == 2
+    assert keep_house(home, NOW, kept_seconds=DAY_SECONDS) == 1
+    assert runs(home) == set()
+
+
+@pytest.mark.rule("disk")
+def test_what_somebody_still_needs_never_goes(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    make(home, "live", days_ago=100, ending="live")
+    make(home, "blocked", days_ago=100, ending="blocked")
+    make(home, "pinned", days_ago=100)
+    make(home, "waits", days_ago=100, delivered=False)
+    make(home, "gone", days_ago=100)
+    pin(home, "pinnedc", pinned=True)
+    assert keep_house(home, NOW) == 1
+    assert runs(home) == {"live", "livec", "blocked", "blockedc", "pinned", "pinnedc", "waits", "waitsc"}
+    # A person who says so also gives up results that were never handed over.
+    assert [tree.root for tree in prune(home, NOW)] == ["waits"]
+    pin(home, "pinnedc", pinned=False)
+    assert [tree.root for tree in prune(home, NOW, dry_run=True)] == ["pinned"]
+    assert "pinned" in runs(home)
+    prune(home, NOW)
+    assert runs(home) == {"live", "livec", "blocked", "blockedc"}
+
+
+def test_pruning_gives_space_back(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    for number in range(15):
+        make(home, f"run{number}", days_ago=30)
+    before = (home / "journal.db").stat().st_size
+    prune(home, NOW)
+    assert (home / "journal.db").stat().st_size < before / 2
+
+
+def test_what_is_not_there_cannot_be_pinned(tmp_path: Path) -> None:
+    with pytest.raises(UnknownRun):
+        pin(tmp_path / "home", "sess", pinned=True)
+    make(tmp_path / "home", "there", days_ago=1)
+    with pytest.raises(UnknownRun):
+        pin(tmp_path / "home", "sess", pinned=True)
+    assert prune(tmp_path / "nowhere", NOW) == []

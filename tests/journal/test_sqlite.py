@@ -1,0 +1,330 @@
+"""The journal: records once, in order, fenced by leases, with the state they leave beside them."""
+
+import asyncio
+import sqlite3
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+from msgspec import Raw
+
+from deputy.core.errors import Error, LeaseHeld, LeaseLost, StorageBusy, StorageFailed, UnknownRun
+from deputy.core.events import Adopted, Answered, CancelAsked, Noted, Opened, Requested, Returned, Spawned
+from deputy.core.outcome import Completed
+from deputy.core.request import Grant, Hop, Lineage, Request
+from deputy.core.state import replay
+from deputy.journal.owner import this_process
+from deputy.journal.reader import Reader
+from deputy.journal.sqlite import SqliteJournal
+
+RUN = "sess_1_aaaaaa"
+OPENED = Opened(lineage=Lineage.root(RUN))
+
+
+def child_of(run: str, child: str) -> Requested:
+    request = Request(
+        session_id=child, target=Hop("a", "agent"), prompt="p", caller=Lineage.root(run), caller_grant=Grant()
+    )
+    return Requested(request=request, parent=run)
+
+
+def on_journal(use: Callable[[SqliteJournal], Awaitable[None]], home: Path, **options: object) -> None:
+    async def main() -> None:
+        async with SqliteJournal(home, **options) as journal:
+            await use(journal)
+
+    asyncio.run(main())
+
+
+def dead_owner() -> dict[str, object]:
+    """A journal of a process that everybody else takes for dead at once."""
+    return {"owner": msgspec.structs.replace(this_process(), boot="another")}
+
+
+@pytest.mark.parametrize("fsync", ["group", "each", "off"])
+@pytest.mark.rule("journal.first")
+def test_what_was_awaited_is_there_for_the_next_process(home: Path, fsync: str) -> None:
+    async def write(journal: SqliteJournal) -> None:
+        lease = await journal.begin(RUN, OPENED)
+        assert lease is not None
+        for number in range(5):
+            record = await journal.append(lease, f"note {number}", Noted(content=str(number)))
+            assert record.seq == number + 2
+            # Another connection sees it already: it is committed, not only queued.
+            assert len(await journal.records(RUN)) == number + 2
+            assert lease.state == replay(await journal.records(RUN))
+
+    on_journal(write, home, fsync=fsync)
+    reader = Reader.open(home)
+    assert reader is not None
+    with reader:
+        records = list(reader.records(RUN))
+        assert [record.key for record in records] == ["requested", *(f"note {number}" for number in range(5))]
+        assert reader.state(RUN) == replay(records)
+        assert reader.fold(RUN) == reader.state(RUN)
+
+
+def test_a_key_is_written_once_and_the_first_stands(home: Path) -> None:
+    async def use(journal: SqliteJournal) -> None:
+        lease = await journal.begin(RUN, OPENED)
+        assert lease is not None
+        first = await journal.append(lease, "key", Noted(content="first"))
+        again = await journal.append(lease, "key", Noted(content="second"))
+        assert again == first
+        assert lease.state.counts.notes == 1
+        assert await journal.begin(RUN, OPENED) is None
+
+    on_journal(use, home)
+
+
+def test_what_is_appended_later_is_never_durable_before(home: Path) -> None:
+    async def use(journal: SqliteJournal) -> None:
+        lease = await journal.begin(RUN, OPENED)
+        assert lease is not None
+        for number in range(50):
+            journal.append_soon(lease, f"soon {number}", Noted(content=""))
+        await journal.append(lease, "last", Noted(content=""))
+        assert [record.key for record in await journal.records(RUN, 1)] == [
+            *(f"soon {number}" for number in range(50)),
+            "last",
+        ]
+
+    on_journal(use, home)
+
+
+def test_many_appenders_share_a_commit(home: Path) -> None:
+    async def use(journal: SqliteJournal) -> None:
+        runs = [f"sess_{number}_aaaaaa" for number in range(32)]
+        leases = [await journal.begin(run, Opened(lineage=Lineage.root(run))) for run in runs]
+        before = await journal.changes()
+
+        async def appender(lease: object) -> None:
+            for number in range(10):
+                await journal.append(lease, f"note {number}", Noted(content=""))
+
+        commits = 0
+
+        async def count() -> None:
+            nonlocal commits, before
+            while True:
+                after = await journal.changes()
+                commits, before = commits + (after != before), after
+
+        async with asyncio.TaskGroup() as group:
+            counting = group.create_task(count())
+            async with asyncio.TaskGroup() as appenders:
+                for lease in leases:
+                    appenders.create_task(appender(lease))
+            counting.cancel()
+        assert 1 <= commits <= 40
+        assert [len(await journal.records(run)) for run in runs] == [11] * 32
+
+    on_journal(use, home)
+
+
+@pytest.mark.rule("spawn.once")
+def test_a_child_is_born_in_the_transaction_that_records_it(home: Path) -> None:
+    async def use(journal: SqliteJournal) -> None:
+        parent = await journal.begin(RUN, OPENED)
+        assert parent is not None
+        child = await journal.spawn(parent, "call_1", "sess_1_child0", child_of(RUN, "sess_1_child0"))
+        assert child is not None
+        assert await journal.spawn(parent, "call_1", "sess_1_child1", child_of(RUN, "sess_1_child1")) is None
+        assert await journal.state("sess_1_child1") is None
+        # An id that is taken spawns nothing and leaves no record of it.
+        assert await journal.spawn(parent, "call_2", "sess_1_child0", child_of(RUN, "sess_1_child0")) is None
+        assert await journal.get(RUN, "call_2") is None
+        spawned = [record.event for record in await journal.records(RUN) if isinstance(record.event, Spawned)]
+        assert spawned == [Spawned(child="sess_1_child0")]
+        assert [state.run for state in await journal.descendants(RUN)] == ["sess_1_child0"]
+
+    on_journal(use, home)
+
+
+@pytest.mark.rule("deliver")
+def test_a_result_is_kept_until_it_is_delivered(home: Path) -> None:
+    async def use(journal: SqliteJournal) -> None:
+        lease = await journal.begin(RUN, OPENED)
+        assert lease is not None
+        outcome = Completed(lineage=OPENED.lineage, summary="done")
+        await journal.finish(lease, "returned:0", Returned(outcome=outcome))
+        assert [standing.state.run for standing in await journal.standings()] == [RUN]
+        await journal.deliver(RUN, "whoever asked")
+        await journal.deliver(RUN, "whoever asked")
+        assert await journal.standings() == []
+        state = await journal.state(RUN)
+        assert state is not None
+        assert state.is_settled
+        assert state.oddities == 0
+
+    on_journal(use, home)
+
+
+def test_a_message_becomes_a_record_once(home: Path) -> None:
+    async def use(journal: SqliteJournal) -> None:
+        lease = await journal.begin(RUN, OPENED)
+        assert lease is not None
+        with pytest.raises(UnknownRun):
+            await journal.send("sess_0_nobody", "answer", "one", b'"x"')
+        for _ in range(2):
+            await journal.send(RUN, "answer", "one", b'"x"')
+        assert await journal.addressed() == [(RUN, "answer")]
+        assert await journal.take(lease, "recv", "other") is None
+        taken = await journal.take(lease, "recv", "answer")
+        assert taken is not None
+        assert taken.event == Answered(topic="answer", body=Raw(b'"x"'))
+        assert await journal.take(lease, "recv", "answer") == taken
+        await journal.send(RUN, "answer", "one", b'"x"')
+        assert await journal.take(lease, "recv again", "answer") is None
+        await journal.send(RUN, "cancel", "stop", b'"enough"')
+        stopped = await journal.take(lease, "cancel", "cancel")
+        assert stopped is not None
+        assert stopped.event == CancelAsked(reason="enough")
+
+    on_journal(use, home)
+
+
+def test_a_lease_that_was_taken_over_writes_nothing(home: Path) -> None:
+    async def use(mine: SqliteJournal) -> None:
+        lease = await mine.begin(RUN, OPENED)
+        assert lease is not None
+        await mine.append(lease, "before", Noted(content="mine"))
+        async with SqliteJournal(home) as theirs:
+            taken = await theirs.acquire(RUN)
+            assert isinstance((await theirs.records(RUN))[-1].event, Adopted)
+            soon = mine.append_soon(lease, "soon", Noted(content="mine"))
+            with pytest.raises(LeaseLost):
+                await mine.append(lease, "after", Noted(content="mine"))
+            with pytest.raises(LeaseLost):
+                await mine.spawn(lease, "call", "sess_1_child0", child_of(RUN, "sess_1_child0"))
+            with pytest.raises(LeaseLost):
+                await mine.finish(lease, "returned:0", Returned(outcome=Completed(lineage=OPENED.lineage, summary="x")))
+            assert isinstance(soon.exception(), LeaseLost)
+            await theirs.append(taken, "after", Noted(content="theirs"))
+            notes = [record.event for record in await theirs.records(RUN) if isinstance(record.event, Noted)]
+            assert notes == [Noted(content="mine"), Noted(content="theirs")]
+            assert taken.state == replay(await theirs.records(RUN))
+
+    on_journal(use, home, **dead_owner())
+
+
+def test_a_lease_of_a_process_at_work_is_not_taken(home: Path) -> None:
+    async def use(mine: SqliteJournal) -> None:
+        await mine.begin(RUN, OPENED)
+        async with SqliteJournal(home) as theirs:
+            with pytest.raises(LeaseHeld, match="process"):
+                await theirs.acquire(RUN)
+            with pytest.raises(UnknownRun):
+                await theirs.acquire("sess_0_nobody")
+
+    on_journal(use, home)
+
+
+def test_one_lost_lease_does_not_stop_the_others_of_its_group(home: Path) -> None:
+    async def use(mine: SqliteJournal) -> None:
+        lost, kept = (
+            await mine.begin(RUN, OPENED),
+            await mine.begin("sess_2_b", Opened(lineage=Lineage.root("sess_2_b"))),
+        )
+        async with SqliteJournal(home) as theirs:
+            await theirs.acquire(RUN)
+        futures = [mine.append_soon(lease, "x", Noted(content="")) for lease in (lost, kept, lost, kept)]
+        await asyncio.wait(futures)
+        assert isinstance(futures[0].exception(), LeaseLost)
+        assert futures[1].result().seq == 2
+
+    on_journal(use, home, **dead_owner())
+
+
+def test_leases_are_given_up_in_an_orderly_end(home: Path) -> None:
+    async def leave(journal: SqliteJournal) -> None:
+        await journal.begin(RUN, OPENED)
+
+    async def take(journal: SqliteJournal) -> None:
+        lease = await journal.acquire(RUN)
+        assert lease.epoch == 2
+
+    on_journal(leave, home)
+    on_journal(take, home)
+
+
+def test_a_lock_that_is_held_too_long_is_a_typed_error_and_passes(home: Path) -> None:
+    async def use(journal: SqliteJournal) -> None:
+        lease = await journal.begin(RUN, OPENED)
+        assert lease is not None
+        blocker = sqlite3.connect(home / "journal.db", isolation_level=None)
+        blocker.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StorageBusy, match=r"journal\.db.*locked"):
+            await journal.append(lease, "x", Noted(content=""))
+        # Readers do not mind.
+        assert len(await journal.records(RUN)) == 1
+        blocker.execute("ROLLBACK")
+        blocker.close()
+        assert (await journal.append(lease, "x", Noted(content=""))).seq == 2
+
+    on_journal(use, home, patience_seconds=0.1)
+
+
+def test_a_mistake_in_one_piece_of_work_harms_no_other(home: Path) -> None:
+    async def use(journal: SqliteJournal) -> None:
+        lease = await journal.begin(RUN, OPENED)
+        assert lease is not None
+        before = journal.append_soon(lease, "a", Noted(content=""))
+        with pytest.raises(ZeroDivisionError):
+            await journal.transact(lambda tx: 1 // 0)
+        after = await journal.append(lease, "b", Noted(content=""))
+        assert (before.result().seq, after.seq) == (2, 3)
+
+    on_journal(use, home)
+
+
+def test_a_closed_journal_says_so(home: Path) -> None:
+    async def main() -> None:
+        journal = SqliteJournal(home)
+        lease = await journal.begin(RUN, OPENED)
+        assert lease is not None
+        await journal.close()
+        await journal.close()
+        with pytest.raises(StorageFailed, match="closed"):
+            await journal.append(lease, "x", Noted(content=""))
+
+    asyncio.run(main())
+
+
+def test_progress_reaches_other_processes_and_is_bounded(home: Path) -> None:
+    async def use(journal: SqliteJournal) -> None:
+        lease = await journal.begin(RUN, OPENED)
+        assert lease is not None
+        for number in range(1000):
+            journal.show_progress(RUN, b"%d" % number)
+        await journal.append(lease, "x", Noted(content=""))
+        shown = await journal.read(lambda reader: reader.progress(RUN))
+        assert 1 <= len(shown) <= 256
+        assert shown[-1][2] == b"999"
+        assert [record.key for record in await journal.records(RUN)] == ["requested", "x"]
+
+    on_journal(use, home)
+
+
+def test_what_must_not_be_written_stands_nowhere(home: Path) -> None:
+    def redact(body: bytes) -> bytes:
+        return body.replace(b"hunter2", b"[redacted]")
+
+    async def use(journal: SqliteJournal) -> None:
+        lease = await journal.begin(RUN, Opened(lineage=Lineage.root(RUN), label="hunter2", prompt="hunter2"))
+        assert lease is not None
+        record = await journal.append(lease, "x", Noted(content="is hunter2"))
+        # Whoever asked goes on with what a replay would give.
+        assert record.event == Noted(content="is [redacted]")
+        await journal.send(RUN, "answer", "one", b'"hunter2"')
+        await journal.take(lease, "recv", "answer")
+        journal.show_progress(RUN, b'"hunter2"')
+        error = Error(type="t", message="hunter2", recoverable=True, recommendation="hunter2")
+        await journal.log(RUN, error, trace="hunter2")
+        assert lease.state == replay(await journal.records(RUN))
+
+    on_journal(use, home, redact=redact)
+    assert b"[redacted]" in (home / "journal.db").read_bytes()
+    for path in home.rglob("*"):
+        assert path.is_dir() or b"hunter2" not in path.read_bytes()

@@ -1,0 +1,123 @@
+"""Transcripts: the conversation as it went, at any moment, in files that labels cannot lead astray."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deputy.core.state import State
+from deputy.journal.reader import Reader
+from deputy.journal.transcript import (
+    Transcript,
+    add_note,
+    ending,
+    markdown,
+    safe_id,
+    safe_label,
+    scratchpad_path,
+    transcribe,
+    transcript_path,
+)
+
+RUN = "sess_1_aaaaaa"
+
+
+def read(home: Path) -> Transcript:
+    reader = Reader.open(home)
+    assert reader is not None
+    with reader:
+        transcript = transcribe(reader.records(RUN))
+    assert transcript is not None
+    return transcript
+
+
+@pytest.mark.rule("transcript")
+def test_a_subagent_leaves_its_transcript_when_it_ends(filled: Callable[..., Path]) -> None:
+    home = filled(turns=2, ended=True)
+    (path,) = (home / "subagent").iterdir()
+    assert path == transcript_path(home, "look", RUN)
+    left = json.loads(path.read_bytes())
+    assert (left["label"], left["outcome"], left["session_id"]) == ("look", "success", RUN)
+    assert left["started_at"].endswith("Z")
+    assert left["ended_at"].endswith("Z")
+    assert [message["role"] for message in left["messages"]] == ["user", "assistant", "tool", "assistant", "tool"]
+    assert left["messages"][0]["content"] == f"The task of {RUN}."
+    assert left["messages"][1]["tool_calls"] == [{"id": "c0", "name": "Read", "arguments": {"path": "a"}}]
+    assert left["messages"][-1]["tool_call_id"] == "c1"
+    assert left["usage"]["input"] == 200
+
+
+@pytest.mark.rule("transcript")
+def test_the_transcript_of_a_run_that_was_killed_can_be_read(filled: Callable[..., Path]) -> None:
+    transcript = read(filled(turns=2))
+    assert transcript.outcome == "in_progress"
+    assert transcript.ended_at is None
+    assert len(transcript.messages) == 5
+    assert transcript.notes == ("finding 0", "finding 1")
+
+
+def test_markdown_tells_the_same_to_people(filled: Callable[..., Path]) -> None:
+    text = markdown(read(filled(turns=1)))
+    assert text.startswith("# look\n")
+    for part in ("outcome: in_progress", "## user", "## assistant", "## tool `c0`", "**Read** `c0`", "- finding 0"):
+        assert part in text
+
+
+def test_nothing_in_a_tools_result_closes_its_fence(filled: Callable[..., Path]) -> None:
+    from msgspec.structs import replace
+
+    from deputy.core.messages import Message
+
+    transcript = replace(read(filled(turns=1)), messages=(Message(role="tool", content="a\n````\nb"),))
+    assert "`````\na\n````\nb\n`````" in markdown(transcript)
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "word"),
+    [
+        ("completed", "", "success"),
+        ("partial", "timeout", "timeout"),
+        ("partial", "budget", "budget"),
+        ("partial", "context_exhausted", "context_exhausted"),
+        ("partial", "provider", "error"),
+        ("failed", "timeout", "error"),
+        ("blocked", "question", "blocked"),
+        ("cancelled", "", "cancelled"),
+        ("waiting", "", "in_progress"),
+    ],
+)
+def test_an_ending_has_a_word(status: str, reason: str, word: str) -> None:
+    assert ending(State(status=status, reason=reason)) == word
+
+
+@given(st.text(max_size=60), st.text(min_size=1, max_size=100))
+def test_neither_label_nor_id_leads_out_of_the_folder(label: str, run: str) -> None:
+    home = Path("/home/of/deputy")
+    for path in (transcript_path(home, label, run), scratchpad_path(home, label, run)):
+        assert path.parent == home / "subagent"
+        assert path.name.isascii()
+        assert len(path.name) < 160
+        assert path.resolve() == path
+
+
+def test_ids_that_differ_have_files_that_differ() -> None:
+    assert safe_id("../x") != safe_id("..\\x")
+    assert safe_id("sess_1_aaaaaa") == "sess_1_aaaaaa"
+    assert safe_label("../../etc/passwd") == "etc-passwd"
+    assert safe_label("") == safe_label("…") == "task"
+
+
+def test_notes_are_appended_to_the_scratchpad(tmp_path: Path) -> None:
+    path = scratchpad_path(tmp_path, "security", RUN)
+    assert path.name == f"subagent-security-{RUN}.scratch.md"
+    add_note(path, "one")
+    add_note(path, "two\n")
+    assert path.read_text() == "one\n\ntwo\n\n"
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_nothing_at_all_has_no_transcript() -> None:
+    assert transcribe([]) is None

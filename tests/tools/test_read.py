@@ -1,0 +1,95 @@
+import os
+
+import pytest
+
+from deputy.tools.read import read_tool
+from deputy.tools.workspace import Workspace
+
+
+def test_lines_are_numbered_from_one(workspace, root, call):
+    (root / "a.txt").write_text("one\ntwo\n\nfour")
+    assert call(read_tool(workspace), path="a.txt").text == "     1\tone\n     2\ttwo\n     3\t\n     4\tfour"
+
+
+def test_a_range_of_lines_says_what_follows(workspace, root, call):
+    (root / "a.txt").write_text("".join(f"line {n}\n" for n in range(1, 5001)))
+    shown = call(read_tool(workspace), path="a.txt", offset=10, limit=3).text.splitlines()
+    assert shown[0] == "    10\tline 10"
+    assert shown[2] == "    12\tline 12"
+    assert shown[3] == "[lines 10–12 of a.txt; 4,988 lines follow: read on with offset=13]"
+    whole = call(read_tool(workspace), path="a.txt").text.splitlines()
+    assert len(whole) == 2001
+    assert whole[-1] == "[lines 1–2000 of a.txt; 3,000 lines follow: read on with offset=2001]"
+    (root / "mega").write_text("x" * 1023 + "\n" + "y" * (1024 * 1024 - 1024))
+    assert call(read_tool(workspace), path="mega", offset=9).text == "mega has 2 lines; line 9 is past its end."
+    last = call(read_tool(workspace), path="a.txt", offset=5000).text
+    assert last == "  5000\tline 5000"
+
+
+def test_an_offset_past_the_end_tells_how_long_the_file_is(workspace, root, call):
+    (root / "a.txt").write_text("one\ntwo")
+    assert call(read_tool(workspace), path="a.txt", offset=3).text == "a.txt has 2 lines; line 3 is past its end."
+    assert call(read_tool(workspace), path="a.txt", offset=9).text == "a.txt has 2 lines; line 9 is past its end."
+    (root / "empty").write_text("")
+    assert call(read_tool(workspace), path="empty").text == "empty is empty."
+
+
+def test_output_stays_within_its_bytes_and_says_where_to_go_on(workspace, root, call):
+    (root / "a.txt").write_text("é" * 50 + "\n" + ("x" * 99 + "\n") * 1000)
+    shown = call(read_tool(workspace), path="a.txt", output_bytes=1000).text
+    assert len(shown.encode()) < 1300
+    assert "read on with offset=" in shown
+
+
+def test_a_line_without_end_is_cut(workspace, root, call):
+    (root / "min.js").write_text("x" * 3_000_000 + "\nafter\n")
+    first, second = call(read_tool(workspace), path="min.js").text.splitlines()
+    assert first == f"     1\t{'x' * 4000} [… 2,996,001 more bytes]"
+    assert second == "     2\tafter"
+
+
+@pytest.mark.rule("workspace")
+def test_binary_and_huge_files_are_described(workspace, root, call):
+    (root / "image.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0" * 100)
+    assert (
+        call(read_tool(workspace), path="image.png").text
+        == "image.png is a binary file of 1,100 bytes; it is not shown."
+    )
+    with (root / "huge.log").open("wb") as file:
+        file.write(b"first\nsecond\n")
+        file.truncate(300 * 1024 * 1024)
+    (root / "big.log").write_text("a line of a log\n" * 1_000_000)
+    described = call(read_tool(workspace), path="big.log")
+    assert described.text.startswith(
+        "big.log is a huge file of 16,000,000 bytes; it is not shown whole: search it with Grep"
+    )
+    part = call(read_tool(workspace), path="big.log", offset=999_999).text
+    assert part == "999999\ta line of a log\n1000000\ta line of a log"
+    assert call(read_tool(workspace), path="huge.log").text.startswith("huge.log is a binary file")
+
+
+def test_other_encodings_are_read_and_bad_bytes_replaced(workspace, root, call):
+    (root / "utf16").write_bytes("naïve\nzwei\n".encode("utf-16"))
+    (root / "bom").write_bytes(b"\xef\xbb\xbfone\r\ntwo\r\n")
+    (root / "latin").write_bytes(b"caf\xe9\n")
+    assert call(read_tool(workspace), path="utf16").text == "     1\tnaïve\n     2\tzwei"
+    assert call(read_tool(workspace), path="bom").text == "     1\tone\n     2\ttwo"
+    assert call(read_tool(workspace), path="latin").text == "     1\tcaf�"
+
+
+@pytest.mark.rule("workspace")
+def test_what_is_no_file_is_named_and_never_waited_for(workspace, root, call):
+    os.mkfifo(root / "fifo")
+    (root / "directory").mkdir()
+    for path, kind in (("fifo", "a FIFO"), ("directory", "a directory")):
+        assert call(read_tool(workspace), path=path).text.startswith(f"{path} is {kind}, not a file")
+    for device in ("zero", "null", "tty", "random"):
+        read = call(read_tool(Workspace("/dev")), path=device)
+        assert (read.text, read.is_error) == (f"{device} is a character device, not a file.", True)
+
+
+def test_every_bad_argument_is_named_and_nothing_is_read(workspace, call):
+    read = call(read_tool(workspace), offset=0, limit="x", colour="red", encoding=None)
+    assert read.is_error
+    for field in ("'colour': unknown", "'encoding': unknown", "path: missing", "offset: ", "limit: "):
+        assert f"- {field}" in read.text

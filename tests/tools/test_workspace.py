@@ -1,0 +1,236 @@
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from deputy.core.request import Grant
+from deputy.tools.edit import edit_tool
+from deputy.tools.errors import ToolError
+from deputy.tools.glob import glob_tool
+from deputy.tools.grep import grep_tool
+from deputy.tools.read import read_tool
+from deputy.tools.withheld import is_withheld
+from deputy.tools.workspace import Workspace
+from deputy.tools.write import write_tool
+
+CANARY = "CANARY-3141592"
+
+WITHHELD = [
+    ".env", ".ENV", ".Env.Local", ".env.production", "prod.env", "sub/.env", ".envrc", ".ssh/config", ".SSH/id_rsa",
+    "sub/.ssh/known_hosts", "id_rsa", "ID_RSA", "id_ed25519", "id_ecdsa", "server.pem", "SERVER.PEM", "tls.key",
+    "a.p12",
+    "a.pfx", "a.kdbx", "a.jks", ".netrc", "_netrc", ".npmrc", ".pypirc", ".pgpass", ".git-credentials",
+    ".aws/credentials", ".gnupg/secring.gpg", ".kube/config", ".docker/config.json", ".git/config", ".GIT/Config",
+    ".config/gh/hosts.yml", ".cargo/credentials.toml", "credentials.json", "client_secret_7.json", ".ｅｎｖ",
+]  # fmt: skip
+
+ESCAPES = [
+    # up and out
+    "..", "../", "../outside/secret.txt", "./../outside/secret.txt", "a/../../outside/secret.txt",
+    "a/b/../../../outside",
+    "a/..//../outside/secret.txt", "a/b/c/../../../../outside/secret.txt", "....//outside/secret.txt", "a/../a/in.txt",
+    "..\\outside\\secret.txt", "%2e%2e/outside/secret.txt", "..%2foutside%2fsecret.txt", "..;/outside/secret.txt",
+    "‥/outside/secret.txt", "．．/outside/secret.txt", "{root}/../outside/secret.txt",
+    "{root}/a/../../outside/secret.txt",
+    # absolute elsewhere
+    "{outside}/secret.txt", "//{outside}/secret.txt", "{outside}/./secret.txt", "{root}-sibling/secret.txt",
+    "/etc/passwd",
+    "///etc/passwd", "/etc/./shadow", "/proc/self/environ", "/proc/self/root{outside}/secret.txt", "/proc/1/environ",
+    "/proc/self/cwd/../outside/secret.txt", "/dev/zero", "/dev/stdin", "/dev/fd/0", "/sys/kernel/notes",
+    "file://{outside}/secret.txt", "~/.ssh/id_rsa", "~root/.bashrc", "$HOME/.bashrc", "{outside}",
+    # symlinks
+    "to_file", "to_file_relative", "to_dir/secret.txt", "to_dir_relative/secret.txt", "to_dir", "chain",
+    "a/up/secret.txt",
+    "loop", "loop/x", "loop_a", "to_parent/outside/secret.txt", "to_here/to_parent/outside/secret.txt",
+    "to_slash/etc/passwd",
+    "to_proc_root{outside}/secret.txt", "to_proc_cwd", "to_zero", "to_sibling/secret.txt", "dangling",
+    "dangling_dir/x",
+    "to_env", "to_ssh_dir/config", "a/to_env", "to_fifo", "many_links",
+    # what is no file
+    "fifo", "socket", "a", ".", "/", "{root}",
+    # what is no path
+    "", "\0", "a/in.txt\0", "a/in.txt\0.png", "\0/etc/passwd", "x" * 300, "a/" * 2500, "\ud800", "a/in.txt/x",
+    "a/\n/in.txt",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory):
+    """A workspace full of ways out, beside what they lead to."""
+    base = tmp_path_factory.mktemp("tree")
+    root, outside = base / "root", base / "outside"
+    for directory in (root / "a/b/c", outside, base / "root-sibling"):
+        directory.mkdir(parents=True)
+    for secret in (outside / "secret.txt", outside / "x", base / "root-sibling/secret.txt"):
+        secret.write_text(CANARY)
+    (root / "a/in.txt").write_text("inside\n")
+    (root / "a/in_link").symlink_to("in.txt")
+    (root / "a/abs_link").symlink_to(root / "a/in.txt")
+    (root / "a/b/up_link").symlink_to("../../a/in.txt")
+    (root / "dir_link").symlink_to("a/b")
+    for name in WITHHELD:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text(CANARY)
+    links = {
+        "to_file": outside / "secret.txt", "to_file_relative": "../outside/secret.txt", "to_dir": outside,
+        "to_dir_relative": "../outside", "chain": "chain2", "chain2": "a/chain3", "a/chain3": "../to_file",
+        "a/up": "../../outside",
+        "loop": "loop", "loop_a": "loop_b", "loop_b": "loop_a", "to_parent": "..", "to_here": ".", "to_slash": "/",
+        "to_proc_root": "/proc/self/root", "to_proc_cwd": "/proc/self/cwd", "to_zero": "/dev/zero",
+        "to_sibling": "../root-sibling",
+        "dangling": "../outside/nothing", "dangling_dir": "../outside/none", "to_env": ".env", "to_ssh_dir": ".ssh",
+        "a/to_env": "../.env", "to_fifo": "fifo", "many_links": "m0",
+    }  # fmt: skip
+    links |= {f"m{n}": f"m{n + 1}" for n in range(60)} | {"m60": "a/in.txt"}
+    for name, target in links.items():
+        (root / name).symlink_to(target)
+    os.mkfifo(root / "fifo")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(root / "socket"))
+    return root
+
+
+@pytest.fixture(params=["openat2", "walk"])
+def opened(tree, request):
+    return Workspace(tree, uses_openat2=request.param == "openat2")
+
+
+def test_there_are_enough_vectors():
+    assert len(ESCAPES) + len(WITHHELD) >= 110
+
+
+@pytest.mark.rule("workspace")
+@pytest.mark.parametrize("vector", ESCAPES + WITHHELD + [f"/{name}" for name in WITHHELD[:5]])
+def test_no_path_leads_out_or_to_what_is_withheld(opened, call, vector):
+    path = vector.format(root=opened.root, outside=str(Path(opened.root).parent / "outside"))
+    before = sorted(file.name for file in (Path(opened.root).parent / "outside").iterdir())
+    read = call(read_tool(opened), path=path)
+    assert read.is_error
+    assert CANARY not in read.text
+    grep = call(grep_tool(opened), pattern="CANARY", path=path, include_ignored=True)
+    assert CANARY not in grep.text
+    if vector not in ("a", ".", "/", "{root}", "..%2foutside%2fsecret.txt"):
+        wrote = call(write_tool(opened), path=path, content=CANARY)
+        assert wrote.is_error or is_inside(opened, wrote.changed[0])
+    edited = call(edit_tool(opened), path=path, old=CANARY, new="changed")
+    assert edited.is_error or is_inside(opened, edited.changed[0])
+    assert sorted(file.name for file in (Path(opened.root).parent / "outside").iterdir()) == before
+    assert (Path(opened.root).parent / "outside/secret.txt").read_text() == CANARY
+
+
+def is_inside(workspace, changed):
+    """A file that a harmless name made inside the workspace, taken away again."""
+    made = Path(workspace.root, changed)
+    assert made.resolve().is_relative_to(workspace.root)
+    made.unlink()
+    return True
+
+
+@pytest.mark.rule("workspace")
+@pytest.mark.parametrize(
+    "path",
+    ["a/in.txt", "./a//in.txt", "a/./in.txt", "/a/in.txt", "//a/in.txt", "{root}/a/in.txt", "a/in_link", "a/abs_link",
+     "a/b/up_link", "dir_link/up_link", "to_here/a/in.txt", "to_here/to_here/a/in_link"],
+)  # fmt: skip
+def test_what_stays_inside_is_read_also_through_links(opened, call, path):
+    assert call(read_tool(opened), path=path.format(root=opened.root)).text == "     1\tinside"
+
+
+@pytest.mark.rule("workspace")
+def test_searches_never_name_or_show_what_is_withheld(tree, call):
+    workspace = Workspace(tree)
+    assert call(grep_tool(workspace), pattern=CANARY, include_ignored=True).text == "No matches."
+    assert call(grep_tool(workspace), pattern=CANARY, glob=".env", output="files").text == "No matches."
+    assert call(glob_tool(workspace), pattern="*.pem", include_ignored=True).text == "No files match."
+    listed = call(glob_tool(workspace), pattern="*", include_ignored=True).text.splitlines()
+    assert "a/in.txt" in listed
+    assert not [path for path in listed if is_withheld(path.split("/"))]
+
+
+@pytest.mark.rule("workspace")
+def test_a_grant_of_some_paths_hides_the_others(tmp_path, call):
+    for name in ("src/a.py", "docs/b.md", "other/c.py", "src/deep/d.py"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text("needle\n")
+    (tmp_path / "src/out").symlink_to("../other/c.py")
+    workspace = Workspace(tmp_path, Grant(paths=("src", "docs/b.md", "missing")))
+    assert call(read_tool(workspace), path="src/a.py").text == "     1\tneedle"
+    for path in ("other/c.py", "src/out", "docs"):
+        refusal = call(read_tool(workspace), path=path)
+        assert refusal.is_error
+        assert "not among the paths given to you" in refusal.text
+    assert call(grep_tool(workspace), pattern="needle", output="files").text.split() == [
+        "src/a.py", "src/deep/d.py", "docs/b.md",
+    ]  # fmt: skip
+    assert call(glob_tool(workspace), pattern="*.py").text.split() == ["src/a.py", "src/deep/d.py"]
+    assert call(grep_tool(workspace), pattern="needle", path="other").is_error
+    assert call(write_tool(workspace), path="other/new", content="").is_error
+
+
+FLIPS = 20_000
+FLIPPER = """
+import ctypes, os, sys
+libc = ctypes.CDLL(None)
+os.chdir(sys.argv[1])
+print("ready", flush=True)
+for _ in range(int(sys.argv[2])):
+    libc.renameat2(-100, b"swap", -100, b"evil", 2)
+"""
+
+
+@pytest.fixture
+def flipping(tmp_path):
+    """A directory that another process swaps with a symlink to the outside, as fast as it can,
+    a bounded number of times."""
+    root, outside = tmp_path / "root", tmp_path / "outside"
+    for directory in (root / "swap", outside):
+        directory.mkdir(parents=True)
+    (root / "swap/file.txt").write_text("inside\n")
+    (outside / "file.txt").write_text(CANARY)
+    (root / "evil").symlink_to(outside)
+
+    def flips(count):
+        with subprocess.Popen([sys.executable, "-c", FLIPPER, root, str(count)], stdout=subprocess.PIPE) as flipper:
+            flipper.stdout.readline()
+            while flipper.poll() is None:
+                yield
+        assert flipper.returncode == 0
+
+    return root, outside, flips
+
+
+@pytest.mark.rule("workspace")
+@pytest.mark.parametrize("uses_openat2", [True, False], ids=["openat2", "walk"])
+def test_no_symlink_race_leads_out(flipping, uses_openat2):
+    root, _, flips = flipping
+    workspace = Workspace(root, uses_openat2=uses_openat2)
+    seen = set()
+    for _ in flips(FLIPS):
+        try:
+            with workspace.place("swap/file.txt") as place, place.open_file() as file:
+                seen.add(file.read())
+        except ToolError as refusal:
+            seen.add(type(refusal))
+    assert seen == {b"inside\n", ToolError}
+
+
+@pytest.mark.rule("workspace")
+def test_no_symlink_race_lets_a_search_out(flipping, call):
+    root, _, flips = flipping
+    workspace = Workspace(root)
+    found = set()
+    for _ in flips(FLIPS * 4):
+        found.update(call(grep_tool(workspace), pattern="inside|CANARY", path=path).text for path in (".", "swap"))
+    assert not [text for text in found if CANARY in text]
+
+
+@pytest.mark.rule("workspace")
+def test_no_symlink_race_lets_a_write_out(flipping, call):
+    root, outside, flips = flipping
+    tool = write_tool(Workspace(root))
+    for _ in flips(FLIPS * 2):
+        call(tool, path="swap/new.txt", content="x")
+    assert [file.name for file in outside.iterdir()] == ["file.txt"]
