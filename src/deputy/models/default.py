@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
+from contextlib import closing
 from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import DecodeError, Struct, json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from http.client import HTTPResponse
 
     from deputy.models.make import Models
 
@@ -67,19 +70,26 @@ def _models_at(address: str) -> list[str]:
     import http.client
     from urllib.parse import urlsplit
 
-    parts = urlsplit(address)
-    if parts.scheme != "http" or not parts.hostname:
-        return []
-    connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=PROBE_SECONDS)
     try:
-        connection.request("GET", f"{parts.path.rstrip('/')}/models")
-        answer = connection.getresponse()
-        body = answer.read(_PROBE_BYTES) if answer.status == 200 else b""
+        parts = urlsplit(address)
+        if parts.scheme != "http" or not parts.hostname:
+            return []
+        connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=PROBE_SECONDS)
+        with closing(connection):
+            connection.request("GET", f"{parts.path.rstrip('/')}/models")
+            answer = connection.getresponse()
+            return _names_in(_read(answer)) if answer.status == 200 else []
     except (OSError, ValueError, http.client.HTTPException):
         return []
-    finally:
-        connection.close()
-    return _names_in(body)
+
+
+def _read(answer: HTTPResponse) -> bytes:
+    """What is answered, within bounds: a server that drips is none."""
+    deadline = time.monotonic() + PROBE_SECONDS
+    body = b""
+    while (piece := answer.read1(65536)) and len(body) < _PROBE_BYTES and time.monotonic() < deadline:
+        body += piece
+    return body
 
 
 def _names_in(body: bytes) -> list[str]:

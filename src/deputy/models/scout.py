@@ -33,7 +33,8 @@ NAME = "offline:scout"
 WHAT_IT_IS = "offline scout: no model was asked"
 
 _BEFORE, _SHOWN = 3, 24
-_EXCERPT_BEFORE, _EXCERPT_AFTER = 1, 5
+_EXCERPT_BEFORE, _EXCERPT_AFTER = 1, 3
+_WIDTH = 66
 _CHARACTERS_PER_TOKEN = 4
 _FORM_HEADING = "## The form of your answer"
 
@@ -161,17 +162,20 @@ def _excerpt(place: Place, page: str) -> str:
     """The lines around a place, from what Read has shown; the line itself when it was not read."""
     numbered = [line.partition("\t") for line in page.splitlines()]
     shown = [
-        f"    {number.strip():>5}  {text}"
+        f"    {number.strip():>4}  {_cut(text)}"
         for number, tab, text in numbered
         if tab and number.strip().isdecimal()
         if -_EXCERPT_BEFORE <= int(number) - place.line <= _EXCERPT_AFTER
     ]
-    return "\n".join(shown) or f"    {place.line:>5}  {place.text}"
+    return "\n".join(shown) or f"    {place.line:>4}  {_cut(place.text)}"
 
 
 def _inline(text: str) -> str:
-    flat = " ".join(text.replace("`", "'").split())
-    return flat if len(flat) <= 80 else f"{flat[:79]}…"
+    return _cut(" ".join(text.replace("`", "'").split()))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 1]}…"
 
 
 # --- a form that was asked for ----------------------------------------------------------------------------------------

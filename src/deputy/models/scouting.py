@@ -14,11 +14,24 @@ if TYPE_CHECKING:
 MOST_WORDS = 5
 MOST_HITS = 200
 _TASK_CHARACTERS = 4000
-_BEST, _OTHERS = 3, 5
+_BEST, _OTHERS = 3, 3
 _SHORTEST = 3
 _STEM = 5
 _DEFINES = ("def ", "async def ", "class ", "func ", "fn ", "pub ", "function ", "export ", "#", "const ", "type ")
-_BESIDES = ("test", "lock", "changelog", "constraints", "corpus", "fixture", "vendor", "license", "min.js")
+_IMPORTS = ("import ", "from ", "use ", "#include", "require")
+_BESIDES = (
+    "test",
+    "example",
+    "demo",
+    "lock",
+    "changelog",
+    "constraints",
+    "corpus",
+    "fixture",
+    "vendor",
+    "license",
+    "min.js",
+)
 
 _COMMON = """
 about after again all also always and any are around ask asks back because been before being below between both but
@@ -61,8 +74,8 @@ class Search(Struct, frozen=True, kw_only=True):
 
     @property
     def weight(self) -> float:
-        """How much it says that the word is there: rare words say more."""
-        return 1 / (1 + log2(1 + len(self.hits)))
+        """How much it says that the word is there: rare words say more, and names most."""
+        return (3 if _is_name(self.word) else 1) / (1 + log2(1 + len(self.hits)))
 
 
 class Findings:
@@ -96,8 +109,9 @@ class Findings:
 
 
 def _line_score(place: Place, lines: dict[Place, float]) -> float:
-    """What a line says of the words; one that defines something says more."""
-    return lines[place] * (1.5 if place.text.lstrip().startswith(_DEFINES) else 1.0)
+    """What a line says of the words; one that defines something says more, one that only imports says less."""
+    text = place.text.lstrip()
+    return lines[place] * (1.5 if text.startswith(_DEFINES) else 0.5 if text.startswith(_IMPORTS) else 1.0)
 
 
 def _standing(path: str) -> float:

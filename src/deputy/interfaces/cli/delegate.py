@@ -147,12 +147,17 @@ async def _run(
             async with open_view([task.label for task in call.tasks], is_quiet=events == "-") as view:
                 audience.join(view)
                 session_id = await deputy.start(call.tasks, concurrency=call.concurrency)
+                if lines is not None:
+                    lines.write("opened", {"session_id": session_id, "model": chosen, "total": len(call.tasks)})
                 results = await until_done(deputy.results(session_id), stop, lambda: deputy.cancel(session_id))
             if results is None:
                 return not_stopped(session_id)
             _show(results, call, lines if events == "-" else None)
             await deputy.delivered(session_id)
-            return CANCELLED if stop.is_set() else exit_code([result.outcome for result in results])
+            code = CANCELLED if stop.is_set() else exit_code([result.outcome for result in results])
+            if code and events != "-":
+                click.echo(f"deputy: go on with what is not complete: deputy resume {session_id}", err=True)
+            return code
 
 
 def _check_keys(deputy: Deputy, call: DelegateCall, model: str) -> None:

@@ -63,7 +63,7 @@ class Board:
     @property
     def is_over(self) -> bool:
         """Whether every subagent has ended."""
-        return all(row.is_over for row in self.rows)
+        return bool(self.rows) and all(row.is_over for row in self.rows)
 
     def lines(self, now: float) -> list[list[Span]]:
         """The whole view: a heading, one line per subagent, and the sum of them."""
@@ -92,7 +92,8 @@ class Board:
         used = tokens(sum(row.input for row in self.rows), sum(row.output for row in self.rows))
         costs = [row.cost for row in self.rows]
         cost = None if None in costs else sum(cost for cost in costs if cost is not None)
-        seconds = 0.0 if self.began is None else now - self.began
+        until = max(row.ended or now for row in self.rows) if self.is_over else now
+        seconds = 0.0 if self.began is None else until - self.began
         said = (", ".join(parts), used, elapsed(seconds), dollars(cost))
         return [("total  ", "quiet"), (" · ".join(part for part in said if part), "plain")]
 

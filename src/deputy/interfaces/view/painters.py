@@ -101,6 +101,9 @@ class LinesView:
     def tell(self, progress: Progress) -> None:
         """Something happened."""
         now = time.monotonic()
+        if progress.event == "started" and self._board.is_over:
+            self.finish()
+            self._board, self._has_heading = Board(), False
         row = self._board.tell(progress, now)
         if row is None or progress.event in ("text", "tokens") or progress.tool == "Note":
             return
@@ -127,21 +130,25 @@ class LiveView:
     def __init__(self, board: Board) -> None:
         self._board = board
         self._live: Live | None = None
+        self._shown: Board | None = None
+        """The board whose last picture stands: nothing on it changes any more."""
         self._is_paused = False
         self._is_busy = asyncio.Event()
 
     def tell(self, progress: Progress) -> None:
         """Something happened."""
+        if progress.event == "started" and self._board.is_over:
+            self.finish()
+            self._board = Board()
         self._board.tell(progress, time.monotonic())
         if progress.event != "started":
             self._is_busy.set()
 
     def pause(self) -> None:
         """Leave the terminal to somebody else."""
+        self.show()
         self._is_paused = True
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
+        self._stop()
 
     def go_on(self) -> None:
         """Take it back."""
@@ -161,7 +168,7 @@ class LiveView:
 
     def show(self) -> None:
         """Paint it once."""
-        if self._board.began is None or self._is_paused:
+        if self._board.began is None or self._is_paused or self._shown is self._board:
             return
         if self._live is None:
             self._live = _start()
@@ -170,8 +177,13 @@ class LiveView:
     def finish(self) -> None:
         """Leave the last picture standing."""
         self.show()
+        self._stop()
+
+    def _stop(self) -> None:
         if self._live is not None:
             self._live.stop()
+            self._live = None
+            self._shown = self._board if self._board.is_over else None
 
 
 # --- rich, loaded when there is time for it ---------------------------------------------------------------------------

@@ -23,6 +23,7 @@ class ParentView:
         self._is_quiet = is_quiet
         self._children: set[str] = set()
         self._is_in_line = False
+        self._last_aside = ""
         self.has_streamed = False
 
     def tell(self, progress: Progress) -> None:
@@ -43,6 +44,7 @@ class ParentView:
     def _tell_parent(self, progress: Progress) -> None:
         match progress.event:
             case "text" if self._is_streaming:
+                self._last_aside = ""
                 self._view.pause()
                 text = plain(progress.content or "")
                 sys.stdout.write(text)
@@ -57,6 +59,10 @@ class ParentView:
                 return
 
     def _aside(self, text: str) -> None:
+        # A call that had to be approved is told again when it is really made.
+        if text == self._last_aside:
+            return
+        self._last_aside = text
         self._end_line()
         sys.stderr.write(f"{one_line(text, _WIDTH)}\n")
         sys.stderr.flush()
