@@ -50,7 +50,7 @@ def test_outcomes_stand_in_the_order_of_the_tasks_and_one_that_fails_stops_no_ot
 
 
 def test_a_program_may_ask_for_more_than_a_model_may(house, place):
-    model = house.script("many", {"turns": [{"text": "one of many"}]})
+    model = house.script("many", {"times": 40, "turns": [{"text": "one of many"}]})
     outcomes = run_sync(*(f"task {n}" for n in range(40)), model=model, concurrency=20, **place)
     assert [outcome.status for outcome in outcomes] == ["completed"] * 40
 
@@ -158,7 +158,7 @@ def test_what_a_parent_wants_to_change_is_asked_first(house, place, approves, ch
 
 @pytest.mark.rule("delegate.cancel")
 def test_a_cancelled_call_stops_its_subagents_and_leaves_their_outcomes(house, place):
-    model = house.script("slow", {"turns": [{"text": "never", "delay_seconds": 60}]})
+    model = house.script("slow", {"times": 2, "turns": [{"text": "never", "delay_seconds": 60}]})
 
     async def carry_out():
         async with opened(place, model) as deputy:
@@ -189,19 +189,27 @@ def test_a_call_that_was_cancelled_goes_on_with_what_did_not_complete(house, pla
     quick = {"when": "quick", "turns": [{"text": "quick"}]}
     stuck = house.script("first", quick, {"when": "stuck", "turns": [{"text": "never", "delay_seconds": 60}]})
 
-    async def carry_out():
-        async with opened(place, stuck) as deputy:
-            told = asyncio.Event()
-            deputy._watch = lambda progress: told.set() if progress.event == "completed" else None
+    async def first():
+        told = asyncio.Event()
+
+        def watch(progress):
+            if progress.event == "completed":
+                told.set()
+
+        async with opened(place, stuck, watch=watch) as deputy:
             call = await deputy.start([Task(label=x, prompt=x) for x in ("quick", "stuck")])
             await told.wait()
             await deputy.cancel(call)
-            before = await deputy.results(call)
-            house.script("first", {"when": "stuck", "turns": [{"text": "free"}]})
-            await deputy.go_on(call)
-            return before, await deputy.results(call), await deputy.outcome(call)
+            return call, await deputy.results(call)
 
-    before, after, whole = asyncio.run(carry_out())
+    async def later(call):
+        async with opened(place, None) as deputy:
+            await deputy.go_on(call)
+            return await deputy.results(call), await deputy.outcome(call)
+
+    call, before = asyncio.run(first())
+    house.script("first", {"when": "stuck", "turns": [{"text": "free"}]})
+    after, whole = asyncio.run(later(call))
     assert [result.outcome.status for result in before] == ["completed", "cancelled"]
     assert [result.outcome.report for result in after] == ["quick", "free"]
     assert before[0].outcome.session_id == after[0].outcome.session_id, "what was complete was not done again"

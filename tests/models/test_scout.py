@@ -12,7 +12,7 @@ from deputy.core.conversation import (
     ToolResult,
     Toolset,
     ToolSpec,
-    Usage,
+    Used,
     UserMessage,
 )
 from deputy.core.errors import UsageError
@@ -22,7 +22,7 @@ from deputy.models.scouting import Findings, Search, best_places, key_words
 ALL = ("Grep", "Glob", "Read", "Note")
 
 
-def turn(conversation: Conversation, *tools: str) -> tuple[Stop, Usage]:
+def turn(conversation: Conversation, *tools: str) -> tuple[Stop, Used]:
     async def ask() -> list:
         offered = Toolset(ToolSpec(name=name, description="", parameters={}) for name in tools)
         return [event async for event in Scout().stream(conversation, offered, ModelSettings())]

@@ -49,7 +49,7 @@ async def choose_model(models: Models, environ: Mapping[str, str]) -> Choice:
         return Choice(model=named, reason=f"{MODEL_VARIABLE} names it")
     for provider, model in BY_KEY.items():
         if models.has_key(provider):
-            return Choice(model=model, reason=f"{_variable(models, provider, environ)} is set")
+            return Choice(model=model, reason=f"{models.key_variable(provider)} is set")
     for provider in LOCAL:
         found = await served_by(provider, models, environ)
         if found:
@@ -105,7 +105,3 @@ def _names_in(body: bytes) -> list[str]:
     ]
     # Models that only embed texts cannot answer.
     return [name for name in names if isinstance(name, str) and name and "embed" not in name]
-
-
-def _variable(models: Models, provider: str, environ: Mapping[str, str]) -> str:
-    return next((name for name in models.catalog.providers[provider].keys if environ.get(name, "").strip()), "a key")

@@ -18,7 +18,7 @@ from deputy.core.conversation import (
     TextDelta,
     ToolCall,
     ToolMessage,
-    Usage,
+    Used,
     UserMessage,
 )
 from deputy.core.errors import UsageError
@@ -218,11 +218,11 @@ def _in_form(metadata: dict[str, Any], words: Sequence[str], places: Sequence[Pl
     return json.encode(form).decode()
 
 
-def _usage(conversation: Conversation, message: AssistantMessage) -> Usage:
+def _usage(conversation: Conversation, message: AssistantMessage) -> Used:
     """What the turn would have come to: counted in characters, nobody was asked and nothing was paid."""
     given = len(conversation.system) + sum(_size(one) for one in conversation.messages)
     taken = len(json.encode(message))
-    return Usage(
+    return Used(
         input_tokens=given // _CHARACTERS_PER_TOKEN,
         output_tokens=taken // _CHARACTERS_PER_TOKEN,
         cost=0,

@@ -10,7 +10,7 @@ RUN = {"name": "Run", "arguments": {"command": "echo hello > made.txt"}}
 def parent(house) -> str:
     return house.script(
         "parent",
-        {"when": "You are a subagent", "turns": [{"text": "Sub report."}]},
+        {"when": "You are a subagent", "times": 2, "turns": [{"text": "Sub report."}]},
         {
             "turns": [
                 {"text": "First I delegate.\n", "calls": [DELEGATE]},

@@ -102,7 +102,6 @@ class LinesView:
         """Something happened."""
         now = time.monotonic()
         if progress.event == "started" and self._board.is_over:
-            self.finish()
             self._board, self._has_heading = Board(), False
         row = self._board.tell(progress, now)
         if row is None or progress.event in ("text", "tokens") or progress.tool == "Note":
@@ -111,6 +110,8 @@ class LinesView:
             self._has_heading = True
             _print(heading(max(len(self._board.rows), progress.total or 0)))
         _print(text_of(line(row, now)))
+        if self._board.is_over:
+            self._total()
 
     def pause(self) -> None:
         """Leave the terminal to somebody else."""
@@ -119,9 +120,12 @@ class LinesView:
         """Take it back."""
 
     def finish(self) -> None:
-        """Say what it came to."""
-        if self._has_heading:
-            _print(text_of(self._board.lines(time.monotonic())[-1]))
+        """Say what it came to, if that was not said yet."""
+        if self._has_heading and not self._board.is_over:
+            self._total()
+
+    def _total(self) -> None:
+        _print(text_of(self._board.lines(time.monotonic())[-1]))
 
 
 class LiveView:
