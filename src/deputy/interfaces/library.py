@@ -142,6 +142,8 @@ class Deputy:
             return (Result(label=calls[0].label if calls else RUN, outcome=whole),)
         tasks = json.decode(calls[0].arguments, type=FanOut).tasks
         children = _children(records)
+        # A call that failed may have left some at work; asked of one that ended, this costs nothing.
+        await self._of.engine.cancel(session_id)
         results = [
             Result(label=task.label, outcome=await self._outcome_of(children.get(index), whole))
             for index, task in enumerate(tasks)

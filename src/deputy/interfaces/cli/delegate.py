@@ -67,10 +67,10 @@ def command(
     form: str | None,
     as_json: bool,
 ) -> None:
-    """Hand tasks to subagents that work at the same time, and print their results.
+    """Hand tasks to subagents, and print their results.
 
-    They read the workspace and change nothing. Progress goes to standard error,
-    the result to standard output.
+    They work at the same time, read the workspace and change nothing. Progress
+    goes to standard error, the result to standard output.
     """
     call = _call(given, context, file, concurrency, "json" if as_json else form)
     ctx.exit(carry_out(lambda stop: _run(call, model, workspace, yes, events, stop)))

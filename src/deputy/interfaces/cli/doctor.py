@@ -46,7 +46,7 @@ class Check(Struct, frozen=True, kw_only=True):
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
 def command(ctx: click.Context, as_json: bool) -> None:
-    """Say what works here, which model is asked, and what to do about the rest."""
+    """Say what works here, and what to do about the rest."""
     import asyncio
 
     from deputy.models.default import choose_model

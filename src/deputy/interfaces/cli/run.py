@@ -48,7 +48,7 @@ def command(
     events: str | None,
     as_json: bool,
 ) -> None:
-    """Let a parent agent with all tools, Delegate among them, work on PROMPT.
+    """Let a parent agent work, with all tools and subagents.
 
     Without PROMPT it is read from standard input.
     """

@@ -38,7 +38,7 @@ INTERRUPTED = 4
 @click.option("--json", "as_json", is_flag=True, help="Print what happens as JSON lines.")
 @click.pass_context
 def command(ctx: click.Context, run: str | None, as_json: bool) -> None:
-    """Follow a run that is at work in another terminal, until it ends."""
+    """Follow a run that is at work in another terminal."""
     from deputy.journal.home import home_path
     from deputy.journal.reader import Reader
 
