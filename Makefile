@@ -38,7 +38,7 @@ layers: $(READY)
 	@$(BIN)/lint-imports --no-cache
 
 unit: $(READY)
-	@$(BIN)/pytest
+	@$(BIN)/pytest -n $(or $(JOBS),2)
 
 format: $(READY)  ## format and fix what can be fixed
 	@$(BIN)/ruff format .

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec import Raw, json
 
 from deputy.core.errors import LeaseHeld, LeaseLost, StorageCorrupt, UnknownRun
-from deputy.core.events import CANCEL, Answered, CancelAsked, Delivered, Joined, Record, encode, errors_of
+from deputy.core.events import CANCEL, Answered, CancelAsked, Delivered, Joined, Record, Resumed, encode, errors_of
 from deputy.core.state import State, apply
 from deputy.journal import errors_log
 from deputy.journal.reader import Holder
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
 FIRST = "requested"
 """The key of a run's first record."""
-
 
 _PUT_RUN = (
     "INSERT INTO runs (last_at, state, sum, run, parent, root, is_live, is_settled) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
@@ -87,6 +86,10 @@ class Transaction:
         if not self.connection.execute(ADD_EVENT, event_row(record, body)).rowcount:
             return self.existing(lease.run, key)
         state = self._states[lease] = apply(state, record)
+        if isinstance(event, Resumed):
+            # Who wanted an earlier round stopped does not stop this one.
+            query = "UPDATE inbox SET is_taken = 1 WHERE run = ? AND topic = ? AND NOT is_taken"
+            self.connection.execute(query, (lease.run, CANCEL))
         for error in errors_of(event):
             errors_log.write(self.connection, error, at, errors_log.context_of(state))
         return record
@@ -119,6 +122,7 @@ class Transaction:
         epoch = 1 if holder is None else holder.epoch + 1
         self.connection.execute("INSERT OR REPLACE INTO leases VALUES (?, ?, ?)", (run, self.owner, epoch))
         self.granted.add(run)
+        self._fenced = {lease for lease in self._fenced if lease.run != run}
         return Lease(run, epoch, state)
 
     def _is_left(self, holder: Holder) -> bool:
@@ -205,8 +209,10 @@ class Transaction:
 
 
 def _reason(body: bytes) -> str:
-    value = json.decode(body)
-    return value if isinstance(value, str) else ""
+    try:
+        return json.decode(body, type=str)
+    except ValueError:
+        return ""
 
 
 def _root(state: State) -> str:
