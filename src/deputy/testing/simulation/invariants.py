@@ -1,0 +1,187 @@
+"""What must hold of every simulated delegation, whatever happened to it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from functools import reduce
+from operator import add
+from typing import TYPE_CHECKING
+
+from msgspec import UNSET
+
+from deputy.core.conversation import AssistantMessage, ToolMessage, UserMessage
+from deputy.core.events import (
+    Joined,
+    ModelCallBegun,
+    ModelCallEnded,
+    Noted,
+    Opened,
+    Refused,
+    Requested,
+    Resumed,
+    Returned,
+    Spawned,
+    ToolCallBegun,
+    ToolCallEnded,
+)
+from deputy.core.outcome import NO_USAGE, Cancelled
+from deputy.core.state import replay
+from deputy.engine.root import DELEGATE
+from deputy.engine.talk import remembered
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from deputy.core.conversation import Message
+    from deputy.core.events import Record
+    from deputy.core.outcome import Outcome, Usage
+    from deputy.core.state import State
+    from deputy.testing.memory_journal import MemoryDisk
+    from deputy.testing.simulation.actors import Ledger
+
+GRACE_SECONDS = 2.0
+
+
+class Violation(AssertionError):
+    """Something that must hold does not."""
+
+
+def expect(holds: bool, what: str) -> None:
+    """See that something holds."""
+    if not holds:
+        raise Violation(what)
+
+
+def is_well_formed(messages: Sequence[Message], whose: str) -> None:
+    """Each call has exactly one result, in order, in the message after it; no result is without its call."""
+    calls: list[str] = []
+    for message in messages:
+        match message:
+            case ToolMessage(results=results):
+                expect([one.call_id for one in results] == calls and bool(calls), f"{whose}: results without calls")
+                calls = []
+            case UserMessage():
+                expect(not calls, f"{whose}: something was said before {calls} had results")
+            case AssistantMessage():
+                expect(not calls, f"{whose}: the model spoke before {calls} had results")
+                calls = [call.id for call in message.calls]
+    expect(not calls, f"{whose}: {calls} have no results")
+
+
+# --- after all is over ------------------------------------------------------------------------------------------------
+
+
+def check_run(records: Sequence[Record], state: State, last_start: float) -> None:
+    """What must hold of one run by itself."""
+    who = f"{state.label or state.run}"
+    expect(not state.is_live, f"{who} never ended: it is {state.status}")
+    expect(state.oddities == 0, f"{who} has a record out of place: {state.oddity}")
+    expect(replay(list(records)) == state, f"{who}: replayed is not live")
+    endings = [one.event.outcome for one in records if isinstance(one.event, Returned | Refused)]
+    expect(len(endings) == state.round + 1, f"{who} has {len(endings)} endings in {state.round + 1} rounds")
+    if state.command != DELEGATE:
+        expect(endings[-1].usage == used(records), f"{who} tells {endings[-1].usage} and used {used(records)}")
+    noted = tuple(one.event.content for one in records if isinstance(one.event, Noted))
+    expect(endings[-1].notes == noted, f"{who} tells {endings[-1].notes} and noted {noted}")
+    expect(all(_is_ours(outcome) for outcome in endings), f"{who} ended by a mistake: {endings[-1].errors}")
+    _check_deadline(records, state, last_start)
+    _check_cancel(records, who)
+    _check_prefixes(records, who)
+
+
+def used(records: Sequence[Record]) -> Usage:
+    """The sum of all model calls."""
+    return reduce(add, (one.event.usage for one in records if isinstance(one.event, ModelCallEnded)), NO_USAGE)
+
+
+def _is_ours(outcome: Outcome) -> bool:
+    return all(error.code != "INTERNAL_ERROR" for error in outcome.errors)
+
+
+def _check_deadline(records: Sequence[Record], state: State, last_start: float) -> None:
+    deadline = None if state.lineage is None else state.lineage.deadline
+    if deadline is None or state.ended_at is None:
+        return
+    # A process that is dead ends nothing; the next one has a moment after it begins.
+    late = state.ended_at - max(deadline, last_start)
+    expect(late <= GRACE_SECONDS, f"{state.label} ended {late:.2f} s past its deadline")
+
+
+def _check_cancel(records: Sequence[Record], who: str) -> None:
+    is_told = False
+    for record in records:
+        match record.event:
+            case ModelCallBegun() | ToolCallBegun() | Spawned():
+                expect(not is_told, f"{who}: {record.key} after cancel")
+            case Resumed():
+                is_told = False
+            case _:
+                is_told = is_told or record.event.kind == "cancel_asked"
+
+
+def _check_prefixes(records: Sequence[Record], who: str) -> None:
+    """Whenever the process might have died: the transcript is whole, and a call has at most one result."""
+    for count in range(len(records) + 1):
+        is_well_formed(remembered("", records[:count]).conversation.messages, f"{who} after {count} records")
+    results = Counter(one.event.call for one in records if isinstance(one.event, ToolCallEnded))
+    expect(max(results.values(), default=0) <= 1, f"{who} has two results for one call")
+
+
+def check_tree(disk: MemoryDisk, ledger: Ledger) -> None:
+    """What must hold of runs together, and of the world outside."""
+    if ledger.broken:
+        raise ledger.broken[0]
+    expect(not disk.errors, f"a mistake was logged: {[error.message for _, error in disk.errors]}")
+    born = {state.run: state for state in disk.states()}
+    spawned = [one.event.child for _, one in _all(disk) if isinstance(one.event, Spawned)]
+    expect(len(spawned) == len(set(spawned)), "a child was spawned twice")
+    expect(set(spawned) == {run for run, state in born.items() if state.parent}, "a child has no spawn of its own")
+    asked = Counter(
+        (one.event.parent, one.event.call) for _, one in _all(disk) if isinstance(one.event, Requested)
+    )
+    expect(max(asked.values(), default=0) <= 1, f"one call spawned twice: {asked.most_common(1)}")
+    for run, record in _all(disk):
+        if isinstance(record.event, Joined):
+            child = disk.records[record.event.child]
+            ending = next(one for one in child if one.key == f"returned:{record.event.round}")
+            expect(ending.at <= record.at, f"{run} joined {record.event.child} before it ended")
+    twice = [serial for serial, count in ledger.effects.items() if count > 1]
+    expect(not twice, f"these had their effect twice: {twice}")
+    if not ledger.scenario.has_cancel:
+        stopped = [state.label for state in born.values() if state.status == "cancelled"]
+        expect(not stopped, f"{stopped} are cancelled, and nobody asked for it")
+
+
+def check_root(disk: MemoryDisk, root: str, labels: Sequence[str]) -> None:
+    """What must hold of a call of many tasks: every result, in the order of the tasks, and the sum of their use."""
+    ending = next(one.event.outcome for one in disk.records[root] if isinstance(one.event, Returned))
+    # By then: a child that is resumed by itself later uses more.
+    ended_at = next(one.at for one in disk.records[root] if isinstance(one.event, Returned))
+    children = [state for state in disk.states() if state.parent == root]
+    below = [one for state in children for one in disk.records[state.run] if one.at <= ended_at]
+    expect(ending.usage == used(below), f"the root tells {ending.usage} and its children used {used(below)}")
+    if isinstance(ending, Cancelled):
+        return
+    told = [line[5 : line.index("]")] for line in ending.report.splitlines() if line.startswith("### [")]
+    expect(told == list(labels), f"results stand in the order {told}")
+    expect(len(children) == len(labels), f"{len(children)} children for {len(labels)} tasks")
+    sections = ending.report.split("### [")[1:]
+    for section, label in zip(sections, labels, strict=True):
+        child = next(state for state in children if state.label == label)
+        first = next(one.event.outcome for one in disk.records[child.run] if isinstance(one.event, Returned | Refused))
+        expect(first.report.strip() in section, f"the section of {label} has another's report")
+
+
+def told(outcome: Outcome) -> tuple[object, ...]:
+    """What an outcome says that does not depend on when and where it was reached."""
+    kinds = tuple(error.code if error.code is not UNSET else error.type for error in outcome.errors)
+    return outcome.status, outcome.report.replace(outcome.session_id, "ID"), outcome.notes, outcome.usage, kinds
+
+
+def births(disk: MemoryDisk) -> dict[str, Opened | Requested]:
+    """How each run began."""
+    return {run: one.event for run, one in _all(disk) if isinstance(one.event, Opened | Requested)}
+
+
+def _all(disk: MemoryDisk) -> Iterator[tuple[str, Record]]:
+    return ((run, record) for run, records in disk.records.items() for record in records)
