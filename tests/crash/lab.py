@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
+PATIENCE_SECONDS = 20
 TORN = (1, 50, 99)
 
 
@@ -57,9 +58,9 @@ class Fault:
         return f"operation {self.at}{f' of {self.kinds}' if self.kinds else ''}: {how}"
 
 
-def crashes(at: int) -> list[Fault]:
-    """All the ways to die at one operation."""
-    torn = [Fault(at=at, mode="torn", torn=share) for share in TORN]
+def crashes(at: int, *, is_write: bool) -> list[Fault]:
+    """All the ways to die at one operation; only a write has a middle."""
+    torn = [Fault(at=at, mode="torn", torn=share) for share in TORN if is_write]
     return [Fault(at=at, mode="before"), *torn, Fault(at=at, mode="after")]
 
 
@@ -79,7 +80,7 @@ class Ended:
 
     @property
     def hung(self) -> bool:
-        return self.status == -signal.SIGALRM
+        return self.trace.startswith("Timeout")
 
 
 class Lab:
@@ -114,8 +115,8 @@ class Lab:
             environment["SHIM_LOG"] = str(record)
         return self._order("run", [str(home), variant], environment, acks_of(home), kill_after)
 
-    def check(self, home: Path, variant: str = "", *, complete: bool = False, damaged: bool = False) -> list[str]:
-        """What is wrong with what was left: the invariants that do not hold."""
+    def check(self, home: Path, variant: str = "", *, complete: bool = False, damaged: str = "") -> list[str]:
+        """What is wrong with what was left: the invariants that do not hold. `damaged` names the file that was hit."""
         acks = acks_of(home)
         lines = acks.read_text().splitlines() if acks.exists() else []
         ended = self._order("check", [str(home), variant, lines, complete, damaged], {}, Path(os.devnull))
@@ -135,7 +136,7 @@ class Lab:
         assert self._process.stdout is not None
         order = {"call": f"{self._subject}.{call}", "arguments": arguments, "environment": environment}
         self._process.stdin.write(
-            json.dumps(order | {"acks": str(acks), "seconds": 60, "kill_after": kill_after}) + "\n"
+            json.dumps(order | {"acks": str(acks), "seconds": PATIENCE_SECONDS, "kill_after": kill_after}) + "\n"
         )
         self._process.stdin.flush()
         answer = json.loads(self._process.stdout.readline())

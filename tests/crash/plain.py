@@ -74,7 +74,7 @@ def _run_file(home: Path, variant: str, tell: Callable[[str], object]) -> int:
 
 
 def check(
-    home: str, variant: str, acks: list[str], complete: bool, damaged: bool, tell: Callable[[str], object]
+    home: str, variant: str, acks: list[str], complete: bool, damaged: str, tell: Callable[[str], object]
 ) -> list[str]:
     """The invariants that do not hold; of damaged files only wrong data counts."""
     try:

@@ -54,7 +54,7 @@ def test_a_write_is_torn_where_it_was_told_to_be(lab: Lab, tmp_path: Path, share
 def test_a_sound_journal_is_found_sound(lab: Lab, tmp_path: Path) -> None:
     bench = Bench(lab, tmp_path, "ok")
     chance = random.Random(SEED)
-    for fault in chance.sample(every_crash(bench.length()), 25):
+    for fault in chance.sample(every_crash(bench.recording()[1]), 25):
         assert bench.crash(fault) == []
     root, operations = bench.recording()
     for problems in list(bench.lose_power(operations, root, ("dropped",))):
@@ -75,7 +75,7 @@ def test_a_sound_journal_is_found_sound(lab: Lab, tmp_path: Path) -> None:
 )
 def test_a_broken_journal_is_caught_by_crashes(lab: Lab, tmp_path: Path, variant: str, word: str) -> None:
     bench = Bench(lab, tmp_path, variant)
-    found = [bench.crash(fault) for fault in random.Random(SEED).sample(every_crash(bench.length()), 12)]
+    found = [bench.crash(fault) for fault in random.Random(SEED).sample(every_crash(bench.recording()[1]), 12)]
     assert any(word in problem for problems in found for problem in problems)
 
 
@@ -84,7 +84,7 @@ def test_a_missing_sync_is_caught_by_losing_power_and_by_nothing_else(
     lab: Lab, tmp_path: Path, variant: str, word: str
 ) -> None:
     bench = Bench(lab, tmp_path, variant)
-    for fault in random.Random(SEED).sample(every_crash(bench.length()), 6):
+    for fault in random.Random(SEED).sample(every_crash(bench.recording()[1]), 6):
         assert bench.crash(fault) == []
     root, operations = bench.recording()
     found = bench.lose_power(operations, root)

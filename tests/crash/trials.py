@@ -106,9 +106,10 @@ class Bench:
     ) -> Iterator[list[str]]:
         """Lose the power behind every operation, in several ways."""
         for where, files, acks in power_losses(operations, root, fates, seed):
-            yield self._from_disk(where, files, acks)
+            yield self.from_disk(where, files, acks)
 
-    def _from_disk(self, where: str, files: dict[str, bytes], acks: list[str]) -> list[str]:
+    def from_disk(self, where: str, files: dict[str, bytes], acks: list[str]) -> list[str]:
+        """Go on from a disk as the power left it."""
         home = self.home()
         lay_out(files, home)
         acks_of(home).write_text("".join(f"{ack}\n" for ack in acks))
@@ -121,14 +122,23 @@ class Bench:
         ended = self.lab.run(home, self.variant)
         problems = [f"{where}; going on raised: {ended.trace}"] if ended.raised else []
         if ended.status:
-            problems.append(f"{where}; going on ended with {ended.status}")
+            problems.append(f"{where}; going on ended with {ended.status}: {ended.trace}")
         found = self.lab.check(home, self.variant, complete=True)
         return problems + [f"{where}; in the end: {problem}" for problem in found]
+
+    def templates(self) -> list[Path]:
+        """Homes to damage: one that is whole, and one whose process died with much of it still in the log."""
+        whole, left = self.fresh(), self.fresh()
+        operations = self.recording()[1]
+        self.lab.run(whole, self.variant)
+        self.lab.run(left, self.variant, Fault(at=len(operations) * 2 // 3, mode="before"))
+        return [whole, left]
 
     def damage(self, template: Path, seed: int) -> list[str]:
         """Damage a copy of a finished home; reading it may lose what was hit, and must say so."""
         home = self.home()
         shutil.copytree(template, home)
+        shutil.copy(acks_of(template), acks_of(home))
         chance = random.Random(seed)
         path = chance.choice(
             [p for p in sorted(home.rglob("*")) if p.is_file() and p.stat().st_size and "-shm" not in p.name]
@@ -136,22 +146,23 @@ class Bench:
         how = chance.choice((_flip, _zero, _cut, _scramble))
         path.write_bytes(how(path.read_bytes(), chance))
         where = f"{path.relative_to(home)} damaged by {how.__name__.strip('_')}, seed {seed}"
-        problems = [f"{where}: {problem}" for problem in self.lab.check(home, self.variant, damaged=True)]
+        problems = [f"{where}: {problem}" for problem in self.lab.check(home, self.variant, damaged=path.name)]
         self.clear(home)
         return problems
 
 
 def _misbehaviour(ended: Ended, where: str) -> list[str]:
     if ended.hung:
-        return [f"{where}: hung"]
+        return [f"{where}: hung: {ended.trace}"]
     if ended.status and not ended.was_killed:
-        return [f"{where}: died of {ended.status}"]
+        return [f"{where}: died of {ended.status}: {ended.trace}"]
     return []
 
 
-def every_crash(length: int) -> list[Fault]:
-    """All deaths of a history this long."""
-    return [fault for at in range(1, length + 1) for fault in crashes(at)]
+def every_crash(operations: list[Operation]) -> list[Fault]:
+    """All deaths of a history that does this."""
+    counted = [operation for operation in operations if operation.kind != "A"]
+    return [fault for at, operation in enumerate(counted, 1) for fault in crashes(at, is_write=operation.kind == "W")]
 
 
 def _flip(content: bytes, chance: random.Random) -> bytes:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import faulthandler
 import importlib
 import json
 import os
@@ -44,12 +45,17 @@ def trial(order: dict, shim: ctypes.CDLL | None) -> dict:
     with os.fdopen(reading, "rb") as pipe:
         told = pipe.read()
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    return {"status": status, "told": json.loads(told) if told else {}}
+    if not told.startswith(b"{"):
+        return {"status": status, "told": {"trace": told.decode(errors="replace")}}
+    return {"status": status, "told": json.loads(told)}
 
 
 def obey(order: dict, shim: ctypes.CDLL | None, pipe: int) -> None:
     told: dict = {}
-    signal.alarm(order["seconds"])
+    # A crash of the interpreter, and a hang, leave the stacks of all threads behind.
+    stacks = os.fdopen(os.dup(pipe), "wb")
+    faulthandler.enable(stacks)
+    faulthandler.dump_traceback_later(order["seconds"], exit=True, file=stacks)
     os.environ.update(order["environment"])
     acks = os.open(order["acks"], os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.environ["SHIM_ACKS"] = str(acks)
@@ -67,6 +73,7 @@ def obey(order: dict, shim: ctypes.CDLL | None, pipe: int) -> None:
             told["operations"] = shim.shim_count()
             os.environ["SHIM_ROOT"] = ""
             shim.shim_reset()
+        faulthandler.cancel_dump_traceback_later()
         with contextlib.suppress(OSError):
             os.write(pipe, json.dumps(told).encode())
         os._exit(0)

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from tests.engine.conftest import House, call, talk, turn
 
-from deputy.core.conversation import Usage
+from deputy.core.conversation import Used
 from deputy.core.guard import Policy
 from deputy.core.limits import Budget
 from deputy.core.outcome import Cancelled, Completed, Failed, Partial, Rejected
@@ -12,8 +12,8 @@ from deputy.core.task import Task
 from deputy.testing import ProviderServer
 
 
-def tokens(given: int, taken: int) -> Usage:
-    return Usage(input_tokens=given, output_tokens=taken)
+def tokens(given: int, taken: int) -> Used:
+    return Used(input_tokens=given, output_tokens=taken)
 
 
 def tasks(*labels: str, **more: object) -> list[Task]:

@@ -1,7 +1,7 @@
 import pytest
 from tests.engine.conftest import House, call, talk, turn
 
-from deputy.core.conversation import Usage
+from deputy.core.conversation import Used
 from deputy.core.outcome import Blocked, Completed, Failed, Partial
 from deputy.core.task import Task
 from deputy.testing import ProviderServer
@@ -102,7 +102,7 @@ def test_a_full_context_leads_to_one_last_turn_without_tools(house: House):
     house.script(
         talk(
             turn("", call("Note", content="seen")),
-            turn("", call("Read", path="big.txt"), usage=Usage(input_tokens=9000, output_tokens=10)),
+            turn("", call("Read", path="big.txt"), usage=Used(input_tokens=9000, output_tokens=10)),
             turn("What I found."),
         )
     )

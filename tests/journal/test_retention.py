@@ -22,7 +22,9 @@ def make(home: Path, root: str, *, days_ago: float, ending: str = "completed", d
     """A root session with one child, which last did something so many days ago."""
     at = NOW - days_ago * DAY_SECONDS
     lineage = Lineage.root(root)
-    request = Request(session_id=f"{root}c", target=Hop("a", "agent"), prompt="p", caller=lineage, caller_grant=Grant())
+    request = Request(
+        session_id=f"{root}c", target=Hop("a", "agent"), prompt="p" * 20_000, caller=lineage, caller_grant=Grant()
+    )
 
     def outcome(where: Lineage) -> Outcome:
         if ending == "blocked":
@@ -50,7 +52,7 @@ def runs(home: Path) -> set[str]:
     reader = Reader.open(home)
     assert reader is not None
     with reader:
-        return {state.run for state in reader.recent(100)}
+        return {state.run for state in (*reader.live(), *reader.ended(100))}
 
 
 @pytest.mark.rule("retention")

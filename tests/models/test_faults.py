@@ -8,7 +8,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from deputy.core import errors
-from deputy.core.conversation import Stop, TextDelta, ToolCall, Usage
+from deputy.core.conversation import Stop, TextDelta, ToolCall, Used
+from deputy.core.outcome import Usage
+from deputy.models import wire
 from deputy.models.http import Http
 from deputy.models.make import Models, wire_of
 from deputy.models.secret import Secret
@@ -29,7 +31,7 @@ TURN = ScriptedTurn(
     text="Grüße 世界.",
     thinking="Hm.",
     calls=(ScriptedCall(name="Read", arguments={"path": "ä.txt"}), ScriptedCall(name="Read", arguments={"path": "b"})),
-    usage=Usage(input_tokens=50, output_tokens=9),
+    usage=Used(input_tokens=50, output_tokens=9),
 )
 FINAL = {
     "anthropic": b"message_stop",
@@ -74,13 +76,12 @@ async def end_of(model):
         except errors.ModelError as failure:
             error = failure
     stops = [event for event in events if isinstance(event, Stop)]
-    usages = [event for event in events if isinstance(event, Usage)]
+    usages = [event for event in events if isinstance(event, Used)]
     assert len(stops) == (error is None), (events, error)
     assert len(usages) == len(stops)
     assert stops or not any(isinstance(event, ToolCall) for event in events), "a call was told from half a turn"
     if error is not None:
         assert error.model == model.name
-        assert error.usage is None or error.usage.requests == 1
         told = "".join(event.text for event in events if isinstance(event, TextDelta))
         assert error.text.startswith(told)
     return events, error
@@ -219,13 +220,29 @@ async def test_an_error_in_a_good_answer_is_the_providers_error():
 # --- silence ---
 
 
+KEPT_ALIVE_BY = {
+    "nothing": b"",
+    "pings": b'event: ping\ndata: {"type": "ping"}\n\n',
+    "comments": b": keep-alive\n\n",
+    "one byte at a time": b":",
+}
+
+
 @pytest.mark.rule("time.idle")
 @every_protocol
-@pytest.mark.parametrize("fault", ["no_headers", "no_first_event", "silent", "only_pings", "only_comments", "drips"])
-async def test_silence_is_measured_by_progress_not_by_bytes(protocol, fault):
-    error = await failing(protocol, FAULTS[fault], idle_seconds=0.15)
-    assert type(error) is errors.Silent
-    assert error.retryable
+@pytest.mark.parametrize("kept_alive_by", KEPT_ALIVE_BY)
+async def test_silence_is_measured_by_progress_not_by_bytes(protocol, kept_alive_by):
+    async with asyncio.TaskGroup() as group:
+        faults = [stalls(at, keep_alive=KEPT_ALIVE_BY[kept_alive_by]) for at in range(whole_at(protocol))]
+        ends = [group.create_task(failing(protocol, fault, idle_seconds=0.3)) for fault in faults]
+    assert {type(end.result()) for end in ends} == {errors.Silent}
+    assert all(end.result().retryable for end in ends)
+
+
+@pytest.mark.rule("time.idle")
+@every_protocol
+async def test_an_answer_that_never_begins_is_silence(protocol):
+    assert type(await failing(protocol, FAULTS["no_headers"], idle_seconds=0.15)) is errors.Silent
 
 
 @pytest.mark.rule("time.idle")
@@ -372,15 +389,21 @@ async def test_missing_tool_ids_are_given():
 
 @every_protocol
 async def test_an_empty_completion_is_typed(protocol):
-    empty = ScriptedTurn(usage=Usage(input_tokens=5, output_tokens=1))
+    empty = ScriptedTurn(usage=Used(input_tokens=5, output_tokens=1))
     error = await failing(protocol, mangles(lambda events: events), turn=empty)
     assert type(error) is errors.EmptyReply
-    assert error.usage.input_tokens == 5
+    assert error.used.input_tokens == 5
+
+
+async def test_a_refusal_says_why_where_the_provider_does():
+    why = b'"stop_reason":"refusal","stop_details":{"type":"refusal","category":"bio","explanation":"Not this."}'
+    error = await failing("anthropic", mangles(lambda e: [x.replace(b'"stop_reason":"tool_use"', why) for x in e]))
+    assert "Not this." in str(error)
 
 
 REFUSALS = {
     "anthropic": (b'"stop_reason":"tool_use"', b'"stop_reason":"refusal"'),
-    "openai-responses": (b'"type":"output_text","text"', b'"type":"refusal","refusal"'),
+    "openai-responses": (b'"text":"Gr', b'"refusal":"Gr'),
     "openai-chat": (b'"finish_reason":"tool_calls"', b'"finish_reason":"content_filter"'),
     "google": (b'"finishReason":"STOP"', b'"finishReason":"PROHIBITED_CONTENT"'),
 }
@@ -389,19 +412,9 @@ REFUSALS = {
 @every_protocol
 async def test_a_refusal_is_typed_and_keeps_its_usage(protocol):
     old, new = REFUSALS[protocol]
-    swap = mangles(
-        lambda events: [
-            e.replace(old, new)
-            .replace(b'"annotations":[],"logprobs":[],"text"', b'"refusal"')
-            .replace(b'"text":"Gr', b'"refusal":"Gr')
-            if protocol == "openai-responses"
-            else e.replace(old, new)
-            for e in events
-        ]
-    )
-    error = await failing(protocol, swap)
+    error = await failing(protocol, mangles(lambda events: [event.replace(old, new) for event in events]))
     assert type(error) is errors.Refused
-    assert error.usage.input_tokens == 50
+    assert error.used.input_tokens == 50
 
 
 async def test_a_blocked_prompt_is_a_refusal():
@@ -439,36 +452,44 @@ async def test_two_final_events_count_once(protocol):
         return [*events, *events[whole_at(protocol) - 1 :]]
 
     events = await answering(protocol, mangles(twice))
-    assert [event.input_tokens for event in events if isinstance(event, Usage)] == [50]
+    assert [event.input_tokens for event in events if isinstance(event, Used)] == [50]
     assert len(events[-1].message.calls) == 2
 
 
 # --- a tool call cut by the output limit ---
 
 
-@every_protocol
-async def test_no_call_is_told_that_the_output_limit_may_have_cut(protocol):
-    old = {
-        "anthropic": (b'"stop_reason":"tool_use"', b'"stop_reason":"max_tokens"'),
-        "openai-chat": (b'"finish_reason":"tool_calls"', b'"finish_reason":"length"'),
-        "openai-responses": (b"response.completed", b"response.incomplete"),
-        "google": (b'"finishReason":"STOP"', b'"finishReason":"MAX_TOKENS"'),
-    }[protocol]
+CUT_AT_THE_LIMIT = {
+    "anthropic": (b'"stop_reason":"tool_use"', b'"stop_reason":"max_tokens"'),
+    "openai-chat": (b'"finish_reason":"tool_calls"', b'"finish_reason":"length"'),
+}
 
+
+@pytest.mark.parametrize("protocol", CUT_AT_THE_LIMIT)
+async def test_no_call_is_told_that_the_output_limit_has_cut(protocol):
     def cut(events):
-        changed = [
-            event.replace(*old).replace(
-                b'"incomplete_details":null', b'"incomplete_details":{"reason":"max_output_tokens"}'
-            )
-            for event in events
-        ]
-        halves = [e for e in changed if b'"b\\"}' not in e and b'"path":"b"' not in e and b'\\"b\\"' not in e]
-        return halves
+        last = max(n for n, event in enumerate(events) if b'b\\"}' in event)
+        return [event.replace(*CUT_AT_THE_LIMIT[protocol]) for n, event in enumerate(events) if n != last]
 
-    if protocol in ("anthropic", "openai-chat"):
-        events = await answering(protocol, mangles(cut))
-        assert [call.arguments for call in events[-1].message.calls] == [{"path": "ä.txt"}]
-        assert events[-1].reason == "length"
+    turn = ScriptedTurn(text="x", calls=(*TURN.calls, ScriptedCall(name="Read", arguments={"path": "a long one b"})))
+    events = await answering(protocol, mangles(cut), turn=turn)
+    assert [call.arguments for call in events[-1].message.calls] == [{"path": "ä.txt"}, {"path": "b"}]
+    assert events[-1].reason == "length"
+
+
+async def test_an_incomplete_item_is_no_call():
+    def cut(events):
+        events = [e.replace(b"response.completed", b"response.incomplete") for e in events]
+        events = [
+            e.replace(b'"incomplete_details":null', b'"incomplete_details":{"reason":"max_output_tokens"}')
+            for e in events
+        ]
+        call = b'"status":"completed","call_id":"call_0000000101"'
+        return [e.replace(call, call.replace(b"completed", b"incomplete")) for e in events]
+
+    events = await answering("openai-responses", mangles(cut))
+    assert [call.arguments for call in events[-1].message.calls] == [{"path": "ä.txt"}]
+    assert events[-1].reason == "length"
 
 
 async def test_a_call_without_arguments_at_the_output_limit_is_not_told():
@@ -499,13 +520,34 @@ async def test_arguments_that_are_no_object_are_told_as_malformed():
 # --- sizes ---
 
 
+ENDLESS = {
+    "anthropic": lambda n: {"type": "content_block_start", "index": n, "content_block": {"type": "text"}},
+    "openai-responses": lambda n: {"type": "response.output_item.done", "output_index": n, "item": {"type": "x" * 200}},
+    "openai-chat": lambda n: {"choices": [{"delta": {"tool_calls": [{"index": n, "function": {}}]}}]},
+    "google": lambda n: {"candidates": [{"content": {"parts": [{"functionCall": {"name": "x"}}]}}]},
+}
+
+
+@every_protocol
+def test_endless_parts_are_refused(protocol, monkeypatch):
+    monkeypatch.setattr(wire, "CONTENT_LIMIT", 100_000)
+    reader = wire_of(protocol).reader()
+
+    def read_on():
+        for number in range(1000):
+            reader.read(json.dumps(ENDLESS[protocol](number)).encode())
+
+    with pytest.raises(errors.ReplyTooLarge):
+        read_on()
+
+
 @pytest.mark.parametrize("in_one_event", [True, False], ids=["in one event", "in many"])
 async def test_fifty_megabytes_of_arguments_are_refused(in_one_event):
     size = 50_000_000
 
     def swell(events):
         index = next(n for n, event in enumerate(events) if b"input_json_delta" in event)
-        head, piece = events[index].split(b'"partial_json":"')
+        head, _ = events[index].split(b'"partial_json":"')
         many = 1 if in_one_event else 50
         fat = head + b'"partial_json":"' + b"x" * (size // many) + b'"}}\n\n'
         return [*events[:index], *[fat] * many, *events[index:]]
@@ -532,8 +574,8 @@ async def test_missing_usage_is_told_as_unreported_and_costs_nothing_known(proto
         return [e.replace(b'"usage":', b'"nothing":').replace(b'"usageMetadata":', b'"nothing":') for e in events]
 
     events = await answering(protocol, mangles(without))
-    (usage,) = [event for event in events if isinstance(event, Usage)]
-    assert (usage.is_reported, usage.cost, usage.requests, usage.input_tokens) == (False, None, 1, 0)
+    (usage,) = [event for event in events if isinstance(event, Used)]
+    assert (usage.is_reported, usage.usage) == (False, Usage(requests=1, cost=None))
 
 
 @every_protocol
@@ -544,26 +586,26 @@ async def test_negative_usage_counts_as_none(protocol):
         return events
 
     events = await answering(protocol, mangles(negative))
-    (usage,) = [event for event in events if isinstance(event, Usage)]
+    (usage,) = [event for event in events if isinstance(event, Used)]
     assert (usage.input_tokens, usage.output_tokens) == (0, 0)
 
 
 async def test_usage_that_comes_only_after_the_reason_to_stop_is_counted():
+    late = b'data: {"usageMetadata":{"promptTokenCount":77}}\n\n'
     for protocol in ("openai-chat", "google"):
-        late = b'data: {"usageMetadata":{"promptTokenCount":77}}\n\n'
-        events = await answering(protocol, mangles(lambda e: [*e, late]))
-        (usage,) = [event for event in events if isinstance(event, Usage)]
+        events = await answering(protocol, mangles(lambda events: [*events, late]))
+        (usage,) = [event for event in events if isinstance(event, Used)]
         assert usage.input_tokens == (77 if protocol == "google" else 50)
 
 
 async def test_a_cut_stream_keeps_the_usage_it_told():
     error = await failing("anthropic", cuts(4))
-    assert error.usage.input_tokens == 50
+    assert error.used.input_tokens == 50
 
 
 @pytest.mark.rule("context.window")
 async def test_a_conversation_that_was_cut_without_a_word_is_context_exhausted():
-    async with ProviderServer(ScriptedTurn(text="What?", usage=Usage(input_tokens=4000, output_tokens=3))) as provider:
+    async with ProviderServer(ScriptedTurn(text="What?", usage=Used(input_tokens=4000, output_tokens=3))) as provider:
         http = Http()
         model = WireModel(
             wire_of("openai-chat"),
@@ -577,3 +619,11 @@ async def test_a_conversation_that_was_cut_without_a_word_is_context_exhausted()
             async for _ in ask(model, conversation):
                 pass
         await http.close()
+
+
+@pytest.mark.rule("context.window")
+async def test_an_unknown_window_is_learned_from_the_providers_error():
+    async with provided("openai-chat", FAULTS["context_exhausted"]) as model:
+        assert model.context_window is None
+        await end_of(model)
+        assert model.context_window == 8192

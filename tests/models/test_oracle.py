@@ -25,7 +25,7 @@ from deputy.core.conversation import (
     ToolResult,
     Toolset,
     ToolSpec,
-    Usage,
+    Used,
     UserMessage,
 )
 from deputy.models.make import Models
@@ -354,7 +354,7 @@ async def ask_ours(provider, protocol, *, thinking):
         model = models.open(NAMES[protocol])
         events = [e async for e in model.stream(conversation(protocol), TOOLS, settings(thinking=thinking))]
     stop = next(event for event in events if isinstance(event, Stop))
-    usage = next(event for event in events if isinstance(event, Usage))
+    usage = next(event for event in events if isinstance(event, Used))
     assert stop.message.text == "".join(event.text for event in events if isinstance(event, TextDelta))
     return {
         "text": stop.message.text,

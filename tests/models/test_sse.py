@@ -22,6 +22,10 @@ def test_several_data_lines_are_one_event():
     assert read(b"data: one\ndata:\ndata:  two\n\n") == [b"one\n\n two"]
 
 
+def test_a_line_end_cut_in_two_is_one_line_end():
+    assert read(b"data: one\r", b"\ndata: two\r\n\r\n") == [b"one\ntwo"]
+
+
 def test_a_byte_order_mark_is_no_part_of_the_first_line():
     assert read(b"\xef\xbb", b"\xbfdata: one\n\n") == [b"one"]
 

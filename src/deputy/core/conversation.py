@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 
 from msgspec import Struct, field
 
+from deputy.core.outcome import Usage
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
@@ -117,6 +119,8 @@ class ModelSettings(Struct, frozen=True, kw_only=True, omit_defaults=True):
     thinking: ThinkingLevel | None = None
     tool_choice: ToolChoice = "auto"
     output: OutputSchema | None = None
+    idempotency_key: str | None = None
+    """Names the request to providers that serve the same one only once."""
     extra: dict[str, Any] = field(default_factory=dict[str, Any])
     """Fields added to the request body as they are, for what only one server knows."""
 
@@ -136,8 +140,8 @@ class ThinkingDelta(Struct, frozen=True, tag="thinking_delta"):
     text: str
 
 
-class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="usage"):
-    """What one request, or several summed with `+`, used. Input includes what was read from or written to a cache."""
+class Used(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="used"):
+    """What one request used, told once. Input includes what was read from or written to a cache."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -147,26 +151,17 @@ class Usage(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="usage"):
     """Of the input: written to the provider's cache."""
     thinking_tokens: int = 0
     """Of the output: spent on thinking."""
-    requests: int = 1
     cost: int | None = None
-    """In billionths of a dollar; None where a price is unknown, never 0."""
+    """In billionths of a dollar; None where the price is unknown, never 0."""
     is_reported: bool = True
     """Whether the provider told these numbers."""
 
-    def __add__(self, other: Usage) -> Usage:
+    @property
+    def usage(self) -> Usage:
+        """The same as outcomes sum it."""
         return Usage(
-            input_tokens=self.input_tokens + other.input_tokens,
-            output_tokens=self.output_tokens + other.output_tokens,
-            cached_tokens=self.cached_tokens + other.cached_tokens,
-            cache_write_tokens=self.cache_write_tokens + other.cache_write_tokens,
-            thinking_tokens=self.thinking_tokens + other.thinking_tokens,
-            requests=self.requests + other.requests,
-            cost=None if self.cost is None or other.cost is None else self.cost + other.cost,
-            is_reported=self.is_reported and other.is_reported,
+            input=self.input_tokens, output=self.output_tokens, cached=self.cached_tokens, requests=1, cost=self.cost
         )
-
-
-NO_USAGE = Usage(requests=0, cost=0)
 
 
 class Retried(Struct, frozen=True, kw_only=True, tag="retried"):
@@ -192,7 +187,7 @@ class Stop(Struct, frozen=True, kw_only=True, tag="stop"):
     message: AssistantMessage
 
 
-StreamEvent: TypeAlias = TextDelta | ThinkingDelta | ToolCall | Usage | Retried | Stop
+StreamEvent: TypeAlias = TextDelta | ThinkingDelta | ToolCall | Used | Retried | Stop
 
 # --- kept encoded -----------------------------------------------------------------------------------------------------
 
@@ -202,10 +197,10 @@ _Item = TypeVar("_Item")
 class _Written:
     """What one protocol has made of a list so far."""
 
-    __slots__ = ("parts", "seen")
+    __slots__ = ("buffer", "seen")
 
     def __init__(self) -> None:
-        self.parts: list[bytes] = []
+        self.buffer = bytearray()
         self.seen = 0
 
 
@@ -228,16 +223,22 @@ class EncodedOnce(Generic[_Item]):
         """Add an item at the end."""
         self._items.append(item)
 
-    def encoded(self, key: str, encode: Callable[[_Item], bytes]) -> bytes:
-        """All items as `key` writes them, joined by commas; an item that `encode` has no bytes for is left out."""
+    def encoded(self, key: str, encode: Callable[[_Item], bytes]) -> bytearray:
+        """All items as `key` writes them, joined by commas; an item that `encode` has no bytes for is left out.
+
+        What comes back is the list's own buffer, which grows with it: copy from it, never change it.
+        """
         written = self._written.get(key)
         if written is None:
             written = self._written[key] = _Written()
+        buffer = written.buffer
         for item in self._items[written.seen :]:
             if encoded := encode(item):
-                written.parts.append(encoded)
+                if buffer:
+                    buffer += b","
+                buffer += encoded
         written.seen = len(self._items)
-        return b",".join(written.parts)
+        return buffer
 
 
 class Conversation(EncodedOnce[Message]):

@@ -41,7 +41,7 @@ from msgspec import UNSET, Struct, UnsetType, structs
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from deputy.core.conversation import Usage
+    from deputy.core.conversation import Used
 
 
 class DeputyError(Exception):
@@ -171,7 +171,7 @@ class ModelError(DeputyError):
         """Seconds the provider wants left alone, where it said so."""
         if retryable is not None:
             self.retryable = retryable
-        self.usage: Usage | None = None
+        self.used: Used | None = None
         """What the failed attempt used, where the provider told."""
         self.text = ""
         """What the model had said until then."""

@@ -61,7 +61,8 @@ class Redactor:
     def redact_json(self, data: bytes) -> bytes:
         """Encoded JSON without its secrets, the same bytes when it has none; what is not JSON is taken as text."""
         text = data.decode("utf-8", "surrogateescape")
-        if "\\" not in text and not self._may_hold(text):
+        # Only an escaped letter or slash can hide what would be found as it stands.
+        if "\\u00" not in text and "\\/" not in text and not self._may_hold(text):
             return data
         try:
             value = msgspec.json.decode(data)
@@ -132,13 +133,30 @@ def _spellings(values: Iterable[str]) -> set[str]:
     """The values as they may stand in a text: plain, in JSON, in a URL, and in base64 at each of its three offsets."""
     found: set[str] = set()
     for value in values:
-        once = msgspec.json.encode(value).decode()[1:-1]
-        ascii_only = once.encode("ascii", "backslashreplace").decode()
-        found |= {value, once, once.replace("\\", "\\\\"), once.replace("/", "\\/"), ascii_only}
+        if not value.isprintable():
+            # Surrogates and control characters have no spelling but their own.
+            found.add(value)
+            continue
+        once = _in_json(value)
+        ascii_only = _escape(once, "\\u{:04x}")
+        found |= {value, once, once.replace("/", "\\/"), ascii_only, _escape(once, "\\u{:04X}")}
+        found |= {_in_json(once), _in_json(ascii_only)}
         for encoded in (quote(value, safe=""), quote(value), quote_plus(value)):
             found |= {encoded, _lower_escapes(encoded)}
         found |= _in_base64(value.encode("utf-8", "surrogatepass"))
     return found
+
+
+def _in_json(text: str) -> str:
+    return msgspec.json.encode(text).decode()[1:-1]
+
+
+def _escape(text: str, form: str) -> str:
+    """Everything beyond ASCII written as JSON may write it: by its UTF-16 units."""
+    if text.isascii():
+        return text
+    units = memoryview(text.encode("utf-16-le", "surrogatepass")).cast("H")
+    return "".join(chr(unit) if unit < 128 else form.format(unit) for unit in units)
 
 
 def _lower_escapes(encoded: str) -> str:
@@ -211,22 +229,22 @@ def _hide_shapes(chunk: str, state: _State, *, final: bool) -> tuple[str, _State
     at = len(context)
     out: list[str] = []
     if state.going_on is not None:
-        at, going_on = _skip(text, at, state.going_on, final=final)
-        if going_on:
+        at, text_ended = state.going_on.end(text, at)
+        if text_ended and not final:
             return "", _stand(text, at, state.going_on)
     held = len(text)
     for start, shape in _candidates(text, at):
         if start < at:
             continue
-        if not final and shape.undecided.match(text, start):
+        if not final and shape.is_undecided(text, start):
             held = start
             break
-        match = shape.pattern.match(text, start)
-        if match is None or (shape.judge is not None and not shape.judge(match)):
+        match = shape.match(text, start)
+        if match is None:
             continue
         out += (text[at : match.start(match.lastgroup or 0)], MARK)
-        at, going_on = _skip(text, match.end(), shape, final=final)
-        if going_on:
+        at, text_ended = shape.end(text, match.end())
+        if text_ended and not final:
             return "".join(out), _stand(text, at, shape)
     if not final:
         held = min(held, max(at, _trigger_begun(text)))
@@ -236,13 +254,6 @@ def _hide_shapes(chunk: str, state: _State, *, final: bool) -> tuple[str, _State
 
 def _stand(text: str, at: int, going_on: Shape | None = None) -> _State:
     return _State(context=text[max(0, at - _CONTEXT) : at], held=text[at:], going_on=going_on)
-
-
-def _skip(text: str, at: int, shape: Shape, *, final: bool) -> tuple[int, bool]:
-    """Where a secret of this shape ends, and whether the text ended first."""
-    match = shape.rest.match(text, at)
-    end = match.end() if match else at
-    return end, not final and shape.tail.fullmatch(text, end) is not None
 
 
 def _candidates(text: str, at: int) -> Iterator[tuple[int, Shape]]:

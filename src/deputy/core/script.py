@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 from msgspec import Struct, field
 
-from deputy.core.conversation import StopReason, Usage
+from deputy.core.conversation import StopReason, Used
 from deputy.core.errors import UsageError
 
 
@@ -24,7 +24,7 @@ class ScriptedTurn(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     text: str = ""
     thinking: str = ""
     calls: tuple[ScriptedCall, ...] = ()
-    usage: Usage = Usage(input_tokens=100, output_tokens=20)
+    usage: Used = Used(input_tokens=100, output_tokens=20)
     stop: StopReason = "end"
     delay_seconds: float = 0.0
     """How long the first word takes."""
@@ -64,6 +64,12 @@ def read_script(data: bytes, source: str) -> Script:
         return script_of(*msgspec.json.decode(data, type=_TurnsOnly).turns)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise UsageError("script", source, f"it cannot be read: {error}") from error
+
+
+def words(text: str) -> list[str]:
+    """The text in pieces of about a word, as models stream it."""
+    first, *rest = text.split(" ")
+    return [piece for piece in (first, *(f" {word}" for word in rest)) if piece]
 
 
 class Play:

@@ -88,31 +88,48 @@ _BEGIN = r"-----BEGIN (?:[A-Z0-9]{1,12} ){0,3}PRIVATE KEY(?: BLOCK)?-----"
 _HEADER = rf"(?:{_LEAD}{{0,8}}(?:Proc-Type|DEK-Info|Version|Comment|Charset|Hash): [^\n\\]{{0,80}})"
 
 
-_NOTHING = re.compile("")
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shape:
-    """One form of secret: what starts it, what decides it, how far it goes."""
+    """One form of secret: what starts it, what decides it, how far it goes. Patterns are compiled when first needed."""
 
     triggers: tuple[str, ...]
     """Literals that each start a candidate (lower case when `folded`)."""
-    pattern: re.Pattern[str]
+    decided: str
     """Decides, at a trigger. Its last group starts at the first character to hide."""
-    undecided: re.Pattern[str]
+    undecided: str
     """What a candidate looks like as long as more text could decide it; bounded."""
-    rest: re.Pattern[str] = _NOTHING
+    rest: str = ""
     """How far the secret goes on once it is known to be one."""
-    tail: re.Pattern[str] = _NOTHING
+    tail: str = ""
     """What may stand behind `rest` at the end of a chunk and still belong to the secret."""
     judge: Callable[[re.Match[str]], bool] | None = None
     """The last word on a match."""
     folded: bool = False
 
+    def match(self, text: str, at: int) -> re.Match[str] | None:
+        """The secret that starts here, if one does."""
+        match = _compiled(self.decided).match(text, at)
+        return match if match is None or self.judge is None or self.judge(match) else None
+
+    def is_undecided(self, text: str, at: int) -> bool:
+        """Whether more text is needed to say what starts here."""
+        return _compiled(self.undecided).match(text, at) is not None
+
+    def end(self, text: str, at: int) -> tuple[int, bool]:
+        """Where a secret that goes on here ends, and whether the text ended first."""
+        match = _compiled(self.rest).match(text, at)
+        end = match.end() if match else at
+        return end, _compiled(self.tail).fullmatch(text, end) is not None
+
+
+@cache
+def _compiled(pattern: str) -> re.Pattern[str]:
+    return re.compile(pattern)
+
 
 @cache
 def shapes() -> tuple[Shape, ...]:
-    """All shapes, compiled once, when first needed."""
+    """All shapes."""
     return (*_prefixed(), _jwt(), _bearer(), _url(), _private_key(), _assignment())
 
 
@@ -159,9 +176,9 @@ def _prefixed() -> list[Shape]:
         made.append(
             Shape(
                 triggers=(prefix,),
-                pattern=re.compile(rf"{_STARTS}{literal}(?P<secret>){words}(?=[{alphabet}]{{{least}}}){mixed}"),
-                undecided=re.compile(rf"{_STARTS}{literal}[A-Za-z0-9_.+/=-]{{0,{WINDOW + 20}}}\Z"),
-                rest=re.compile(rf"[{alphabet}\-]*"),
+                decided=rf"{_STARTS}{literal}(?P<secret>){words}(?=[{alphabet}]{{{least}}}){mixed}",
+                undecided=rf"{_STARTS}{literal}[A-Za-z0-9_.+/=-]{{0,{WINDOW + 20}}}\Z",
+                rest=rf"[{alphabet}\-]*",
             )
         )
     return made
@@ -171,9 +188,9 @@ def _jwt() -> Shape:
     part = "[A-Za-z0-9_-]"
     return Shape(
         triggers=("eyJ",),
-        pattern=re.compile(rf"{_STARTS}eyJ(?P<secret>){part}{{10,1024}}\.(?:{part}{{10}}|\.{part}{{10}})"),
-        undecided=re.compile(rf"{_STARTS}eyJ{part}{{0,1024}}(?:\.{{1,2}}{part}{{0,10}})?\Z"),
-        rest=re.compile(r"[A-Za-z0-9_.-]*"),
+        decided=rf"{_STARTS}eyJ(?P<secret>){part}{{10,1024}}\.(?:{part}{{10}}|\.{part}{{10}})",
+        undecided=rf"{_STARTS}eyJ{part}{{0,1024}}(?:\.{{1,2}}{part}{{0,10}})?\Z",
+        rest=r"[A-Za-z0-9_.-]*",
     )
 
 
@@ -182,11 +199,9 @@ def _bearer() -> Shape:
     return Shape(
         triggers=("bearer",),
         folded=True,
-        pattern=re.compile(
-            rf"(?i:bearer)[ \t]{{1,4}}(?P<secret>(?=[a-z._~+/=-]{{0,{WINDOW - 1}}}[0-9A-Z]){value}{{16}})"
-        ),
-        undecided=re.compile(rf"(?i:bearer)[ \t]{{0,4}}{value}{{0,{WINDOW}}}\Z"),
-        rest=re.compile(rf"{value}*"),
+        decided=rf"(?i:bearer)[ \t]{{1,4}}(?P<secret>(?=[a-z._~+/=-]{{0,{WINDOW - 1}}}[0-9A-Z]){value}{{16}})",
+        undecided=rf"(?i:bearer)[ \t]{{0,4}}{value}{{0,{WINDOW}}}\Z",
+        rest=rf"{value}*",
     )
 
 
@@ -194,11 +209,11 @@ def _url() -> Shape:
     part = r"[^\s/?#\"'<>`\\]"
     return Shape(
         triggers=("://",),
-        pattern=re.compile(
+        decided=(
             r"://(?:(?P<secret>(?=[A-Za-z_-]{0,63}[0-9])[A-Za-z0-9_-]{20,512})(?=[:@])(?=[^\s/?#]{0,1024}@)"
             rf"|[^\s/?#\"'<>`\\:@]{{0,128}}:(?P<word>{part}{{1,1024}})(?=@))"
         ),
-        undecided=re.compile(rf"://{part}{{0,1200}}\Z"),
+        undecided=rf"://{part}{{0,1200}}\Z",
         judge=lambda match: match.group("word") is None or not stands_for_password(match.group("word")),
     )
 
@@ -208,12 +223,12 @@ def _private_key() -> Shape:
     last = rf"(?:(?:{_LEAD}{{0,24}}{_BODY}{{0,14}}){{1,2}}{_LEAD}{{0,24}}(?=-----END))?"
     return Shape(
         triggers=("-----BEGIN ",),
-        pattern=re.compile(rf"{_BEGIN}(?P<secret>{_HEADER}{{0,4}})(?={_LEAD}{{0,24}}{_BODY}{{15}})"),
-        undecided=re.compile(
+        decided=rf"{_BEGIN}(?P<secret>{_HEADER}{{0,4}})(?={_LEAD}{{0,24}}{_BODY}{{15}})",
+        undecided=(
             rf"-----BEGIN [A-Z0-9 ]{{0,56}}-{{0,5}}(?:{_HEADER}{{0,4}}{_LEAD}{{0,24}}[A-Za-z0-9+/=:-]{{0,16}})?\Z"
         ),
-        rest=re.compile(lines + last),
-        tail=re.compile(rf"(?:{_LEAD}{{0,24}}[A-Za-z0-9+/=]{{0,16}}){{0,2}}{_LEAD}{{0,24}}-{{0,5}}E?N?"),
+        rest=lines + last,
+        tail=rf"(?:{_LEAD}{{0,24}}[A-Za-z0-9+/=]{{0,16}}){{0,2}}{_LEAD}{{0,24}}-{{0,5}}E?N?",
     )
 
 
@@ -223,11 +238,11 @@ def _assignment() -> Shape:
     return Shape(
         triggers=KEYWORDS,
         folded=True,
-        pattern=re.compile(rf"{key}(?P<separator>{_SEPARATOR})(?P<space>{_SPACE}){_SCHEME}{_VALUE}"),
-        undecided=re.compile(
+        decided=rf"{key}(?P<separator>{_SEPARATOR})(?P<space>{_SPACE}){_SCHEME}{_VALUE}",
+        undecided=(
             rf"(?i:{names})(?:\\{{0,3}}[\"']?\]?)?{_SPACE}"
             rf"(?:{_ANNOTATION}|{_SEPARATOR}?{_SPACE}[A-Za-z-]{{0,9}}{_SPACE}(?:\\{{1,3}}|{_VALUE}|[\"'])?)?\Z"
         ),
-        rest=re.compile(r"[^\s\"'`,;&<>\\]*"),
+        rest=r"[^\s\"'`,;&<>\\]*",
         judge=is_assigned_secret,
     )

@@ -16,8 +16,8 @@ from deputy.core.conversation import (
     ThinkingDelta,
     ToolCall,
     Toolset,
+    Used,
 )
-from deputy.core.conversation import Usage as Used
 from deputy.core.errors import Error, ModelError
 from deputy.core.events import ModelCallEnded
 from deputy.core.limits import Amount, Shortfall
@@ -88,7 +88,7 @@ class _Told:
             case TextDelta(text=text):
                 self._view.emit(Progress(event="text", label=label, content=text))
             case Used():
-                self.usage += _usage(event)
+                self.usage += event.usage
             case Retried(message=message):
                 self._view.emit(Progress(event="retry", label=label, reason=message))
             case Stop():
@@ -97,8 +97,8 @@ class _Told:
                 return
 
     def fail(self, failure: ModelError) -> None:
-        if failure.usage is not None:
-            self.usage += _usage(failure.usage)
+        if failure.used is not None:
+            self.usage += failure.used.usage
         self.error = failure.as_value()
 
     def ended(self) -> ModelCallEnded:
@@ -108,16 +108,6 @@ class _Told:
         return ModelCallEnded(
             model=self._args.model, usage=self.usage, error=self.error, message=message, stop=self._stop.reason
         )
-
-
-def _usage(used: Used) -> Usage:
-    return Usage(
-        input=used.input_tokens,
-        output=used.output_tokens,
-        cached=used.cached_tokens,
-        requests=used.requests,
-        cost=used.cost,
-    )
 
 
 def _out_of_budget(shortfall: Shortfall) -> Error:

@@ -126,12 +126,13 @@ class Reader:
         """The runs that a run spawned, oldest first."""
         return self._states("SELECT run, state, sum FROM runs WHERE parent = ?", run)
 
-    def recent(self, limit: int) -> list[State]:
-        """The runs with the latest records, live or ended, oldest first."""
+    def ended(self, limit: int) -> list[State]:
+        """The runs that ended last, oldest first."""
         try:
-            return self._states("SELECT run, state, sum FROM runs ORDER BY last_at DESC LIMIT ?", limit)
+            query = "SELECT run, state, sum FROM runs WHERE NOT is_live ORDER BY last_at DESC LIMIT ?"
+            return self._states(query, limit)
         except StorageCorrupt:
-            return self._folded()[-limit:]
+            return [state for state in self._folded() if not state.is_live][-limit:]
 
     def holders(self, runs: Iterable[str]) -> dict[str, Holder]:
         """Who has the leases of these runs."""
@@ -148,8 +149,9 @@ class Reader:
         return [row[0] for row in self._rows("SELECT owner FROM owners")]
 
     def old_roots(self, before: float) -> list[str]:
-        """The root sessions of runs in which nothing has happened since."""
-        return [row[0] for row in self._rows("SELECT DISTINCT root FROM runs WHERE last_at < ?", before)]
+        """The root sessions of ended runs in which nothing has happened since."""
+        query = "SELECT DISTINCT root FROM runs WHERE NOT is_live AND last_at < ?"
+        return [row[0] for row in self._rows(query, before)]
 
     def pinned(self) -> set[str]:
         """The runs that are kept for good."""

@@ -35,7 +35,7 @@ def listed(reader: Reader, *, ended: int = 0) -> list[Standing]:
     """The live delegations and, if asked for, the latest ended ones: each tree together, callers before callees."""
     states = {state.run: state for state in reader.live()}
     if ended:
-        states |= {state.run: state for state in reader.recent(ended)}
+        states |= {state.run: state for state in reader.ended(ended)}
     return as_tree(standings(reader, list(states.values())))
 
 

@@ -138,7 +138,8 @@ def _write(folder: Path, do: Callable[[sqlite3.Connection], T]) -> T:
             patiently(lambda: connection.execute("BEGIN IMMEDIATE"), path)
             result = do(connection)
             connection.execute("COMMIT")
-            connection.execute("PRAGMA incremental_vacuum").fetchall()
+            # A script is stepped to its end; a single statement without columns would give back one page only.
+            connection.executescript("PRAGMA incremental_vacuum")
             return result
     finally:
         connection.close()

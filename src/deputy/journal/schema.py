@@ -28,7 +28,8 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX runs_unsettled ON runs (run) WHERE NOT is_settled",
         "CREATE INDEX runs_by_root ON runs (root, run)",
         "CREATE INDEX runs_by_parent ON runs (parent, run) WHERE parent IS NOT NULL",
-        "CREATE INDEX runs_by_age ON runs (last_at)",
+        # Only of ended runs, so that a turn of a live one does not move it about in here.
+        "CREATE INDEX runs_by_age ON runs (last_at) WHERE NOT is_live",
         # Who is at work: one heartbeat per process, one lease per run.
         "CREATE TABLE owners (owner TEXT PRIMARY KEY, beat REAL NOT NULL)",
         "CREATE TABLE leases (run TEXT PRIMARY KEY, owner TEXT, epoch INTEGER NOT NULL)",

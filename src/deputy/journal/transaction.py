@@ -34,6 +34,13 @@ FIRST = "requested"
 """The key of a run's first record."""
 
 
+_PUT_RUN = (
+    "INSERT INTO runs (last_at, state, sum, run, parent, root, is_live, is_settled) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+    " ON CONFLICT (run) DO UPDATE SET last_at = excluded.last_at, state = excluded.state, sum = excluded.sum,"
+    " is_live = excluded.is_live, is_settled = excluded.is_settled"
+)
+
+
 class Lease:
     """The right to write the records of one run, until another process takes it; and the state they leave."""
 
@@ -182,13 +189,14 @@ class Transaction:
 
     def index(self) -> None:
         """Write the states that this transaction has changed beside the records they follow from."""
-        rows = ((lease.run, state) for lease, state in self._states.items())
-        self.connection.executemany(
-            "INSERT INTO runs VALUES (?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (run) DO UPDATE SET"
-            " is_live = excluded.is_live, is_settled = excluded.is_settled,"
-            " last_at = excluded.last_at, state = excluded.state, sum = excluded.sum",
-            [(run, s.parent, _root(s), s.is_live, s.is_settled, s.last_at, *state_row(s)) for run, s in rows],
-        )
+        for lease, state in self._states.items():
+            before, row = lease.state, (state.last_at, *state_row(state), lease.run)
+            if before.seq and (before.is_live, before.is_settled) == (state.is_live, state.is_settled):
+                # Naming no column that an index has keeps every index out of what a turn writes.
+                self.connection.execute("UPDATE runs SET last_at = ?, state = ?, sum = ? WHERE run = ?", row)
+            else:
+                place = (state.parent, _root(state), state.is_live, state.is_settled)
+                self.connection.execute(_PUT_RUN, (*row, *place))
 
     def settle(self) -> None:
         """After the commit: what was added is so."""

@@ -18,12 +18,12 @@ from deputy.core.conversation import (
     ToolCall,
     ToolMessage,
     ToolSpec,
-    Usage,
+    Used,
     UserMessage,
 )
 from deputy.core.errors import BadReply, ContextExhausted, Refused, StreamCut
 from deputy.models.failures import failure_of
-from deputy.models.wire import NOTHING, CallUnderWay, Ending, Told, count, decode, encode, with_field
+from deputy.models.wire import NOTHING, CallUnderWay, Ending, Told, count, decode, encode, tools_field, with_arrays
 
 if TYPE_CHECKING:
     from deputy.core.conversation import Conversation, ModelSettings, Toolset
@@ -61,11 +61,9 @@ class AnthropicWire:
         if settings.output is not None:
             schema = {"type": "json_schema", "schema": settings.output.schema}
             head["output_config"] = {**head.get("output_config", {}), "format": schema}
-        body = encode(head | settings.extra)
-        if len(tools):
-            body = with_field(body, b"tools", tools.encoded(self.name, _encode_tool))
-        key = f"{self.name}/{target.provider}"
-        return with_field(body, b"messages", conversation.encoded(key, lambda m: _encode(m, target.provider)))
+        messages = conversation.encoded(target.provider, lambda message: _encode(message, target.provider))
+        offered = tools.encoded(self.name, _encode_tool)
+        return with_arrays(head | settings.extra, *tools_field(offered), (b"messages", (messages,)))
 
     def reader(self) -> AnthropicReader:
         """A reader for one stream."""
@@ -143,6 +141,12 @@ class _Delta(Struct):
     signature: str = ""
     partial_json: str = ""
     stop_reason: str | None = None
+    stop_details: _StopDetails | None = None
+
+
+class _StopDetails(Struct):
+    category: str | None = None
+    explanation: str | None = None
 
 
 class _Block(Struct):
@@ -224,10 +228,11 @@ class AnthropicReader:
     def __init__(self) -> None:
         self.told = Told()
         self.is_done = False
-        self.usage: Usage | None = None
+        self.used: Used | None = None
         self._blocks: dict[int, _OpenBlock] = {}
         self._reported = _Usage()
         self._stop: str | None = None
+        self._detail = ""
         self._has_begun = False
 
     def read(self, data: bytes) -> None:
@@ -248,6 +253,7 @@ class AnthropicReader:
                 self._report(event.usage)
                 if event.delta is not None and event.delta.stop_reason:
                     self._stop = event.delta.stop_reason
+                    self._detail = _detail(event.delta.stop_details)
             case "message_stop":
                 self.is_done = True
             case "error":
@@ -260,7 +266,7 @@ class AnthropicReader:
         if not self.is_done or self._stop is None or any(block.is_open for block in self._blocks.values()):
             raise StreamCut("the stream ended before its message did")
         if self._stop == "refusal":
-            raise Refused("the model declined to answer")
+            raise Refused(f"the model declined to answer{self._detail}")
         if self._stop == "model_context_window_exceeded":
             raise ContextExhausted("the answer reached the end of the model's context window")
         reason = _STOPS.get(self._stop, "end")
@@ -279,6 +285,7 @@ class AnthropicReader:
         if index in self._blocks:
             raise BadReply(f"the stream holds two blocks at index {index}")
         self._blocks[index] = _OpenBlock(block)
+        self.told.begin()
         self.told.grow(len(block.data) + len(block.signature))
         if block.type == "text":
             self.told.say(block.text)
@@ -321,10 +328,15 @@ class AnthropicReader:
             if (value := getattr(usage, name)) is not None:
                 setattr(seen, name, value)
         cached, written = count(seen.cache_read_input_tokens), count(seen.cache_creation_input_tokens)
-        self.usage = Usage(
+        self.used = Used(
             input_tokens=count(seen.input_tokens) + cached + written,
             output_tokens=count(seen.output_tokens),
             cached_tokens=cached,
             cache_write_tokens=written,
             thinking_tokens=count(seen.output_tokens_details.thinking_tokens) if seen.output_tokens_details else 0,
         )
+
+
+def _detail(details: _StopDetails | None) -> str:
+    said = details and (details.explanation or details.category)
+    return f": {said[:500]}" if said else ""

@@ -28,6 +28,8 @@ class ModelEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     max_output: int | None = None
     thinking: ThinkingStyle | None = None
     prices: Prices | None = None
+    idle_seconds: float | None = None
+    """How long this model may be silent, where that is not what others may."""
 
 
 class ProviderEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -38,7 +40,8 @@ class ProviderEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     base_url: str = ""
     base_url_variable: str = ""
     keys: dict[str, str] = field(default_factory=dict[str, str])
-    """Variables that may hold the key, first found wins, each with the header that carries it. None: no key needed."""
+    """Variables that may hold the key, first found wins, each with the header that carries it."""
+    needs_key: bool = True
     quirks: frozenset[str] = frozenset()
     thinking: ThinkingStyle | None = None
     """How models without an entry of their own are told to think."""

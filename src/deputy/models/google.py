@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final, assert_never
+from urllib.parse import quote
 
 import msgspec
 from msgspec import Struct
@@ -18,12 +19,12 @@ from deputy.core.conversation import (
     ToolCall,
     ToolMessage,
     ToolSpec,
-    Usage,
+    Used,
     UserMessage,
 )
 from deputy.core.errors import BadReply, Refused, StreamCut
 from deputy.models.failures import failure_of
-from deputy.models.wire import NOTHING, Ending, Told, count, decode, encode, is_given, with_field
+from deputy.models.wire import NOTHING, Ending, Told, count, decode, encode, is_given, tools_field, with_arrays
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -43,7 +44,7 @@ class GoogleWire:
 
     def path(self, target: Target) -> str:
         """Where the request goes."""
-        return f"/v1beta/models/{target.model}:streamGenerateContent?alt=sse"
+        return f"/v1beta/models/{quote(target.model, safe='')}:streamGenerateContent?alt=sse"
 
     def headers(self) -> dict[str, str]:
         """Nothing beside the key."""
@@ -58,13 +59,10 @@ class GoogleWire:
             head["toolConfig"] = {"functionCallingConfig": _tool_choice(settings)}
         if generation := _generation(target, settings):
             head["generationConfig"] = generation
-        body = encode(head | settings.extra)
-        key = f"{self.name}/{target.provider}"
-        contents = conversation.encoded(key, lambda m: _encode(m, target.provider))
-        if len(tools):
-            declarations = b'{"functionDeclarations":[%b]}' % tools.encoded(self.name, _encode_tool)
-            body = with_field(body, b"tools", declarations)
-        return with_field(body, b"contents", contents)
+        contents = conversation.encoded(target.provider, lambda message: _encode(message, target.provider))
+        declarations = tools.encoded(self.name, _encode_tool)
+        offered = b'{"functionDeclarations":[%b]}' % declarations if declarations else b""
+        return with_arrays(head | settings.extra, *tools_field(offered), (b"contents", (contents,)))
 
     def reader(self) -> GoogleReader:
         """A reader for one stream."""
@@ -208,7 +206,7 @@ class GoogleReader:
 
     def __init__(self) -> None:
         self.told = Told()
-        self.usage: Usage | None = None
+        self.used: Used | None = None
         self._parts: list[_Part] = []
         self._finish: str | None = None
         self._goes_on = False
@@ -253,7 +251,10 @@ class GoogleReader:
 
     def _grow(self, candidate: _Candidate) -> None:
         for part in (candidate.content and candidate.content.parts) or ():
+            if not (part.text or part.thought_signature or part.function_call):
+                continue
             self._parts.append(part)
+            self.told.begin()
             if part.function_call is not None:
                 self.told.grow(len(encode(part.function_call)))
             if part.thought_signature:
@@ -270,7 +271,7 @@ class GoogleReader:
         if usage is None:
             return
         thoughts = count(usage.thoughts_token_count)
-        self.usage = Usage(
+        self.used = Used(
             input_tokens=count(usage.prompt_token_count) + count(usage.tool_use_prompt_token_count),
             output_tokens=count(usage.candidates_token_count) + thoughts,
             cached_tokens=count(usage.cached_content_token_count),

@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING, Final, Protocol
 
+from deputy.core.errors import RateLimited
 from deputy.models.timing import Timing
 
 if TYPE_CHECKING:
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
 
 CEILING: Final = 512
 RECOVERY: Final = 8.0
-"""So many successes per slot of the limit win back eight slots: the limit grows by `RECOVERY / limit` each."""
+"""How many slots a full round of successes wins back: each success adds this over the limit."""
 WINDOW_SECONDS: Final = 0.1
 SHARE: Final = 10
 """No window gets more than a tenth of what a storm threw back."""
@@ -24,6 +25,10 @@ LONGEST_JITTER_SECONDS: Final = 1.0
 
 class SharedPace(Protocol):
     """When requests to one provider and key may start, for everyone who shares it. Times are on a monotonic clock."""
+
+    def is_calm(self, now: float) -> bool:
+        """Whether nobody holds starts back, as far as is known without asking; on the way of every request."""
+        ...
 
     async def hold(self, until: float) -> None:
         """Nobody starts before this time."""
@@ -40,6 +45,10 @@ class LocalPace:
     def __init__(self) -> None:
         self._held_until = float("-inf")
         self._last_start = float("-inf")
+
+    def is_calm(self, now: float) -> bool:
+        """Whether nobody holds starts back."""
+        return self._held_until <= now
 
     async def hold(self, until: float) -> None:
         """Nobody starts before this time."""
@@ -75,13 +84,17 @@ class Governor:
         self._last_throttle = float("-inf")
         self._last_cut = float("-inf")
 
-    async def enter(self) -> float:
-        """Wait for a slot and, in a storm, for its time. Returns when the request starts, for `throttled`."""
+    async def enter(self, patience_seconds: float = float("inf")) -> float:
+        """Wait for a slot and, in a storm, for its time. Returns when the request starts, for `throttled`.
+
+        RateLimited at once when the provider wants to be left alone for longer than the patience lasts.
+        """
         await self._take_slot()
-        if not self._thrown_back:
-            return self._timing.clock()
+        now = self._timing.clock()
+        if not self._thrown_back and self._pace.is_calm(now):
+            return now
         try:
-            return await self._stand_in_line()
+            return await self._stand_in_line(patience_seconds)
         except BaseException:
             self.leave()
             raise
@@ -133,7 +146,7 @@ class Governor:
                 self.leave()
             raise
 
-    async def _stand_in_line(self) -> float:
+    async def _stand_in_line(self, patience_seconds: float) -> float:
         self._in_line += 1
         try:
             async with self._line:
@@ -142,6 +155,8 @@ class Governor:
                     wait = await self._pace.take(now, self.spacing)
                     if wait <= 0:
                         return now
+                    if wait > patience_seconds:
+                        raise RateLimited(f"the provider wants to be left alone for {wait:.0f} s", retry_after=wait)
                     await self._timing.sleep(wait)
         finally:
             self._in_line -= 1

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import TYPE_CHECKING, Any, Final, Self, assert_never
+from typing import TYPE_CHECKING, Final, Self, assert_never
+from urllib.parse import urlsplit
 
-from deputy.core.conversation import Usage
+from deputy.core.conversation import Used
 from deputy.core.errors import UsageError
 from deputy.models.catalog import Catalog, Named, ProviderEntry, WireName, read_catalog
 from deputy.models.governor import CEILING, Governors
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from deputy.models.wire_model import Endpoint
 
 SCRIPT: Final = "script:"
+PYDANTIC_AI: Final = "pydantic-ai:"
 
 
 class Models:
@@ -51,6 +53,7 @@ class Models:
         self._idle_seconds = idle_seconds
         self._governors = Governors(timing=self._timing, ceiling=ceiling, pace_of=pace_of)
         self._http: Http | None = None
+        self._opened: dict[str, Model] = {}
 
     async def __aenter__(self) -> Self:
         return self
@@ -60,29 +63,46 @@ class Models:
             await self._http.close()
 
     def open(self, name: str) -> Model:
-        """The model of this name: an alias, `provider:model`, or `script:FILE`."""
-        from deputy.models.retry import RetryingModel
+        """The model of this name: an alias, `provider:model`, `script:FILE`, or `pydantic-ai:` and a name of theirs."""
+        opened = self._opened.get(name)
+        if opened is None:
+            from deputy.models.retry import RetryingModel
 
+            model, payer = self._made(name)
+            governor = self._governors.of(payer)
+            opened = RetryingModel(model, governor, policy=self._retry, timing=self._timing)
+            self._opened[name] = opened
+        return opened
+
+    def _made(self, name: str) -> tuple[Model, str]:
+        """A model, and the account that its requests are counted against."""
         if name.startswith(SCRIPT):
             from deputy.models.script import ScriptModel
 
-            model: Model = ScriptModel.read(name.removeprefix(SCRIPT))
-            governor = self._governors.of(name)
-        else:
-            named = self.catalog.resolve(name)
-            endpoint = self._endpoint(named.provider)
-            model = self._over_the_wire(named, endpoint)
-            governor = self._governors.of(account(named.provider, endpoint.key))
-        return RetryingModel(model, governor, policy=self._retry, timing=self._timing)
+            return ScriptModel.read(name.removeprefix(SCRIPT)), name
+        if name.startswith(PYDANTIC_AI):
+            return pydantic_ai_model(name.removeprefix(PYDANTIC_AI)), name
+        named = self.catalog.resolve(name)
+        endpoint = self._endpoint(named.provider)
+        return self._over_the_wire(named, endpoint), account(named.provider, endpoint.key)
 
     def thinking(self, name: str) -> ThinkingLevel | None:
         """How hard a name asks its model to think."""
-        return None if name.startswith(SCRIPT) else self.catalog.resolve(name).thinking
+        return None if name.startswith((SCRIPT, PYDANTIC_AI)) else self.catalog.resolve(name).thinking
 
     def has_key(self, provider: str) -> bool:
         """Whether a provider's models can be asked: it has a key, or needs none."""
         entry = self.catalog.providers[provider]
-        return entry.protocol is not None and (not entry.keys or find_key(entry, self._environ) is not None)
+        return entry.protocol is not None and (not entry.needs_key or self.key_variable(provider) is not None)
+
+    def key_variable(self, provider: str) -> str | None:
+        """The variable that holds a provider's key."""
+        found = find_key(self.catalog.providers[provider], self._environ)
+        return found[0] if found is not None else None
+
+    def address(self, provider: str) -> str:
+        """Where a provider's models are asked, without a password that may stand in it."""
+        return without_password(self._base_url(provider))
 
     def missing_key(self, name: str) -> str | None:
         """The provider whose key is missing for a model of this name; None when it can be asked."""
@@ -96,18 +116,21 @@ class Models:
         if name.startswith(SCRIPT):
             return None
         prices = self.catalog.entry(self.catalog.resolve(name)).prices
-        return priced(Usage(input_tokens=input_tokens, output_tokens=output_tokens), prices).cost
+        return priced(Used(input_tokens=input_tokens, output_tokens=output_tokens), prices).cost
 
     def _endpoint(self, provider: str) -> Endpoint:
         from deputy.models.wire_model import Endpoint
 
-        entry = self.catalog.providers[provider]
-        base_url = self._environ.get(entry.base_url_variable) or entry.base_url
+        entry, base_url = self.catalog.providers[provider], self._base_url(provider)
         found = find_key(entry, self._environ)
         if found is None:
-            return Endpoint(base_url=base_url, key_variable=next(iter(entry.keys), ""))
+            return Endpoint(base_url=base_url, key_variable=next(iter(entry.keys), "") if entry.needs_key else "")
         variable, secret = found
         return Endpoint(base_url=base_url, key_header=entry.keys[variable], key=secret, key_variable=variable)
+
+    def _base_url(self, provider: str) -> str:
+        entry = self.catalog.providers[provider]
+        return self._environ.get(entry.base_url_variable) or entry.base_url
 
     def _over_the_wire(self, named: Named, endpoint: Endpoint) -> Model:
         from deputy.models.http import Http
@@ -115,8 +138,11 @@ class Models:
         from deputy.models.wire_model import IDLE_SECONDS, WireModel
 
         provider = self.catalog.providers[named.provider]
-        if provider.protocol is None or not endpoint.base_url:
+        if provider.protocol is None:
             raise UsageError("model", str(named), "it is not reached over the network, only through its own program")
+        if not is_address(endpoint.base_url):
+            shown = without_password(endpoint.base_url)
+            raise UsageError(provider.base_url_variable, shown, "give an address like https://example.com/v1")
         if self._http is None:
             self._http = Http()
         entry = self.catalog.entry(named)
@@ -133,17 +159,44 @@ class Models:
             self._http,
             context_window=entry.window,
             prices=entry.prices,
-            idle_seconds=self._idle_seconds or IDLE_SECONDS,
+            idle_seconds=entry.idle_seconds or self._idle_seconds or IDLE_SECONDS,
             wall_clock=self._timing.wall_clock,
         )
+
+
+def pydantic_ai_model(name: str) -> Model:
+    """A model of pydantic-ai by its name there."""
+    try:
+        from deputy.models.pydantic_ai import PydanticAIModel
+    except ImportError as error:
+        raise UsageError("model", f"{PYDANTIC_AI}{name}", "install deputy-agents[pydantic-ai] to use it") from error
+    return PydanticAIModel.named(name)
 
 
 def find_key(provider: ProviderEntry, environ: Mapping[str, str]) -> tuple[str, Secret] | None:
     """The variable that holds a provider's key, and the key."""
     for variable in provider.keys:
         if value := environ.get(variable, "").strip():
+            if not (value.isascii() and value.isprintable()):
+                raise UsageError(variable, Secret(value), "it holds characters that no key has; set it anew")
             return variable, Secret(value)
     return None
+
+
+def is_address(url: str) -> bool:
+    """Whether requests can be sent there."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+def without_password(url: str) -> str:
+    """An address without the user and password before its host."""
+    scheme, separator, rest = url.partition("://")
+    host, slash, path = rest.partition("/")
+    return f"{scheme}{separator}{host.rpartition('@')[2]}{slash}{path}"
 
 
 def account(provider: str, key: Secret | None) -> str:
@@ -174,8 +227,3 @@ def wire_of(protocol: WireName) -> Wire:
             return GoogleWire()
         case _:
             assert_never(protocol)
-
-
-def models_from(environ: Mapping[str, str], tables: Mapping[str, Any] | None = None) -> Models:
-    """All models, with the user's tables laid over the shipped catalog."""
-    return Models(environ=environ, catalog=read_catalog(tables))

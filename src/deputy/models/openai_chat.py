@@ -18,12 +18,23 @@ from deputy.core.conversation import (
     Thinking,
     ToolMessage,
     ToolSpec,
-    Usage,
+    Used,
     UserMessage,
 )
 from deputy.core.errors import BadReply, Refused, StreamCut
 from deputy.models.failures import failure_of
-from deputy.models.wire import NOTHING, CallUnderWay, Ending, Told, count, decode, encode, is_given, with_field
+from deputy.models.wire import (
+    NOTHING,
+    CallUnderWay,
+    Ending,
+    Told,
+    count,
+    decode,
+    encode,
+    is_given,
+    tools_field,
+    with_arrays,
+)
 
 if TYPE_CHECKING:
     from deputy.core.conversation import Conversation, ModelSettings, Toolset
@@ -69,14 +80,11 @@ class ChatWire:
             head["response_format"] = {"type": "json_schema", "json_schema": output}
         if len(tools):
             head["tool_choice"] = _tool_choice(settings)
-        body = encode(head | settings.extra)
-        if len(tools):
-            body = with_field(body, b"tools", tools.encoded(self.name, _encode_tool))
-        messages = conversation.encoded(f"{self.name}/{target.provider}", lambda m: _encode(m, target))
-        if conversation.system:
-            system = encode({"role": "system", "content": conversation.system})
-            messages = b",".join((system, messages)) if messages else system
-        return with_field(body, b"messages", messages)
+        messages = conversation.encoded(target.provider, lambda message: _encode(message, target))
+        system = encode({"role": "system", "content": conversation.system}) if conversation.system else b""
+        comma = b"," if system and messages else b""
+        offered = tools.encoded(self.name, _encode_tool)
+        return with_arrays(head | settings.extra, *tools_field(offered), (b"messages", (system, comma, messages)))
 
     def reader(self) -> ChatReader:
         """A reader for one stream."""
@@ -167,8 +175,16 @@ class _CallDelta(Struct):
     function: _Function | None = None
 
 
+class _Spoken(Struct):
+    """A piece of content where a server sends a list of them; thinking holds pieces in turn."""
+
+    type: str = ""
+    text: str = ""
+    thinking: list[_Spoken] = []
+
+
 class _Delta(Struct):
-    content: str | None = None
+    content: str | list[_Spoken] | None = None
     tool_calls: list[_CallDelta] | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
@@ -197,6 +213,8 @@ class _Usage(Struct):
     prompt_tokens_details: _PromptDetails | None = None
     completion_tokens_details: _CompletionDetails | None = None
     prompt_cache_hit_tokens: int | None = None
+    cost: float | None = None
+    """In dollars, where a server tells it."""
 
 
 class _Groq(Struct):
@@ -220,7 +238,7 @@ class ChatReader:
 
     def __init__(self) -> None:
         self.told = Told()
-        self.usage: Usage | None = None
+        self.used: Used | None = None
         self._finish: str | None = None
         self._goes_on = False
         self._thoughts: list[str] = []
@@ -238,14 +256,15 @@ class ChatReader:
         if data == b"[DONE]":
             return
         chunk: _Chunk = decode(_decoder, data)
-        self._report(chunk.usage or (chunk.x_groq and chunk.x_groq.usage))
-        if is_given(chunk.error) and not self.is_done:
+        if chunk.usage is not None or chunk.x_groq is not None:
+            self._report(chunk.usage or (chunk.x_groq and chunk.x_groq.usage))
+        if chunk.error is not NOTHING and is_given(chunk.error) and self._finish is None:
             raise failure_of(chunk.error, status=None)
         for choice in chunk.choices or ():
             if choice.index != 0:
                 continue
             delta = choice.delta
-            if self.is_done:
+            if self._finish is not None:
                 self._goes_on |= delta is not None and bool(delta.content or delta.tool_calls)
                 continue
             if delta is not None:
@@ -274,13 +293,15 @@ class ChatReader:
         return Ending(reason=reason, parts=tuple(parts))
 
     def _grow(self, delta: _Delta) -> None:
-        if delta.content:
-            self.told.say(delta.content)
+        if isinstance(delta.content, str):
+            if delta.content:
+                self.told.say(delta.content)
+        elif delta.content:
+            self._hear(delta.content)
         if delta.tool_calls:
             self._grow_calls(delta.tool_calls)
         if thought := delta.reasoning_content or delta.reasoning:
-            self._thoughts.append(thought)
-            self.told.think(thought)
+            self._think(thought)
         if delta.reasoning_details:
             details = [bytes(detail) for detail in delta.reasoning_details]
             self._details += details
@@ -288,6 +309,17 @@ class ChatReader:
         if delta.refusal:
             self._refusal.append(delta.refusal)
             self.told.grow(len(delta.refusal))
+
+    def _hear(self, pieces: list[_Spoken]) -> None:
+        for piece in pieces:
+            if piece.text:
+                self.told.say(piece.text)
+            for thought in piece.thinking:
+                self._think(thought.text)
+
+    def _think(self, thought: str) -> None:
+        self._thoughts.append(thought)
+        self.told.think(thought)
 
     def _grow_calls(self, deltas: list[_CallDelta]) -> None:
         for delta in deltas:
@@ -309,6 +341,7 @@ class ChatReader:
         call = self._calls.get(index)
         if call is None:
             call = self._calls[index] = CallUnderWay("", "")
+            self.told.begin()
         call.id = call.id or delta.id or ""
         call.name = call.name or function.name or ""
         return call
@@ -318,10 +351,11 @@ class ChatReader:
             return
         prompt = usage.prompt_tokens_details or _PromptDetails()
         completion = usage.completion_tokens_details or _CompletionDetails()
-        self.usage = Usage(
+        self.used = Used(
             input_tokens=count(usage.prompt_tokens),
             output_tokens=count(usage.completion_tokens),
             cached_tokens=count(prompt.cached_tokens) or count(usage.prompt_cache_hit_tokens),
             cache_write_tokens=count(prompt.cache_write_tokens),
             thinking_tokens=count(completion.reasoning_tokens),
+            cost=round(usage.cost * 1e9) if usage.cost is not None and 0 <= usage.cost < 1e6 else None,
         )

@@ -18,12 +18,23 @@ from deputy.core.conversation import (
     ToolCall,
     ToolMessage,
     ToolSpec,
-    Usage,
+    Used,
     UserMessage,
 )
 from deputy.core.errors import Refused, StreamCut
 from deputy.models.failures import failure_of
-from deputy.models.wire import NOTHING, CallUnderWay, Ending, Told, count, decode, encode, with_field
+from deputy.models.wire import (
+    NOTHING,
+    CallUnderWay,
+    Ending,
+    Told,
+    count,
+    decode,
+    encode,
+    is_given,
+    tools_field,
+    with_arrays,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -67,11 +78,9 @@ class ResponsesWire:
             }
         if len(tools):
             head["tool_choice"] = _tool_choice(settings)
-        body = encode(head | settings.extra)
-        if len(tools):
-            body = with_field(body, b"tools", tools.encoded(self.name, _encode_tool))
-        key = f"{self.name}/{target.provider}"
-        return with_field(body, b"input", conversation.encoded(key, lambda m: _encode(m, target.provider)))
+        items = conversation.encoded(target.provider, lambda message: _encode(message, target.provider))
+        offered = tools.encoded(self.name, _encode_tool)
+        return with_arrays(head | settings.extra, *tools_field(offered), (b"input", (items,)))
 
     def reader(self) -> ResponsesReader:
         """A reader for one stream."""
@@ -121,12 +130,13 @@ def _output(content: str, is_error: bool) -> str:
 def _encode_parts(parts: Iterable[Part], *, is_own: bool) -> Iterable[bytes]:
     for part in parts:
         match part:
+            case Text() | Thinking() | ToolCall() if is_own and part.opaque is not None:
+                yield part.opaque.encode()
             case Text(text=text):
                 if text:
                     yield encode({"role": "assistant", "content": text})
-            case Thinking(opaque=opaque):
-                if opaque is not None and is_own:
-                    yield opaque.encode()
+            case Thinking():
+                pass
             case ToolCall():
                 yield encode(
                     {
@@ -182,7 +192,7 @@ class _Incomplete(Struct):
 
 
 class _Response(Struct):
-    output: list[_Item] | None = None
+    output: list[msgspec.Raw] | None = None
     usage: _Usage | None = None
     error: msgspec.Raw = NOTHING
     incomplete_details: _Incomplete | None = None
@@ -193,11 +203,12 @@ class _Event(Struct):
     sequence_number: int | None = None
     output_index: int = 0
     delta: Any = ""
-    item: _Item | None = None
+    item: msgspec.Raw = NOTHING
     response: _Response | None = None
 
 
 _decoder = msgspec.json.Decoder(_Event).decode
+_item_decoder = msgspec.json.Decoder(_Item).decode
 
 
 class ResponsesReader:
@@ -206,8 +217,8 @@ class ResponsesReader:
     def __init__(self) -> None:
         self.told = Told()
         self.is_done = False
-        self.usage: Usage | None = None
-        self._items: dict[int, _Item] = {}
+        self.used: Used | None = None
+        self._items: dict[int, msgspec.Raw] = {}
         self._last = -1
         self._reason: StopReason = "end"
         self._refusal = ""
@@ -227,9 +238,9 @@ class ResponsesReader:
         match event.type:
             case "response.output_item.added" | "response.created":
                 self.told.progress += 1
-            case "response.output_item.done" if event.item is not None:
+            case "response.output_item.done" if is_given(event.item):
                 self._items.setdefault(event.output_index, event.item)
-                self.told.progress += 1
+                self.told.grow(len(bytes(event.item)))
             case "response.completed" | "response.incomplete":
                 self._finish(event.response or _Response())
             case "response.failed":
@@ -244,11 +255,29 @@ class ResponsesReader:
         """What the whole stream said."""
         if not self.is_done:
             raise StreamCut("the stream ended before its response did")
-        parts = [part for index in sorted(self._items) for part in _parts(self._items[index], self._reason)]
-        refusal = _refusal(self._items.values()) or self._refusal
-        if refusal:
-            raise Refused(f"the model declined to answer: {refusal[:500]}")
+        parts = [part for index in sorted(self._items) for part in self._parts(self._items[index])]
+        if self._refusal:
+            raise Refused(f"the model declined to answer: {self._refusal[:500]}")
         return Ending(reason=self._reason, parts=tuple(parts))
+
+    def _parts(self, raw: msgspec.Raw) -> Iterable[Part]:
+        item: _Item = decode(_item_decoder, raw)
+        match item.type:
+            case "message":
+                self._refusal += "".join(piece.refusal for piece in item.content or ())
+                if text := "".join(piece.text for piece in item.content or ()):
+                    yield Text(text=text, opaque=_sealed(raw))
+            case "reasoning":
+                text = "\n\n".join(piece.text for piece in [*(item.summary or ()), *(item.content or ())])
+                # Without its sealed form the provider could not make sense of it.
+                yield Thinking(text=text, opaque=_sealed(raw) if item.encrypted_content is not None else None)
+            case "function_call" if item.status in (None, "completed"):
+                call = CallUnderWay(item.call_id or item.id, item.name, _sealed(raw) if item.call_id else None)
+                call.pieces.append(item.arguments)
+                if (done := call.complete(self._reason)) is not None:
+                    yield done
+            case _:
+                pass
 
     def _grow(self, event: _Event) -> None:
         delta = event.delta
@@ -283,7 +312,7 @@ class ResponsesReader:
             return
         inputs = usage.input_tokens_details or _InputDetails()
         outputs = usage.output_tokens_details or _OutputDetails()
-        self.usage = Usage(
+        self.used = Used(
             input_tokens=count(usage.input_tokens),
             output_tokens=count(usage.output_tokens),
             cached_tokens=count(inputs.cached_tokens),
@@ -292,36 +321,7 @@ class ResponsesReader:
         )
 
 
-def _parts(item: _Item, reason: StopReason) -> Iterable[Part]:
-    match item.type:
-        case "message":
-            text = "".join(piece.text for piece in item.content or ())
-            if text:
-                yield Text(text=text)
-        case "reasoning":
-            yield _thinking(item)
-        case "function_call" if item.status in (None, "completed"):
-            call = CallUnderWay(item.call_id or item.id, item.name)
-            call.pieces.append(item.arguments)
-            if (done := call.complete(reason)) is not None:
-                yield done
-        case _:
-            pass
-
-
-def _thinking(item: _Item) -> Thinking:
-    summary = item.summary or []
-    text = "\n\n".join(piece.text for piece in [*summary, *(item.content or ())])
-    if item.encrypted_content is None:
-        return Thinking(text=text)
-    sealed = {
-        "type": "reasoning",
-        "id": item.id,
-        "summary": [{"type": "summary_text", "text": piece.text} for piece in summary],
-        "encrypted_content": item.encrypted_content,
-    }
-    return Thinking(text=text, opaque=encode(sealed).decode())
-
-
-def _refusal(items: Iterable[_Item]) -> str:
-    return "".join(piece.refusal for item in items for piece in item.content or ())
+def _sealed(raw: msgspec.Raw) -> str:
+    """An item as it is sent back: as it came, without empty fields."""
+    fields: dict[str, Any] = msgspec.json.decode(raw)
+    return encode({name: value for name, value in fields.items() if value is not None}).decode()

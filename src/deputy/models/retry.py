@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import aclosing
+from itertools import count
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
@@ -25,6 +26,8 @@ class RetryPolicy(Struct, frozen=True, kw_only=True):
     """How often and how long to try."""
 
     attempts: int = 5
+    attempts_when_limited: int = 20
+    """Waiting one's turn at a rate limit is not failing."""
     longest_wait_seconds: float = 60.0
     """The most a wait of our own may grow to."""
     patience_seconds: float = 300.0
@@ -60,9 +63,9 @@ class RetryingModel:
         self, conversation: Conversation, tools: Toolset, settings: ModelSettings
     ) -> AsyncGenerator[StreamEvent, None]:
         """One turn, of as many requests as it takes."""
-        patience = self._policy.patience_seconds
-        for attempt in range(1, self._policy.attempts + 1):
-            started = await self._governor.enter()
+        policy, patience = self._policy, self._policy.patience_seconds
+        for attempt in count(1):
+            started = await self._entered(patience)
             try:
                 async with aclosing(self._model.stream(conversation, tools, settings)) as events:
                     async for event in events:
@@ -75,16 +78,24 @@ class RetryingModel:
                 is_throttle = isinstance(error, RateLimited | Overloaded)
                 if is_throttle:
                     await self._governor.throttled(started, wait)
-                if not error.retryable or attempt == self._policy.attempts or wait > patience:
+                most = policy.attempts_when_limited if isinstance(error, RateLimited) else policy.attempts
+                if not error.retryable or attempt >= most or wait > patience:
                     raise
             finally:
                 self._governor.leave()
             patience -= wait
-            if failure.usage is not None:
-                yield failure.usage
+            if failure.used is not None:
+                yield failure.used
             yield Retried(attempt=attempt, seconds=wait, code=failure.code, message=str(failure))
             if not is_throttle:
                 await self._timing.sleep(wait)
+
+    async def _entered(self, patience: float) -> float:
+        try:
+            return await self._governor.enter(patience)
+        except RateLimited as error:
+            error.model = self.name
+            raise
 
     def _wait(self, error: ModelError, attempt: int) -> float:
         if error.retry_after is not None:

@@ -18,7 +18,7 @@ from deputy.core.conversation import (
     UserMessage,
 )
 from deputy.core.errors import BadRequest, ModelError, UsageError
-from deputy.core.script import Play, Script, ScriptedTurn, read_script
+from deputy.core.script import Play, Script, ScriptedTurn, read_script, words
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Awaitable, Callable
@@ -78,9 +78,9 @@ class ScriptModel:
     async def _told(self, turn: ScriptedTurn) -> AsyncGenerator[StreamEvent, None]:
         if turn.thinking:
             yield ThinkingDelta(turn.thinking)
-        for word in turn.text.splitlines(keepends=True) if not turn.pace_seconds else turn.text.split(" "):
+        for word in words(turn.text):
+            yield TextDelta(word)
             await self._sleep(turn.pace_seconds)
-            yield TextDelta(word if not turn.pace_seconds else f"{word} ")
 
 
 def opening_of(conversation: Conversation) -> str:

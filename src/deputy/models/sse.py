@@ -54,20 +54,23 @@ class EventReader:
         events: list[bytes] = []
         data = self._data
         for line in lines:
-            if line.startswith(b"data:"):
+            if not line:
+                if data:
+                    events.append(data[0] if len(data) == 1 else b"\n".join(data))
+                    data.clear()
+                    self._data_size = 0
+            elif line.startswith(b"data:"):
                 data.append(line[6:] if line.startswith(b"data: ") else line[5:])
                 self._data_size += len(line)
-                self._check_size()
-            elif not line and data:
-                events.append(data[0] if len(data) == 1 else b"\n".join(data))
-                data.clear()
-                self._data_size = 0
+                if self._data_size > self._limit:
+                    self._refuse()
         return events
 
     def _hold(self, piece: bytes) -> None:
         self._line.append(piece)
         self._line_size += len(piece)
-        self._check_size()
+        if self._line_size + self._data_size > self._limit:
+            self._refuse()
 
     def _take_line(self) -> bytes:
         line = b"".join(self._line)
@@ -75,9 +78,8 @@ class EventReader:
         self._line_size = 0
         return line
 
-    def _check_size(self) -> None:
-        if self._line_size + self._data_size > self._limit:
-            raise ReplyTooLarge(f"one event of the stream is larger than {self._limit:,} bytes")
+    def _refuse(self) -> None:
+        raise ReplyTooLarge(f"one event of the stream is larger than {self._limit:,} bytes")
 
     def _with_newlines(self, chunk: bytes) -> bytes:
         """The chunk with every line end as a newline; a return at the end of a chunk may be half of one."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import Struct, structs
 
 if TYPE_CHECKING:
-    from deputy.core.conversation import StopReason, Usage
+    from deputy.core.conversation import StopReason, Used
 
 BYTES_PER_TOKEN: Final = 4
 
@@ -25,33 +25,33 @@ class Prices(Struct, frozen=True, kw_only=True):
     long: Prices | None = None
 
 
-def priced(usage: Usage, prices: Prices | None) -> Usage:
-    """The usage with its cost; None where the price or the numbers are unknown."""
-    if prices is None or not usage.is_reported:
-        return structs.replace(usage, cost=None)
-    if prices.long is not None and prices.long_above is not None and usage.input_tokens > prices.long_above:
+def priced(used: Used, prices: Prices | None) -> Used:
+    """What was used with its cost; a cost that the provider reported itself stands where no price is known."""
+    if prices is None or not used.is_reported:
+        return used
+    if prices.long is not None and prices.long_above is not None and used.input_tokens > prices.long_above:
         prices = prices.long
     cached_price = prices.input if prices.cached is None else prices.cached
     write_price = prices.input if prices.cache_write is None else prices.cache_write
-    fresh = max(0, usage.input_tokens - usage.cached_tokens - usage.cache_write_tokens)
+    fresh = max(0, used.input_tokens - used.cached_tokens - used.cache_write_tokens)
     total = (
         fresh * prices.input
-        + usage.cached_tokens * cached_price
-        + usage.cache_write_tokens * write_price
-        + usage.output_tokens * prices.output
+        + used.cached_tokens * cached_price
+        + used.cache_write_tokens * write_price
+        + used.output_tokens * prices.output
     )
-    return structs.replace(usage, cost=(total + 500_000) // 1_000_000)
+    return structs.replace(used, cost=(total + 500_000) // 1_000_000)
 
 
-def was_cut_silently(usage: Usage, reason: StopReason, *, window: int | None, sent_bytes: int) -> bool:
+def was_cut_silently(used: Used, reason: StopReason, *, window: int | None, sent_bytes: int) -> bool:
     """Whether the provider dropped part of the prompt, or all room for an answer, instead of saying it is too long."""
-    if not usage.is_reported:
+    if not used.is_reported:
         return False
-    if reason == "length" and usage.output_tokens == 0:
+    if reason == "length" and used.output_tokens == 0:
         return True
     if window is None:
         return False
-    if usage.input_tokens > window:
+    if used.input_tokens > window:
         return True
     # A server that cuts fills its window with what it kept.
-    return usage.input_tokens >= window * 0.95 and sent_bytes / BYTES_PER_TOKEN > window * 1.25
+    return used.input_tokens >= window * 0.95 and sent_bytes / BYTES_PER_TOKEN > window * 1.25

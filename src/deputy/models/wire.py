@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, cast
 import msgspec
 from msgspec import Struct
 
-from deputy.core.conversation import Part, StopReason, TextDelta, ThinkingDelta, ToolCall, Usage
+from deputy.core.conversation import Part, StopReason, TextDelta, ThinkingDelta, ToolCall, Used
 from deputy.core.errors import BadReply, ReplyTooLarge
 
 if TYPE_CHECKING:
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 CONTENT_LIMIT: Final = 16 * 1024 * 1024
 """The most characters of text, thinking and arguments in one turn: twenty times what the largest models may say."""
+
+PART_SIZE: Final = 256
+"""What a part counts beside its characters."""
 
 ThinkingStyle: TypeAlias = Literal["budget", "adaptive", "effort", "level"]
 """How a model is told to think: a number of tokens, its own choice under an effort, an effort, or a level."""
@@ -44,7 +47,7 @@ class Reader(Protocol):
     """Reads one stream, event by event. It never waits, and knows no time."""
 
     told: Told
-    usage: Usage | None
+    used: Used | None
     """What the provider has reported so far."""
 
     @property
@@ -105,6 +108,10 @@ class Told:
     def think(self, text: str) -> None:
         """The model thought something."""
         self._tell(text, is_thought=True)
+
+    def begin(self) -> None:
+        """The model began a new part; endless empty ones fill the memory too."""
+        self.grow(PART_SIZE)
 
     def grow(self, size: int) -> None:
         """The model did something of this size that is not told yet."""
@@ -183,12 +190,23 @@ def _whole(value: Any) -> Any:
     return value
 
 
-def with_field(head: bytes, name: bytes, array: bytes) -> bytes:
-    """A JSON object with one more field, an array whose items are already encoded."""
-    return b'%b%b"%b":[%b]}' % (head[:-1], b"," if len(head) > 2 else b"", name, array)
+def with_arrays(head: dict[str, Any], *arrays: tuple[bytes, tuple[bytes | bytearray, ...]]) -> bytes:
+    """A JSON object with more fields: arrays of encoded items. A turn copies its conversation once, and here."""
+    pieces: list[bytes | bytearray] = [encode(head)[:-1]]
+    comma = b"," if head else b""
+    for name, items in arrays:
+        pieces += (comma, b'"', name, b'":[', *items, b"]")
+        comma = b","
+    pieces.append(b"}")
+    return b"".join(pieces)
 
 
-def decode(decoder: Callable[[bytes], Any], data: bytes) -> Any:
+def tools_field(encoded: bytes | bytearray) -> list[tuple[bytes, tuple[bytes | bytearray, ...]]]:
+    """The field that offers tools, where there are any."""
+    return [(b"tools", (encoded,))] if encoded else []
+
+
+def decode(decoder: Callable[[bytes | msgspec.Raw], Any], data: bytes | msgspec.Raw) -> Any:
     """One event, decoded; BadReply when it is not what the protocol says."""
     try:
         return decoder(data)

@@ -10,7 +10,7 @@ import aiohttp
 from msgspec import Struct, structs
 from yarl import URL
 
-from deputy.core.conversation import AssistantMessage, Part, Stop, Text, ToolCall, Usage
+from deputy.core.conversation import AssistantMessage, Part, Stop, Text, ToolCall, Used
 from deputy.core.errors import BadReply, BadRequest, ContextExhausted, EmptyReply, ModelError, NoKey, Silent, StreamCut
 from deputy.models.failures import failure_of
 from deputy.models.http import no_answer
@@ -94,7 +94,7 @@ class WireModel:
         reader = self._wire.reader()
         try:
             body = self._wire.body(self._target, conversation, tools, settings)
-            response = await self._ask(body)
+            response = await self._ask(body, settings.idempotency_key)
             try:
                 listening = _Listening(response, reader, self._idle_seconds)
                 try:
@@ -108,20 +108,21 @@ class WireModel:
             for delta in reader.told.take():
                 yield delta
             ending = reader.end()
-            usage = self._used(reader)
-            self._check(ending, usage, len(body))
+            used = self._used(reader)
+            self._check(ending, used, len(body))
             message = AssistantMessage(parts=with_ids(ending.parts, len(conversation)), origin=self._target.provider)
             for call in message.calls:
                 yield call
-            yield usage
+            yield used
             yield Stop(reason=ending.reason, message=message)
         except ModelError as error:
             raise self._signed(error, reader) from error.__cause__
 
-    async def _ask(self, body: bytes) -> aiohttp.ClientResponse:
+    async def _ask(self, body: bytes, key: str | None) -> aiohttp.ClientResponse:
+        headers = self._headers if key is None else {**self._headers, "idempotency-key": key}
         try:
             async with asyncio.timeout(self._idle_seconds):
-                response = await self._http.post(self._url, self._headers, body)
+                response = await self._http.post(self._url, headers, body)
                 if response.status == 200 and _is_stream(response):
                     return response
                 try:
@@ -152,13 +153,13 @@ class WireModel:
             return BadReply(f"the answer is not a stream but {headers.get('content-type', 'of no type')[:80]}")
         return failure_of(bytes(body[:ERROR_BODY_BYTES]), status=status, headers=headers, now=self._wall_clock())
 
-    def _used(self, reader: Reader) -> Usage:
-        return priced(reader.usage, self._prices) if reader.usage is not None else Usage(is_reported=False)
+    def _used(self, reader: Reader) -> Used:
+        return priced(reader.used, self._prices) if reader.used is not None else Used(is_reported=False)
 
-    def _check(self, ending: Ending, usage: Usage, sent_bytes: int) -> None:
-        if was_cut_silently(usage, ending.reason, window=self.context_window, sent_bytes=sent_bytes):
+    def _check(self, ending: Ending, used: Used, sent_bytes: int) -> None:
+        if was_cut_silently(used, ending.reason, window=self.context_window, sent_bytes=sent_bytes):
             raise ContextExhausted(
-                f"the provider cut the conversation to fit its window ({usage.input_tokens:,} tokens read)",
+                f"the provider cut the conversation to fit its window ({used.input_tokens:,} tokens read)",
                 window=self.context_window,
             )
         says_something = any(isinstance(p, ToolCall) or (isinstance(p, Text) and p.text.strip()) for p in ending.parts)
@@ -168,8 +169,10 @@ class WireModel:
     def _signed(self, error: ModelError, reader: Reader) -> ModelError:
         """The error with who it came from and what the attempt used; a provider may quote the key, so it is hidden."""
         error.model = self.name
+        if isinstance(error, ContextExhausted) and self.context_window is None:
+            self.context_window = error.window
         error.text = "".join(reader.told.text)
-        error.usage = self._used(reader) if reader.usage is not None else None
+        error.used = self._used(reader) if reader.used is not None else None
         if self._endpoint.key is not None:
             error.message = self._endpoint.key.hide(error.message)
             error.args = (error.message,)
@@ -273,5 +276,7 @@ def with_ids(parts: tuple[Part, ...], turn: int) -> tuple[Part, ...]:
             serials[stem] = serials.get(stem, 1) + 1
             call_id = f"{stem}_{serials[stem]}"
         seen.add(call_id)
-        named.append(part if call_id == part.id else structs.replace(part, id=call_id))
+        # A sealed call would go back under its old id.
+        opaque = part.opaque if part.id in ("", call_id) else None
+        named.append(structs.replace(part, id=call_id, opaque=opaque))
     return tuple(named)

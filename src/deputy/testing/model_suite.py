@@ -21,7 +21,7 @@ from deputy.core.conversation import (
     ToolResult,
     Toolset,
     ToolSpec,
-    Usage,
+    Used,
     UserMessage,
 )
 from deputy.core.errors import ModelError, RateLimited
@@ -98,13 +98,13 @@ async def check_calls(open_model: OpenModel) -> None:
 
 async def check_usage(open_model: OpenModel) -> None:
     """Usage is told once."""
-    usage = Usage(input_tokens=1200, output_tokens=340, cached_tokens=1000)
+    usage = Used(input_tokens=1200, output_tokens=340, cached_tokens=1000)
     async with open_model(script_of(ScriptedTurn(text="Yes.", usage=usage))) as model:
         events, _ = await heard(model, asking())
-    told = [event for event in events if isinstance(event, Usage)]
+    told = [event for event in events if isinstance(event, Used)]
     expect(len(told) == 1, f"usage is told once, not {len(told)} times")
-    numbers = (told[0].input_tokens, told[0].output_tokens, told[0].cached_tokens, told[0].requests)
-    expect(numbers == (1200, 340, 1000, 1), f"not the usage: {told[0]}")
+    numbers = (told[0].input_tokens, told[0].output_tokens, told[0].cached_tokens)
+    expect(numbers == (1200, 340, 1000), f"not the usage: {told[0]}")
 
 
 async def check_length(open_model: OpenModel) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 HEAD_LIMIT: Final = 64 * 1024
+CHAT_PROVIDERS: Final = ("OPENAI", "OPENROUTER", "GROQ", "DEEPSEEK", "MISTRAL", "OLLAMA", "VLLM", "LLAMACPP")
 STREAM: Final = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache"}
 
 
@@ -44,6 +45,9 @@ class ProviderServer:
         """Every request that came, in order."""
         self._play = Play(Script(conversations=tuple(conversations)))
         self._faults = {**FAULTS, **(faults or {})}
+        named = {fault for conversation in conversations for turn in conversation.turns for fault in turn.faults}
+        if unknown := named - set(self._faults):
+            raise ValueError(f"the script names faults that nobody knows: {', '.join(sorted(unknown))}")
         self._strict = strict
         self._host = host
         self._port = port
@@ -59,15 +63,10 @@ class ProviderServer:
     @property
     def environ(self) -> dict[str, str]:
         """The variables that point every provider's client here."""
-        return {
-            "ANTHROPIC_BASE_URL": self.url,
-            "ANTHROPIC_API_KEY": "test-key-anthropic",
-            "OPENAI_BASE_URL": f"{self.url}/v1",
-            "OPENAI_API_KEY": "test-key-openai",
-            "GOOGLE_GEMINI_BASE_URL": self.url,
-            "GEMINI_API_KEY": "test-key-google",
-            "OLLAMA_BASE_URL": f"{self.url}/v1",
-        }
+        bare = {"ANTHROPIC_BASE_URL": self.url, "GOOGLE_GEMINI_BASE_URL": self.url}
+        versioned = {f"{name}_BASE_URL": f"{self.url}/v1" for name in CHAT_PROVIDERS}
+        keys = {f"{name}_API_KEY": f"test-key-{name.lower()}" for name in ("ANTHROPIC", "GEMINI", *CHAT_PROVIDERS)}
+        return bare | versioned | keys
 
     def check(self) -> None:
         """Fail unless the script was asked exactly as written."""

@@ -6,10 +6,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
 
 from msgspec import json
 
+from deputy.core.script import words
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from deputy.core.conversation import Usage
+    from deputy.core.conversation import Used
     from deputy.core.script import ScriptedTurn
 
 Protocol: TypeAlias = Literal["anthropic", "openai-responses", "openai-chat", "google"]
@@ -21,12 +23,6 @@ SIGNATURE: Final = "c2lnbmVkIGJ5IHRoZSB0ZXN0IHByb3ZpZGVy"
 def render(protocol: Protocol, turn: ScriptedTurn, *, model: str, serial: int) -> list[bytes]:
     """The events of a turn, each as the bytes of one server-sent event."""
     return list(_RENDERERS[protocol](turn, model, f"{serial:08d}"))
-
-
-def words(text: str) -> list[str]:
-    """About one delta per word."""
-    first, *rest = text.split(" ")
-    return [piece for piece in (first, *(f" {word}" for word in rest)) if piece]
 
 
 def _pieces(arguments: dict[str, Any]) -> list[str]:
@@ -198,7 +194,7 @@ def _response(model: str, serial: str, status: str, output: list[Any], usage: An
     }
 
 
-def _responses_usage(usage: Usage) -> dict[str, Any]:
+def _responses_usage(usage: Used) -> dict[str, Any]:
     return {
         "input_tokens": usage.input_tokens,
         "input_tokens_details": {"cached_tokens": usage.cached_tokens, "cache_write_tokens": usage.cache_write_tokens},

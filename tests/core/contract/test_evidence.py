@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from deputy.core.contract import FileFact, check, weigh
+from deputy.core.contract import FileFact, check, weigh_evidence
 
 STARTED = 1_767_225_600.0
 GOOD = FileFact(path="docs/report.md", exists=True, size=10, modified_at=STARTED + 5)
 
 
 def messages(return_, facts, **options):
-    problems = weigh(return_, facts, **options)
+    problems = weigh_evidence(return_, facts, **options)
     assert all(problem.rule == "contract.evidence" and problem.advice for problem in problems)
     return [problem.message for problem in problems]
 

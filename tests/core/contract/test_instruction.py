@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from deputy.core.contract import Expected, ask, schema_of
+from deputy.core.contract import Expected, ask, check, check_schema, return_schema, schema_of
 
 
 @pytest.mark.rule("contract.ask")
@@ -68,3 +68,13 @@ def test_a_schema_of_the_users_own_is_shown_in_place_of_the_form():
     assert '"{braces}"' in text
     assert "one JSON value and nothing else" in text
     assert "next_steps" not in text
+
+
+@pytest.mark.rule("contract.ask")
+def test_providers_can_be_held_to_the_form_as_a_schema(made):
+    schema = schema_of(return_schema())
+    error = {"type": "timeout", "message": "m", "recoverable": True, "recommendation": "r"}
+    good = (made(), made(artifacts=[]), made(status="partial", errors=[error], next_steps="n"))
+    bad = (made(status="done"), made(summary=""), made(summary="x" * 501), made(metadata={}), made(artifacts=["a"]))
+    assert all(check_schema(value, schema).is_valid and check(value).is_valid for value in good)
+    assert not any(check_schema(value, schema).is_valid or check(value).is_valid for value in bad)

@@ -75,5 +75,13 @@ def test_leniency_ends_where_meaning_does(made):
         assert not check(told, mode="lenient").is_valid
 
 
+def test_a_summary_that_says_nothing_makes_no_error(made):
+    checked = check(made(status="partial", summary=" "), mode="lenient")
+    assert [problem.message for problem in checked.problems] == [
+        "Summary cannot be empty",
+        "Missing required field: errors",
+    ]
+
+
 def test_liberties_stay_short_whatever_was_returned(made):
     assert len(check(made(artifacts=["a.md"] * 1000), mode="lenient").liberties) == 51

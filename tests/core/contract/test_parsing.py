@@ -67,22 +67,27 @@ def test_a_list_in_a_fence_is_a_value_too():
 
 
 @pytest.mark.rule("contract.parse")
-def test_of_several_objects_the_one_with_the_keys_is_meant():
+def test_of_several_objects_the_one_with_the_most_keys_is_meant():
     assert value_of(f'{{"x": 1}} {TEXT} {{"y": 2}}') == VALUE
-    assert value_of('{"x": 1, "z": 0} {"y": 2}', keys=("x", "z")) == {"x": 1, "z": 0}
+    assert value_of('{"x": 1} {"x": 1, "z": 0} {"y": 2}', keys=("x", "z")) == {"x": 1, "z": 0}
+    assert value_of('{"status": "ok", "port": 80} ' + TEXT) == VALUE
     assert value_of('It is {"y": 2}.', keys=("x",)) == {"y": 2}
     assert value_of('It is {"y": 2}.', keys=()) == {"y": 2}
 
 
 @pytest.mark.rule("contract.parse")
 def test_several_that_could_be_meant_are_a_problem_and_lenient_reading_takes_the_last():
-    text = f'{{"status": "failed"}} {TEXT}'
+    text = f'{{"status": "failed", "summary": "b"}} {TEXT}'
     assert message_of(text) == "Return holds 2 JSON objects: expected one"
     assert parse(text, "lenient") == Parsed(value=VALUE, liberties=("the last of 2 objects was read",))
 
 
 def test_parts_of_an_object_that_broke_off_are_not_taken_for_the_return():
-    assert message_of('{"status": "completed" "metadata": {"session_id": "x"}}') == NOT_JSON
+    broken = '{"status": "completed" "summary": "a", "artifacts": [{"summary": "b"}], "metadata": {"session_id": "x"}}'
+    assert message_of(broken) == message_of(broken.replace("session_id", "status")) == NOT_JSON
+    assert value_of('{"a": 1 "b": {"c": 2}} {"x": 1}', keys=("x",)) == {"x": 1}
+    parsed = parse('{"a": 1 "b": {"c": 2}}', keys=())
+    assert isinstance(parsed, Problem)
 
 
 @pytest.mark.rule("contract.lenient")

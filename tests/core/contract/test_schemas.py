@@ -98,6 +98,7 @@ def test_booleans_are_schemas():
         ({"$defs": {"a": {"$id": "https://example.org/a"}}}, "schema.$id", "move this part"),
         ({"const": object()}, "schema", "not plain JSON"),
         ({"title": "x" * 300_000}, "schema", "at most 262,144"),
+        ({"patternProperties": {f"^{n}": {} for n in range(101)}}, "schema", "101 patterns"),
         ([], "schema", "pydantic"),
         ("object", "schema", "pydantic"),
         (None, "schema", "pydantic"),
@@ -167,6 +168,13 @@ def test_a_chain_of_references_without_end_is_refused():
         schema_of({"$ref": "#/$defs/d0", "$defs": {**chain, "d5000": {}}})
 
 
+def test_a_name_that_two_parts_share_cannot_be_referred_to():
+    parts = {"a": {"$anchor": "x", "type": "string"}, "b": {"$anchor": "y"}}
+    assert messages(1, {"$ref": "#x", "$defs": parts}) == ['Return: the value is not of type "string", found 1']
+    with pytest.raises(UsageError, match="no such part, or more than one"):
+        schema_of({"$ref": "#x", "$defs": {**parts, "c": {"$anchor": "x"}}})
+
+
 def test_a_schema_may_refer_to_itself():
     tree = {"type": "object", "required": ["name"], "properties": {"name": {}, "parts": {"items": {"$ref": "#"}}}}
     assert messages({"name": 1, "parts": [{"name": 2}]}, tree) == []
@@ -182,7 +190,17 @@ def test_what_would_take_too_long_to_explain_is_only_said_to_be_wrong():
     }
     assert messages(nested(3), schema)[0].startswith("Return: the value is not valid under any of")
     assert messages(nested(60), schema) == ["Return does not match the schema"]
-    assert messages([0] * 300_000, {"items": {"type": "string"}}) == ["Return does not match the schema"]
+
+
+def test_of_a_large_value_only_the_first_problem_is_explained():
+    value = [*["x"] * 150_000, 1, 2]
+    assert messages(value, {"items": {"type": "string"}}) == ['[150000]: the value is not of type "string", found 1']
+
+
+def test_a_value_too_large_for_its_schema_is_not_judged():
+    heavy = {"items": {"allOf": [{"type": "integer"}] * 2_000}}
+    assert messages([0] * 100, heavy) == []
+    assert messages([0] * 50_000, heavy) == ["Return is too large for its schema: 50,001 values"]
 
 
 def test_problems_stay_short_whatever_was_returned():

@@ -4,7 +4,8 @@ ask → (the target reports) → parse → check → weigh the evidence → repa
 """
 
 from deputy.core.contract.checking import check
-from deputy.core.contract.evidence import FileFact, weigh
+from deputy.core.contract.evidence import FileFact, weigh_evidence
+from deputy.core.contract.fields import return_schema
 from deputy.core.contract.form import Artifact, Checked, Expected, Metadata, Mode, Problem, Return, Status
 from deputy.core.contract.instruction import ask
 from deputy.core.contract.parsing import Parsed, parse
@@ -33,6 +34,7 @@ __all__ = [
     "read",
     "repair_message",
     "repairs_allowed",
+    "return_schema",
     "schema_of",
-    "weigh",
+    "weigh_evidence",
 ]

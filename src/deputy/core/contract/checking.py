@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from msgspec import UNSET
 
-from deputy.core.contract.fields import ARTIFACT, ERROR, METADATA, RETURN, Findings, Object, is_object, is_text
+from deputy.core.contract.fields import ARTIFACT, ERROR, METADATA, RETURN, Object, is_object
+from deputy.core.contract.findings import Findings
 from deputy.core.contract.form import (
     STATUSES,
     SUMMARY_LONG,
@@ -126,7 +127,7 @@ def _check_artifacts(value: Object, expected: Expected, found: Findings) -> None
     for at, artifact in found.records(value, "artifacts"):
         found.require(artifact, ARTIFACT, at)
         path = found.filled(artifact, ARTIFACT, at)["path"]
-        if is_text(path) and path.strip() and (reason := why_outside(path, expected.workspace)):
+        if path is not None and path.strip() and (reason := why_outside(path, expected.workspace)):
             found.problem(
                 f"Artifact path outside the workspace: {quoted(path)} ({reason})",
                 "Name the file by its path from the root of the workspace.",

@@ -33,7 +33,7 @@ class FileFact(Struct, frozen=True, kw_only=True):
     """Whether it lies in the workspace once links are followed."""
 
 
-def weigh(
+def weigh_evidence(
     return_: Return, facts: Iterable[FileFact] | None, *, kind: str | None = None, started_at: float | None = None
 ) -> tuple[Problem, ...]:
     """What the files say against a return that claims to be completed.

@@ -1,17 +1,14 @@
-"""The fields of a return: which there are, which are required, what each may hold, and how that is checked."""
+"""The fields of a return: which there are, which are required, and what each may hold."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard, cast
 
-from deputy.core.contract.form import Problem
-from deputy.core.contract.listing import Listing
-from deputy.core.contract.quoting import is_unicode, kind_of, quoted
+from deputy.core.contract.form import STATUSES, SUMMARY_MAX
+from deputy.core.contract.quoting import is_unicode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-RULE = "contract.check"
+    from collections.abc import Callable
 
 Object = dict[str, Any]
 
@@ -49,33 +46,44 @@ def _is_path(value: object) -> bool:
 
 
 class Field(NamedTuple):
-    """What a field may hold, how that is said, and whether the field must be there."""
+    """What a field may hold: in words, as a test and as JSON Schema; and whether the field must be there."""
 
     says: str
     holds: Callable[[object], bool]
+    form: Object
     is_required: bool = False
 
 
+Fields = dict[str, Field]
+
+
 def _text(*, required: bool = False) -> Field:
-    return Field("a string", is_text, required)
+    return Field("a string", is_text, {"type": "string"}, required)
 
 
-_OBJECT = Field("an object", is_object, is_required=True)
+def _list_of(fields: Fields, *, required: bool = False) -> Field:
+    return Field("a list", _is_list, {"type": "array", "items": form_of(fields)}, required)
 
-RETURN = {
-    "status": _text(required=True),
-    "summary": _text(required=True),
-    "artifacts": Field("a list", _is_list, is_required=True),
-    "metadata": _OBJECT,
-    "errors": Field("a list", _is_list),
-    "next_steps": _text(),
-}
+
+def _object_of(fields: Fields) -> Field:
+    return Field("an object", is_object, form_of(fields), is_required=True)
+
+
+def form_of(fields: Fields) -> Object:
+    """The JSON Schema of an object with these fields."""
+    return {
+        "type": "object",
+        "properties": {name: field.form for name, field in fields.items()},
+        "required": [name for name, field in fields.items() if field.is_required],
+    }
+
+
 METADATA = {
     "session_id": _text(required=True),
     "agent_type": _text(required=True),
-    "delegation_depth": Field("a whole number, 0 or more", _is_count),
-    "delegation_path": Field("a list of names", _is_path),
-    "duration_seconds": Field("a number of seconds, 0 or more", _is_duration),
+    "delegation_depth": Field("a whole number, 0 or more", _is_count, {"type": "integer", "minimum": 0}),
+    "delegation_path": Field("a list of names", _is_path, {"type": "array", "items": {"type": "string"}}),
+    "duration_seconds": Field("a number of seconds, 0 or more", _is_duration, {"type": "number", "minimum": 0}),
 }
 ARTIFACT = {
     "type": _text(required=True),
@@ -86,73 +94,21 @@ ERROR = {
     "type": _text(required=True),
     "message": _text(required=True),
     "code": _text(),
-    "recoverable": Field("true or false", _is_flag, is_required=True),
+    "recoverable": Field("true or false", _is_flag, {"type": "boolean"}, is_required=True),
     "recommendation": _text(required=True),
 }
+RETURN = {
+    "status": Field("a status", is_text, {"enum": list(STATUSES)}, is_required=True),
+    "summary": Field(
+        "a string", is_text, {"type": "string", "minLength": 1, "maxLength": SUMMARY_MAX}, is_required=True
+    ),
+    "artifacts": _list_of(ARTIFACT, required=True),
+    "metadata": _object_of(METADATA),
+    "errors": _list_of(ERROR),
+    "next_steps": _text(),
+}
 
-Fields = dict[str, Field]
 
-
-class Findings:
-    """The problems and warnings of one check."""
-
-    __slots__ = ("problems", "warnings")
-
-    def __init__(self) -> None:
-        self.problems: Listing[Problem] = Listing(lambda more: Problem(rule=RULE, message=more))
-        self.warnings: Listing[str] = Listing(str)
-
-    def problem(self, message: str, advice: str) -> None:
-        """Something that keeps the value from being a return."""
-        self.problems.add(Problem(rule=RULE, message=message, advice=advice))
-
-    def warn(self, message: str) -> None:
-        """Something that is worth knowing."""
-        self.warnings.add(message)
-
-    def require(self, record: Object, fields: Fields, at: str = "") -> None:
-        """Report the required fields that are absent."""
-        for name, field in fields.items():
-            if field.is_required and name not in record:
-                self.problem(f"Missing required field: {at}{name}", f"Add {at}{name}.")
-
-    def typed(self, record: Object, name: str, fields: Fields, at: str = "") -> Any:
-        """What a field holds; None when it is absent, and when it is of the wrong type, which is reported."""
-        if name not in record:
-            return None
-        told = record[name]
-        if fields[name].holds(told):
-            return told
-        self._wrong_type(f"{at}{name}", fields[name], told)
-        return None
-
-    def filled(self, record: Object, fields: Fields, at: str) -> dict[str, Any]:
-        """What all the fields of a record hold, as `typed` has it; required texts must say something."""
-        told = {name: self.typed(record, name, fields, at) for name in fields}
-        for name, value in told.items():
-            if fields[name].is_required and isinstance(value, str) and not value.strip():
-                self.problem(f"Empty field: {at}{name}", f"Fill in {at}{name}.")
-        self.warn_unknown(record, fields, at)
-        return told
-
-    def records(self, value: Object, name: str) -> Iterator[tuple[str, Object]]:
-        """The objects in a list of the return, each with where it stands."""
-        for index, item in enumerate(self.typed(value, name, RETURN) or ()):
-            if is_object(item):
-                yield f"{name}[{index}].", item
-            else:
-                self._wrong_type(f"{name}[{index}]", _OBJECT, item)
-
-    def warn_unknown(self, record: Object, fields: Mapping[str, Field], at: str = "") -> None:
-        """Mention the fields that the contract does not know."""
-        for name in record:
-            if name not in fields:
-                self.warn(f"Unknown field ignored: {at}{quoted(name)}")
-
-    def _wrong_type(self, at: str, field: Field, told: object) -> None:
-        # A number may be of the right type and out of range: then the kind alone would not tell.
-        found = f"{quoted(told)}" if kind_of(told) == "a number" else kind_of(told)
-        self.problem(
-            f"Wrong type for {at}: expected {field.says}, found {found}",
-            f"Write {field.says}." if field.is_required else f"Write {field.says}, or leave {at} out.",
-        )
+def return_schema() -> Object:
+    """The form of the contract as JSON Schema, for providers that can be held to one."""
+    return form_of(RETURN)

@@ -5,12 +5,13 @@ from typing import Generic, Literal, TypeVar
 from msgspec import UNSET, Struct, UnsetType
 
 from deputy.core.errors import Error
+from deputy.core.outcome import SUMMARY_LENGTH, Artifact
 
 Status = Literal["completed", "partial", "failed", "blocked"]
 Mode = Literal["strict", "lenient"]
 
 STATUSES: tuple[Status, ...] = ("completed", "partial", "failed", "blocked")
-SUMMARY_MAX = 500
+SUMMARY_MAX = SUMMARY_LENGTH
 SUMMARY_LONG = 400
 
 T = TypeVar("T")
@@ -27,14 +28,6 @@ class Expected(Struct, frozen=True, kw_only=True):
     workspace: str | None = None
     """The absolute path of the root that every artifact lies in."""
     elapsed_seconds: float | None = None
-
-
-class Artifact(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A file that the target made or changed."""
-
-    type: str
-    path: str
-    summary: str | UnsetType = UNSET
 
 
 class Metadata(Struct, frozen=True, kw_only=True, omit_defaults=True):

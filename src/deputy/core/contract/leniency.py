@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
+from deputy.core.contract.fields import METADATA, Object
 from deputy.core.contract.form import STATUSES, Expected
 from deputy.core.contract.listing import Listing
 from deputy.core.contract.quoting import quoted
@@ -21,10 +22,8 @@ from deputy.core.contract.synonyms import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-Object = dict[str, Any]
 Liberties = Listing[str]
 
-_LINEAGE = ("session_id", "agent_type", "delegation_depth", "delegation_path", "duration_seconds")
 _ARROWS = ("→", "->", ">", ",", "/")
 
 
@@ -72,7 +71,7 @@ def _read_metadata(told: Object, expected: Expected, liberties: Liberties) -> No
     if not isinstance(metadata, dict):
         return
     metadata = _without_nulls(cast(Object, metadata), "metadata.", liberties)
-    for name in _LINEAGE:
+    for name in METADATA:
         if name in told and name not in metadata:
             metadata[name] = told.pop(name)
             liberties.add(f"{name}: read from the top level into metadata")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, json
 
+from deputy.core.contract.fields import RETURN
 from deputy.core.contract.form import Mode, Problem
 from deputy.core.contract.nesting import measure
 from deputy.core.contract.objects import find_objects
@@ -21,6 +22,7 @@ CHARACTERS_MAX = 4 * 1024 * 1024
 DEPTH_MAX = 128
 RULE = "contract.parse"
 NOT_JSON = "Return is not valid JSON"
+RETURN_KEYS = tuple(name for name, field in RETURN.items() if field.is_required)
 
 
 class Parsed(Struct, frozen=True, kw_only=True):
@@ -30,11 +32,11 @@ class Parsed(Struct, frozen=True, kw_only=True):
     liberties: tuple[str, ...] = ()
 
 
-def parse(text: str, mode: Mode = "strict", *, keys: Sequence[str] = ("status",)) -> Parsed | Problem:
+def parse(text: str, mode: Mode = "strict", *, keys: Sequence[str] = RETURN_KEYS) -> Parsed | Problem:
     """The value of a report.
 
-    Of several objects the one that has all of `keys` is meant. Several of those that differ are a problem; lenient
-    reading takes the last.
+    Of several objects the one with the most of `keys` is meant. Several such that differ are a problem, except that
+    lenient reading takes the last of them.
     """
     if len(text) > CHARACTERS_MAX:
         return _problem(
@@ -53,24 +55,27 @@ def parse(text: str, mode: Mode = "strict", *, keys: Sequence[str] = ("status",)
 
 def _choose(text: str, mode: Mode, keys: Sequence[str]) -> Parsed | Problem | None:
     marks = [f'"{key}"' for key in keys]
-    meant, others = _Choice(), _Choice()
+    best = _Choice(rank=-1)
     is_broken = False
     for start, end, is_whole in find_objects(text):
         if not is_whole:
             is_broken = True
             continue
-        is_marked = marks and all(text.find(mark, start, end) >= 0 for mark in marks)
-        (meant if is_marked else others).add(_read(text[start:end], mode))
-    if meant.last is not None:
-        return meant.made(mode)
-    # After an object that broke off, the ones without a mark are likely to be parts of it.
-    return None if is_broken else others.made(mode)
+        rank = sum(text.find(mark, start, end) >= 0 for mark in marks)
+        if rank > best.rank:
+            best = _Choice(rank)
+        if rank == best.rank:
+            best.add(_read(text[start:end], mode))
+    # Where an object broke off, one that lacks some of the keys is likely to be a part of it.
+    is_part = is_broken and (not keys or best.rank < len(keys))
+    return None if is_part else best.made(mode)
 
 
 class _Choice:
-    """Of objects seen one after the other, the one that is meant."""
+    """Of objects that rank the same, seen one after the other, the one that is meant."""
 
-    def __init__(self) -> None:
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
         self.last: Parsed | Problem | None = None
         self.count = 0
         self.is_clear = True

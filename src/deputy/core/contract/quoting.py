@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -27,9 +26,11 @@ def quoted(value: object, limit: int = LIMIT) -> str:
 
 
 def one_line(text: str, limit: int = LIMIT) -> str:
-    """The beginning of a text without control characters and line ends."""
-    flat = text[: limit + 1].translate(_controls()).encode("utf-8", "replace").decode()
-    return flat if len(text) <= limit else f"{flat[: limit - 1]}…"
+    """The beginning of a text, without what cannot be seen or moves what can; line ends become spaces."""
+    shown = text[: limit + 1]
+    if not shown.isprintable():
+        shown = "".join(letter if letter.isprintable() else " " * letter.isspace() for letter in shown)
+    return shown if len(text) <= limit else f"{shown[: limit - 1]}…"
 
 
 def joined(names: Sequence[object], separator: str = " → ", most: int = 8) -> str:
@@ -66,9 +67,3 @@ def is_unicode(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-@cache
-def _controls() -> dict[int, str]:
-    hidden = [*range(0x20), *range(0x7F, 0xA0), *range(0x200B, 0x2010), *range(0x2028, 0x202F), *range(0x2066, 0x206A)]
-    return {code: " " if chr(code).isspace() else "" for code in hidden}

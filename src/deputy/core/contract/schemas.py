@@ -22,8 +22,14 @@ if TYPE_CHECKING:
 RULE = "contract.check"
 SCHEMA_BYTES_MAX = 256 * 1024
 WEIGHT_MAX = 100_000
+PATTERNS_MAX = 100
+PATTERN_BYTES_MAX = 4 * 1024 * 1024
+"""The size of one compiled pattern."""
+
+# How much is done, in schemas met times values that meet them.
+JUDGED_MAX = 50_000_000
 EXPLAINED_MAX = 200_000
-"""Schemas met times values judged: up to here every problem is explained, beyond it only that there is one."""
+FIRST_EXPLAINED_MAX = 2_000_000
 
 
 class Model(Protocol):
@@ -43,6 +49,7 @@ class JsonSchema(Struct, frozen=True, kw_only=True):
 
     form: Any
     keys: tuple[str, ...]
+    weight: int
     validator: Any
 
 
@@ -66,8 +73,8 @@ def schema_of(source: object) -> Schema:
             raise UsageError("schema", source, f"it has no JSON Schema: {one_line(str(error), 200)}") from error
         return ModelSchema(form=form, keys=_keys(form), model=source)
     if isinstance(source, dict | bool):
-        form = _bounded(cast(object, source))
-        return JsonSchema(form=form, keys=_keys(form), validator=_compile(form))
+        form, weight = _bounded(cast(object, source))
+        return JsonSchema(form=form, keys=_keys(form), weight=weight, validator=_compile(form))
     raise UsageError("schema", source, "give a JSON Schema as an object, or a pydantic model class")
 
 
@@ -88,16 +95,14 @@ def _is_model(source: object) -> TypeGuard[Model]:
 
 
 def _keys(form: Any) -> tuple[str, ...]:
+    """The fields that a schema requires, by which its values are known between prose."""
     required = cast(dict[str, Any], form).get("required") if isinstance(form, dict) else None
-    return (
-        tuple(name for name in cast(list[object], required) if isinstance(name, str))
-        if isinstance(required, list)
-        else ()
-    )
+    names = cast(list[object], required) if isinstance(required, list) else []
+    return tuple(name for name in names if isinstance(name, str))
 
 
-def _bounded(source: object) -> Any:
-    """A copy that is plain JSON, refers to itself alone, and cannot ask for more work than is reasonable."""
+def _bounded(source: object) -> tuple[Any, int]:
+    """A copy that is plain JSON, refers to itself alone and asks for a bounded amount of work, and that amount."""
     try:
         encoded = json.encode(source)
     except (TypeError, ValueError, RecursionError) as error:
@@ -110,9 +115,17 @@ def _bounded(source: object) -> Any:
         _check_references(node, scale)
         if node is not form and isinstance(base := node.get("$id"), str) and not base.startswith("#"):
             raise UsageError("schema.$id", base, "only the whole schema can have one; move this part to $defs")
-    if scale.weigh() > WEIGHT_MAX:
+    weight, patterns = scale.weigh(), sum(map(_count_patterns, walk(form)))
+    if weight > WEIGHT_MAX:
         raise UsageError("schema", "references upon references", "simplify it: each is followed every time it is met")
-    return form
+    if patterns > PATTERNS_MAX:
+        raise UsageError("schema", f"{patterns:,} patterns", f"at most {PATTERNS_MAX} are accepted")
+    return form, weight
+
+
+def _count_patterns(node: dict[str, Any]) -> int:
+    by_name = node.get("patternProperties")
+    return ("pattern" in node) + (len(cast(dict[str, Any], by_name)) if isinstance(by_name, dict) else 0)
 
 
 def _check_references(node: dict[str, Any], scale: Scale) -> None:
@@ -130,7 +143,8 @@ def _compile(form: Any) -> Validator:
 
     try:
         # This engine for patterns is linear in the text; the other one backtracks.
-        return validator_for(form, offline=True, pattern_options=RegexOptions(), mask="the value")
+        patterns = RegexOptions(size_limit=PATTERN_BYTES_MAX)
+        return validator_for(form, offline=True, pattern_options=patterns, mask="the value")
     except ValidationError as error:
         at = _location(error.instance_path)
         found = _at(form, error.instance_path) if error.instance_path else "a schema that cannot be used"
@@ -141,15 +155,28 @@ def _compile(form: Any) -> Validator:
 
 def _judge(value: Any, schema: JsonSchema) -> tuple[Problem, ...]:
     validator = cast("Validator", schema.validator)
-    try:
-        if validator.is_valid(value):
-            return ()
-    except ValueError as error:
-        return (_problem(f"Return cannot be checked: {one_line(str(error), 200)}", "Return plain, flat JSON."),)
     levels, values = measure(value, DEPTH_MAX)
-    if Scale(schema.form, EXPLAINED_MAX).weigh(levels) * values > EXPLAINED_MAX:
+    if levels > DEPTH_MAX or schema.weight * values > JUDGED_MAX:
+        return (_problem(f"Return is too large for its schema: {values:,} values", "Return less, and flatter."),)
+    if validator.is_valid(value):
+        return ()
+    # To explain is far more work than to judge, and grows with every alternative that recurs.
+    work = Scale(schema.form, FIRST_EXPLAINED_MAX).weigh(levels) * values
+    if work > FIRST_EXPLAINED_MAX:
         return (_problem("Return does not match the schema", "Compare it with the schema field by field."),)
+    if work > EXPLAINED_MAX:
+        return tuple(_explained(error, value) for error in _first(validator, value))
     return _listed(_explained(error, value) for error in validator.iter_errors(value))
+
+
+def _first(validator: Validator, value: Any) -> list[ValidationError]:
+    from jsonschema_rs import ValidationError
+
+    try:
+        validator.validate(value)
+    except ValidationError as error:
+        return [error]
+    return []
 
 
 def _explained(error: ValidationError, value: Any) -> Problem:

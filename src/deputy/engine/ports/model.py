@@ -28,6 +28,6 @@ class Model(Protocol):
     ) -> AsyncGenerator[StreamEvent, None]:
         """The next turn as it is told: deltas, then its calls and usage, then one Stop; or a ModelError.
 
-        What it used is the sum of all Usage events, and of the error's usage if it fails.
+        What the turn used is the sum of all Used events, and of what the error says was used if it fails.
         """
         ...

@@ -11,7 +11,7 @@ from deputy import __version__
 from deputy.core.errors import DeputyError, UsageError
 
 COMMANDS = {
-    "detect": "Show the requests for delegation that a text holds.",
+    "detect": "Show the requests for delegation that a text holds; nothing is run.",
     "check-return": "Check what a subagent returned against the return contract.",
     "agents": "List the agent definitions found here, with warnings.",
     "ps": "Show the delegations that are running, waiting or interrupted.",
@@ -20,6 +20,7 @@ COMMANDS = {
     "errors": "Show the errors that delegations met.",
     "prune": "Remove delegations that ended long ago.",
     "pin": "Keep a delegation for good.",
+    "models": "List providers and models, and say which have a key.",
 }
 _MODULES = {"show": "show_run"}
 """Where a command's module is not called like the command."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import structs
 
-from deputy.core.contract import Checked, Expected, FileFact, Mode, Return, Schema, read, schema_of, weigh
+from deputy.core.contract import Checked, Expected, FileFact, Mode, Return, Schema, read, schema_of, weigh_evidence
 from deputy.core.errors import UsageError
 from deputy.interfaces.cli.show import show, show_json
 from deputy.interfaces.cli.source import read_text
@@ -87,15 +87,16 @@ def command(
     )
     text = read_text(file)
     checked = read(text, expected, mode, schema=own)
-    would_do = not (checked.is_valid or lenient or own) and read(text, expected, "lenient").is_valid
+    is_nearly_valid = not checked.is_valid and own is None and read(text, expected, "lenient").is_valid
+    hint = ["\nRead with --lenient it is valid."] if is_nearly_valid else []
     if isinstance(return_ := checked.return_, Return):
         facts = _look(return_, workspace) if workspace is not None else None
-        if problems := weigh(return_, facts, kind=kind, started_at=started_at):
+        if problems := weigh_evidence(return_, facts, kind=kind, started_at=started_at):
             checked = structs.replace(checked, problems=problems, return_=None)
     if as_json:
         show_json(_form(checked))
     else:
-        show("\n".join([*_lines(checked), *(["\nRead with --lenient it is valid."] if would_do else [])]))
+        show("\n".join([*_lines(checked), *hint]))
     ctx.exit(0 if checked.is_valid else 1)
 
 

@@ -1,0 +1,7 @@
+"""Requests found in text: `<delegate>` blocks, prose that announces a quoted prompt, and what a person asks for."""
+
+from deputy.core.text.detect import LIMIT_REQUESTS, detect
+from deputy.core.text.finding import FoundRequest, json_form
+from deputy.core.text.tables import SHIPPED, Route, Tables
+
+__all__ = ["LIMIT_REQUESTS", "SHIPPED", "FoundRequest", "Route", "Tables", "detect", "json_form"]

@@ -1,0 +1,137 @@
+"""Sentences of a person that ask for delegation, told apart from those that only talk about it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from deputy.core.text.page import LIST_MARK, comments, fences, pattern
+from deputy.core.text.phrases import GAP, any_of, words
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Iterator
+
+    from deputy.core.text.page import Page, Zones
+    from deputy.core.text.tables import Tables
+
+_LONGEST_HEAD = 600
+_LONGEST_TAIL = 2000
+_FURTHER_PHRASES = 2
+
+BLOCK = rf"(?=\n[ >]*+(?:\n|{LIST_MARK}|#{{1,6}} |\||```|~~~))"
+_FULL_STOP = r"[.!?…][\"')\]”»*_]*+"
+_BOUNDARY = rf"{_FULL_STOP}(?=\s)|:[*_]*+ *+(?=\n)|{BLOCK}"
+_END = rf"{_FULL_STOP}(?=\s|\Z)|{BLOCK}"
+_LEAD = rf"[ \n>]*+(?P<mark>{LIST_MARK})?+(?:\[[ x]\] )?+[*_]*+"
+_FRONT_MATTER = r"(?s)---\n.*?\n---(?=\n)"
+_MAY_START = frozenset(("", *".!?…:\n\"')]”»-*+•"))
+
+_PLEASE = any_of(("please", "kindly"))
+_YOU = any_of(("can|could|would|will you",))
+_WISH = any_of(("i|i'd [would|really] want|need|like [you] [to]",))
+_FORM = rf"(?:{_PLEASE}|(?P<you>{_YOU})|(?P<wish>{_WISH}))(?:[ ,\n]++(?:{_PLEASE}|{_YOU}|{_WISH}))*+"
+_STORY = r"\W*as (?:a|an|the) "
+_STATEMENT = (
+    rf"{GAP}(?:is|are|was|were|means|can|will|should|may|must|has|have|does|or"
+    r"|when|whenever|if|unless|only|instead)(?!\w)"
+    r"|[*_`]*+ *+: *+(?:true|false|yes|no|on|off)(?!\w)|(?<=\bto)[*_`]*+ *+:|[\"'”`]"
+)
+_QUESTIONS = frozenset({"how", "when", "whenever", "why", "what", "which", "where", "who"})
+_CONDITIONS = _QUESTIONS | {"if", "unless", "because", "that", "do", "does", "should"}
+_TALK = _QUESTIONS | words(
+    "not never no cannot without avoid stop refrain instead rather whether able "
+    "explain describe document discuss clarify tell ask teach understand know learn wonder "
+    "consider remember decide"
+)
+
+
+class Asked(NamedTuple):
+    """A sentence that asks for delegation, and where its form and its phrase stand."""
+
+    start: int
+    end: int
+    form: tuple[int, int]
+    phrase: tuple[int, int]
+    is_listed: bool
+
+
+def sentences_that_ask(page: Page, tables: Tables) -> Iterator[Asked]:
+    """The sentences with both a phrase of delegation and the form of a request, outside of what is set apart."""
+    folded, delegations = page.folded, pattern(any_of(tables.delegations))
+    apart = (fences(page), comments(page))
+    front_matter = pattern(_FRONT_MATTER).match(folded)
+    low = front_matter.end() if front_matter else 0
+    while phrase := delegations.search(folded, low):
+        end = _end_of_sentence(folded, phrase.end())
+        asked = _judge(page, low, end, phrase)
+        for _ in range(_FURTHER_PHRASES):
+            if asked or not (phrase := delegations.search(folded, phrase.end(), end)):
+                break
+            asked = _judge(page, low, end, phrase)
+        if asked and not _is_apart(folded, asked.phrase[0], apart):
+            yield asked
+        low = end
+
+
+def _end_of_sentence(folded: str, position: int) -> int:
+    limit = position + _LONGEST_TAIL
+    found = pattern(_END).search(folded, position, limit)
+    return found.end() if found else position + len(folded[position:limit].rstrip())
+
+
+def _is_apart(folded: str, position: int, zones: tuple[Zones, ...]) -> bool:
+    """Whether it stands in code, a comment, a heading, a row of a table or a quotation: talk, not a request."""
+    line = folded.rfind("\n", max(0, position - _LONGEST_HEAD), position) + 1
+    return folded[line : line + 20].lstrip()[:1] in {"#", "|", ">"} or any(zone.around(position) for zone in zones)
+
+
+def _judge(page: Page, low: int, end: int, phrase: re.Match[str]) -> Asked | None:
+    """The sentence of a phrase, unless it only talks about delegation."""
+    at, window = phrase.start(), max(low, phrase.start() - _LONGEST_HEAD)
+    before = page.folded[window:at].rstrip(" *_>")
+    if before[-1:] not in _MAY_START and not pattern(_FORM).search(before):  # most talk ends here, cheaply
+        return None
+    start, is_listed = _start_of_sentence(page, window, at)
+    head = page.folded[start:at]
+    if head.count('"') % 2 or head.count("`") % 2 or head.count("“") > head.count("”") or pattern(_STORY).match(head):
+        return None
+    if form := pattern(_FORM).search(head):
+        is_meant = _is_request(head, form)
+        span = (start + form.start(), start + form.end())
+    else:
+        is_meant = not head.strip(" *_") and not is_listed and _is_order(page.folded, phrase, end)
+        span = (start, start)
+    return Asked(start, end, span, phrase.span(), is_listed) if is_meant else None
+
+
+def _start_of_sentence(page: Page, window: int, position: int) -> tuple[int, bool]:
+    """Where the sentence starts that the position stands in, and whether it is an item of a list."""
+    start = window
+    for boundary in pattern(_BOUNDARY).finditer(page.folded, window, position):
+        if not page.folded[start : boundary.start()].strip(" \n>").isdigit():  # the mark of an item
+            start = boundary.end()
+    lead = pattern(_LEAD).match(page.folded, start, position)
+    start = lead.end() if lead else start
+    # Writers in a hurry end a sentence with the line: a capital shows that a new one begins.
+    if page.text[position].isupper() and page.starts_line(position):
+        start = position
+    return start, bool(lead and lead["mark"])
+
+
+def _is_order(folded: str, phrase: re.Match[str], end: int) -> bool:
+    """Whether a sentence that starts with the phrase orders it; "Isolated execution is …" states something."""
+    is_noun = phrase[0].startswith("isolated") and not folded.startswith(":", phrase.end())
+    return not is_noun and folded[end - 1] != "?" and not pattern(_STATEMENT).match(folded, phrase.end())
+
+
+def _is_request(head: str, form: re.Match[str]) -> bool:
+    """Whether what stands before the phrase leaves it a request: no question how, no wish in a condition, no "not"."""
+    before, between = words_of(head[: form.start()]), words_of(head[form.end() :])
+    if (form["you"] and before & _QUESTIONS) or (form["wish"] and before & _CONDITIONS):
+        return False
+    return not between & _TALK and not any(word.endswith("n't") for word in between)
+
+
+def words_of(folded: str) -> set[str]:
+    """The words of a folded text; a path or a name with dots is one."""
+    return set(pattern(r"[\w'/-]+(?:\.\w+)*").findall(folded))

@@ -1,0 +1,51 @@
+"""A request found in a text: first as a pattern sees it, then complete."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from msgspec import Struct, structs
+
+Pattern = Literal["xml", "prose", "user"]
+ModelSource = Literal["explicit", "heuristic", "default"]
+
+
+class Finding(Struct, frozen=True, kw_only=True):
+    """What a pattern sees in a text, before anything is inferred from it."""
+
+    pattern: Pattern
+    span: tuple[int, int]
+    prompt: str
+    model: str | None = None
+    system: str | None = None
+    context: tuple[str, ...] = ()
+    output: str | None = None
+    degradation: str | None = None
+    is_unclear: bool = False
+
+
+class FoundRequest(Struct, frozen=True, kw_only=True):
+    """A request for delegation that a text holds."""
+
+    pattern: Pattern
+    model: str | None
+    """What the text calls the model, if it names one."""
+    model_source: ModelSource
+    resolved_model: str
+    prompt: str
+    system: str | None
+    context: tuple[str, ...]
+    output: str | None
+    degradation: str | None
+    span: tuple[int, int]
+    """Where it stands: characters of the text, from the first to one past the last."""
+    normalized: str
+    is_unclear: bool
+    """Nothing in or around it says what to do, so all of the text is the prompt; a person may be asked instead."""
+
+
+def json_form(request: FoundRequest) -> dict[str, Any]:
+    """The request in the form that programs are given."""
+    form = structs.asdict(request)
+    del form["is_unclear"]
+    return form

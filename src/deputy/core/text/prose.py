@@ -1,0 +1,183 @@
+"""Requests in prose: a line that says to try the Task tool, the quoted prompt after it, and what to do without."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from deputy.core.text.finding import Finding
+from deputy.core.text.page import HEADING, LIST_MARK, QUOTED_LINE, Cursor, comments, fences, is_worded, pattern
+from deputy.core.text.passage import passage, quotation_of, reach
+from deputy.core.text.phrases import any_of
+from deputy.core.text.routing import named_model
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Iterator
+
+    from deputy.core.text.page import Page
+    from deputy.core.text.tables import Tables
+
+_BLANK = rf"\n{QUOTED_LINE}(?=\n)"
+_COLON = r"(?m)[:：][ *_]*+$"
+_MODEL = r"[(\[] *model *[:=] *([^()\[\]]{1,120}?) *[)\]]"
+_QUOTE = rf"(?m)^{QUOTED_LINE}{LIST_MARK}?[*_]*+([\"“„«])"
+_CLOSING = {'"': r'(?m)"[ *_]*+$', "“": r"(?m)[”“][ *_]*+$", "„": r"(?m)[“”][ *_]*+$", "«": r"(?m)»[ *_]*+$"}
+_HEAD = rf"{QUOTED_LINE}(?:(?P<level>#{{1,6}}) ++(?:\d[\d.)]*+ ++)?)?{LIST_MARK}?(?P<bold>[*]{{2,3}})?"
+_LEADS = frozenset({"then", "next", "first", "now", "always", "please", "and", "should", "must", "puis", "ensuite"})
+_NEGATIONS = frozenset({"not", "never", "don't", "cannot", "can't", "pas", "jamais"})
+_LONGEST_TRIGGER = 400
+_LONGEST_DETOUR = 600
+
+
+class _Trigger(NamedTuple):
+    start: int
+    end: int
+
+
+class _Fallback(NamedTuple):
+    """Where instructions for the case without a subagent are announced, and by a heading of which level."""
+
+    start: int
+    end: int
+    level: int
+
+
+def find_quoted(page: Page, tables: Tables) -> Iterator[Finding]:
+    """The quoted prompts of a page that a trigger line announces."""
+    reader = _Reader(page, tables)
+    triggers = _triggers(page, tables)
+    trigger = next(triggers, None)
+    while trigger:
+        following = next(triggers, None)
+        if finding := reader.read(trigger, following.start if following else len(page.text)):
+            yield finding
+        trigger = following
+
+
+def _triggers(page: Page, tables: Tables) -> Iterator[_Trigger]:
+    """Lines, wrapped ones too, that begin with a trigger, name its purpose and end in a colon."""
+    folded = page.folded
+    purposes, colons, blanks = (Cursor(source, folded) for source in (any_of(tables.purposes), _COLON, _BLANK))
+    done = 0
+    for found in pattern(any_of(tables.triggers)).finditer(folded):
+        if found.start() < done:
+            continue
+        purpose = purposes.after(found.end())
+        if purpose is None or (colon := colons.after(purpose.end())) is None:
+            return
+        is_one_line = colon.start() <= min(blanks.start(found.end()), found.start() + _LONGEST_TRIGGER)
+        if is_one_line and _begins(folded, found.start()):
+            before = folded[max(0, found.start() - 3) : found.start()]
+            yield _Trigger(found.start() - len(before) + len(before.rstrip("*_")), colon.end())
+            done = colon.end()
+
+
+def _begins(folded: str, position: int) -> bool:
+    """Whether a sentence begins here, perhaps after a word like "then"; "do not try to …" does not."""
+    before = folded[max(0, position - 40) : position].rstrip("*_` >")
+    last = before.split()[-1] if before and not before.isspace() else ""
+    if before.endswith("\n") or not last[-1:].isalnum():
+        return last not in _NEGATIONS
+    return last in _LEADS
+
+
+class _Reader:
+    """Reads what belongs to one trigger after the other."""
+
+    def __init__(self, page: Page, tables: Tables) -> None:
+        self._page = page
+        self._fenced, self._commented = fences(page), comments(page)
+        self._quotes = Cursor(_QUOTE, page.folded)
+        self._headings = Cursor(HEADING, page.folded)
+        self._closings = {quote: Cursor(source, page.folded) for quote, source in _CLOSING.items()}
+        self._titles = Cursor(any_of(tables.degradations), page.folded)
+        self._conditions = Cursor(any_of(tables.conditions), page.folded)
+
+    def read(self, trigger: _Trigger, end: int) -> Finding | None:
+        """The request of a trigger whose surroundings reach to `end`; none if no quoted prompt follows."""
+        page = self._page
+        if self._commented.around(trigger.start):
+            return None
+        if fence := self._fenced.around(trigger.start):
+            end = min(end, fence[1])
+        quote = self._quotes.after(trigger.end)
+        limit = min(end, trigger.end + _LONGEST_DETOUR, self._headings.start(trigger.end))
+        if quote is None or quote.end() > limit:
+            return None
+        stop, after = self._close(quote[1], quote.end(), end)
+        lead = page.folded[quote.start() : quote.start(1)]
+        quotation = quotation_of(lead)
+        prompt = passage(page, quote.end(), stop, quotation=quotation, column=len(lead) - len(quotation))
+        if not is_worded(prompt):
+            return None
+        said = pattern(_MODEL).search(page.folded, trigger.start, trigger.end)
+        return Finding(
+            pattern="prose",
+            span=(trigger.start, after),
+            prompt=prompt,
+            model=named_model(page.text[said.start(1) : said.end(1)]) if said else None,
+            degradation=self._degradation(after, end),
+        )
+
+    def _close(self, quote: str, start: int, end: int) -> tuple[int, int]:
+        """Where the prompt and its closing quote end: at the first line that ends in one, or where it must have."""
+        title = self._title(start, end)
+        limit = title.start if title else end
+        closing = self._closings[quote].after(start)
+        if closing is not None and closing.start() < limit:
+            return closing.start(), closing.start() + 1
+        stop = min(limit, self._headings.start(start))
+        return stop, stop
+
+    def _degradation(self, start: int, end: int) -> str | None:
+        """What to do without a subagent: the section of that name, or what follows the condition."""
+        title, condition = self._title(start, end), self._condition(start, end)
+        found = min(filter(None, (title, condition)), default=None)
+        if found is None:
+            return None
+        folded = self._page.folded
+        blank = pattern(r"(?:[ >]*+\n)*+").match(folded, found.end, end)
+        start = blank.end() if blank else found.end
+        if found.level:
+            sibling = pattern(rf"(?m)^[ >]{{0,6}}+#{{1,{found.level}}} ").search(folded, start, end)
+            stop = sibling.start() if sibling else end
+        else:
+            stop = reach(self._page, start, end)
+            if found is condition and self._announces(start):
+                stop = max(stop, min(end, self._headings.start(start)))
+        return passage(self._page, start, stop) or None
+
+    def _title(self, start: int, end: int) -> _Fallback | None:
+        """The next heading, bold marker or line with a colon that has the name of such a section."""
+        while (found := self._titles.after(start)) and found.end() <= end:
+            start = found.end()
+            if head := _head(self._page.folded, found.start()):
+                source = (
+                    r"[^\n]*+" if head["level"] else r"[^\n:*]*+(?::[*]++|[*]++:?)" if head["bold"] else r"[^\n:]*+:"
+                )
+                if rest := pattern(source).match(self._page.folded, found.end(), end):
+                    return _Fallback(head.start(), rest.end(), len(head["level"] or ""))
+        return None
+
+    def _condition(self, start: int, end: int) -> _Fallback | None:
+        """The next sentence that begins with such a condition."""
+        while (found := self._conditions.after(start)) and found.end() <= end:
+            start = found.end()
+            before = self._page.folded[max(0, found.start() - 2) : found.start()]
+            if before in {". ", "! ", "? "} or _head(self._page.folded, found.start()):
+                rest = pattern(r"[^\n,:]{0,200}+(?:\n[^\n,:]{0,200}+)?[,:][*]*+").match(
+                    self._page.folded, found.end(), end
+                )
+                if rest:
+                    return _Fallback(found.start(), rest.end(), 0)
+        return None
+
+    def _announces(self, position: int) -> bool:
+        line_end = self._page.folded.find("\n", position)
+        return line_end > 0 and self._page.folded[position:line_end].rstrip(" *").endswith(":")
+
+
+def _head(folded: str, position: int) -> re.Match[str] | None:
+    """What stands before it on its line, if that is only what marks a heading, an item or bold words."""
+    line = folded.rfind("\n", max(0, position - 60), position) + 1
+    return pattern(_HEAD).fullmatch(folded, line, position)

@@ -1,0 +1,271 @@
+"""Any model of pydantic-ai as a Model, for the long tail of providers. Needs the extra `deputy-agents[pydantic-ai]`."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Final, Self, assert_never
+
+from pydantic import TypeAdapter
+from pydantic_ai import direct, exceptions, messages
+from pydantic_ai.models import Model as TheirModel
+from pydantic_ai.models import ModelRequestParameters, infer_model
+from pydantic_ai.output import OutputObjectDefinition
+from pydantic_ai.settings import ModelSettings as TheirSettings
+from pydantic_ai.settings import ToolChoice as TheirToolChoice
+from pydantic_ai.tools import ToolDefinition
+
+from deputy.core.conversation import (
+    AssistantMessage,
+    ForcedTool,
+    Message,
+    Part,
+    Stop,
+    StopReason,
+    Text,
+    TextDelta,
+    Thinking,
+    ThinkingDelta,
+    ToolCall,
+    ToolMessage,
+    Used,
+    UserMessage,
+)
+from deputy.core.errors import (
+    BadKey,
+    BadReply,
+    ContextExhausted,
+    EmptyReply,
+    ModelError,
+    ModelNotFound,
+    NetworkFailed,
+    Overloaded,
+    QuotaSpent,
+    RateLimited,
+    Refused,
+    ServerFailed,
+    Silent,
+    StreamCut,
+    UsageError,
+)
+from deputy.models.failures import failure_of
+from deputy.models.wire import CallUnderWay, encode
+from deputy.models.wire_model import IDLE_SECONDS, with_ids
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Iterable
+
+    from deputy.core.conversation import Conversation, ModelSettings, StreamEvent, Toolset
+
+_PART: Final[TypeAdapter[messages.ModelResponsePart]] = TypeAdapter(messages.ModelResponsePart)
+_STOPS: Final[dict[str, StopReason]] = {"stop": "end", "tool_call": "end", "length": "length"}
+_KINDS: Final[tuple[tuple[type[Exception], type[ModelError]], ...]] = (
+    (exceptions.ModelRateLimitError, RateLimited),
+    (exceptions.ModelQuotaExceededError, QuotaSpent),
+    (exceptions.ModelUnavailableError, Overloaded),
+    (exceptions.ModelServerError, ServerFailed),
+    (exceptions.ModelRequestTimeout, Silent),
+    (exceptions.ModelConnectionError, NetworkFailed),
+    (exceptions.ModelContextWindowExceededError, ContextExhausted),
+    (exceptions.ModelAuthenticationError, BadKey),
+    (exceptions.ModelNotFoundError, ModelNotFound),
+    (exceptions.ContentFilterError, Refused),
+    (exceptions.ModelAPIError, ServerFailed),
+    (exceptions.UnexpectedModelBehavior, BadReply),
+)
+
+
+class PydanticAIModel:
+    """A pydantic-ai model behind our port. Turn off the retries of its own client: ours come on top."""
+
+    def __init__(self, model: TheirModel, *, idle_seconds: float = IDLE_SECONDS) -> None:
+        self.name = f"pydantic-ai:{model.system}:{model.model_name}"
+        self.context_window = model.context_window
+        self._model = model
+        self._idle_seconds = idle_seconds
+        self._origin = f"pydantic-ai:{model.system}"
+
+    @classmethod
+    def named(cls, name: str) -> Self:
+        """The model that pydantic-ai knows by this name."""
+        try:
+            return cls(infer_model(name))
+        except (exceptions.UserError, ValueError, ImportError) as error:
+            raise UsageError("model", f"pydantic-ai:{name}", f"pydantic-ai says: {error}") from error
+
+    async def stream(
+        self, conversation: Conversation, tools: Toolset, settings: ModelSettings
+    ) -> AsyncGenerator[StreamEvent, None]:
+        """One request, one turn."""
+        said: list[str] = []
+        try:
+            async with direct.model_request_stream(
+                self._model,
+                self._history(conversation),
+                model_settings=_settings(settings, has_tools=bool(len(tools))),
+                model_request_parameters=_parameters(tools, settings),
+            ) as response:
+                events = aiter(response)
+                while (event := await self._next(events)) is not None:
+                    if (delta := _delta(event)) is not None:
+                        if isinstance(delta, TextDelta):
+                            said.append(delta.text)
+                        yield delta
+                whole = response.get()
+            message, reason = self._message(whole, len(conversation))
+            for call in message.calls:
+                yield call
+            yield _usage(whole)
+            yield Stop(reason=reason, message=message)
+        except (exceptions.AgentRunError, ModelError) as error:
+            failure = error if isinstance(error, ModelError) else _failure(error)
+            failure.model, failure.text = self.name, "".join(said)
+            raise failure from error
+
+    async def _next(self, events: Any) -> messages.ModelResponseStreamEvent | None:
+        try:
+            async with asyncio.timeout(self._idle_seconds):
+                return await anext(events, None)
+        except TimeoutError as error:
+            raise Silent(f"the model made no progress for {self._idle_seconds:g} s") from error
+
+    def _history(self, conversation: Conversation) -> list[messages.ModelMessage]:
+        history = [self._translated(message) for message in conversation.messages]
+        if conversation.system and isinstance(history[0], messages.ModelRequest):
+            system = messages.SystemPromptPart(content=conversation.system)
+            history[0] = messages.ModelRequest(parts=[system, *history[0].parts])
+        return history
+
+    def _translated(self, message: Message) -> messages.ModelMessage:
+        match message:
+            case UserMessage(text=text):
+                return messages.ModelRequest(parts=[messages.UserPromptPart(content=text)])
+            case ToolMessage(results=results):
+                returned = [
+                    messages.ToolReturnPart(
+                        tool_name=result.name,
+                        content=f"Error: {result.content}" if result.is_error else result.content,
+                        tool_call_id=result.call_id,
+                    )
+                    for result in results
+                ]
+                return messages.ModelRequest(parts=returned)
+            case AssistantMessage(parts=parts, origin=origin):
+                own = origin == self._origin
+                return messages.ModelResponse(parts=[p for part in parts if (p := _their_part(part, own)) is not None])
+            case _:
+                assert_never(message)
+
+    def _message(self, response: messages.ModelResponse, turn: int) -> tuple[AssistantMessage, StopReason]:
+        finish = response.finish_reason
+        if finish is None:
+            raise StreamCut("the stream ended without a reason to stop")
+        if finish == "content_filter":
+            raise Refused("the model declined to answer")
+        if finish == "error":
+            raise BadReply("the provider broke off")
+        reason = _STOPS.get(finish, "end")
+        parts = with_ids(tuple(_our_parts(response.parts, reason)), turn)
+        message = AssistantMessage(parts=parts, origin=self._origin)
+        if reason == "end" and not message.text.strip() and not message.calls:
+            raise EmptyReply("the model ended its turn without a word or a call")
+        return message, reason
+
+
+def _delta(event: messages.ModelResponseStreamEvent) -> TextDelta | ThinkingDelta | None:
+    match event:
+        case messages.PartStartEvent(part=messages.TextPart(content=text)) if text:
+            return TextDelta(text)
+        case messages.PartStartEvent(part=messages.ThinkingPart(content=text)) if text:
+            return ThinkingDelta(text)
+        case messages.PartDeltaEvent(delta=messages.TextPartDelta(content_delta=text)) if text:
+            return TextDelta(text)
+        case messages.PartDeltaEvent(delta=messages.ThinkingPartDelta(content_delta=text)) if text:
+            return ThinkingDelta(text)
+        case _:
+            return None
+
+
+def _our_parts(parts: Iterable[messages.ModelResponsePart], reason: StopReason) -> Iterable[Part]:
+    for part in parts:
+        opaque = _PART.dump_json(part).decode()
+        match part:
+            case messages.TextPart(content=text):
+                yield Text(text=text, opaque=opaque)
+            case messages.ThinkingPart(content=text):
+                yield Thinking(text=text, opaque=opaque)
+            case messages.ToolCallPart():
+                call = CallUnderWay(part.tool_call_id, part.tool_name, opaque)
+                call.pieces.append(part.args_as_json_str() if part.args else "")
+                if (done := call.complete(reason)) is not None:
+                    yield done
+            case _:
+                pass
+
+
+def _their_part(part: Part, is_own: bool) -> messages.ModelResponsePart | None:
+    match part:
+        case ToolCall():
+            return messages.ToolCallPart(tool_name=part.name, args=part.arguments, tool_call_id=part.id)
+        case Text(text=text, opaque=opaque):
+            return _PART.validate_json(opaque) if opaque and is_own else messages.TextPart(content=text)
+        case Thinking(opaque=opaque):
+            return _PART.validate_json(opaque) if opaque and is_own else None
+        case _:
+            assert_never(part)
+
+
+def _settings(settings: ModelSettings, *, has_tools: bool) -> TheirSettings:
+    theirs = TheirSettings()
+    if settings.max_output_tokens is not None:
+        theirs["max_tokens"] = settings.max_output_tokens
+    if settings.thinking is not None:
+        theirs["thinking"] = settings.thinking
+    if has_tools and settings.tool_choice != "auto":
+        theirs["tool_choice"] = _tool_choice(settings)
+    if settings.extra:
+        theirs["extra_body"] = settings.extra
+    return theirs
+
+
+def _tool_choice(settings: ModelSettings) -> TheirToolChoice:
+    match settings.tool_choice:
+        case ForcedTool(name=name):
+            return [name]
+        case choice:
+            return choice
+
+
+def _parameters(tools: Toolset, settings: ModelSettings) -> ModelRequestParameters:
+    definitions = [
+        ToolDefinition(
+            name=tool.name, description=tool.description, parameters_json_schema=tool.parameters, strict=False
+        )
+        for tool in tools.items
+    ]
+    if settings.output is None:
+        return ModelRequestParameters(function_tools=definitions)
+    wanted = OutputObjectDefinition(json_schema=settings.output.schema, name=settings.output.name, strict=False)
+    return ModelRequestParameters(function_tools=definitions, output_mode="native", output_object=wanted)
+
+
+def _usage(response: messages.ModelResponse) -> Used:
+    usage = response.usage
+    return Used(
+        input_tokens=usage.input_tokens,
+        output_tokens=usage.output_tokens,
+        cached_tokens=usage.cache_read_tokens,
+        cache_write_tokens=usage.cache_write_tokens,
+        is_reported=bool(usage.input_tokens or usage.output_tokens),
+    )
+
+
+def _failure(error: exceptions.AgentRunError) -> ModelError:
+    if isinstance(error, exceptions.ModelHTTPError):
+        content = encode({"error": error.body or str(error)})
+        failure = failure_of(content, status=error.status_code, headers=error.headers)
+        failure.retry_after = failure.retry_after if failure.retry_after is not None else error.retry_after
+        return failure
+    kind = next((ours for theirs, ours in _KINDS if isinstance(error, theirs)), ServerFailed)
+    failure = kind(str(error))
+    failure.retry_after = getattr(error, "retry_after", None)
+    return failure

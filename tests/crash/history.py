@@ -1,0 +1,326 @@
+"""A root session with three children, carried out through the durable seam on the real journal, and what must hold.
+
+Variants: ok; off (the journal is told not to sync); early (told before it is durable); nosum (checksums always fit);
+again (a step that must not be repeated is declared repeatable); grouped (children are joined in a task group).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Raw
+
+from deputy.core.errors import StorageCorrupt, StorageDenied
+from deputy.core.events import (
+    Joined,
+    Lost,
+    ModelCallBegun,
+    ModelCallEnded,
+    Noted,
+    Opened,
+    Record,
+    Requested,
+    Returned,
+    Spawned,
+    ToolCallBegun,
+    ToolCallEnded,
+    decode,
+    encode,
+)
+from deputy.core.outcome import Completed, Usage
+from deputy.core.request import Grant, Hop, Lineage, Request
+from deputy.core.state import State, decode_state, encode_state, replay
+from deputy.journal import rows
+from deputy.journal.home import JOURNAL
+from deputy.journal.reader import Reader
+from deputy.journal.rows import Damaged
+from deputy.journal.sqlite import SqliteJournal
+from deputy.journal.transcript import transcribe
+from deputy.runtimes.local import LocalEngine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from deputy.core.outcome import Outcome
+    from deputy.engine.ports import Birth, RunContext
+
+    Tell = Callable[[str], object]
+
+ROOT = "sess_1_root00"
+LABELS = ("one", "two", "three")
+
+
+class World:
+    """A real clock, and chance from a fixed seed."""
+
+    def __init__(self) -> None:
+        self._chance = random.Random(1)
+
+    def now(self) -> float:
+        return time.time()
+
+    def draw(self, letters: str, count: int) -> str:
+        return "".join(self._chance.choices(letters, k=count))
+
+
+def run(home: str, variant: str, tell: Tell) -> None:
+    """Carry the history out, or on from where it was left; tell what is promised and what is done."""
+    if variant == "nosum":
+        _forget_checksums()
+    asyncio.run(_History(Path(home), variant, tell).carry_out())
+
+
+class _History:
+    def __init__(self, home: Path, variant: str, tell: Tell) -> None:
+        self._home = home
+        self._variant = variant
+        self._tell = tell
+
+    async def carry_out(self) -> None:
+        fsync = "off" if self._variant == "off" else "group"
+        async with (
+            SqliteJournal(self._home, fsync=fsync) as journal,
+            LocalEngine(journal, self.flow, World()) as engine,
+        ):
+            if await engine.submit(ROOT, Opened(lineage=Lineage.root(ROOT), label="root", prompt="three things")):
+                self._tell(f"promised {ROOT} requested")
+            else:
+                await engine.adopt()
+            state = await engine.get(ROOT)
+            if state is not None and state.is_live:
+                await engine.send(ROOT, "answer", {"text": "yes"}, key="the answer")
+            outcome = await engine.result(ROOT)
+            self._tell(f"ended {outcome.summary}")
+            await engine.deliver(ROOT, "person")
+            self._tell("delivered")
+
+    async def flow(self, run: RunContext, birth: Birth) -> Outcome:
+        return await (self.root(run) if isinstance(birth, Opened) else self.child(run))
+
+    async def root(self, run: RunContext) -> Outcome:
+        await self.promise(run, "note", run.record("note", Noted(content=_text(run, "note"))))
+        children = []
+        for label in LABELS:
+            name = await run.new_id(f"id {label}")
+            await self.promise(run, f"spawn {label}", run.spawn(f"spawn {label}", _requested(run, name, label)))
+            children.append((label, name))
+        ends = await self.join_all(run, children)
+        answer = await self.promise(run, "ask", run.recv("ask", "answer", "Go on?"))
+        summary = " ".join([*ends, json.loads(bytes(answer))["text"]])
+        return Completed(lineage=run.state.lineage or Lineage.root(run.run), summary=summary)
+
+    async def join_all(self, run: RunContext, children: list[tuple[str, str]]) -> list[str]:
+        if self._variant != "grouped":
+            return [await self.joined(run, label, name) for label, name in children]
+        async with asyncio.TaskGroup() as group:
+            joining = [group.create_task(self.joined(run, label, name)) for label, name in children]
+        return [task.result() for task in joining]
+
+    async def joined(self, run: RunContext, label: str, name: str) -> str:
+        outcome = await self.promise(run, f"join {label}", run.join(f"join {label}", name))
+        return outcome.summary
+
+    async def child(self, run: RunContext) -> Outcome:
+        for turn in range(2):
+            key = f"model {turn}"
+            await self.promise(run, key, run.step(key, self.ask_model, turn, view=run, begun=ModelCallBegun(model="m")))
+            key = f"tool {turn}"
+            call = ToolCallBegun(tool="Write", call=key)
+            await self.promise(
+                run,
+                key,
+                run.step(key, self.use_tool, turn, view=run, begun=call, repeatable=self._variant == "again"),
+            )
+        await self.promise(run, "note", run.record("note", Noted(content=_text(run, "note"))))
+        assert run.state.lineage is not None or run.state.run
+        return Completed(lineage=run.state.lineage or Lineage.root(run.run), summary=f"{run.state.label} done")
+
+    async def promise(self, run: RunContext, key: str, doing):
+        if self._variant == "early":
+            self._tell(f"promised {run.run} {key}")
+        result = await doing
+        if self._variant != "early":
+            self._tell(f"promised {run.run} {key}")
+        return result
+
+    async def ask_model(self, turn: int, run: RunContext) -> ModelCallEnded:
+        message = Raw(json.dumps({"role": "assistant", "content": _text(run, f"model {turn}")}).encode())
+        return ModelCallEnded(model="m", message=message, usage=Usage(input=100, output=10, requests=1))
+
+    async def use_tool(self, turn: int, run: RunContext) -> ToolCallEnded:
+        self._tell(f"did {run.run} tool {turn}")
+        message = Raw(json.dumps({"role": "tool", "content": _text(run, f"tool {turn}")}).encode())
+        return ToolCallEnded(tool="Write", call=f"tool {turn}", message=message)
+
+
+def _text(run: RunContext, key: str) -> str:
+    """What stands under a key, the same whenever it is made: long enough to need pages of its own now and then."""
+    return _expected(run.state.label, key)
+
+
+def _expected(label: str, key: str) -> str:
+    return f"{label} {key} ".ljust(random.Random(f"{label} {key}").choice((40, 300, 2_000, 9_000)), "x")
+
+
+def _requested(run: RunContext, name: str, label: str) -> Requested:
+    caller = run.state.lineage or Lineage.root(run.run)
+    target = Hop(f"task:{label}", "task")
+    request = Request(session_id=name, target=target, prompt=label, caller=caller, caller_grant=Grant())
+    return Requested(request=request, label=label)
+
+
+def _get_ready() -> None:
+    """What a process does once, and its forks need not: the decoders of states and events."""
+    decode_state(encode_state(State()))
+    decode(encode(Noted(content="")))
+
+
+def _forget_checksums() -> None:
+    rows._checksum = lambda *_: b"same"
+
+
+# --- what must hold ---------------------------------------------------------------------------------------------------
+
+
+def check(home: str, variant: str, acks: list[str], complete: bool, damaged: str, tell: Tell) -> list[str]:
+    """The invariants that do not hold."""
+    if variant == "nosum":
+        _forget_checksums()
+    try:
+        reader = Reader.open(Path(home))
+    except StorageCorrupt as error:
+        # The first page holds the way to all others: without it the file as a whole is said to be damaged.
+        return [] if damaged == JOURNAL else [f"unreadable: {error}"]
+    except StorageDenied as error:
+        # Who only reads cannot finish what was under way when the file was being made; nothing was promised by then.
+        return [f"unreadable: {error}"] if acks else []
+    if reader is None:
+        return ["the journal has gone"] if any(ack.startswith("promised") for ack in acks) else []
+    with reader:
+        if damaged:
+            return _check_damaged(reader, damaged, acks)
+        return _check_whole(reader, Path(home), acks, complete=complete)
+
+
+def _check_whole(reader: Reader, home: Path, acks: list[str], *, complete: bool) -> list[str]:
+    problems = _check_promises(reader, acks)
+    names = [ROOT, *(state.run for state in reader.descendants(ROOT))] if reader.knows(ROOT) else []
+    found = {name: list(reader.records(name)) for name in names}
+    for name, records in found.items():
+        problems += _check_records(reader, name, records)
+    problems += _check_tree(found)
+    problems += _check_transcripts(home)
+    done = Counter(ack for ack in acks if ack.startswith("did "))
+    problems += [f"done {count} times: {what}" for what, count in done.items() if count > 1]
+    if complete:
+        problems += [f"{name} has not ended" for name in names if (s := reader.state(name)) is None or s.is_live]
+        problems += [f"{name} was not delivered" for name in names if not reader.state(name).is_settled]
+        if len(names) != 1 + len(LABELS):
+            problems.append(f"{len(names)} runs in the end")
+    return problems
+
+
+def _check_promises(reader: Reader, acks: list[str]) -> list[str]:
+    problems = []
+    for ack in acks:
+        word, _, rest = ack.partition(" ")
+        if word == "promised":
+            name, _, key = rest.partition(" ")
+            record = reader.get(name, key)
+            if not isinstance(record, Record):
+                problems.append(f"lost: {ack} ({record})")
+        elif word in ("ended", "delivered"):
+            state = reader.state(ROOT)
+            if state is None or state.is_live or (word == "delivered" and not state.is_settled):
+                problems.append(f"lost: {ack}")
+    return problems
+
+
+def _check_records(reader: Reader, name: str, records: list[Record | Damaged]) -> list[str]:
+    damaged = [record for record in records if isinstance(record, Damaged)]
+    if damaged:
+        return [f"{name}: {record.where} {record.what}" for record in damaged]
+    problems = []
+    if [record.seq for record in records] != list(range(1, len(records) + 1)):
+        problems.append(f"{name}: holes {[record.seq for record in records]}")
+    keys = Counter(record.key for record in records)
+    problems += [f"{name}: key {key!r} stands {count} times" for key, count in keys.items() if count > 1]
+    state = reader.state(name)
+    if state != replay(records):
+        problems.append(f"{name}: the state does not follow from the records")
+    if sum(isinstance(record.event, Returned) for record in records) > 1:
+        problems.append(f"{name}: more than one ending")
+    label = "root" if state is None else state.label
+    problems += [f"{name}: wrong data under {r.key!r}" for r in records if not _is_right(label, r)]
+    return problems
+
+
+def _is_right(label: str, record: Record) -> bool:
+    """Whether a record holds what was written under its key."""
+    match record.event:
+        case Noted(content=content):
+            return content == _expected(label, record.key)
+        case ModelCallEnded(message=message) | ToolCallEnded(message=message):
+            return json.loads(bytes(message))["content"] == _expected(label, record.key)
+        case Completed():
+            return False
+        case _:
+            return True
+
+
+def _check_tree(found: dict[str, list]) -> list[str]:
+    """A child exists exactly when its parent's record says so, and is joined only once it has ended."""
+    problems = []
+    root = found.get(ROOT, [])
+    spawned = [record.event.child for record in root if isinstance(record.event, Spawned)]
+    if sorted(spawned) != sorted(name for name in found if name != ROOT):
+        problems.append(f"spawned {spawned}, there are {sorted(found)}")
+    for record in root:
+        if isinstance(record.event, Joined):
+            child = found.get(record.event.child, [])
+            if not any(isinstance(other.event, Returned) for other in child):
+                problems.append(f"{record.event.child} was joined before it ended")
+    for name, records in found.items():
+        if any(isinstance(record.event, Lost) for record in records) and name == ROOT:
+            problems.append("a step of the root was lost")
+    return problems
+
+
+def _check_transcripts(home: Path) -> list[str]:
+    problems = []
+    for path in sorted(home.glob("subagent/*.transcript.json")):
+        try:
+            json.loads(path.read_bytes())
+        except ValueError as error:
+            problems.append(f"unreadable: {path.name}: {error}")
+    return problems
+
+
+def _check_damaged(reader: Reader, hit: str, acks: list[str]) -> list[str]:
+    """Of what is read nothing is wrong; what is missing is said to be.
+
+    SQLite takes its log for ended at the first frame that is damaged, so behind that nobody can say what was there.
+    """
+    problems = []
+    names = {ack.split()[1] for ack in acks if ack.startswith("promised")}
+    for name in sorted(names):
+        records = list(reader.records(name))
+        whole = [record for record in records if isinstance(record, Record)]
+        transcribe(records)
+        label = next((r.event.label for r in whole if isinstance(r.event, Opened | Requested)), None)
+        if label is not None:
+            problems += [f"{name}: wrong data under {r.key!r}" for r in whole if not _is_right(label, r)]
+        missing = {ack.split(maxsplit=2)[2] for ack in acks if ack.startswith(f"promised {name} ")}
+        missing -= {record.key for record in whole}
+        if missing and len(whole) == len(records) and hit != f"{JOURNAL}-wal":
+            problems.append(f"{name}: {sorted(missing)} are gone, and nothing says so")
+    return problems
+
+
+_get_ready()

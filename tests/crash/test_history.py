@@ -1,0 +1,124 @@
+"""A three-child history survives kills, crashes, lost power and full disks: samples of what `make crash` does whole."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.crash.disk import power_losses
+from tests.crash.lab import Lab
+from tests.crash.trials import Bench, every_crash
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.crash.lab import Operation
+
+SEED = 11
+FAULTS_SAMPLED = [
+    *(("ENOSPC", at, sticky) for at in (1, 6, 31, 60, 83, 110) for sticky in (False, True)),
+    *(("EMFILE", at, sticky) for at in (1, 5) for sticky in (False, True)),
+    *(("EIO", at, sticky) for at in (40, 71, 95) for sticky in (False, True)),
+]
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A folder in memory where there is one: what is lost with the power is simulated, so real syncs prove nothing."""
+    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    place = Path(tempfile.mkdtemp(dir=memory, prefix="deputy-crash-"))
+    yield place
+    shutil.rmtree(place)
+
+
+@pytest.fixture(scope="module")
+def lab(shim: Path) -> Iterator[Lab]:
+    with Lab(shim, "history") as lab:
+        yield lab
+
+
+@pytest.fixture
+def bench(lab: Lab, place: Path) -> Bench:
+    return Bench(lab, place, "ok")
+
+
+@pytest.fixture
+def operations(bench: Bench) -> list[Operation]:
+    return bench.recording()[1]
+
+
+@pytest.mark.rule("journal.first")
+@pytest.mark.rule("recover")
+@pytest.mark.rule("spawn.once")
+@pytest.mark.rule("deliver")
+def test_a_crash_at_any_operation_loses_nothing(bench: Bench, operations: list[Operation]) -> None:
+    for fault in random.Random(SEED).sample(every_crash(operations), 36):
+        assert bench.crash(fault) == []
+
+
+@pytest.mark.rule("recover")
+def test_a_crash_while_recovering_from_a_crash_loses_nothing(bench: Bench, operations: list[Operation]) -> None:
+    chance = random.Random(SEED)
+    faults = every_crash(operations)
+    for _ in range(14):
+        assert bench.crash(chance.choice(faults), chance.choice(faults[: len(faults) // 3])) == []
+
+
+@pytest.mark.rule("journal.first")
+def test_what_was_acknowledged_survives_losing_the_power(bench: Bench) -> None:
+    root, operations = bench.recording()
+    losses = list(power_losses(operations, root))
+    assert len(losses) > 200
+    for loss in random.Random(SEED).sample(losses, 40):
+        assert bench.from_disk(*loss) == []
+
+
+@pytest.mark.rule("journal.first")
+def test_60_kills_at_random_moments_lose_nothing(bench: Bench) -> None:
+    chance = random.Random(SEED)
+    found = [bench.kill(chance.uniform(0, 0.12)) for _ in range(60)]
+    assert [problems for problems, _ in found if problems] == []
+    assert sum(killed for _, killed in found) > 10
+
+
+def test_damaged_bytes_are_never_taken_for_data(bench: Bench) -> None:
+    templates = bench.templates()
+    for seed in range(60):
+        assert bench.damage(templates[seed % len(templates)], seed) == []
+
+
+def test_storage_trouble_is_typed_and_over_when_it_is_over(shim: Path, place: Path) -> None:
+    with Lab(shim, "records") as lab:
+        bench = Bench(lab, place)
+        for name, at, sticky in FAULTS_SAMPLED:
+            assert bench.fail(name, at, sticky=sticky) == []
+
+
+@pytest.mark.parametrize(("variant", "word"), [("early", "lost"), ("again", "done 2 times")])
+def test_a_history_that_breaks_its_promises_is_caught_by_crashes(
+    lab: Lab, place: Path, variant: str, word: str
+) -> None:
+    bench = Bench(lab, place, variant)
+    faults = every_crash(bench.recording()[1])
+    found = (bench.crash(fault) for fault in random.Random(SEED).sample(faults, 60))
+    assert any(word in problem for problems in found for problem in problems)
+
+
+def test_a_journal_that_does_not_sync_is_caught_by_losing_the_power(lab: Lab, place: Path) -> None:
+    bench = Bench(lab, place, "off")
+    root, operations = bench.recording()
+    losses = list(power_losses(operations, root, ("dropped", "shuffled")))
+    found = (bench.from_disk(*loss) for loss in random.Random(SEED).sample(losses, min(30, len(losses))))
+    assert any("lost" in problem for problems in found for problem in problems)
+
+
+def test_a_journal_without_checksums_is_caught_by_damaging_it(lab: Lab, place: Path) -> None:
+    bench = Bench(lab, place, "nosum")
+    templates = bench.templates()
+    found = (bench.damage(templates[0], seed) for seed in range(150))
+    assert any("wrong data" in problem for problems in found for problem in problems)

@@ -1,0 +1,160 @@
+"""The catalog: names stand for real models, the user's tables win, and what is unknown says so."""
+
+from decimal import Decimal
+
+import pytest
+
+from deputy.core.conversation import Used
+from deputy.core.errors import UsageError
+from deputy.core.outcome import NO_USAGE
+from deputy.models.catalog import Named, read_catalog
+from deputy.models.make import Models
+from deputy.models.openai_chat import QUIRKS
+from deputy.models.usage import Prices, priced, was_cut_silently
+
+CATALOG = read_catalog()
+
+
+@pytest.mark.rule("text.model")
+@pytest.mark.parametrize(
+    ("name", "model", "thinking"),
+    [
+        ("fast", "cursor:composer-1", None),
+        ("review", "google:gemini-3.1-pro-preview", None),
+        ("gemini-3.0-pro", "google:gemini-3.1-pro-preview", None),
+        ("analysis", "openai:gpt-5.2", None),
+        ("reasoning", "anthropic:claude-opus-4-6", "high"),
+        ("planning", "anthropic:claude-opus-4-6", "high"),
+        ("opus-4.6-thinking", "anthropic:claude-opus-4-6", "high"),
+        ("sonnet-4.5-thinking", "anthropic:claude-sonnet-4-5", "high"),
+        ("sonnet-4.5", "anthropic:claude-sonnet-4-5", None),
+        ("sonnet", "anthropic:claude-sonnet-5-5", None),
+        ("sonnet-thinking", "anthropic:claude-sonnet-5-5", "high"),
+        ("opus", "anthropic:claude-opus-5-5", None),
+        ("haiku", "anthropic:claude-haiku-5-5", None),
+        ("claude-opus-4-6", "anthropic:claude-opus-4-6", None),
+        ("ollama:qwen3:8b", "ollama:qwen3:8b", None),
+        ("openrouter:z-ai/glm-5", "openrouter:z-ai/glm-5", None),
+    ],
+)
+def test_names_stand_for_models(name, model, thinking):
+    named = CATALOG.resolve(name)
+    assert (str(named), named.thinking) == (model, thinking)
+
+
+@pytest.mark.parametrize("name", ["", "nonsense", "nowhere:model", "anthropic:", ":x"])
+def test_a_name_nobody_knows_is_a_usage_error(name):
+    with pytest.raises(UsageError):
+        CATALOG.resolve(name)
+
+
+def test_names_that_go_in_a_circle_are_a_usage_error():
+    catalog = read_catalog({"names": {"a": {"model": "b"}, "b": {"model": "a"}}})
+    with pytest.raises(UsageError, match="circle"):
+        catalog.resolve("a")
+
+
+def test_a_dated_version_shares_the_entry_of_its_name():
+    dated = CATALOG.entry(Named(provider="anthropic", model="claude-sonnet-4-5-20250929"))
+    assert dated == CATALOG.entry(Named(provider="anthropic", model="claude-sonnet-4-5"))
+    assert CATALOG.entry(Named(provider="openai", model="gpt-5-2025-08-07")).window == 400_000
+    assert CATALOG.entry(Named(provider="openai", model="gpt-5-mystery")).window is None
+
+
+def test_the_users_tables_are_laid_over_field_by_field():
+    mine = {
+        "names": {"fast": {"model": "local:qwen"}},
+        "providers": {
+            "local": {"protocol": "openai-chat", "base_url": "http://localhost:1234/v1"},
+            "anthropic": {"models": {"claude-opus-4-6": {"window": 5, "prices": {"input": Decimal("0.5")}}}},
+        },
+    }
+    catalog = read_catalog(mine)
+    assert str(catalog.resolve("fast")) == "local:qwen"
+    entry = catalog.entry(Named(provider="anthropic", model="claude-opus-4-6"))
+    assert (entry.window, entry.max_output) == (5, 128_000)
+    assert (entry.prices.input, entry.prices.output) == (500_000_000, 25_000_000_000)
+    assert catalog.providers["anthropic"].base_url == "https://api.anthropic.com"
+    assert read_catalog() == CATALOG
+
+
+@pytest.mark.parametrize("bad", [{"providers": {"x": {"protocol": "smoke"}}}, {"nonsense": 1}, {"names": {"a": 3}}])
+def test_a_table_that_makes_no_sense_is_a_usage_error(bad):
+    with pytest.raises(UsageError):
+        read_catalog(bad)
+
+
+def test_what_the_catalog_says_is_consistent():
+    for name, provider in CATALOG.providers.items():
+        assert provider.quirks <= QUIRKS, name
+        for model, entry in provider.models.items():
+            assert entry.window is None or entry.max_output is None or entry.max_output < entry.window, model
+            if entry.prices is not None:
+                assert 0 < entry.prices.input < entry.prices.output, model
+                assert entry.prices.cached is None or entry.prices.cached < entry.prices.input, model
+                assert (entry.prices.long is None) == (entry.prices.long_above is None), model
+
+
+def test_every_provider_can_be_opened_without_a_key_or_a_connection():
+    models = Models(environ={})
+    for name, provider in CATALOG.providers.items():
+        if provider.protocol is not None:
+            assert models.open(f"{name}:any").name == f"{name}:any"
+    with pytest.raises(UsageError, match="own program"):
+        models.open("composer-1")
+    assert models.has_key("ollama")
+    assert not models.has_key("anthropic")
+    assert not models.has_key("cursor")
+
+
+# --- cost ---
+
+PRICES = Prices(
+    input=3_000_000_000,
+    output=15_000_000_000,
+    cached=300_000_000,
+    cache_write=3_750_000_000,
+    long_above=200_000,
+    long=Prices(input=6_000_000_000, output=22_500_000_000),
+)
+
+
+@pytest.mark.rule("budget")
+def test_cost_is_usage_times_price():
+    usage = Used(input_tokens=1000, cached_tokens=600, cache_write_tokens=100, output_tokens=10)
+    assert priced(usage, PRICES).cost == 300 * 3000 + 600 * 300 + 100 * 3750 + 10 * 15000
+    assert priced(Used(input_tokens=1), Prices(input=37_500_000, output=1)).cost == 38
+
+
+@pytest.mark.rule("budget")
+def test_long_prompts_have_their_own_price():
+    assert priced(Used(input_tokens=200_000), PRICES).cost == 200_000 * 3000
+    assert priced(Used(input_tokens=200_001), PRICES).cost == 200_001 * 6000
+
+
+@pytest.mark.rule("budget")
+def test_an_unknown_price_is_none_never_zero_and_stays_so_in_a_sum():
+    assert priced(Used(input_tokens=5), None).cost is None
+    assert priced(Used(is_reported=False), PRICES).cost is None
+    known = priced(Used(input_tokens=5), PRICES)
+    assert (known.usage + Used(input_tokens=1).usage).cost is None
+    total = NO_USAGE + known.usage + known.usage
+    assert (total.cost, total.requests, total.input) == (2 * known.cost, 2, 10)
+
+
+@pytest.mark.rule("context.window")
+@pytest.mark.parametrize(
+    ("usage", "reason", "window", "sent", "is_cut"),
+    [
+        (Used(input_tokens=4000, output_tokens=9), "end", 4096, 100_000, True),
+        (Used(input_tokens=5000, output_tokens=9), "end", 4096, 20_000, True),
+        (Used(input_tokens=4000, output_tokens=0), "length", None, 100, True),
+        (Used(input_tokens=4000, output_tokens=9), "end", 4096, 16_000, False),
+        (Used(input_tokens=2000, output_tokens=9), "end", 4096, 100_000, False),
+        (Used(input_tokens=4000, output_tokens=9), "end", None, 100_000, False),
+        (Used(input_tokens=4000, output_tokens=9), "length", 8192, 16_000, False),
+        (Used(is_reported=False), "length", 4096, 100_000, False),
+    ],
+)
+def test_a_prompt_that_was_cut_without_a_word_is_noticed(usage, reason, window, sent, is_cut):
+    assert was_cut_silently(usage, reason, window=window, sent_bytes=sent) is is_cut

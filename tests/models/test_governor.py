@@ -1,0 +1,298 @@
+"""A storm is never made worse by our own retries: nobody early, starts paced, concurrency halved and won back."""
+
+import asyncio
+from contextlib import aclosing
+
+import pytest
+
+from deputy.core.conversation import AssistantMessage, ModelSettings, Retried, Stop, Text, Toolset, Used
+from deputy.core.errors import BadKey, ContextExhausted, RateLimited, ServerFailed, StreamCut
+from deputy.core.script import Script, ScriptedConversation
+from deputy.models.governor import Governor, Governors, LocalPace
+from deputy.models.make import Models, account
+from deputy.models.retry import RetryingModel, RetryPolicy
+from deputy.models.secret import Secret
+from deputy.models.timing import Timing
+from deputy.testing import ProviderServer, ScriptedTurn, run_in_virtual_time
+from deputy.testing.faults import answers
+from deputy.testing.model_suite import asking, heard
+
+CALM = Timing(draw=lambda: 0.5)
+
+
+class Moody:
+    """A model that takes a second per turn and fails as told, by number of request."""
+
+    name = "moody:m"
+    context_window = None
+
+    def __init__(self, failures, seconds=1.0):
+        self.failures = failures
+        self.seconds = seconds
+        self.starts = []
+        self.active = 0
+        self.most_active = 0
+
+    async def stream(self, conversation, tools, settings):
+        number = len(self.starts)
+        self.starts.append(asyncio.get_running_loop().time())
+        self.active += 1
+        self.most_active = max(self.most_active, self.active)
+        try:
+            await asyncio.sleep(self.seconds)
+            if (error := self.failures(number)) is not None:
+                raise error
+            yield Used(input_tokens=1)
+            yield Stop(reason="end", message=AssistantMessage(parts=(Text(text="ok"),)))
+        finally:
+            self.active -= 1
+
+
+async def turn(model):
+    events = []
+    async with aclosing(model.stream(asking(), Toolset(), ModelSettings())) as stream:
+        async for event in stream:
+            events.append(event)
+    return events
+
+
+def busiest(times, window=0.1):
+    """The most starts within any window of time."""
+    times = sorted(times)
+    return max(sum(1 for other in times if start <= other < start + window) for start in times)
+
+
+@pytest.mark.rule("governor")
+def test_a_hundred_throttled_together_come_back_paced_after_retry_after():
+    moody = Moody(lambda number: RateLimited("slow", retry_after=7.0) if number < 100 else None, seconds=0.05)
+    governor = Governor(timing=CALM)
+    limits = []
+
+    async def storm():
+        model = RetryingModel(moody, governor, timing=CALM)
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(turn(model)) for _ in range(100)]
+        limits.append(governor.limit)
+        for _ in range(600):
+            await turn(model)
+        return [task.result() for task in tasks]
+
+    turns = run_in_virtual_time(storm())
+    retries = moody.starts[100:200]
+    assert len(moody.starts) == 100 + 100 + 600
+    assert all(isinstance(events[-1], Stop) for events in turns)
+    assert min(retries) >= 0.05 + 7.0
+    assert busiest(retries) <= 10
+    assert max(retries) - min(retries) < 3.0
+    assert 50 <= limits[0] < 80
+    assert governor.limit > 90
+    assert governor.active == 0
+
+
+@pytest.mark.rule("governor")
+def test_every_new_storm_halves_again_and_one_storm_halves_once():
+    governor = Governor(timing=CALM, ceiling=64)
+
+    async def storms():
+        limits = []
+        for _ in range(3):
+            starts = [await governor.enter() for _ in range(int(governor.limit))]
+            await asyncio.sleep(1)
+            for start in starts:
+                await governor.throttled(start, 0.5)
+                governor.leave()
+            limits.append(governor.limit)
+            await asyncio.sleep(30)
+        return limits
+
+    assert run_in_virtual_time(storms()) == [32, 16, 8]
+
+
+@pytest.mark.rule("governor")
+def test_the_limit_is_never_passed_and_never_below_one():
+    moody = Moody(lambda number: RateLimited("slow", retry_after=0.1) if number % 3 == 0 else None, seconds=0.3)
+    governor = Governor(timing=CALM, ceiling=8)
+
+    async def crowd():
+        model = RetryingModel(moody, governor, timing=CALM, policy=RetryPolicy(attempts=50))
+        async with asyncio.TaskGroup() as group:
+            for _ in range(40):
+                group.create_task(turn(model))
+
+    run_in_virtual_time(crowd())
+    assert moody.most_active <= 8
+    assert 1 <= governor.limit <= 8
+    assert governor.active == 0
+
+
+def test_a_cancelled_waiter_gives_its_place_away():
+    governor = Governor(timing=CALM, ceiling=1)
+
+    async def play():
+        await governor.enter()
+        waiters = [asyncio.create_task(governor.enter()) for _ in range(3)]
+        await asyncio.sleep(0)
+        waiters[0].cancel()
+        governor.leave()
+        await waiters[1]
+        await governor.throttled(await asyncio.sleep(0, 0.0), 5.0)
+        governor.leave()
+        await asyncio.sleep(0)
+        waiters[2].cancel()
+        await asyncio.wait(waiters)
+        assert governor.active == 0
+        await governor.enter()
+        assert governor.active == 1
+        governor.leave()
+
+    run_in_virtual_time(play())
+
+
+def test_a_late_timer_never_becomes_a_burst():
+    pace = LocalPace()
+
+    async def take(now):
+        return await pace.take(now, 0.1)
+
+    async def play():
+        await pace.hold(10.0)
+        assert await take(9.0) == pytest.approx(1.0)
+        assert await take(30.0) == 0
+        assert await take(30.0) == pytest.approx(0.1)
+        assert await take(30.05) == pytest.approx(0.05)
+        assert await take(30.11) == 0
+
+    run_in_virtual_time(play())
+
+
+def test_a_hold_by_another_process_is_kept_by_one_that_knows_of_no_storm():
+    pace = LocalPace()
+    ours, theirs = Governor(timing=CALM, pace=pace), Governor(timing=CALM, pace=pace)
+
+    async def play():
+        await theirs.throttled(await theirs.enter(), 4.0)
+        return await ours.enter()
+
+    assert run_in_virtual_time(play()) >= 4.0
+
+
+def test_governors_are_one_for_each_provider_and_key():
+    governors = Governors()
+    one, two = Secret("key-number-one"), Secret("key-number-two")
+    assert governors.of(account("openai", one)) is governors.of(account("openai", Secret("key-number-one")))
+    assert governors.of(account("openai", one)) is not governors.of(account("openai", two))
+    assert governors.of(account("openai", one)) is not governors.of(account("groq", one))
+    assert "key-number" not in account("openai", one)
+
+
+async def test_a_hundred_subagents_over_a_real_socket_wait_and_come_back_paced():
+    retry_after = 0.4
+    slow = answers(429, {"error": {"type": "rate_limit_error", "message": "slow"}}, {"retry-after": str(retry_after)})
+    conversation = ScriptedConversation(turns=(ScriptedTurn(text="Done.", faults=("slow",)),), times=100)
+    async with (
+        ProviderServer(Script(conversations=(conversation,)), faults={"slow": slow}) as provider,
+        Models(environ=provider.environ) as models,
+    ):
+        model = models.open("anthropic:claude-haiku-4-5")
+        async with asyncio.TaskGroup() as group:
+            for _ in range(100):
+                group.create_task(heard(model, asking()))
+    times = [asked.at for asked in provider.asked]
+    first, again = times[:100], times[100:]
+    assert len(again) == 100
+    assert min(again) >= min(first) + retry_after
+    # Between our start and the server's note of it lies the machine's own noise.
+    assert busiest(again) <= 10 + 3
+
+
+# --- retries ---
+
+
+def retried(failures, **policy):
+    moody = Moody(failures)
+    model = RetryingModel(moody, Governor(timing=CALM), timing=CALM, policy=RetryPolicy(**policy))
+    return moody, model
+
+
+def test_what_may_help_is_tried_again_with_growing_waits():
+    moody, model = retried(lambda number: StreamCut("cut") if number < 3 else None)
+    events = run_in_virtual_time(turn(model))
+    waits = [event.seconds for event in events if isinstance(event, Retried)]
+    assert waits == [0.75, 1.5, 3.0]
+    assert moody.starts == [0, 1.75, 4.25, 8.25]
+    assert [event.code for event in events if isinstance(event, Retried)] == ["STREAM_CUT"] * 3
+
+
+@pytest.mark.parametrize("error", [BadKey("no"), ContextExhausted("full"), ServerFailed("x", retryable=False)])
+def test_what_cannot_help_is_not_tried_again(error):
+    moody, model = retried(lambda _: error)
+    with pytest.raises(type(error)):
+        run_in_virtual_time(turn(model))
+    assert len(moody.starts) == 1
+
+
+def test_tries_are_bounded():
+    moody, model = retried(lambda _: ServerFailed("broken"), attempts=4)
+    with pytest.raises(ServerFailed):
+        run_in_virtual_time(turn(model))
+    assert len(moody.starts) == 4
+
+
+def test_a_provider_that_wants_more_time_than_there_is_gets_none():
+    moody, model = retried(lambda _: RateLimited("slow", retry_after=3600.0))
+    with pytest.raises(RateLimited):
+        run_in_virtual_time(turn(model))
+    assert len(moody.starts) == 1
+
+
+def test_who_comes_while_a_provider_wants_too_much_time_is_told_at_once():
+    moody, model = retried(lambda _: RateLimited("come back tomorrow", retry_after=86_400.0))
+
+    async def play():
+        for _ in range(3):
+            with pytest.raises(RateLimited) as caught:
+                await turn(model)
+        assert caught.value.model == model.name
+        return asyncio.get_running_loop().time()
+
+    assert run_in_virtual_time(play()) == 1.0
+    assert len(moody.starts) == 1
+
+
+def test_the_usage_of_a_failed_try_is_told_once():
+    def fail(number):
+        if number:
+            return None
+        error = StreamCut("cut")
+        error.used = Used(input_tokens=40)
+        return error
+
+    _, model = retried(fail)
+    events = run_in_virtual_time(turn(model))
+    assert [event.input_tokens for event in events if isinstance(event, Used)] == [40, 1]
+
+
+def test_leaving_a_retrying_model_gives_its_slot_back():
+    governor = Governor(timing=CALM)
+    model = RetryingModel(Moody(lambda _: None), governor, timing=CALM)
+
+    async def leave():
+        async with aclosing(model.stream(asking(), Toolset(), ModelSettings())) as events:
+            async for _ in events:
+                break
+        task = asyncio.create_task(turn(model))
+        await asyncio.sleep(0.5)
+        task.cancel()
+        await asyncio.wait([task])
+
+    run_in_virtual_time(leave())
+    assert governor.active == 0
+
+
+def test_waiting_at_a_rate_limit_is_not_failing():
+    moody, model = retried(lambda number: RateLimited("slow", retry_after=1.0) if number < 12 else None)
+    assert isinstance(run_in_virtual_time(turn(model))[-1], Stop)
+    moody, model = retried(lambda _: RateLimited("slow", retry_after=0.0))
+    with pytest.raises(RateLimited):
+        run_in_virtual_time(turn(model))
+    assert len(moody.starts) == 20
