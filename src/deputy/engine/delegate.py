@@ -8,7 +8,7 @@ from msgspec import structs
 
 from deputy.core.conversation import ModelSettings
 from deputy.core.errors import Error
-from deputy.core.events import Admitted, Refused, Started
+from deputy.core.events import Admitted, Said, Started
 from deputy.core.outcome import Artifact, Blocked, Completed, Failed, Partial, Rejected, shortened
 from deputy.core.progress import Kind, Progress
 from deputy.engine.desk import Desk
@@ -30,19 +30,19 @@ NATIVE = "native"
 
 async def delegate(run: RunContext, birth: Requested, workshop: Workshop) -> Outcome:
     """Carry out one delegation, from its request to its one outcome."""
-    grant = await _admitted(run, birth, workshop)
-    if isinstance(grant, Rejected):
-        return grant
     label = birth.label
-    workshop.watch(_progress("started", run, label, index=birth.terms.index, total=birth.terms.total))
     try:
+        grant = await _admitted(run, birth, workshop)
+        if isinstance(grant, Rejected):
+            return grant
+        workshop.watch(_progress("started", run, label, index=birth.terms.index, total=birth.terms.total))
         desk = _desk(run, birth, grant, workshop)
         talk = await _begin(run, birth, desk, workshop)
         report = await converse(run, talk, desk)
         verdict = await accept(run, talk, desk, birth.terms, report, workshop.files)
         outcome = _outcome(run, talk, desk, verdict)
     finally:
-        workshop.leave(birth.request)
+        workshop.leave(run.run)
         workshop.forget(run.run)
     reason = outcome.errors[0].type if outcome.errors else None
     workshop.watch(_progress("completed", run, label, status=outcome.status, reason=reason))
@@ -51,16 +51,17 @@ async def delegate(run: RunContext, birth: Requested, workshop: Workshop) -> Out
 
 async def _admitted(run: RunContext, birth: Requested, workshop: Workshop) -> Grant | Rejected:
     """What the guard allows it, decided once: a run that goes on was admitted before."""
-    before = next((record.event for record in run.past if isinstance(record.event, Admitted)), None)
-    if before is not None:
-        workshop.readmit(birth.request)
-        return before.grant
-    decision = workshop.admit(birth.request, run.now())
+    request, lineage = birth.request, run.state.lineage
+    # Only an admission puts a run's own signature on its lineage.
+    if lineage is not None and len(lineage.signatures) > len(request.caller.signatures):
+        workshop.readmit(request)
+        return request.wanted.granted(request.caller_grant)
+    decision = workshop.admit(request, run.now())
     if isinstance(decision, Rejected):
-        event = await run.record("admission", Refused(outcome=decision))
-    else:
-        event = await run.record("admission", Admitted(lineage=decision.lineage, grant=decision.grant))
-    return event.outcome if isinstance(event, Refused) else event.grant
+        # A refusal is how it ends, which is written once, where every ending is.
+        return decision
+    await run.record("admission", Admitted(lineage=decision.lineage, grant=decision.grant))
+    return decision.grant
 
 
 def _desk(run: RunContext, birth: Requested, grant: Grant, workshop: Workshop) -> Desk:
@@ -95,7 +96,7 @@ async def _begin(run: RunContext, birth: Requested, desk: Desk, workshop: Worksh
     scratchpad = workshop.files.scratchpad(birth.label, run.run)
     await run.record("started", Started(backend=NATIVE, model=desk.model.name, scratchpad=scratchpad))
     talk = remembered(_system(desk, scratchpad, workshop.base_prompt), run.past, desk.overhead())
-    if not talk.turn:
+    if not any(isinstance(record.event, Said) for record in run.past):
         files = await workshop.files.before_prompt(birth.terms.context)
         parts = (files, birth.request.prompt, instruction(run, birth.terms))
         await say(run, talk, "task", "\n\n".join(part for part in parts if part))

@@ -18,7 +18,7 @@ from deputy.core.conversation import (
     TextDelta,
     ToolCall,
     ToolMessage,
-    Usage,
+    Used,
     UserMessage,
 )
 from deputy.core.events import ModelCallEnded, ToolCallEnded
@@ -133,7 +133,7 @@ class SimModel:
         mood = self._ledger.scenario.mood
         chance = Random(f"{self._ledger.scenario.seed} {self._label} {turn} {len(conversation.messages)}")
         await self._life.lasts(chance.choice((0.0, 0.01, 0.3)) if chance.random() >= mood.slow else 4.0)
-        used = Usage(input_tokens=_tokens(conversation), output_tokens=chance.randint(1, 90), cost=chance.randint(1, 90))
+        used = Used(input_tokens=_tokens(conversation), output_tokens=chance.randint(1, 90), cost=chance.randint(1, 90))
         if chance.random() < mood.fails:
             raise _failure(chance, used)
         message = self._message(chance, turn, run, bool(len(tools)))
@@ -310,9 +310,9 @@ class SimFiles:
         return [FileFact(path=path, exists=False) for path in paths]
 
 
-def _failure(chance: Random, used: Usage) -> errors.ModelError:
+def _failure(chance: Random, used: Used) -> errors.ModelError:
     failure = chance.choice(_FAILURES)("It failed as the seed says.")
-    failure.usage = used if chance.random() < 0.5 else None
+    failure.used = used if chance.random() < 0.5 else None
     return failure
 
 

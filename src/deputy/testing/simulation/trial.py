@@ -79,8 +79,7 @@ class WatchedWorkshop(Workshop):
 
     def left_over(self) -> str:
         """What is still counted; nothing when nobody is at work."""
-        live = {name: count for name, count in self._live.items() if count}
-        return f"{live or ''}{list(self._purses) or ''}"
+        return f"{self._live or ''}{list(self._purses) or ''}"
 
 
 class Process:
