@@ -13,6 +13,7 @@ from deputy.core.events import Answered, Asked, Drawn, Joined, Lost, Slept, Spaw
 from deputy.core.request import ID_LENGTH, ID_LETTERS, new_session_id
 from deputy.core.state import ASKED, BEGUN
 from deputy.engine.ports import L
+from deputy.runtimes.endings import SoFar
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Sequence
@@ -40,6 +41,9 @@ class LocalContext(Generic[L]):
         prefix = self._prefix = _prefix(lease.state.round)
         self.past = [record for record in history if not _is_of_round(record, lease.state.round)]
         self._done = {record.key: record for record in history if record.key.startswith(prefix)}
+        self.so_far = SoFar()
+        for record in history:
+            self.so_far.see(record.event)
         self._now = lease.state.requested_at
         self._used: set[str] = set()
         self.busy = 0
@@ -83,7 +87,7 @@ class LocalContext(Generic[L]):
                 raise
             except DeputyError as error:
                 event = StepEnded(step=_name(do), error=_as_value(error))
-            return self._result(key, await self._journal.append(self._lease, name, event))
+            return self._result(key, self._new(await self._journal.append(self._lease, name, event)))
 
     async def record(self, key: str, event: E) -> E:
         """Write down what needs no doing; durable when this returns."""
@@ -91,7 +95,7 @@ class LocalContext(Generic[L]):
         record = self._done.get(name)
         if record is None:
             with self._at_work():
-                record = await self._journal.append(self._lease, name, event)
+                record = self._new(await self._journal.append(self._lease, name, event))
         return cast("E", self._seen(record).event)
 
     async def spawn(self, key: str, requested: Requested) -> str:
@@ -117,7 +121,9 @@ class LocalContext(Generic[L]):
         with self._at_work():
             if record is None:
                 ended = await self._engine.ended(child)
-                record = await self._journal.join(self._lease, name, ended)
+                record = await self._journal.join(self._lease, name, ended.state)
+                if cast("Joined", self._seen(record).event).round == ended.state.round:
+                    return ended.outcome
             joined = cast("Joined", self._seen(record).event)
             return await self._engine.outcome(child, joined.round)
 
@@ -177,6 +183,10 @@ class LocalContext(Generic[L]):
             raise UsageError("key", key, "this run has used the key already; every operation needs its own")
         self._used.add(key)
         return f"{self._prefix}{key}"
+
+    def _new(self, record: Record) -> Record:
+        self.so_far.see(record.event)
+        return record
 
     def _seen(self, record: Record) -> Record:
         self._now = max(self._now, record.at)

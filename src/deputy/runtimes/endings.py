@@ -4,49 +4,61 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from msgspec import UNSET
+from msgspec import UNSET, Raw
 
 from deputy.core.errors import UsageError
-from deputy.core.events import FellBack, ModelCallEnded, Noted
+from deputy.core.events import FellBack, ModelCallEnded, Noted, ToolCallEnded
 from deputy.core.messages import messages_in
-from deputy.core.state import State, apply
+from deputy.core.outcome import Artifact
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from deputy.core.events import Event
+    from deputy.core.outcome import Fallback
+    from deputy.core.state import State
 
-    from deputy.core.events import Record
+
+_HAS_TEXT = b'"type":"text"'
 
 
-def found_so_far(records: Sequence[Record], now: float) -> dict[str, Any]:
-    """The fields that an outcome of any kind has from these records."""
-    state = State()
-    notes: list[str] = []
-    fallbacks: list[Any] = []
-    report = ""
-    for record in records:
-        state = apply(state, record)
-        match record.event:
+class SoFar:
+    """What a run's events leave behind, gathered as they happen."""
+
+    def __init__(self) -> None:
+        self._notes: list[str] = []
+        self._fallbacks: list[Fallback] = []
+        self._changed: dict[str, None] = {}
+        self._said: ModelCallEnded | None = None
+
+    def see(self, event: Event) -> None:
+        """One more event has happened."""
+        match event:
             case Noted():
-                notes.append(record.event.content)
+                self._notes.append(event.content)
             case FellBack():
-                fallbacks.append(record.event.fallback)
-            case ModelCallEnded():
-                report = last_words(record.event) or report
+                self._fallbacks.append(event.fallback)
+            case ToolCallEnded():
+                self._changed.update(dict.fromkeys(event.changed))
+            case ModelCallEnded(message=Raw() as message) if _HAS_TEXT in bytes(message):
+                self._said = event
             case _:
-                continue
-    if state.lineage is None:
-        raise UsageError("records", len(records), "they must begin with what was asked for")
-    began = state.started_at or state.requested_at
-    return {
-        "lineage": state.lineage,
-        "report": report,
-        "notes": tuple(notes),
-        "usage": state.usage,
-        "model": state.model or None,
-        "backend": state.backend or None,
-        "fallbacks": tuple(fallbacks),
-        "duration_seconds": max(0.0, now - began),
-    }
+                return
+
+    def fields(self, state: State, now: float) -> dict[str, Any]:
+        """The fields that an outcome of any kind has from this."""
+        if state.lineage is None:
+            raise UsageError("run", state.run, "it must begin with what was asked for")
+        began = state.started_at or state.requested_at
+        return {
+            "lineage": state.lineage,
+            "report": "" if self._said is None else last_words(self._said),
+            "notes": tuple(self._notes),
+            "artifacts": tuple(Artifact(type="file", path=path) for path in self._changed),
+            "usage": state.usage,
+            "model": state.model or None,
+            "backend": state.backend or None,
+            "fallbacks": tuple(self._fallbacks),
+            "duration_seconds": max(0.0, now - began),
+        }
 
 
 def last_words(event: ModelCallEnded) -> str:

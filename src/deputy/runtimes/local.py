@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
 from msgspec import UNSET, Raw, json
 
@@ -14,7 +14,6 @@ from deputy.core.outcome import Cancelled, Failed, Rejected, shortened
 from deputy.engine.ports import L
 from deputy.engine.recover import LeftBehind, find
 from deputy.runtimes.context import LocalContext, draw_session_id
-from deputy.runtimes.endings import found_so_far
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable, Sequence
@@ -29,6 +28,13 @@ LOOK_SECONDS = 0.25
 PARK_SECONDS = 0.05
 
 
+class Ended(NamedTuple):
+    """A run that has ended: where it stands, and how it ended."""
+
+    state: State
+    outcome: Outcome
+
+
 class _Work(Generic[L]):
     """A run at work: its task, its context, and why the task is being stopped."""
 
@@ -38,6 +44,8 @@ class _Work(Generic[L]):
         self.task: asyncio.Task[None] | None = None
         self.is_parking = False
         self.is_cancelled = False
+        self.is_ending = False
+        """Its flow is over and how it ended is being written: nothing may come in between."""
         self.is_over = asyncio.Event()
 
 
@@ -50,7 +58,7 @@ class LocalEngine(Generic[L]):
         self._workflow = workflow
         self._group = asyncio.TaskGroup()
         self._work: dict[str, _Work[L]] = {}
-        self._awaited: dict[str, list[asyncio.Future[None]]] = {}
+        self._awaited: dict[str, list[asyncio.Future[Ended | None]]] = {}
         self._adopting: set[str] = set()
         self._parked: set[str] = set()
         self._serving = False
@@ -101,9 +109,9 @@ class LocalEngine(Generic[L]):
         state = await self._journal.state(run)
         if state is None:
             raise UnknownRun(run)
-        for each in (state, *await self._journal.descendants(run)):
-            if each.is_live:
-                await self._ask_to_stop(each, reason)
+        # First the top: if those below ended first, it might go on from their ends as if nothing had been asked.
+        await self._stop_all([state], reason)
+        await self._stop_all(await self._journal.descendants(run), reason)
 
     async def send(self, run: str, topic: str, body: Any, *, key: str = "") -> None:
         """Send a run a message, once per key."""
@@ -121,8 +129,7 @@ class LocalEngine(Generic[L]):
 
     async def result(self, run: str) -> Outcome:
         """Wait for a run's end."""
-        state = await self.ended(run)
-        return await self.outcome(run, state.round)
+        return (await self.ended(run)).outcome
 
     async def deliver(self, run: str, to: str) -> None:
         """Say that a result has reached whoever asked; until then it is kept."""
@@ -195,18 +202,21 @@ class LocalEngine(Generic[L]):
             self._adopting.discard(run)
         return False
 
-    async def ended(self, run: str) -> State:
+    async def ended(self, run: str) -> Ended:
         """Wait until a run has ended, wherever it is at work."""
         while True:
-            over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            over: asyncio.Future[Ended | None] = asyncio.get_running_loop().create_future()
             self._awaited.setdefault(run, []).append(over)
             try:
-                state = await self._journal.state(run)
-                if state is None:
-                    raise UnknownRun(run)
-                if not state.is_live:
-                    return state
-                await over
+                if run not in self._work:
+                    state = await self._journal.state(run)
+                    if state is None:
+                        raise UnknownRun(run)
+                    if not state.is_live:
+                        return Ended(state, await self.outcome(run, state.round))
+                ended = await over
+                if ended is not None:
+                    return ended
             finally:
                 waiting = self._awaited[run]
                 waiting.remove(over)
@@ -243,15 +253,18 @@ class LocalEngine(Generic[L]):
     async def _carry_out(self, work: _Work[L], birth: Birth) -> None:
         run = work.lease.run
         trouble: StorageError | None = None
+        ended: Ended | None = None
         try:
             ending = await self._outcome_of(work, birth)
+            work.is_ending = True
             if ending is None:
                 self._parked.add(run)
                 await self._journal.release(work.lease)
             else:
                 key = _ending_key(work.lease.state.round)
                 event: Event = Refused(outcome=ending) if isinstance(ending, Rejected) else Returned(outcome=ending)
-                await self._journal.finish(work.lease, key, event)
+                record = await self._journal.finish(work.lease, key, event)
+                ended = _ended(work.lease.state, record)
         except LeaseLost:
             # Another process has it now, and will end it.
             return
@@ -262,7 +275,7 @@ class LocalEngine(Generic[L]):
             work.is_over.set()
             if self._work.get(run) is work:
                 del self._work[run]
-            self._tell(run, trouble)
+            self._tell(run, trouble, ended)
 
     async def _outcome_of(self, work: _Work[L], birth: Birth) -> Outcome | None:
         """How the run ended; None when it was only put aside."""
@@ -285,7 +298,7 @@ class LocalEngine(Generic[L]):
 
     async def _ended_as(self, work: _Work[L], bug: Exception | None) -> Outcome:
         """The outcome of a run whose flow did not give one, with all that it has found."""
-        so_far = found_so_far(await self._journal.records(work.lease.run), self.world.now())
+        so_far = work.context.so_far.fields(work.lease.state, self.world.now())
         if bug is None:
             return Cancelled(**so_far, summary="Cancelled; what was found until then is kept.")
         import traceback
@@ -302,11 +315,18 @@ class LocalEngine(Generic[L]):
 
     async def _stop_children(self, run: str) -> None:
         # The flow is over, so no more are born.
-        for child in await self._journal.descendants(run):
-            if child.is_live:
-                await self._ask_to_stop(child, "its caller was cancelled")
-                if child.run in self._work:
-                    await self._work[child.run].is_over.wait()
+        children = await self._journal.descendants(run)
+        await self._stop_all(children, "its caller was cancelled")
+        for child in children:
+            if child.run in self._work:
+                await self._work[child.run].is_over.wait()
+
+    async def _stop_all(self, states: Sequence[State], reason: str) -> None:
+        """Ask all of them at once, so that they are asked in one commit and stop together."""
+        async with asyncio.TaskGroup() as asking:
+            for state in states:
+                if state.is_live:
+                    asking.create_task(self._ask_to_stop(state, reason))
 
     async def _ask_to_stop(self, state: State, reason: str) -> None:
         await self._journal.send(state.run, CANCEL, f"{CANCEL}:{state.round}", json.encode(reason))
@@ -354,12 +374,13 @@ class LocalEngine(Generic[L]):
                 work.context.notice()
 
     async def _stop(self, work: _Work[L]) -> None:
-        if work.is_cancelled or work.task is None:
+        if work.is_cancelled or work.is_ending or work.task is None:
             return
         work.is_cancelled = True
         with suppress(LeaseLost, StorageError):
             await self._journal.take(work.lease, f"cancel-asked:{work.lease.state.round}", CANCEL)
-        work.task.cancel()
+        if not work.is_ending:
+            work.task.cancel()
 
     async def _wake(self, run: str, topic: str, *, asked: bool) -> None:
         """A message came for a run that nobody is at work on: put it to work again if that is ours to do."""
@@ -373,14 +394,20 @@ class LocalEngine(Generic[L]):
             if topic == CANCEL:
                 await self._stop(self._work[run])
 
-    def _tell(self, run: str, trouble: StorageError | None = None) -> None:
+    def _tell(self, run: str, trouble: StorageError | None = None, ended: Ended | None = None) -> None:
         for over in self._awaited.get(run, ()):
             if over.done():
                 continue
             if trouble is None:
-                over.set_result(None)
+                over.set_result(ended)
             else:
                 over.set_exception(trouble)
+
+
+def _ended(state: State, record: Record) -> Ended | None:
+    """How a run ended, as it was written: what was there before stands."""
+    event = record.event
+    return Ended(state, event.outcome) if isinstance(event, Returned | Refused) else None
 
 
 def _ending_key(number: int) -> str:
