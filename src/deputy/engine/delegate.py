@@ -8,11 +8,11 @@ from msgspec import structs
 
 from deputy.core.conversation import ModelSettings
 from deputy.core.errors import Error
-from deputy.core.events import Admitted, Said, Started
+from deputy.core.events import Admitted, Started
 from deputy.core.outcome import Artifact, Blocked, Completed, Failed, Partial, Rejected, shortened
 from deputy.core.progress import Kind, Progress
 from deputy.engine.desk import Desk
-from deputy.engine.loop import Report, converse, say
+from deputy.engine.loop import Report, converse, go_on, say
 from deputy.engine.prompts import prompt
 from deputy.engine.talk import remembered
 from deputy.engine.validate import Accepted, NotAccepted, accept, instruction
@@ -36,7 +36,7 @@ async def delegate(run: RunContext, birth: Requested, workshop: Workshop) -> Out
         if isinstance(grant, Rejected):
             return grant
         workshop.watch(_progress("started", run, label, index=birth.terms.index, total=birth.terms.total))
-        desk = _desk(run, birth, grant, workshop)
+        desk = await _desk(run, birth, grant, workshop)
         talk = await _begin(run, birth, desk, workshop)
         report = await converse(run, talk, desk)
         verdict = await accept(run, talk, desk, birth.terms, report, workshop.files)
@@ -64,7 +64,7 @@ async def _admitted(run: RunContext, birth: Requested, workshop: Workshop) -> Gr
     return decision.grant
 
 
-def _desk(run: RunContext, birth: Requested, grant: Grant, workshop: Workshop) -> Desk:
+async def _desk(run: RunContext, birth: Requested, grant: Grant, workshop: Workshop) -> Desk:
     model = workshop.open_model(birth.model)
     flow_tools = {tool.name: tool for tool in workshop.flow_tools if tool.name in grant.tools or not tool.is_granted}
 
@@ -79,12 +79,12 @@ def _desk(run: RunContext, birth: Requested, grant: Grant, workshop: Workshop) -
         grant=grant,
         tools=workshop.open_tools(grant),
         flow_tools=flow_tools,
-        purse=workshop.purse(run, grant.budget, birth.parent),
+        purse=await workshop.open_purse(run, grant.budget, birth.parent),
         settings=ModelSettings(max_output_tokens=birth.terms.max_output_tokens),
         emit=emit,
         clock=workshop.world.now,
         ceiling=lambda given, taken: workshop.ceiling(birth.model, given, taken),
-        seconds=birth.request.seconds,
+        seconds=run.state.seconds,
         window=workshop.window(birth.model, model),
         approval=workshop.approval,
         can_ask=workshop.can_ask,
@@ -96,7 +96,7 @@ async def _begin(run: RunContext, birth: Requested, desk: Desk, workshop: Worksh
     scratchpad = workshop.files.scratchpad(birth.label, run.run)
     await run.record("started", Started(backend=NATIVE, model=desk.model.name, scratchpad=scratchpad))
     talk = remembered(_system(desk, scratchpad, workshop.base_prompt), run.past, desk.overhead())
-    if not any(isinstance(record.event, Said) for record in run.past):
+    if not await go_on(run, talk):
         files = await workshop.files.before_prompt(birth.terms.context)
         parts = (files, birth.request.prompt, instruction(run, birth.terms))
         await say(run, talk, "task", "\n\n".join(part for part in parts if part))

@@ -65,9 +65,7 @@ class Workshop:
     def admit(self, request: Request, now: float) -> Ticket | Rejected:
         """Admit a request against what is alive now; a ticket is counted as it is handed out."""
         spawned = self._spawned.get(request.caller.root_id, ())
-        census = Census(
-            spawned=len(spawned), live=len(self._live), live_by_provider=dict(Counter(self._live.values()))
-        )
+        census = Census(spawned=len(spawned), live=len(self._live), live_by_provider=dict(Counter(self._live.values())))
         decision = admit(request, self.policy, census, now)
         if isinstance(decision, Ticket):
             self.readmit(request)
@@ -84,11 +82,20 @@ class Workshop:
 
     # --- purses -------------------------------------------------------------------------------------------------------
 
-    def purse(self, run: RunContext, budget: Budget, parent: str | None) -> Purse:
-        """The purse of a run, with what it spent before this process knew of it."""
+    async def open_purse(self, run: RunContext, budget: Budget, parent: str | None) -> Purse:
+        """The purse of a run, with what it and the runs below it spent before this process knew of them."""
+        below = await run.below() if run.state.counts.children else ()
         above = None if parent is None else self._purses.get(parent)
         purse = self._purses[run.run] = Purse(budget, above)
-        purse.spend(amount(run.state.usage))
+        purse.count(amount(run.state.usage))
+        if above is not None:
+            above.count_from(run.run, amount(run.state.usage))
+        for state in below:
+            if not state.is_live:
+                purse.count_from(state.run, amount(state.usage))
+        if parent is None:
+            admitted = {state.run for state in below if state.status != "rejected"}
+            self._spawned.setdefault(run.run, set()).update(admitted)
         return purse
 
     def forget(self, run: str) -> None:

@@ -127,6 +127,10 @@ class LocalContext(Generic[L]):
             joined = cast("Joined", self._seen(record).event)
             return await self._engine.outcome(child, joined.round)
 
+    async def below(self) -> Sequence[State]:
+        """All runs below this one as they stand now."""
+        return await self._journal.descendants(self.run)
+
     async def recv(self, key: str, topic: str, question: str = "") -> Raw:
         """Wait for a message; a run that only waits is put aside until one comes."""
         name = self._claim(key)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
+from functools import reduce
+from operator import add
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
 from msgspec import UNSET, Raw, json
 
 from deputy.core.errors import Error, LeaseHeld, LeaseLost, StorageError, UnknownRun, UsageError
 from deputy.core.events import CANCEL, Opened, Refused, Requested, Resumed, Returned
-from deputy.core.outcome import Cancelled, Failed, Rejected, shortened
+from deputy.core.outcome import NO_USAGE, Cancelled, Failed, Rejected, shortened
 from deputy.engine.ports import L
-from deputy.engine.recover import LeftBehind, find
+from deputy.engine.recover import LeftBehind, Overdue, find
 from deputy.runtimes.context import LocalContext, draw_session_id
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ class _Work(Generic[L]):
         self.context = context
         self.lease = lease
         self.task: asyncio.Task[None] | None = None
+        self.has_begun = False
         self.is_parking = False
         self.is_cancelled = False
         self.is_ending = False
@@ -169,10 +172,12 @@ class LocalEngine(Generic[L]):
             self._serving = False
 
     async def adopt(self) -> list[str]:
-        """Go on with every run that nobody is at work on; tells which."""
+        """Go on with every run that nobody is at work on, each with the runs below it; tells which."""
         found = find(await self._journal.standings(), self.world.now())
-        left = [finding.state.run for finding in found if isinstance(finding, LeftBehind)]
-        return [run for run in left if await self.ensure(run)]
+        left = {finding.state.run: finding.state for finding in found if isinstance(finding, LeftBehind | Overdue)}
+        # A run brings its children back itself: what they spend is counted in what it has opened before.
+        tops = [run for run, state in left.items() if state.parent not in left]
+        return [run for run in tops if await self.ensure(run)]
 
     # --- the runs' side -----------------------------------------------------------------------------------------------
 
@@ -280,7 +285,8 @@ class LocalEngine(Generic[L]):
     async def _outcome_of(self, work: _Work[L], birth: Birth) -> Outcome | None:
         """How the run ended; None when it was only put aside."""
         try:
-            if work.lease.state.is_cancelling:
+            work.has_begun = True
+            if work.is_cancelled or work.lease.state.is_cancelling:
                 work.is_cancelled = True
                 raise asyncio.CancelledError
             return await self._workflow(work.context, birth)
@@ -289,7 +295,6 @@ class LocalEngine(Generic[L]):
                 raise
             if not work.is_cancelled:
                 return None
-            await self._stop_children(work.lease.run)
             return await self._ended_as(work, None)
         except (LeaseLost, StorageError):
             raise
@@ -298,7 +303,14 @@ class LocalEngine(Generic[L]):
 
     async def _ended_as(self, work: _Work[L], bug: Exception | None) -> Outcome:
         """The outcome of a run whose flow did not give one, with all that it has found."""
+        # The flow is over, so nothing begins any more; what it wrote last is durable when this is.
+        await self._journal.take(work.lease, f"cancel-asked:{work.lease.state.round}", CANCEL)
+        await self._stop_children(work.lease.run)
         so_far = work.context.so_far.fields(work.lease.state, self.world.now())
+        if not work.lease.state.usage.requests:
+            # A run that asks no model itself has used what its children have.
+            below = await self._journal.descendants(work.lease.run)
+            so_far["usage"] = reduce(add, (state.usage for state in below), NO_USAGE)
         if bug is None:
             return Cancelled(**so_far, summary="Cancelled; what was found until then is kept.")
         import traceback
@@ -314,7 +326,6 @@ class LocalEngine(Generic[L]):
         return Failed(**so_far, summary=shortened(f"It stopped by a mistake of ours: {error.message}"), errors=(error,))
 
     async def _stop_children(self, run: str) -> None:
-        # The flow is over, so no more are born.
         children = await self._journal.descendants(run)
         await self._stop_all(children, "its caller was cancelled")
         for child in children:
@@ -334,7 +345,9 @@ class LocalEngine(Generic[L]):
 
     def _park(self, run: str) -> None:
         work = self._work.get(run)
-        if work is None or work.task is None or work.is_parking or work.context.busy or not work.context.waiting:
+        if work is None or work.task is None or work.is_parking or work.is_cancelled or work.is_ending:
+            return
+        if work.context.busy or not work.context.waiting:
             return
         if any(come.done() for come in work.context.waiting):
             return
@@ -369,17 +382,16 @@ class LocalEngine(Generic[L]):
             if work is None:
                 await self._wake(run, topic, asked=wake)
             elif topic == CANCEL:
-                await self._stop(work)
+                self._stop(work)
             else:
                 work.context.notice()
 
-    async def _stop(self, work: _Work[L]) -> None:
+    def _stop(self, work: _Work[L]) -> None:
         if work.is_cancelled or work.is_ending or work.task is None:
             return
         work.is_cancelled = True
-        with suppress(LeaseLost, StorageError):
-            await self._journal.take(work.lease, f"cancel-asked:{work.lease.state.round}", CANCEL)
-        if not work.is_ending:
+        # A task that is cancelled before its first step never takes it, and its run would never end.
+        if work.has_begun:
             work.task.cancel()
 
     async def _wake(self, run: str, topic: str, *, asked: bool) -> None:
@@ -392,7 +404,7 @@ class LocalEngine(Generic[L]):
         if (topic == CANCEL or (is_awaited and is_ours)) and await self.ensure(run):
             self._parked.discard(run)
             if topic == CANCEL:
-                await self._stop(self._work[run])
+                self._stop(self._work[run])
 
     def _tell(self, run: str, trouble: StorageError | None = None, ended: Ended | None = None) -> None:
         for over in self._awaited.get(run, ()):

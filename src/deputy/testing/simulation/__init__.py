@@ -6,12 +6,20 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from deputy.core.events import Refused, Returned
-from deputy.core.outcome import Cancelled
+from deputy.core.events import CancelAsked, Refused, Resumed, Returned
+from deputy.core.outcome import Cancelled, Rejected
 from deputy.testing.clock import run_in_virtual_time
-from deputy.testing.simulation.invariants import Violation, check_root, check_run, check_tree, expect, told
+from deputy.testing.simulation.invariants import (
+    Violation,
+    check_budgets,
+    check_root,
+    check_run,
+    check_tree,
+    expect,
+    told,
+)
 from deputy.testing.simulation.scenario import Scenario, draw_scenario
-from deputy.testing.simulation.trial import ROOT, Player, Process, Stage, Trial
+from deputy.testing.simulation.trial import ROOT, Process, Stage, Trial
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,6 +57,7 @@ def _check(trial: Trial) -> None:
     check_tree(disk, trial.ledger)
     for state in disk.states():
         check_run(disk.records[state.run], state, trial.last_start)
+    check_budgets(disk, ROOT)
     if not scenario.is_parent:
         check_root(disk, ROOT, [task.label for task in scenario.tasks])
 
@@ -61,7 +70,8 @@ async def _check_replays(trial: Trial) -> None:
     for run, records in trial.disk.records.items():
         whole = _up_to_the_end(records)
         outcome = _last_outcome(records)
-        if not isinstance(outcome, Cancelled):
+        # Nothing of a refusal is on record, and a cancel that came too late would come in time.
+        if not isinstance(outcome, Cancelled | Rejected) and not _was_told_to_stop(whole):
             again = await _replayed(trial, run, whole)
             expect(again == outcome, f"{run} replayed is {again}\n  and was {outcome}")
 
@@ -75,6 +85,11 @@ async def _replayed(trial: Trial, run: str, records: Sequence[Record]) -> Outcom
     async with other.stage.open_engine(process.journal, process.flow, other.world) as engine:
         await engine.ensure(run)
         return await engine.result(run)
+
+
+def _was_told_to_stop(records: Sequence[Record]) -> bool:
+    rounds = [index for index, record in enumerate(records) if isinstance(record.event, Resumed)]
+    return any(isinstance(record.event, CancelAsked) for record in records[rounds[-1] if rounds else 0 :])
 
 
 def _up_to_the_end(records: Sequence[Record]) -> Sequence[Record]:

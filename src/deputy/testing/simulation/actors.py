@@ -66,6 +66,8 @@ class Ledger:
         """How often each model was asked, by label and by how many answers were durable."""
         self.effects: dict[str, int] = {}
         """How often each call that must not be repeated had its effect."""
+        self.cancels: list[tuple[str, float]] = []
+        """Who was told to stop, and when."""
         self.notes: dict[str, list[str]] = {}
         self.broken: list[Violation] = []
         """What was seen that must not be: whoever did it may have taken it for a failure of ours."""
@@ -318,7 +320,7 @@ def _failure(chance: Random, used: Used) -> errors.ModelError:
 
 def _tokens(conversation: Conversation) -> int:
     """What a conversation counts: never more than the engine's estimate, so that reservations are upper bounds."""
-    return 1 + len(conversation.system) // 8 + sum(map(_size, conversation.messages)) // 8
+    return len(conversation.system) // 4 + sum(_size(message) // 4 for message in conversation.messages)
 
 
 def _size(message: Message) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from functools import reduce
+from itertools import takewhile
 from operator import add
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from msgspec import UNSET
 
 from deputy.core.conversation import AssistantMessage, ToolMessage, UserMessage
 from deputy.core.events import (
+    Admitted,
     Joined,
     ModelCallBegun,
     ModelCallEnded,
@@ -26,20 +28,25 @@ from deputy.core.events import (
 )
 from deputy.core.outcome import NO_USAGE, Cancelled
 from deputy.core.state import replay
+from deputy.engine.purse import amount
 from deputy.engine.root import DELEGATE
 from deputy.engine.talk import remembered
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from deputy.core.conversation import Message
     from deputy.core.events import Record
+    from deputy.core.limits import Budget
     from deputy.core.outcome import Outcome, Usage
     from deputy.core.state import State
     from deputy.testing.memory_journal import MemoryDisk
     from deputy.testing.simulation.actors import Ledger
 
 GRACE_SECONDS = 2.0
+
+
+BEGINNINGS = Opened | Requested | Resumed
 
 
 class Violation(AssertionError):
@@ -89,7 +96,7 @@ def check_run(records: Sequence[Record], state: State, last_start: float) -> Non
     _check_prefixes(records, who)
 
 
-def used(records: Sequence[Record]) -> Usage:
+def used(records: Iterable[Record]) -> Usage:
     """The sum of all model calls."""
     return reduce(add, (one.event.usage for one in records if isinstance(one.event, ModelCallEnded)), NO_USAGE)
 
@@ -136,9 +143,7 @@ def check_tree(disk: MemoryDisk, ledger: Ledger) -> None:
     spawned = [one.event.child for _, one in _all(disk) if isinstance(one.event, Spawned)]
     expect(len(spawned) == len(set(spawned)), "a child was spawned twice")
     expect(set(spawned) == {run for run, state in born.items() if state.parent}, "a child has no spawn of its own")
-    asked = Counter(
-        (one.event.parent, one.event.call) for _, one in _all(disk) if isinstance(one.event, Requested)
-    )
+    asked = Counter((one.event.parent, one.event.call) for _, one in _all(disk) if isinstance(one.event, Requested))
     expect(max(asked.values(), default=0) <= 1, f"one call spawned twice: {asked.most_common(1)}")
     for run, record in _all(disk):
         if isinstance(record.event, Joined):
@@ -147,18 +152,29 @@ def check_tree(disk: MemoryDisk, ledger: Ledger) -> None:
             expect(ending.at <= record.at, f"{run} joined {record.event.child} before it ended")
     twice = [serial for serial, count in ledger.effects.items() if count > 1]
     expect(not twice, f"these had their effect twice: {twice}")
-    if not ledger.scenario.has_cancel:
-        stopped = [state.label for state in born.values() if state.status == "cancelled"]
-        expect(not stopped, f"{stopped} are cancelled, and nobody asked for it")
+    for state in born.values():
+        if state.status == "cancelled":
+            _check_was_told(disk, state, ledger.cancels)
+
+
+def _check_was_told(disk: MemoryDisk, state: State, cancels: Sequence[tuple[str, float]]) -> None:
+    """Whoever is cancelled was told to stop in this round, by itself or with somebody above."""
+    began = next(one.at for one in reversed(disk.records[state.run]) if isinstance(one.event, BEGINNINGS))
+    above, lineage = state.parent, {state.run}
+    while above:
+        lineage.add(above)
+        parent = disk.state(above)
+        above = None if parent is None else parent.parent
+    is_told = any(run in lineage and (at >= began or run != state.run) for run, at in cancels)
+    expect(is_told, f"{state.label} is cancelled in round {state.round}, and nobody asked for it")
 
 
 def check_root(disk: MemoryDisk, root: str, labels: Sequence[str]) -> None:
     """What must hold of a call of many tasks: every result, in the order of the tasks, and the sum of their use."""
     ending = next(one.event.outcome for one in disk.records[root] if isinstance(one.event, Returned))
-    # By then: a child that is resumed by itself later uses more.
-    ended_at = next(one.at for one in disk.records[root] if isinstance(one.event, Returned))
     children = [state for state in disk.states() if state.parent == root]
-    below = [one for state in children for one in disk.records[state.run] if one.at <= ended_at]
+    # A child that is resumed by itself later uses more.
+    below = [one for state in children for one in _first_round(disk.records[state.run])]
     expect(ending.usage == used(below), f"the root tells {ending.usage} and its children used {used(below)}")
     if isinstance(ending, Cancelled):
         return
@@ -170,6 +186,26 @@ def check_root(disk: MemoryDisk, root: str, labels: Sequence[str]) -> None:
         child = next(state for state in children if state.label == label)
         first = next(one.event.outcome for one in disk.records[child.run] if isinstance(one.event, Returned | Refused))
         expect(first.report.strip() in section, f"the section of {label} has another's report")
+
+
+def _first_round(records: Sequence[Record]) -> Iterator[Record]:
+    return takewhile(lambda record: not isinstance(record.event, Resumed), records)
+
+
+def check_budgets(disk: MemoryDisk, root: str) -> None:
+    """What was really used stays within the budget of each task and of the tree, crashes or not."""
+    for run, records in disk.records.items():
+        grants = [one.event.grant for one in records if isinstance(one.event, Admitted | Opened)]
+        expect(not grants or _is_within(used(records), grants[0].budget), f"{run} used more than its budget")
+    tree = next(one.event.grant.budget for one in disk.records[root] if isinstance(one.event, Opened))
+    spent = used(one for records in disk.records.values() for one in _first_round(records))
+    expect(_is_within(spent, tree), f"the tree used {spent} of {tree}")
+
+
+def _is_within(usage: Usage, budget: Budget) -> bool:
+    spent = amount(usage)
+    pairs = ((budget.tokens, spent.tokens), (budget.cost, spent.cost), (budget.requests, spent.requests))
+    return all(cap is None or (used is not None and used <= cap) for cap, used in pairs)
 
 
 def told(outcome: Outcome) -> tuple[object, ...]:

@@ -49,6 +49,8 @@ class Scenario(Struct, frozen=True, kw_only=True):
     approval: Literal["granted", "ask", "refuse"]
     max_spawns: int
     latency_seconds: float
+    downtime_seconds: float
+    """How long nobody is there after a crash."""
     window: int | None
     seconds: float | None
     """The time limit of the whole."""
@@ -63,11 +65,6 @@ class Scenario(Struct, frozen=True, kw_only=True):
         """Whether nothing from outside makes the tasks depend on each other."""
         shared = self.budget != Budget() or self.max_spawns < len(self.tasks)
         return not (any(self.disturbances) or shared or self.is_parent)
-
-    @property
-    def has_cancel(self) -> bool:
-        """Whether anybody is ever told to stop."""
-        return any(each.what != "crash" for life in self.disturbances for each in life)
 
 
 def draw_scenario(seed: int) -> Scenario:
@@ -86,6 +83,7 @@ def draw_scenario(seed: int) -> Scenario:
         approval=chance.choice(("granted", "granted", "ask" if can_ask else "refuse")),
         max_spawns=64 if calm or chance.random() < 0.9 else chance.randint(1, count),
         latency_seconds=chance.choice((0.0, 0.002, 0.02, 0.1)),
+        downtime_seconds=chance.choice((0.0, 0.0, chance.uniform(0.0, 10.0))),
         window=chance.choice((None, None, 6_000, 20_000)),
         seconds=None if chance.random() < 0.8 else round(chance.uniform(6.0, 20.0), 3),
         mood=_mood(chance),
@@ -129,10 +127,8 @@ def _mood(chance: Random) -> Mood:
 
 def _disturbances(chance: Random) -> tuple[tuple[Disturbance, ...], ...]:
     """Up to three processes die of it before one lives on; each may be told to stop something meanwhile."""
-    lives: list[tuple[Disturbance, ...]] = []
-    for _ in range(chance.choice((0, 1, 1, 2, 3))):
-        lives.append((*_cancels(chance, 0.2), _disturbance(chance, "crash")))
-    return (*lives, _cancels(chance, 0.4))
+    dying = [(*_cancels(chance, 0.2), _disturbance(chance, "crash")) for _ in range(chance.choice((0, 1, 1, 2, 3)))]
+    return (*dying, _cancels(chance, 0.4))
 
 
 def _cancels(chance: Random, likely: float) -> tuple[Disturbance, ...]:

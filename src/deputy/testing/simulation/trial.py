@@ -125,6 +125,7 @@ class Process:
             self._disturb()
             try:
                 await trial.reach_goals(engine)
+                self._disturbances.clear()
                 for timer in self._timers:
                     timer.cancel()
                 while self._tasks:
@@ -135,8 +136,10 @@ class Process:
         await self.journal.close()
 
     def _watch(self, _: Progress) -> None:
-        with self._trial.ledger.watching():
-            self.workshop.check_purses()
+        # What is only replayed may have been resumed since, beyond what its caller had.
+        if not self._trial.ledger.is_closed:
+            with self._trial.ledger.watching():
+                self.workshop.check_purses()
 
     def _latency(self) -> float:
         self.commits += 1
@@ -150,6 +153,8 @@ class Process:
         self._timers.extend(loop.call_later(each.seconds, self._strike, each) for each in due)
 
     def _strike(self, disturbance: Disturbance) -> None:
+        if self.life.is_dead:
+            return
         if disturbance.what == "crash":
             self.life.is_dead = True
             self.journal.crash()
@@ -159,6 +164,7 @@ class Process:
         is_root = disturbance.what == "cancel the root"
         run = ROOT if is_root else self._trial.ledger.run_of(f"task-{disturbance.child}")
         if self.engine is not None and run in self._trial.disk.records:
+            self._trial.ledger.cancels.append((run, self._trial.world.now()))
             self._start(self.engine.cancel(run, "the seed says so"))
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
@@ -217,8 +223,9 @@ class Trial:
         self.last_start = self.world.now()
         work = asyncio.create_task(process.work())
         await asyncio.wait({work, process.crashed}, return_when=asyncio.FIRST_COMPLETED)
-        if not work.done():
+        if process.life.is_dead:
             await _bury()
+            await asyncio.sleep(self.scenario.downtime_seconds)
             return False
         await work
         expect(not (left := asyncio.all_tasks() - {_this_task()}), f"tasks outlive their engine: {left}")
@@ -246,7 +253,11 @@ class Trial:
     def _draw_resumes(self) -> list[tuple[str, int, str | None]]:
         chance = Random(f"{self.scenario.seed} resumes")
         ended = [state for state in self.disk.states() if state.status in _RESUMABLE]
-        able = [state for state in ended if state.run != ROOT or self.scenario.is_parent]
+        if self.scenario.is_parent and chance.random() < 0.5:
+            able = [state for state in ended if state.run == ROOT]
+        else:
+            # Whoever is resumed alone has its own budget, and no longer what is left of its caller's.
+            able = [state for state in ended if state.run != ROOT]
         chosen = chance.sample(able, min(len(able), self.scenario.resumes))
         return [(state.run, state.round + 1, chance.choice((None, "Go on."))) for state in chosen]
 
