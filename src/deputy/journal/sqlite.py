@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from deputy.core.errors import Error, StorageCorrupt, StorageError, StorageFailed, UnknownRun
@@ -63,6 +62,7 @@ class SqliteJournal:
         )
         self._readers: list[Reader] = []
         self._pool = ThreadPoolExecutor(2, "deputy-journal-reader")
+        self._scribe = ThreadPoolExecutor(1, "deputy-journal-scribe")
         self._watcher: Reader | None = None
 
     async def __aenter__(self) -> SqliteJournal:
@@ -80,7 +80,8 @@ class SqliteJournal:
     async def close(self) -> None:
         """Write what is waiting, give up all leases, and let the file go."""
         # Readers first, so that the writer is the last to leave and clears up behind itself.
-        await asyncio.get_running_loop().run_in_executor(None, self._pool.shutdown)
+        for pool in (self._scribe, self._pool):
+            await asyncio.get_running_loop().run_in_executor(None, pool.shutdown)
         while self._readers:
             self._readers.pop().close()
         if self._watcher is not None:
@@ -172,17 +173,24 @@ class SqliteJournal:
             return record
 
         record = await self.transact(do)
-        await self._leave_transcript(lease.run)
+        self._leave_transcript_soon(lease.run)
         return record
 
-    async def _leave_transcript(self, run: str) -> None:
-        """Write the file that a subagent leaves. It can be made again from the records, so failing is only noted."""
-        try:
-            await self.read(lambda reader: leave_transcript(self.folder, reader, run))
-        except StorageError as error:
-            noted = Error(type="storage", message=str(error), recoverable=True, recommendation=error.way_out)
-            with suppress(StorageError):
-                await self.log(run, noted)
+    def _leave_transcript_soon(self, run: str) -> None:
+        """Write the file that a subagent leaves. Nobody waits for it before `close`: it follows from the records."""
+
+        def leave() -> None:
+            self._read(lambda reader: leave_transcript(self.folder, reader, run))
+
+        def note(done: asyncio.Future[None]) -> None:
+            error = None if done.cancelled() else done.exception()
+            if isinstance(error, StorageError):
+                noted = Error(type="storage", message=str(error), recoverable=True, recommendation=error.way_out)
+                context, at = errors_log.Context(session_id=run), self._clock()
+                writing = self._writer.submit(lambda tx: errors_log.write(tx.connection, noted, at, context))
+                writing.add_done_callback(lambda written: written.cancelled() or written.exception())
+
+        asyncio.get_running_loop().run_in_executor(self._scribe, leave).add_done_callback(note)
 
     async def take(self, lease: Lease, key: str, topic: str) -> Record | None:
         """Turn the oldest message of a topic into a record, in one; None when there is none."""
