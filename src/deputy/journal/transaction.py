@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec import Raw, json
 
 from deputy.core.errors import LeaseHeld, LeaseLost, StorageCorrupt, UnknownRun
-from deputy.core.events import CANCEL, Answered, CancelAsked, Delivered, Joined, Record, encode, errors_of
+from deputy.core.events import CANCEL, Answered, CancelAsked, Delivered, Joined, Record, Resumed, encode, errors_of
 from deputy.core.state import State, apply
 from deputy.journal import errors_log
 from deputy.journal.reader import Holder
@@ -87,6 +87,10 @@ class Transaction:
         if not self.connection.execute(ADD_EVENT, event_row(record, body)).rowcount:
             return self.existing(lease.run, key)
         state = self._states[lease] = apply(state, record)
+        if isinstance(event, Resumed):
+            # A cancel that came too late was meant for an earlier round.
+            query = "UPDATE inbox SET is_taken = 1 WHERE run = ? AND topic = ? AND NOT is_taken"
+            self.connection.execute(query, (lease.run, CANCEL))
         for error in errors_of(event):
             errors_log.write(self.connection, error, at, errors_log.context_of(state))
         return record

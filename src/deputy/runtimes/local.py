@@ -198,6 +198,8 @@ class LocalEngine(Generic[L]):
                 return False
             lease = await self._journal.acquire(run)
             if lease.state.is_live:
+                # What its process was told before it died holds before anything else begins.
+                await self._journal.take(lease, f"cancel-asked:{lease.state.round}", CANCEL)
                 await self._continue(lease)
                 return True
             await self._journal.release(lease)
@@ -345,9 +347,7 @@ class LocalEngine(Generic[L]):
 
     def _park(self, run: str) -> None:
         work = self._work.get(run)
-        if work is None or work.task is None or work.is_parking or work.is_cancelled or work.is_ending:
-            return
-        if work.context.busy or not work.context.waiting:
+        if work is None or work.task is None or work.is_parking or work.context.busy or not work.context.waiting:
             return
         if any(come.done() for come in work.context.waiting):
             return

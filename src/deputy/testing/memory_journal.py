@@ -16,6 +16,7 @@ from deputy.core.events import (
     Delivered,
     Joined,
     Record,
+    Resumed,
     Spawned,
     decode,
     encode,
@@ -347,6 +348,10 @@ class MemoryJournal:
         record = Record(run=lease.run, seq=lease.state.seq + 1, key=key, at=self._clock(), event=written)
         self._disk.records[lease.run].append(record)
         lease.state = apply(lease.state, record)
+        if isinstance(event, Resumed):
+            # A cancel that came too late was meant for an earlier round.
+            for message in self._disk.inbox:
+                message[4] = message[4] or (message[0] == lease.run and message[1] == CANCEL)
         return record
 
     def _deliver(self, run: str, to: str) -> None:

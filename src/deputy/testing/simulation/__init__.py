@@ -14,6 +14,7 @@ from deputy.testing.simulation.invariants import (
     check_budgets,
     check_root,
     check_run,
+    check_stops,
     check_tree,
     expect,
     told,
@@ -57,6 +58,7 @@ def _check(trial: Trial) -> None:
     check_tree(disk, trial.ledger)
     for state in disk.states():
         check_run(disk.records[state.run], state, trial.last_start)
+    check_stops(disk, trial.ledger, trial.last_start)
     check_budgets(disk, ROOT)
     if not scenario.is_parent:
         check_root(disk, ROOT, [task.label for task in scenario.tasks])

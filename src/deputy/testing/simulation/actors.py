@@ -22,13 +22,15 @@ from deputy.core.conversation import (
     UserMessage,
 )
 from deputy.core.events import ModelCallEnded, ToolCallEnded
+from deputy.core.outcome import NO_USAGE
 from deputy.engine.ports import ToolContext, ToolOutput, ToolTraits
-from deputy.testing.simulation.invariants import Violation, expect, is_well_formed
+from deputy.testing.simulation.invariants import CANCEL_SECONDS, Violation, expect, is_well_formed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 
     from deputy.core.conversation import Conversation, Message, ModelSettings, StreamEvent, Toolset
+    from deputy.core.outcome import Usage
     from deputy.core.request import Grant
     from deputy.engine.ports import Tool
     from deputy.testing.memory_journal import MemoryDisk
@@ -66,8 +68,12 @@ class Ledger:
         """How often each model was asked, by label and by how many answers were durable."""
         self.effects: dict[str, int] = {}
         """How often each call that must not be repeated had its effect."""
+        self.told: dict[tuple[str, int], Usage] = {}
+        """What each model has said that it used, by the same."""
         self.cancels: list[tuple[str, float]] = []
         """Who was told to stop, and when."""
+        self.stopped: dict[tuple[str, int], float] = {}
+        """Since when nothing may begin in a run's round, as whoever told it to stop was assured."""
         self.notes: dict[str, list[str]] = {}
         self.broken: list[Violation] = []
         """What was seen that must not be: whoever did it may have taken it for a failure of ours."""
@@ -95,8 +101,11 @@ class Ledger:
             state = self.disk.state(above)
             if state is None:
                 return
-            late = self.clock() - state.last_at
-            expect(not state.is_cancelling or (above != run and late < 1.0), f"{what} began after cancel in {above}")
+            stopped_at = self.stopped.get((above, state.round), state.last_at if state.is_cancelling else None)
+            # Who is below hears of it a moment later.
+            allowed = 0.0 if above == run else CANCEL_SECONDS
+            is_late = stopped_at is not None and self.clock() > stopped_at + allowed
+            expect(not is_late, f"{what} began after cancel in {above}")
             above = state.parent or ""
 
 
@@ -120,6 +129,7 @@ class SimModel:
         self.name = name
         self.context_window = ledger.scenario.window
         self._label = name.partition(":")[2]
+        self._key = (self._label, 0)
         self._ledger = ledger
         self._life = life
 
@@ -137,11 +147,14 @@ class SimModel:
         await self._life.lasts(chance.choice((0.0, 0.01, 0.3)) if chance.random() >= mood.slow else 4.0)
         used = Used(input_tokens=_tokens(conversation), output_tokens=chance.randint(1, 90), cost=chance.randint(1, 90))
         if chance.random() < mood.fails:
-            raise _failure(chance, used)
+            failure = _failure(chance, used)
+            self._ledger.told[self._key] = NO_USAGE if failure.used is None else used.usage
+            raise failure
         message = self._message(chance, turn, run, bool(len(tools)))
         if message.text:
             yield TextDelta(message.text)
             await self._life.lasts(chance.choice((0.0, 0.05)))
+        self._ledger.told[self._key] = used.usage
         yield used
         for call in message.calls:
             yield call
@@ -158,8 +171,9 @@ class SimModel:
         durable = [one.event for one in ledger.disk.records[run] if isinstance(one.event, ModelCallEnded)]
         told = sum(bool(event.message) for event in durable)
         expect(answers == told, f"{self._label} was asked with {answers} of {told} answers that were paid for")
-        key = (self._label, len(durable))
-        ledger.asked[key] = ledger.asked.get(key, 0) + 1
+        self._key = (self._label, len(durable))
+        ledger.asked[self._key] = ledger.asked.get(self._key, 0) + 1
+        ledger.told[self._key] = NO_USAGE
         return answers
 
     def _message(self, chance: Random, turn: int, run: str, has_tools: bool) -> AssistantMessage:

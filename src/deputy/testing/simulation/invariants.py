@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from deputy.testing.simulation.actors import Ledger
 
 GRACE_SECONDS = 2.0
+CANCEL_SECONDS = 1.0
+"""What a whole tree may take to stop, with the slowest disk there is here."""
 
 
 BEGINNINGS = Opened | Requested | Resumed
@@ -91,6 +93,9 @@ def check_run(records: Sequence[Record], state: State, last_start: float) -> Non
     noted = tuple(one.event.content for one in records if isinstance(one.event, Noted))
     expect(endings[-1].notes == noted, f"{who} tells {endings[-1].notes} and noted {noted}")
     expect(all(_is_ours(outcome) for outcome in endings), f"{who} ended by a mistake: {endings[-1].errors}")
+    last = [one.event for one in records if isinstance(one.event, ModelCallEnded)][-1:]
+    is_cut = any(event.stop == "length" for event in last)
+    expect(not (is_cut and state.status == "completed"), f"{who} is completed with an answer that was cut")
     _check_deadline(records, state, last_start)
     _check_cancel(records, who)
     _check_prefixes(records, who)
@@ -153,8 +158,25 @@ def check_tree(disk: MemoryDisk, ledger: Ledger) -> None:
     twice = [serial for serial, count in ledger.effects.items() if count > 1]
     expect(not twice, f"these had their effect twice: {twice}")
     for state in born.values():
+        _check_was_counted(disk, state, ledger)
         if state.status == "cancelled":
             _check_was_told(disk, state, ledger.cancels)
+
+
+def _check_was_counted(disk: MemoryDisk, state: State, ledger: Ledger) -> None:
+    """What models said they used is what is on record, call by call."""
+    ended = [one.event.usage for one in disk.records[state.run] if isinstance(one.event, ModelCallEnded)]
+    for number, usage in enumerate(ended):
+        said = ledger.told.get((state.label, number), NO_USAGE)
+        expect(usage == said, f"call {number} of {state.label} used {said}, and {usage} is on record")
+
+
+def check_stops(disk: MemoryDisk, ledger: Ledger, last_start: float) -> None:
+    """Who is told to stop does, soon."""
+    for (run, number), stopped_at in ledger.stopped.items():
+        end = next((one.at for one in disk.records[run] if one.key == f"returned:{number}"), None)
+        late = -1.0 if end is None else end - max(stopped_at, last_start)
+        expect(late <= CANCEL_SECONDS, f"{run} took {late:.2f} s to stop")
 
 
 def _check_was_told(disk: MemoryDisk, state: State, cancels: Sequence[tuple[str, float]]) -> None:

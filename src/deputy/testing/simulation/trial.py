@@ -12,6 +12,7 @@ from msgspec import Raw, json, structs
 from deputy.core.errors import UnknownRun, UsageError
 from deputy.core.events import Opened
 from deputy.core.guard import Policy
+from deputy.core.limits import NOTHING
 from deputy.core.request import Grant, Lineage
 from deputy.engine.ports import Engine
 from deputy.engine.root import DELEGATE, RUN, FanOut
@@ -67,6 +68,11 @@ class Stage(Protocol):
 class WatchedWorkshop(Workshop):
     """A workshop that can be seen to keep its budgets and to be empty in the end."""
 
+    def __init__(self, **ports: Any) -> None:
+        super().__init__(**ports)
+        self.held: list[str] = []
+        """Who was over and still held something."""
+
     def check_purses(self) -> None:
         """No purse holds and has spent more than its budget."""
         for run, purse in self._purses.items():
@@ -77,9 +83,16 @@ class WatchedWorkshop(Workshop):
                 expect(cap is None or amount <= cap, f"the purse of {run} has {amount} of {cap} {name}")
                 expect(getattr(account.held, name) >= 0, f"the purse of {run} gave back more than it held")
 
+    def forget(self, run: str) -> None:
+        """A run is over, and holds nothing any more."""
+        purse = self._purses.get(run)
+        if purse is not None:
+            self.held.extend([run] if purse.account.held != NOTHING else [])
+        super().forget(run)
+
     def left_over(self) -> str:
         """What is still counted; nothing when nobody is at work."""
-        return f"{self._live or ''}{list(self._purses) or ''}"
+        return f"{self._live or ''}{list(self._purses) or ''}{self.held or ''}"
 
 
 class Process:
@@ -165,7 +178,13 @@ class Process:
         run = ROOT if is_root else self._trial.ledger.run_of(f"task-{disturbance.child}")
         if self.engine is not None and run in self._trial.disk.records:
             self._trial.ledger.cancels.append((run, self._trial.world.now()))
-            self._start(self.engine.cancel(run, "the seed says so"))
+            self._start(self._cancel(self.engine, run))
+
+    async def _cancel(self, engine: Player, run: str) -> None:
+        state = self._trial.disk.state(run)
+        await engine.cancel(run, "the seed says so")
+        if state is not None and state.is_live:
+            self._trial.ledger.stopped.setdefault((run, state.round), self._trial.world.now())
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
