@@ -33,7 +33,7 @@ layers: $(READY)
 	@$(BIN)/lint-imports --no-cache
 
 unit: $(READY)
-	@$(BIN)/pytest
+	@$(BIN)/pytest -n $(or $(JOBS),2)
 
 N ?= 20000
 FIRST ?= 0

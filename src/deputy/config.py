@@ -12,9 +12,9 @@ from deputy.core.text.phrases import is_phrase
 from deputy.core.text.tables import SHIPPED, Route, Tables
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
-LIMIT_BYTES = 1024 * 1024
+LIMIT_BYTES = 64 * 1024
 
 
 class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -88,8 +88,7 @@ def read_settings(path: Path) -> Settings | None:
         settings = convert(said, Settings)
     except ValidationError as error:
         raise _explained(path, said, str(error)) from error
-    for key, value in _blank_values(settings):
-        raise UsageError(f"{path}: {key}", value, "give at least one word; a phrase starts with one that must be there")
+    _check(path, settings)
     return settings
 
 
@@ -137,16 +136,21 @@ def _line_of(content: bytes, problem: str) -> str:
     return lines[int(number) - 1] if number.isdigit() and int(number) <= len(lines) else lines[0]
 
 
-def _blank_values(settings: Settings) -> Iterator[tuple[str, str]]:
-    """Names, words and phrases that would match nothing, or everything."""
-    models = settings.models
-    named = [
-        ("models.default", models.default or "x"),
-        *((f"models.aliases.{k}", v) for k, v in models.aliases.items()),
-    ]
-    named += [("models.routes", text) for route in models.routes for text in (*route.words, route.model)]
-    phrases = ((f"text.{name}", one) for name in TextSettings.__struct_fields__ for one in getattr(settings.text, name))
-    return ((key, value) for key, value in (*named, *phrases) if not is_phrase(value))
+def _check(path: Path, settings: Settings) -> None:
+    """Refuse names that are blank, and phrases that would be found nowhere or everywhere."""
+    models, text = settings.models, settings.text
+    names = [("default", models.default or "none"), *models.aliases.items(), *((a, a) for a in models.aliases)]
+    for key, name in (*names, *(("routes", route.model) for route in models.routes)):
+        if not name.strip():
+            raise UsageError(f"{path}: models, {key!r}", name, "give the name of a model")
+    phrases = [("models.routes", word) for route in models.routes for word in route.words]
+    for name in TextSettings.__struct_fields__:
+        phrases += [(f"text.{name}", phrase) for phrase in getattr(text, name)]
+    for key, phrase in phrases:
+        if not is_phrase(phrase):
+            raise UsageError(
+                f"{path}: {key}", phrase, "give words, the first one not in brackets: 'use [a|the] helper'"
+            )
 
 
 def _explained(path: Path, said: Any, message: str) -> UsageError:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from msgspec import UNSET, Raw
 
-from deputy.core.errors import Error
+from deputy.core.errors import Error, UsageError
 from deputy.core.events import (
     VERSION,
     Asked,
@@ -22,6 +22,7 @@ from deputy.core.events import (
     encode,
     errors_of,
     kinds,
+    written,
 )
 from deputy.core.outcome import Completed, Failed, Rejected, Usage
 from deputy.core.request import Grant, Hop, Lineage, Request
@@ -105,3 +106,15 @@ def test_a_birth_names_the_session() -> None:
     assert ModelCallEnded(model="m").message is UNSET
     assert isinstance(decode(encode(sample(Opened))), Opened)
     assert isinstance(decode(encode(sample(Requested))), Requested)
+
+
+def test_halves_of_characters_do_not_stop_a_record() -> None:
+    event, body = written(Noted(content="a\ud800b"))
+    assert event == decode(body) == Noted(content="a?b")
+    assert written(Noted(content="é")) == (Noted(content="é"), encode(Noted(content="é")))
+
+
+@pytest.mark.parametrize("message", [b"[" * 5000 + b"]" * 5000, b"{"], ids=["deep", "open"])
+def test_what_could_not_be_read_back_is_refused(message: bytes) -> None:
+    with pytest.raises(UsageError, match="read back"):
+        written(ModelCallEnded(model="m", message=Raw(message)))

@@ -43,6 +43,10 @@ def test_the_results_of_one_turn_are_one_message_each() -> None:
     assert [(one.tool_call_id, one.content) for one in messages_in(raw, "tool")] == [("a", "1"), ("b", "2")]
 
 
+def test_what_is_no_json_is_shown_as_it_is() -> None:
+    assert messages_in(Raw(b'"\xff"'), "user") == (Message(role="user", content='"\ufffd"'),)
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-9, 9) | st.text(max_size=5),
     lambda inner: (

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     Trial = Callable[[Bench], list[str]]
 
 WORKERS = 2
-SHOWN = 6
+SHOWN = 3
 
 
 class Campaign:
@@ -57,8 +57,8 @@ class Campaign:
         with ThreadPoolExecutor(WORKERS) as pool:
             for number, problems in enumerate(pool.map(lambda trial: trial(self._bench()), chosen), 1):
                 broken += bool(problems)
-                if problems and broken <= SHOWN:
-                    say(*(f"  BROKEN {problem}" for problem in problems[:3]))
+                if problems:
+                    say(f"  BROKEN {problems[0] if broken <= SHOWN else problems[0].splitlines()[0]}")
                 if number % 250 == 0:
                     say(f"  {name}: {number} of {len(chosen)}, {broken} broken")
         taken = time.monotonic() - begun

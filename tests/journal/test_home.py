@@ -1,5 +1,6 @@
 """The home directory: ours alone under any umask, and a clear word when it cannot be."""
 
+import asyncio
 import os
 import sqlite3
 import stat
@@ -12,6 +13,7 @@ import pytest
 
 from deputy.core.errors import StorageCorrupt, StorageDenied, StorageError, StorageTooNew
 from deputy.journal import home as homes
+from deputy.journal import schema
 from deputy.journal.reader import Reader
 from deputy.journal.retention import keep_house
 from deputy.journal.sqlite import SqliteJournal
@@ -168,3 +170,42 @@ def test_a_whole_write_leaves_the_old_file_when_it_fails(home: Path, tmp_path: P
         homes.write_whole(home / "missing" / "file", b"new")
     assert (home / "file").read_bytes() == b"old"
     assert modes(home)["file"] == 0o600
+
+
+@pytest.mark.rule("disk")
+@pytest.mark.parametrize("use", [SqliteJournal, Reader.open])
+def test_an_older_journal_is_brought_up_to_date_with_all_it_holds(
+    filled: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, use: Callable[[Path], object]
+) -> None:
+    home = filled(turns=5)
+    newer = (*schema.MIGRATIONS, ("CREATE TABLE moods (run TEXT)", "ALTER TABLE runs ADD COLUMN mood TEXT"))
+    monkeypatch.setattr(schema, "MIGRATIONS", newer)
+    monkeypatch.setattr(schema, "VERSION", len(newer))
+    opened = use(home)
+    reader = Reader.open(home)
+    assert reader is not None
+    with reader:
+        assert len(list(reader.records("sess_1_aaaaaa"))) == 27
+        assert reader.changes() > 0
+    with sqlite3.connect(home / "journal.db") as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (len(newer),)
+        assert connection.execute("SELECT count(*) FROM moods").fetchone() == (0,)
+    connection.close()
+    if isinstance(opened, SqliteJournal):
+        asyncio.run(opened.close())
+    elif isinstance(opened, Reader):
+        opened.close()
+
+
+def test_a_migration_that_fails_changes_nothing(filled: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    home = filled(turns=1)
+    newer = (*schema.MIGRATIONS, ("CREATE TABLE moods (run TEXT)", "CREATE TABLE runs (oops TEXT)"))
+    with monkeypatch.context() as patch:
+        patch.setattr(schema, "MIGRATIONS", newer)
+        patch.setattr(schema, "VERSION", len(newer))
+        with pytest.raises(StorageError):
+            SqliteJournal(home)
+    reader = Reader.open(home)
+    assert reader is not None
+    with reader:
+        assert len(list(reader.records("sess_1_aaaaaa"))) == 7

@@ -89,6 +89,15 @@ def test_what_somebody_still_needs_never_goes(tmp_path: Path) -> None:
     assert runs(home) == {"live", "livec", "blocked", "blockedc"}
 
 
+def test_the_latest_of_the_ended_are_listed(tmp_path: Path) -> None:
+    for name, days in (("b", 3), ("a", 9), ("c", 1)):
+        make(tmp_path / "home", name, days_ago=days)
+    reader = Reader.open(tmp_path / "home")
+    assert reader is not None
+    with reader:
+        assert [state.run for state in reader.ended(4)] == ["b", "bc", "c", "cc"]
+
+
 def test_pruning_gives_space_back(tmp_path: Path) -> None:
     home = tmp_path / "home"
     for number in range(15):
@@ -105,3 +114,14 @@ def test_what_is_not_there_cannot_be_pinned(tmp_path: Path) -> None:
     with pytest.raises(UnknownRun):
         pin(tmp_path / "home", "sess", pinned=True)
     assert prune(tmp_path / "nowhere", NOW) == []
+
+
+@pytest.mark.rule("transcript")
+def test_a_transcript_that_a_killed_process_could_not_write_is_written_at_the_next_start(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    make(home, "run", days_ago=1, delivered=False)
+    (path,) = (home / "subagent").glob("*.transcript.json")
+    left = path.read_bytes()
+    path.unlink()
+    keep_house(home, NOW)
+    assert path.read_bytes() == left

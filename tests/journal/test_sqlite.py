@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from msgspec import Raw
 
-from deputy.core.errors import Error, LeaseHeld, LeaseLost, StorageBusy, StorageFailed, UnknownRun
+from deputy.core.errors import Error, LeaseHeld, LeaseLost, StorageBusy, StorageFailed, UnknownRun, UsageError
 from deputy.core.events import Adopted, Answered, CancelAsked, Noted, Opened, Requested, Returned, Spawned
 from deputy.core.outcome import Completed
 from deputy.core.request import Grant, Hop, Lineage, Request
@@ -31,7 +31,7 @@ def child_of(run: str, child: str) -> Requested:
 
 def on_journal(use: Callable[[SqliteJournal], Awaitable[None]], home: Path, **options: object) -> None:
     async def main() -> None:
-        async with SqliteJournal(home, **options) as journal:
+        async with SqliteJournal(home, **{"fsync": "off", **options}) as journal:
             await use(journal)
 
     asyncio.run(main())
@@ -177,6 +177,8 @@ def test_a_message_becomes_a_record_once(home: Path) -> None:
         assert await journal.take(lease, "recv", "answer") == taken
         await journal.send(RUN, "answer", "one", b'"x"')
         assert await journal.take(lease, "recv again", "answer") is None
+        with pytest.raises(UsageError, match="JSON"):
+            await journal.send(RUN, "answer", "two", b"{")
         await journal.send(RUN, "cancel", "stop", b'"enough"')
         stopped = await journal.take(lease, "cancel", "cancel")
         assert stopped is not None
@@ -207,6 +209,21 @@ def test_a_lease_that_was_taken_over_writes_nothing(home: Path) -> None:
             assert taken.state == replay(await theirs.records(RUN))
 
     on_journal(use, home, **dead_owner())
+
+
+def test_a_lease_that_its_own_process_took_again_is_void(home: Path) -> None:
+    async def use(journal: SqliteJournal) -> None:
+        old = await journal.begin(RUN, OPENED)
+        assert old is not None
+        before = journal.append_soon(old, "before", Noted(content=""))
+        new = await journal.acquire(RUN)
+        with pytest.raises(LeaseLost):
+            await journal.append(old, "after", Noted(content="old"))
+        await journal.append(new, "after", Noted(content="new"))
+        assert before.result().seq == 2
+        assert new.state == replay(await journal.records(RUN))
+
+    on_journal(use, home)
 
 
 def test_a_lease_of_a_process_at_work_is_not_taken(home: Path) -> None:
@@ -328,3 +345,12 @@ def test_what_must_not_be_written_stands_nowhere(home: Path) -> None:
     assert b"[redacted]" in (home / "journal.db").read_bytes()
     for path in home.rglob("*"):
         assert path.is_dir() or b"hunter2" not in path.read_bytes()
+
+
+@pytest.mark.parametrize("run", ["", "x" * 201, "a\0b", "a\nb", "a\ud800b"])
+def test_an_id_that_nobody_could_hold_is_refused(home: Path, run: str) -> None:
+    async def use(journal: SqliteJournal) -> None:
+        with pytest.raises(UsageError, match="session_id"):
+            await journal.begin(run, OPENED)
+
+    on_journal(use, home)

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import ssl
+import threading
 from contextlib import asynccontextmanager
 
 import pytest
@@ -207,6 +208,32 @@ async def test_a_redirect_is_not_followed_and_carries_no_key_anywhere(protocol):
     assert not error.retryable
 
 
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"banana",
+        b"HTTP/1.1 banana\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n" + b"x: " + b"y" * 100_000 + b"\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nZZZ\r\n",
+        b"HTTP/1.1 200 OK\r\ncontent-length: -5\r\n\r\n",
+        b"HTTP/1.1 307 X\r\nlocation: http://[bad\x80\r\ncontent-length: 0\r\n\r\n",
+        b"HTTP/1.1 429 X\r\nretry-after: " + b"9" * 500 + b"\r\ncontent-length: 0\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\ncontent-type: application/json; charset=\xff\r\ncontent-length: 2\r\n\r\n{}",
+    ],
+    ids=lambda garbage: ascii(garbage[:40]),
+)
+async def test_an_answer_that_is_hardly_http_ends_typed(garbage):
+    async def answer(_reader, writer):
+        writer.write(garbage)
+        writer.close()
+
+    server = await asyncio.start_server(answer, "127.0.0.1", 0)
+    environ = {"OPENAI_BASE_URL": f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", "OPENAI_API_KEY": "k"}
+    async with server, Models(environ=environ) as models:
+        _, error = await end_of(models.open("openai:gpt-5.2")._model)
+    assert error is not None
+
+
 async def test_a_page_instead_of_a_stream_is_a_bad_reply():
     error = await failing("anthropic", answers(200, b"<html>Please log in</html>"))
     assert type(error) is errors.BadReply
@@ -274,6 +301,23 @@ async def test_a_slow_listener_is_not_taken_for_a_silent_model():
             events.append(event)
             await asyncio.sleep(0.15 if len(events) == 1 else 0)
     assert events[-1].message.text == "one two three"
+
+
+async def test_what_came_while_the_whole_process_stood_still_is_not_silence():
+    turn = ScriptedTurn(text="word " * 40, pace_seconds=0.02)
+    with ProviderServer(turn) as provider:
+        async with Models(environ=provider.environ, idle_seconds=0.2) as models:
+            events = []
+            async for event in ask(models.open(NAMES["anthropic"])._model, asking()):
+                events.append(event)
+                if len(events) == 1:
+                    asyncio.get_running_loop().call_later(0.01, stand_still, 0.5)
+    assert events[-1].message.text == turn.text
+
+
+def stand_still(seconds):
+    """Block the loop, as a stopped process or a sleeping machine would."""
+    threading.Event().wait(seconds)
 
 
 # --- cuts ---

@@ -141,6 +141,21 @@ def test_what_is_told_at_once_is_joined_and_kept_in_order():
             [("a", "R", {"x": 1}), ("b", "S", {"y": 2})],
         ),
         ([{"index": 0, "id": "a", "function": {"name": "R", "arguments": ""}}], [("a", "R", {})]),
+        (
+            [
+                {"index": 0, "id": "a", "function": {"name": "R", "arguments": "{}"}},
+                {"index": 0, "id": "b", "function": {"name": "R", "arguments": '{"y":2}'}},
+            ],
+            [("a", "R", {}), ("b", "R", {"y": 2})],
+        ),
+        (
+            [
+                {"index": 0, "id": "a", "function": {"name": "R", "arguments": '{"x":'}},
+                {"index": 0, "id": "a", "function": {"name": "R", "arguments": "1"}},
+                {"index": 0, "function": {"name": "R", "arguments": "}"}},
+            ],
+            [("a", "R", {"x": 1})],
+        ),
     ],
 )
 def test_servers_that_leave_out_the_index_of_a_call_are_understood(deltas, calls):

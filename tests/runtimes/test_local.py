@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
+from deputy.core.errors import StorageFull
 from deputy.core.events import Noted, Opened, Returned
 from deputy.core.outcome import Completed, Outcome
 from deputy.core.request import Lineage
@@ -49,7 +50,7 @@ class LocalHost:
     async def start(self, workflow: "Workflow") -> AsyncGenerator[LocalEngine]:
         self._started += 1
         owner: Owner = msgspec.structs.replace(this_process(), boot=f"boot{self._started}")
-        journal = SqliteJournal(self._home, owner=owner)
+        journal = SqliteJournal(self._home, owner=owner, fsync="off")
         engine = LocalEngine(journal, workflow, RealWorld())
         self._journals[id(engine)] = journal
         async with engine:
@@ -125,5 +126,61 @@ def test_a_run_stops_without_a_word_when_another_process_has_taken_it(tmp_path: 
             assert (await engine.result("sess_1_a")).summary == "theirs"
             kinds = [type(record.event).__name__ for record in await journal.records("sess_1_a")]
             assert kinds == ["Opened", "StepBegun", "Adopted", "Returned"]
+
+    asyncio.run(main())
+
+
+def test_trouble_with_the_journal_is_told_to_whoever_waits_and_ends_no_run(tmp_path: Path) -> None:
+    async def fail(args: str, view: None) -> Noted:
+        raise StorageFull("/full", "no space left")
+
+    async def flow(run: RunContext, birth: Opened) -> Outcome:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(run.step("work", fail, "", view=None))
+        return Completed(lineage=birth.lineage, summary="done")
+
+    async def main() -> None:
+        async with SqliteJournal(tmp_path / "home") as journal, LocalEngine(journal, flow, RealWorld()) as engine:
+            await engine.submit("sess_1_a", Opened(lineage=Lineage.root("sess_1_a")))
+            with pytest.raises(StorageFull):
+                await engine.result("sess_1_a")
+            state = await engine.get("sess_1_a")
+            assert state is not None
+            assert state.is_live
+
+    asyncio.run(main())
+
+
+@pytest.mark.rule("registry.monitor")
+def test_several_that_look_at_once_adopt_a_run_once(tmp_path: Path) -> None:
+    home, made = tmp_path / "home", []
+
+    async def work(args: str, view: None) -> Noted:
+        made.append(args)
+        return Noted(content="done")
+
+    async def flow(run: RunContext, birth: Opened) -> Outcome:
+        await run.step("work", work, run.run, view=None)
+        return Completed(lineage=birth.lineage, summary="done")
+
+    async def main() -> None:
+        dead = msgspec.structs.replace(this_process(), boot="another")
+        runs = [f"sess_{number}_a" for number in range(10)]
+        left = SqliteJournal(home, owner=dead, fsync="off")
+        for run in runs:
+            await left.begin(run, Opened(lineage=Lineage.root(run)))
+        await left.abandon()
+        await left.close()
+        async with (
+            SqliteJournal(home, fsync="off") as one,
+            SqliteJournal(home, fsync="off") as other,
+            LocalEngine(one, flow, RealWorld()) as first,
+            LocalEngine(other, flow, RealWorld()) as second,
+            asyncio.TaskGroup() as group,
+        ):
+            adopting = [group.create_task(engine.adopt()) for engine in (first, second)]
+            assert {(await first.result(run)).summary for run in runs} == {"done"}
+            assert sorted([*await adopting[0], *await adopting[1]]) == runs
+        assert sorted(made) == runs
 
     asyncio.run(main())

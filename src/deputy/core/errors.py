@@ -341,7 +341,7 @@ def advice(errors: Sequence[Error]) -> str:
     return errors[0].recommendation if errors else ""
 
 
-def _shown(value: object, limit: int = 80) -> str:
+def _shown(value: object, limit: int = 200) -> str:
     """A value as an error message quotes it: on one line, cut when it is long."""
     text = repr(value)
     return text if len(text) <= limit else f"{text[: limit - 1]}…"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar, cast
 
-from msgspec import UNSET, Raw, Struct, UnsetType, json
+from msgspec import UNSET, Raw, Struct, UnsetType, json, to_builtins
 
-from deputy.core.errors import Error
+from deputy.core.errors import Error, UsageError
 from deputy.core.outcome import NO_USAGE, Fallback, Outcome, Rejected, Usage
 from deputy.core.request import Grant, Lineage, Request
 from deputy.core.task import Terms
@@ -315,6 +315,7 @@ Known: TypeAlias = (
     | Adopted
 )
 Event: TypeAlias = Known | Unrecognised
+E = TypeVar("E", bound=Event)
 
 
 class Record(Struct, frozen=True, kw_only=True):
@@ -337,9 +338,35 @@ class _Header(Struct):
 
 def encode(event: Event) -> bytes:
     """The event as JSON: its version, its kind, its fields."""
-    if isinstance(event, Unrecognised):
-        return bytes(event.body)
-    return b'{"v":%d,%b' % (VERSION, json.encode(event)[1:])
+    return bytes(event.body) if isinstance(event, Unrecognised) else _versioned(json.encode(event))
+
+
+def written(event: E) -> tuple[E, bytes]:
+    """The event as it will be read back, and its JSON. Halves of characters become `?`; what JSON is not is refused."""
+    try:
+        body = encode(event)
+        _header().decode(body)
+    except UnicodeEncodeError:
+        body = _versioned(json.encode(_whole_text(to_builtins(event, builtin_types=(Raw,)))))
+        return cast("E", decode(body)), body
+    except (ValueError, RecursionError) as error:
+        raise UsageError("event", event.kind, f"it must be JSON that can be read back ({error})") from error
+    return event, body
+
+
+def _versioned(fields: bytes) -> bytes:
+    return b'{"v":%d,%b' % (VERSION, fields[1:])
+
+
+def _whole_text(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode()
+    if isinstance(value, dict):
+        pairs = cast("dict[Any, Any]", value)
+        return {_whole_text(key): _whole_text(item) for key, item in pairs.items()}
+    if isinstance(value, list | tuple):
+        return [_whole_text(item) for item in cast("list[Any]", value)]
+    return value
 
 
 def decode(body: bytes) -> Event:
@@ -379,3 +406,9 @@ def _decoder() -> json.Decoder[Any]:
 @cache
 def _header() -> json.Decoder[_Header]:
     return json.Decoder(_Header)
+
+
+def prime() -> None:
+    """Build what decodes events, for the same reason as `state.prime`."""
+    _decoder()
+    _header()

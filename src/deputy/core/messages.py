@@ -29,7 +29,10 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 def messages_in(raw: Raw, role: str, call: str = "") -> tuple[Message, ...]:
     """The messages in some JSON: the forms that models' messages have, and anything else as its text."""
-    value: Any = json.decode(raw)
+    try:
+        value: Any = json.decode(raw)
+    except (ValueError, RecursionError):
+        value = None
     if not isinstance(value, dict):
         text = value if isinstance(value, str) else bytes(raw).decode(errors="replace")
         return (_message(role, text, (), call),)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any, Literal, TypeAlias
 
 from msgspec import UNSET, Struct, json, structs
@@ -148,7 +149,17 @@ def encode_state(state: State) -> bytes:
 
 def decode_state(body: bytes) -> State:
     """The state of this JSON."""
-    return json.decode(body, type=State)
+    return _decoder().decode(body)
+
+
+@cache
+def _decoder() -> json.Decoder[State]:
+    return json.Decoder(State)
+
+
+def prime() -> None:
+    """Build what decodes states: two threads that do so at once for the first time can crash the interpreter."""
+    _decoder()
 
 
 def _change(state: State, record: Record) -> dict[str, Any] | None:

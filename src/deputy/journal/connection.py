@@ -99,7 +99,8 @@ def storage_error(path: Path, error: sqlite3.Error) -> StorageError:
     match _code(error):
         case sqlite3.SQLITE_FULL:
             return StorageFull(name, what)
-        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB:
+        case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_ERROR:
+            # Our statements are right for the tables we made, so that one that fails has found others.
             return StorageCorrupt(name, what)
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_AUTH:
             return StorageDenied(name, what)
@@ -136,4 +137,4 @@ def _prepare(connection: sqlite3.Connection, path: Path, fsync: Fsync) -> None:
 
 def _code(error: sqlite3.Error) -> int:
     """The primary code; what Python raises by itself has none."""
-    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_MISUSE) & 0xFF

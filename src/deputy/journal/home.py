@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -66,9 +67,11 @@ def make_file(path: Path) -> bool:
         explain(path, error)
     try:
         os.fchmod(descriptor, _FILE)
+        sync_directory(path.parent)
+    except OSError as error:
+        explain(path, error)
     finally:
         os.close(descriptor)
-    sync_directory(path.parent)
     return True
 
 
@@ -95,10 +98,11 @@ def write_whole(path: Path, content: bytes) -> None:
             file.write(content)
             file.flush()
             os.fsync(descriptor)
+        # The new name is not waited for: a power cut may bring the old state back, never a torn file.
         draft.replace(path)
-        sync_directory(path.parent)
     except OSError as error:
-        draft.unlink(missing_ok=True)
+        with suppress(OSError):
+            draft.unlink(missing_ok=True)
         explain(path, error)
 
 

@@ -38,6 +38,16 @@ _PAGE = 256
 _FAR = 1 << 40
 
 
+_PROBES = (
+    "SELECT id, run, seq, key, at, kind, body, sum FROM events LIMIT 0",
+    "SELECT run, parent, root, is_live, is_settled, last_at, state, sum FROM runs LIMIT 0",
+    "SELECT l.run, l.owner, l.epoch, o.beat FROM leases l LEFT JOIN owners o USING (owner) LIMIT 0",
+    "SELECT run, topic, is_taken FROM inbox LIMIT 0",
+    "SELECT run, n, at, body FROM progress LIMIT 0",
+    "SELECT p.run, e.id, e.first_at, e.last_at, e.count, e.body FROM pins p, errors e LIMIT 0",
+)
+
+
 class Holder(Struct, frozen=True, kw_only=True):
     """Who has the lease of a run, and when it last gave a sign of life."""
 
@@ -62,15 +72,41 @@ class Holder(Struct, frozen=True, kw_only=True):
 class Reader:
     """A view of the journal through one connection that only reads."""
 
-    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+    def __init__(self, connection: sqlite3.Connection, path: Path, damage: str = "") -> None:
         self._connection = connection
         self.path = path
+        self.damage = damage
+        """What is wrong with the file as a whole, when only what is left of it can be read."""
 
     @classmethod
     def open(cls, folder: Path) -> Reader | None:
         """A reader of the journal in this home; None when there is none."""
         connection = open_reader(folder)
         return None if connection is None else cls(connection, folder / home.JOURNAL)
+
+    @classmethod
+    def open_any(cls, folder: Path) -> Reader | None:
+        """The same, also of a journal so damaged that nothing should be written to it any more."""
+        reader = None
+        try:
+            reader = cls.open(folder)
+            if reader is not None:
+                reader.probe()
+        except StorageCorrupt as error:
+            if reader is not None:
+                reader.close()
+            from deputy.journal.salvage import open_copy
+
+            copy = open_copy(folder / home.JOURNAL)
+            if copy is None:
+                raise
+            return cls(copy, folder / home.JOURNAL, error.what)
+        return reader
+
+    def probe(self) -> None:
+        """Make sure that the tables are the ones we made."""
+        for query in _PROBES:
+            self._rows(query)
 
     def close(self) -> None:
         """Let the file go."""
@@ -168,6 +204,8 @@ class Reader:
         """The records of a run in order, after the how-manieth; what is damaged or missing stands as that."""
         expected = after + 1
         last = self._last(run)
+        if self.damage:
+            yield Damaged(where=str(self.path), what=self.damage)
         try:
             for row in self._pages(run, after):
                 record = read_event(row)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 DAY_SECONDS = 86_400.0
 KEPT_SECONDS = 7 * DAY_SECONDS
+_LOOKED_AT = 200
 
 
 class Tree(Struct, frozen=True, kw_only=True):
@@ -77,9 +78,19 @@ def keep_house(folder: Path, now: float, kept_seconds: float = KEPT_SECONDS) -> 
     if reader is not None:
         with reader:
             gone = [name for name in reader.owners() if (owner := Owner.named(name)) is None or is_gone(owner)]
+            _leave_missing_transcripts(folder, reader)
         if gone:
             _write(folder, lambda db: db.executemany("DELETE FROM owners WHERE owner = ?", [(name,) for name in gone]))
     return len(trees)
+
+
+def _leave_missing_transcripts(folder: Path, reader: Reader) -> None:
+    """A process that died right after a run's end had no time to; they are made from the same records now."""
+    for state in (*reader.unsettled(), *reader.ended(_LOOKED_AT)):
+        if not state.is_live and not transcript.transcript_path(folder, state.label or state.agent, state.run).exists():
+            made = transcript.of_ended(reader, state.run)
+            if made is not None:
+                transcript.write_transcript(folder, made)
 
 
 def pin(folder: Path, run: str, *, pinned: bool) -> None:
@@ -139,7 +150,7 @@ def _write(folder: Path, do: Callable[[sqlite3.Connection], T]) -> T:
             result = do(connection)
             connection.execute("COMMIT")
             # A script is stepped to its end; a single statement without columns would give back one page only.
-            connection.executescript("PRAGMA incremental_vacuum")
+            patiently(lambda: connection.executescript("PRAGMA incremental_vacuum"), path)
             return result
     finally:
         connection.close()

@@ -43,7 +43,7 @@ def read_event(row: Row) -> Record | Damaged:
         if not isinstance(body, bytes) or _checksum(run, seq, key, at, kind, body) != total:
             return Damaged(where=f"{run!r} record {seq!r}", what="its checksum does not fit")
         return Record(run=run, seq=seq, key=key, at=at, event=decode(body))
-    except (TypeError, ValueError, AttributeError) as error:
+    except (TypeError, ValueError, AttributeError, RecursionError) as error:
         return Damaged(where=f"{run!r} record {seq!r}", what=f"it cannot be read: {error}")
 
 

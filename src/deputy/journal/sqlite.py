@@ -7,8 +7,12 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar, cast
 
-from deputy.core.errors import Error, StorageCorrupt, StorageError, StorageFailed, UnknownRun
-from deputy.core.events import Adopted, Spawned, StepEnded, decode, encode
+from msgspec import Raw
+
+from deputy.core.errors import Error, StorageCorrupt, StorageError, StorageFailed, UnknownRun, UsageError
+from deputy.core.events import Adopted, Answered, Spawned, StepEnded, decode, encode, written
+from deputy.core.events import prime as prime_events
+from deputy.core.state import prime as prime_states
 from deputy.journal import errors_log, home, registry, retention, transcript
 from deputy.journal.connection import PATIENCE_SECONDS
 from deputy.journal.owner import Owner, this_process
@@ -29,6 +33,9 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
     E = TypeVar("E", bound=Event)
+
+
+_ID_LENGTH = 200
 
 
 class SqliteJournal:
@@ -52,6 +59,9 @@ class SqliteJournal:
         self._clock = clock
         self._redact = redact
         self._stale_seconds = stale_seconds
+        # Before any thread starts.
+        prime_events()
+        prime_states()
         self._writer = Writer(
             folder,
             fsync=fsync,
@@ -62,7 +72,8 @@ class SqliteJournal:
         )
         self._readers: list[Reader] = []
         self._pool = ThreadPoolExecutor(2, "deputy-journal-reader")
-        self._scribe = ThreadPoolExecutor(1, "deputy-journal-scribe")
+        # Files are synced one by one, and many at once take as long as one.
+        self._files = ThreadPoolExecutor(8, "deputy-journal-files")
         self._watcher: Reader | None = None
 
     async def __aenter__(self) -> SqliteJournal:
@@ -80,7 +91,7 @@ class SqliteJournal:
     async def close(self) -> None:
         """Write what is waiting, give up all leases, and let the file go."""
         # Readers first, so that the writer is the last to leave and clears up behind itself.
-        for pool in (self._scribe, self._pool):
+        for pool in (self._files, self._pool):
             await asyncio.get_running_loop().run_in_executor(None, pool.shutdown)
         while self._readers:
             self._readers.pop().close()
@@ -97,12 +108,13 @@ class SqliteJournal:
 
     async def begin(self, run: str, event: Opened | Requested) -> Lease | None:
         """Make a run with its first record, and take its lease; None when there is such a run already."""
+        _check_id(run)
         at, (clean, body) = self._clock(), self._clean(event)
         return await self.transact(lambda tx: tx.begin(run, at, clean, body))
 
     async def acquire(self, run: str) -> Lease:
-        """Take the lease of a run that is left, or has ended; records up to now are folded into its state."""
-        state = await self.read(lambda reader: reader.fold(run))
+        """Take the lease of a run that is left, or has ended."""
+        state = await self.state(run)
         if state is None:
             raise UnknownRun(run)
 
@@ -138,12 +150,13 @@ class SqliteJournal:
 
     def _clean(self, event: E) -> tuple[E, bytes]:
         """An event and its JSON as they may be written and shown: what is a secret stands in neither."""
-        body = encode(event)
+        event, body = written(event)
         clean = body if self._redact is None else self._redact(body)
         return (event, body) if clean == body else (cast("E", decode(clean)), clean)
 
     async def spawn(self, lease: Lease, key: str, child: str, event: Requested) -> Lease | None:
         """Record that a child is spawned and make it, in one; None when that was done before."""
+        _check_id(child)
         at, (clean, body) = self._clock(), self._clean(event)
         spawned = Spawned(child=child)
 
@@ -180,7 +193,9 @@ class SqliteJournal:
         """Write the file that a subagent leaves. Nobody waits for it before `close`: it follows from the records."""
 
         def leave() -> None:
-            self._read(lambda reader: leave_transcript(self.folder, reader, run))
+            made = self._read(lambda reader: transcript.of_ended(reader, run))
+            if made is not None:
+                transcript.write_transcript(self.folder, made)
 
         def note(done: asyncio.Future[None]) -> None:
             error = None if done.cancelled() else done.exception()
@@ -190,7 +205,7 @@ class SqliteJournal:
                 writing = self._writer.submit(lambda tx: errors_log.write(tx.connection, noted, at, context))
                 writing.add_done_callback(lambda written: written.cancelled() or written.exception())
 
-        asyncio.get_running_loop().run_in_executor(self._scribe, leave).add_done_callback(note)
+        asyncio.get_running_loop().run_in_executor(self._files, leave).add_done_callback(note)
 
     async def take(self, lease: Lease, key: str, topic: str) -> Record | None:
         """Turn the oldest message of a topic into a record, in one; None when there is none."""
@@ -199,6 +214,7 @@ class SqliteJournal:
 
     async def send(self, run: str, topic: str, key: str, body: bytes) -> None:
         """Leave a message for a run, once per key; whoever is at work on it takes it up."""
+        written(Answered(topic=topic, body=Raw(body)))
         clean = body if self._redact is None else self._redact(body)
         await self.transact(lambda tx: tx.send(run, topic, key, clean))
 
@@ -297,11 +313,7 @@ class SqliteJournal:
         return record
 
 
-def leave_transcript(folder: Path, reader: Reader, run: str) -> None:
-    """Write the transcript of a subagent that has ended; nothing for one that never began or stands at the top."""
-    state = reader.state(run)
-    if state is None or state.status == "rejected" or state.lineage is None or state.lineage.depth == 0:
-        return
-    made = transcript.transcribe(reader.records(run))
-    if made is not None:
-        transcript.write_transcript(folder, made)
+def _check_id(run: str) -> None:
+    # Ids are compared, never read; but they must be text that a database and a person can hold.
+    if not run or len(run) > _ID_LENGTH or not run.isprintable():
+        raise UsageError("session_id", run, f"an id is 1 to {_ID_LENGTH} printable characters")

@@ -33,7 +33,6 @@ if TYPE_CHECKING:
 FIRST = "requested"
 """The key of a run's first record."""
 
-
 _PUT_RUN = (
     "INSERT INTO runs (last_at, state, sum, run, parent, root, is_live, is_settled) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
     " ON CONFLICT (run) DO UPDATE SET last_at = excluded.last_at, state = excluded.state, sum = excluded.sum,"
@@ -88,7 +87,7 @@ class Transaction:
             return self.existing(lease.run, key)
         state = self._states[lease] = apply(state, record)
         if isinstance(event, Resumed):
-            # A cancel that came too late was meant for an earlier round.
+            # Who wanted an earlier round stopped does not stop this one.
             query = "UPDATE inbox SET is_taken = 1 WHERE run = ? AND topic = ? AND NOT is_taken"
             self.connection.execute(query, (lease.run, CANCEL))
         for error in errors_of(event):
@@ -123,6 +122,7 @@ class Transaction:
         epoch = 1 if holder is None else holder.epoch + 1
         self.connection.execute("INSERT OR REPLACE INTO leases VALUES (?, ?, ?)", (run, self.owner, epoch))
         self.granted.add(run)
+        self._fenced = {lease for lease in self._fenced if lease.run != run}
         return Lease(run, epoch, state)
 
     def _is_left(self, holder: Holder) -> bool:
@@ -209,8 +209,10 @@ class Transaction:
 
 
 def _reason(body: bytes) -> str:
-    value = json.decode(body)
-    return value if isinstance(value, str) else ""
+    try:
+        return json.decode(body, type=str)
+    except ValueError:
+        return ""
 
 
 def _root(state: State) -> str:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from deputy.core.events import Record
+    from deputy.journal.reader import Reader
 
 FOLDER = "subagent"
 _LABEL_LENGTH = 32
@@ -186,6 +187,14 @@ def write_transcript(folder: Path, transcript: Transcript) -> Path:
     home.make_directory(path.parent)
     home.write_whole(path, json.format(json.encode(transcript), indent=2))
     return path
+
+
+def of_ended(reader: Reader, run: str) -> Transcript | None:
+    """The transcript that a subagent leaves; None for one that never began, or stands at the top."""
+    state = reader.state(run)
+    if state is None or state.status == "rejected" or state.lineage is None or state.lineage.depth == 0:
+        return None
+    return transcribe(reader.records(run))
 
 
 def add_note(path: Path, content: str) -> None:

@@ -60,8 +60,8 @@ class Writer:
         self._wake = threading.Condition()
         self._closing = False
         self._is_abandoned = False
-        self._progress: dict[str, deque[tuple[int, float, bytes]]] = {}
-        self._progressed: dict[str, int] = {}
+        self._progress: dict[str, deque[tuple[int, int, float, bytes]]] = {}
+        self._progressed: dict[str, tuple[int, int]] = {}
         self._beat_at: float | None = None
         self._held: set[str] = set()
         self._thread = threading.Thread(target=self._write, name="deputy-journal-writer", daemon=True)
@@ -84,10 +84,11 @@ class Writer:
         ring = self._progress.get(run)
         if ring is None:
             ring = self._progress.setdefault(run, deque(maxlen=_RING))
-        self._progressed[run] = n = self._progressed.get(run, 0) + 1
-        ring.append((n, at, body))
-        if len(self._progress) == 1 and n == 1:
-            self._hand_over()
+        count, last = self._progressed.get(run, (0, 0))
+        # Numbers follow the clock, so that they go on rising when another process goes on with the run.
+        number = max(last + 1, int(at * 1000))
+        self._progressed[run] = (count + 1, number)
+        ring.append((count % _RING, number, at, body))
 
     async def close(self, *, orderly: bool = True) -> None:
         """Write what is waiting, give up all leases, and let the file go; or leave it all as a kill would."""
@@ -169,6 +170,8 @@ class Writer:
         tx.settle()
         self._beat_at = beat_at
         self._held = (self._held | tx.granted) - tx.released
+        for run in tx.released:
+            self._progressed.pop(run, None)
         return results
 
     def _forget_connection(self) -> None:
@@ -183,7 +186,7 @@ class Writer:
     def _write_progress(self, connection: sqlite3.Connection) -> None:
         while self._progress:
             run, ring = self._progress.popitem()
-            rows = [(run, n % _RING, n, at, body) for n, at, body in list(ring)]
+            rows = [(run, *shown) for shown in list(ring)]
             connection.executemany("INSERT OR REPLACE INTO progress VALUES (?, ?, ?, ?, ?)", rows)
 
     def _is_beat_due(self) -> bool:

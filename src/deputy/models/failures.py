@@ -19,141 +19,12 @@ from deputy.core.errors import (
     Refused,
     ServerFailed,
 )
+from deputy.models import wordings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MESSAGE_LIMIT: Final = 2000
-
-CONTEXT_CODES: Final = frozenset(
-    {
-        "context_length_exceeded",
-        "exceed_context_size_error",
-        "model_context_window_exceeded",
-        "1261",
-        "request_too_large",
-    }
-)
-CONTEXT_WORDS: Final = (
-    "prompt is too long",
-    "prompt too long",
-    "input is too long",
-    "exceed context limit",
-    "exceeds the context window",
-    "exceeds the maximum context length",
-    "exceeds maximum context length",
-    "exceeds the model's maximum context",
-    "exceeds the maximum number of tokens",
-    "exceeds the available context size",
-    "exceeds the limit of",
-    "exceeds max length",
-    "exceeded model token limit",
-    "exceed_context_size",
-    "maximum context length",
-    "maximum prompt length",
-    "maximum model length",
-    "max_context_length",
-    "context length exceeded",
-    "context_length_exceeded",
-    "context window exceeds limit",
-    "context size has been exceeded",
-    "greater than the context length",
-    "is longer than the model's context length",
-    "longer than the maximum model length",
-    "reduce the length of the messages",
-    "reduce the length of the input",
-    "too large for model with",
-    "tokens + `max_new_tokens` must be <=",
-    "tokens in request more than max tokens allowed",
-    "input token count",
-    "too many input tokens",
-    "request exceeds the maximum size",
-)
-CONTEXT_LIMIT_MARKS: Final = (
-    " > ",
-    "maximum context length is",
-    "maximum context length of",
-    "maximum prompt length is",
-    "maximum model length is",
-    "maximum number of tokens allowed",
-    "context window of",
-    "context limit of",
-    "context size (",
-    "context length of",
-    "context length (",
-    "context length is",
-    "exceeds the limit of",
-    "token limit:",
-    '"n_ctx":',
-    "must be <=",
-)
-"""The window's size is the number that follows one of these."""
-NOT_CONTEXT_WORDS: Final = (
-    "rate limit",
-    "rate_limit",
-    "too many requests",
-    "throttl",
-    "tokens per min",
-    "per minute",
-    "tpm",
-)
-TOO_MUCH_AT_ONCE_WORDS: Final = ("request too large", "too large for model")
-QUOTA_CODES: Final = frozenset(
-    {"insufficient_quota", "billing_not_active", "billing_hard_limit_reached", "billing_error"}
-)
-QUOTA_WORDS: Final = (
-    "exceeded your current quota",
-    "credit balance is too low",
-    "insufficient balance",
-    "insufficient credits",
-    "payment required",
-)
-RATE_CODES: Final = frozenset(
-    {
-        "rate_limit_error",
-        "rate_limit_exceeded",
-        "resource_exhausted",
-        "too_many_requests",
-        "rate_limited",
-        "tokens",
-        "requests",
-    }
-)
-OVERLOAD_CODES: Final = frozenset(
-    {"overloaded_error", "unavailable", "engine_overloaded", "slow_down", "service_unavailable"}
-)
-KEY_CODES: Final = frozenset(
-    {
-        "authentication_error",
-        "permission_error",
-        "invalid_api_key",
-        "unauthenticated",
-        "permission_denied",
-        "unauthorized",
-    }
-)
-KEY_WORDS: Final = ("api key not valid", "invalid api key", "incorrect api key", "api key not found", "api_key_invalid")
-MISSING_CODES: Final = frozenset({"model_not_found", "not_found_error", "not_found", "invalid_model"})
-MISSING_WORDS: Final = (
-    "model not found",
-    "unknown model",
-    "is not a valid model",
-    "no such model",
-    "model does not exist",
-)
-POLICY_CODES: Final = frozenset(
-    {"content_filter", "content_policy_violation", "invalid_prompt", "bio_policy", "misalignment_policy_violation"}
-)
-POLICY_WORDS: Final = (
-    "content policy",
-    "usage policy",
-    "content management policy",
-    "flagged as potentially violating",
-)
-SERVER_CODES: Final = frozenset(
-    {"api_error", "server_error", "internal", "internal_error", "timeout_error", "internal_server_error"}
-)
-REQUEST_CODES: Final = frozenset({"invalid_request_error", "invalid_argument", "failed_precondition"})
 
 
 class _Told(Struct):
@@ -183,28 +54,28 @@ def failure_of(
 
 def _kind(told: _Told, status: int | None) -> type[ModelError]:
     words, codes = told.message.lower(), told.codes
-    is_throttled = _has(words, NOT_CONTEXT_WORDS)
-    if is_throttled and (status == 413 or _has(words, TOO_MUCH_AT_ONCE_WORDS)):
+    is_throttled = _has(words, wordings.NOT_CONTEXT_WORDS)
+    if is_throttled and (status == 413 or _has(words, wordings.TOO_MUCH_AT_ONCE_WORDS)):
         return QuotaSpent
-    if not is_throttled and (codes & CONTEXT_CODES or _has(words, CONTEXT_WORDS)):
+    if not is_throttled and (codes & wordings.CONTEXT_CODES or _has(words, wordings.CONTEXT_WORDS)):
         return ContextExhausted
-    if status == 402 or codes & QUOTA_CODES or (_has(words, QUOTA_WORDS) and told.delay is None):
+    if status == 402 or codes & wordings.QUOTA_CODES or (_has(words, wordings.QUOTA_WORDS) and told.delay is None):
         return QuotaSpent
-    if status == 429 or (status != 413 and codes & RATE_CODES):
+    if status == 429 or (status != 413 and codes & wordings.RATE_CODES):
         return RateLimited
     if status == 413:
         return ContextExhausted
-    if status in (503, 529) or codes & OVERLOAD_CODES or "overloaded" in words:
+    if status in (503, 529) or codes & wordings.OVERLOAD_CODES or "overloaded" in words:
         return Overloaded
-    if status in (401, 403) or codes & KEY_CODES or _has(words, KEY_WORDS):
+    if status in (401, 403) or codes & wordings.KEY_CODES or _has(words, wordings.KEY_WORDS):
         return BadKey
-    if codes & POLICY_CODES or _has(words, POLICY_WORDS):
+    if codes & wordings.POLICY_CODES or _has(words, wordings.POLICY_WORDS):
         return Refused
-    if status == 404 or codes & MISSING_CODES or _has(words, MISSING_WORDS):
+    if status == 404 or codes & wordings.MISSING_CODES or _has(words, wordings.MISSING_WORDS):
         return ModelNotFound
     if status is None:
-        return BadRequest if codes & REQUEST_CODES else ServerFailed
-    if status >= 500 or status in (408, 409, 425) or codes & SERVER_CODES:
+        return BadRequest if codes & wordings.REQUEST_CODES else ServerFailed
+    if status >= 500 or status in (408, 409, 425) or codes & wordings.SERVER_CODES:
         return ServerFailed
     return BadRequest
 
@@ -216,7 +87,7 @@ def _has(words: str, needles: tuple[str, ...]) -> bool:
 def window_told(message: str) -> int | None:
     """The size of the context window, where an error message names it."""
     words = message.lower()
-    for mark in CONTEXT_LIMIT_MARKS:
+    for mark in wordings.CONTEXT_LIMIT_MARKS:
         at = words.find(mark)
         if at >= 0 and (number := _first_number(words[at + len(mark) : at + len(mark) + 24])):
             return number

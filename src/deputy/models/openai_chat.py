@@ -244,7 +244,9 @@ class ChatReader:
         self._thoughts: list[str] = []
         self._details: list[bytes] = []
         self._refusal: list[str] = []
-        self._calls: dict[int, CallUnderWay] = {}
+        self._calls: list[CallUnderWay] = []
+        self._at: dict[int | None, CallUnderWay] = {}
+        """The call that each index stands for now."""
 
     @property
     def is_done(self) -> bool:
@@ -288,8 +290,7 @@ class ChatReader:
             parts.append(Thinking(text="".join(self._thoughts), opaque=sealed.decode() if sealed else None))
         if self.told.text:
             parts.append(Text(text="".join(self.told.text)))
-        calls = (self._calls[index].complete(reason) for index in sorted(self._calls))
-        parts += [call for call in calls if call is not None]
+        parts += [done for call in self._calls if (done := call.complete(reason)) is not None]
         return Ending(reason=reason, parts=tuple(parts))
 
     def _grow(self, delta: _Delta) -> None:
@@ -333,14 +334,12 @@ class ChatReader:
             self.told.grow(len(text))
 
     def _call(self, delta: _CallDelta, function: _Function) -> CallUnderWay:
-        """The call that a delta belongs to: by index, or where a server gives none, a new name begins a new call."""
-        index = delta.index
-        if index is None:
-            is_new = bool(function.name) or not self._calls
-            index = len(self._calls) if is_new else len(self._calls) - 1
-        call = self._calls.get(index)
-        if call is None:
-            call = self._calls[index] = CallUnderWay("", "")
+        """The call that a delta belongs to: by index. Servers that give none, or always the same, name each call."""
+        call = self._at.get(delta.index)
+        has_other_id = call is not None and bool(delta.id) and bool(call.id) and delta.id != call.id
+        if call is None or (function.name and call.name and (delta.index is None or has_other_id)):
+            call = self._at[delta.index] = CallUnderWay("", "")
+            self._calls.append(call)
             self.told.begin()
         call.id = call.id or delta.id or ""
         call.name = call.name or function.name or ""

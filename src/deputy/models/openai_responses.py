@@ -154,16 +154,15 @@ def _encode_parts(parts: Iterable[Part], *, is_own: bool) -> Iterable[bytes]:
 
 
 class _Piece(Struct):
-    type: str = ""
-    text: str = ""
-    refusal: str = ""
+    text: str | None = None
+    refusal: str | None = None
 
 
 class _Item(Struct):
     type: str = ""
-    id: str = ""
+    id: str | None = None
     status: str | None = None
-    call_id: str = ""
+    call_id: str | None = None
     name: str = ""
     arguments: str = ""
     content: list[_Piece] | None = None
@@ -264,15 +263,15 @@ class ResponsesReader:
         item: _Item = decode(_item_decoder, raw)
         match item.type:
             case "message":
-                self._refusal += "".join(piece.refusal for piece in item.content or ())
-                if text := "".join(piece.text for piece in item.content or ()):
+                self._refusal += "".join(piece.refusal or "" for piece in item.content or ())
+                if text := "".join(piece.text or "" for piece in item.content or ()):
                     yield Text(text=text, opaque=_sealed(raw))
             case "reasoning":
-                text = "\n\n".join(piece.text for piece in [*(item.summary or ()), *(item.content or ())])
+                text = "\n\n".join(piece.text or "" for piece in [*(item.summary or ()), *(item.content or ())])
                 # Without its sealed form the provider could not make sense of it.
                 yield Thinking(text=text, opaque=_sealed(raw) if item.encrypted_content is not None else None)
             case "function_call" if item.status in (None, "completed"):
-                call = CallUnderWay(item.call_id or item.id, item.name, _sealed(raw) if item.call_id else None)
+                call = CallUnderWay(item.call_id or "", item.name, _sealed(raw) if item.call_id else None)
                 call.pieces.append(item.arguments)
                 if (done := call.complete(self._reason)) is not None:
                     yield done

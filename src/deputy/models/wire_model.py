@@ -135,8 +135,8 @@ class WireModel:
     async def _failure(self, response: aiohttp.ClientResponse) -> ModelError:
         status, headers = response.status, {name.lower(): value for name, value in response.headers.items()}
         if 300 <= status < 400:
-            host = URL(headers.get("location", "")).host
-            return BadRequest(f"{self._url.host} redirects to {host}, which is not followed", status=status)
+            host = headers.get("location", "").partition("//")[2].partition("/")[0][:200]
+            return BadRequest(f"{self._url.host} redirects to {host!r}, which is not followed", status=status)
         if "content-encoding" in headers and headers["content-encoding"] != "identity":
             return BadReply(
                 f"the answer is compressed ({headers['content-encoding'][:40]}) although it was asked not to be"
@@ -195,6 +195,7 @@ class _Listening:
         self._loop = asyncio.get_running_loop()
         self._progress = reader.told.progress
         self._last_progress = self._loop.time()
+        self._last_seen = float("-inf")
         self._is_waiting = False
         self._watch = self._loop.call_later(idle_seconds, self._look)
 
@@ -237,11 +238,15 @@ class _Listening:
             self._is_waiting = False
 
     def _look(self) -> None:
-        rest = self._last_progress + self._idle_seconds - self._loop.time()
-        if not self._is_waiting:
-            rest = self._idle_seconds
+        rest = self._idle_seconds
+        if self._is_waiting:
+            rest += self._last_progress - self._loop.time()
         if rest > 0:
             self._watch = self._loop.call_later(rest, self._look)
+        elif self._last_seen != self._last_progress:
+            # If the whole process stood still, what came meanwhile waits to be read: look once more.
+            self._last_seen = self._last_progress
+            self._watch = self._loop.call_later(min(1.0, self._idle_seconds / 4), self._look)
         else:
             self._content.set_exception(Silent(f"the model made no progress for {self._idle_seconds:g} s"))
 

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from msgspec import json, structs
 
-from deputy.core.errors import DeputyError, Error, StepFailed, StorageError, UsageError
+from deputy.core.errors import DeputyError, Error, LeaseLost, StepFailed, StorageError, UsageError
 from deputy.core.events import Answered, Asked, Drawn, Joined, Lost, Slept, Spawned, StepBegun, StepEnded
-from deputy.core.request import ID_LENGTH, ID_LETTERS, new_session_id
 from deputy.core.state import ASKED, BEGUN
 from deputy.engine.ports import L
 from deputy.runtimes.endings import SoFar
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from deputy.core.outcome import Outcome
     from deputy.core.state import State
     from deputy.engine.ports import Beginning, Journal
-    from deputy.runtimes.local import LocalEngine
+    from deputy.runtimes.crew import Crew
 
     A = TypeVar("A")
     V = TypeVar("V")
@@ -34,12 +33,12 @@ if TYPE_CHECKING:
 class LocalContext(Generic[L]):
     """One run at work in this process."""
 
-    def __init__(self, engine: LocalEngine[L], journal: Journal[L], lease: L, history: Sequence[Record]) -> None:
-        self._engine = engine
+    def __init__(self, crew: Crew[L], journal: Journal[L], lease: L, history: Sequence[Record]) -> None:
+        self._crew = crew
         self._journal = journal
         self._lease = lease
         prefix = self._prefix = _prefix(lease.state.round)
-        self.past = [record for record in history if not _is_of_round(record, lease.state.round)]
+        self.past = [record for record in history if not record.key.startswith(prefix)]
         self._done = {record.key: record for record in history if record.key.startswith(prefix)}
         self.so_far = SoFar()
         for record in history:
@@ -71,7 +70,7 @@ class LocalContext(Generic[L]):
     ) -> E | Lost:
         """Do something once: its result is an event, durable when this returns."""
         name = self._claim(key)
-        if (record := self._done.get(name)) is not None:
+        if (record := self._done.pop(name, None)) is not None:
             return self._result(key, record)
         beginning = structs.replace(begun or StepBegun(step=_name(do)), is_repeatable=repeatable)
         with self._at_work():
@@ -83,7 +82,7 @@ class LocalContext(Generic[L]):
                 await writing
             try:
                 event: Known = await do(args, view)
-            except StorageError:
+            except (StorageError, LeaseLost):
                 raise
             except DeputyError as error:
                 event = StepEnded(step=_name(do), error=_as_value(error))
@@ -92,7 +91,7 @@ class LocalContext(Generic[L]):
     async def record(self, key: str, event: E) -> E:
         """Write down what needs no doing; durable when this returns."""
         name = self._claim(key)
-        record = self._done.get(name)
+        record = self._done.pop(name, None)
         if record is None:
             with self._at_work():
                 record = await self._write(name, event)
@@ -101,9 +100,9 @@ class LocalContext(Generic[L]):
     async def spawn(self, key: str, requested: Requested) -> str:
         """Make a child run, exactly once, and start it; gives its id."""
         name = self._claim(key)
-        if (record := self._done.get(name)) is not None:
+        if (record := self._done.pop(name, None)) is not None:
             child = cast("Spawned", self._seen(record).event).child
-            await self._engine.ensure(child)
+            await self._crew.ensure(child)
             return child
         with self._at_work():
             child = requested.request.session_id
@@ -111,21 +110,21 @@ class LocalContext(Generic[L]):
             lease = await self._journal.spawn(self._lease, name, child, requested)
             if lease is None:
                 raise UsageError("session_id", child, "a run of this id exists already; draw another")
-            self._engine.start(lease, requested, ())
+            self._crew.start(lease, requested)
         return child
 
     async def join(self, key: str, child: str) -> Outcome:
         """Wait for a child's end and take its outcome."""
         name = self._claim(key)
-        record = self._done.get(name)
+        record = self._done.pop(name, None)
         with self._at_work():
             if record is None:
-                ended = await self._engine.ended(child)
+                ended = await self._crew.ended(child)
                 record = await self._journal.join(self._lease, name, ended.state)
                 if cast("Joined", self._seen(record).event).round == ended.state.round:
                     return ended.outcome
             joined = cast("Joined", self._seen(record).event)
-            return await self._engine.outcome(child, joined.round)
+            return await self._crew.outcome(child, joined.round)
 
     async def below(self) -> Sequence[State]:
         """All runs below this one as they stand now."""
@@ -134,7 +133,7 @@ class LocalContext(Generic[L]):
     async def recv(self, key: str, topic: str, question: str = "") -> Raw:
         """Wait for a message; a run that only waits is put aside until one comes."""
         name = self._claim(key)
-        record = self._done.get(name)
+        record = self._done.pop(name, None)
         while record is None:
             with self._at_work():
                 record = await self._journal.take(self._lease, name, topic)
@@ -150,13 +149,13 @@ class LocalContext(Generic[L]):
     async def sleep(self, key: str, seconds: float) -> None:
         """Wait, counted from the first time this was reached."""
         name = self._claim(key)
-        record = self._done.get(name)
+        record = self._done.pop(name, None)
         with self._at_work():
             if record is None:
-                slept = Slept(until=self._engine.world.now() + seconds)
+                slept = Slept(until=self._crew.world.now() + seconds)
                 record = await self._journal.append(self._lease, name, slept)
             until = cast("Slept", record.event).until
-            await asyncio.sleep(max(0.0, until - self._engine.world.now()))
+            await asyncio.sleep(max(0.0, until - self._crew.world.now()))
         self._now = max(self._now, until)
 
     def emit(self, progress: Any) -> None:
@@ -170,10 +169,10 @@ class LocalContext(Generic[L]):
     async def new_id(self, key: str) -> str:
         """A session id that nobody has."""
         name = self._claim(key)
-        record = self._done.get(name)
+        record = self._done.pop(name, None)
         if record is None:
             with self._at_work():
-                drawn = Drawn(value=await self._engine.draw_id())
+                drawn = Drawn(value=await self._crew.draw_id())
                 record = await self._journal.append(self._lease, name, drawn)
         return cast("Drawn", self._seen(record).event).value
 
@@ -211,13 +210,13 @@ class LocalContext(Generic[L]):
         finally:
             self.busy -= 1
             if not self.busy and self.waiting:
-                self._engine.park_soon(self.run)
+                self._crew.park_soon(self.run)
 
     async def _message(self) -> None:
         """Until something has come for this run."""
         come: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.waiting.append(come)
-        self._engine.park_soon(self.run)
+        self._crew.park_soon(self.run)
         try:
             await come
         finally:
@@ -230,18 +229,9 @@ class LocalContext(Generic[L]):
                 come.set_result(None)
 
 
-def draw_session_id(now: float, draw: Callable[[str, int], str], known: Callable[[str], bool]) -> str:
-    """An id for a new run."""
-    return new_session_id(int(now), lambda: draw(ID_LETTERS, ID_LENGTH), known)
-
-
 def _prefix(number: int) -> str:
     # The first round has none, so that its keys read as they were given.
     return f"round:{number}/" if number else ""
-
-
-def _is_of_round(record: Record, number: int) -> bool:
-    return record.key.startswith(_prefix(number)) if number else True
 
 
 def _name(do: Callable[..., Any]) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from msgspec import UNSET, Raw
 
-from deputy.core.errors import UsageError
+from deputy.core.errors import LeaseLost, StorageError, UsageError
 from deputy.core.events import FellBack, ModelCallEnded, Noted, ToolCallEnded
 from deputy.core.messages import messages_in
 from deputy.core.outcome import Artifact
@@ -15,6 +15,17 @@ if TYPE_CHECKING:
     from deputy.core.events import Event
     from deputy.core.outcome import Fallback
     from deputy.core.state import State
+
+
+def storage_trouble(error: BaseException) -> LeaseLost | StorageError | None:
+    """The trouble with the journal that is in an error, or among those of a group: a lost lease before all else."""
+    if isinstance(error, LeaseLost | StorageError):
+        return error
+    if not isinstance(error, BaseExceptionGroup):
+        return None
+    group = cast("BaseExceptionGroup[BaseException]", error)
+    found = [trouble for inner in group.exceptions if (trouble := storage_trouble(inner)) is not None]
+    return next((trouble for trouble in found if isinstance(trouble, LeaseLost)), found[0] if found else None)
 
 
 _HAS_TEXT = b'"type":"text"'

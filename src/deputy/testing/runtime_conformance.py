@@ -320,6 +320,25 @@ async def a_waiting_run_can_be_cancelled(host: Host) -> None:
         assert isinstance(await engine.result(RUN), Cancelled)
 
 
+async def a_cancellation_is_heeded_when_nobody_was_there(host: Host) -> None:
+    """A run that was cancelled while it was left behind is ended, not gone on with."""
+    calls = _Calls()
+
+    async def flow(run: RunContext, birth: Birth) -> Outcome:
+        await run.step("gate", calls.gated, "gate", view=None)
+        return _completed(run, "too late")
+
+    async with host.start(flow) as engine:
+        await engine.submit(RUN, _opened())
+        await calls.reached.wait()
+        await host.crash(engine)
+    calls.gate.set()
+    async with host.start(flow) as engine:
+        await engine.cancel(RUN, "not needed any more")
+        assert isinstance(await engine.result(RUN), Cancelled)
+    assert calls.made == ["gate"]
+
+
 async def a_run_that_ended_can_be_resumed(host: Host) -> None:
     """Another round has its own keys and its own ending, and knows what was before."""
 
@@ -334,6 +353,8 @@ async def a_run_that_ended_can_be_resumed(host: Host) -> None:
     async with host.start(flow) as engine:
         assert await engine.resume(RUN, "go on") == 1
         assert await _result(engine) == "round 1 after 1 notes"
+        records = [record async for record in engine.events(RUN)]
+        assert sum(isinstance(record.event, Returned) for record in records) == 2
 
 
 async def a_cancel_that_came_too_late_stops_no_later_round(host: Host) -> None:
@@ -428,6 +449,7 @@ CASES: tuple[Callable[[Host], Awaitable[None]], ...] = (
     a_run_is_submitted_once,
     a_cancellation_stops_the_subtree,
     a_waiting_run_can_be_cancelled,
+    a_cancellation_is_heeded_when_nobody_was_there,
     a_run_that_ended_can_be_resumed,
     a_cancel_that_came_too_late_stops_no_later_round,
     events_come_in_order_without_holes,

@@ -27,9 +27,10 @@ _FRONT_MATTER = r"(?s)---\n.*?\n---(?=\n)"
 _MAY_START = frozenset(("", *".!?…:\n\"')]”»-*+•"))
 
 _PLEASE = any_of(("please", "kindly"))
-_YOU = any_of(("can|could|would|will you",))
-_WISH = any_of(("i|i'd [would|really] want|need|like [you] [to]",))
-_FORM = rf"(?:{_PLEASE}|(?P<you>{_YOU})|(?P<wish>{_WISH}))(?:[ ,\n]++(?:{_PLEASE}|{_YOU}|{_WISH}))*+"
+_YOU = any_of(("can|could you", "would|will you please|kindly"))
+_WISH = any_of(("i|i'd [would|really] want|need|like [you] to", "i want|need"))
+_EASING = any_of(("try to", "go ahead and"))
+_FORM = rf"(?:{_PLEASE}|(?P<you>{_YOU})|(?P<wish>{_WISH}))(?:[ ,\n]++(?:{_PLEASE}|{_YOU}|{_WISH}|{_EASING}))*+"
 _STORY = r"\W*as (?:a|an|the) "
 _STATEMENT = (
     rf"{GAP}(?:is|are|was|were|means|can|will|should|may|must|has|have|does|or"
@@ -39,10 +40,11 @@ _STATEMENT = (
 _QUESTIONS = frozenset({"how", "when", "whenever", "why", "what", "which", "where", "who"})
 _CONDITIONS = _QUESTIONS | {"if", "unless", "because", "that", "do", "does", "should"}
 _TALK = _QUESTIONS | words(
-    "not never no cannot without avoid stop refrain instead rather whether able "
+    "not never no cannot without avoid stop refrain instead rather whether able can must "
     "explain describe document discuss clarify tell ask teach understand know learn wonder "
     "consider remember decide"
 )
+_LINKS = words("and then also just simply maybe perhaps please kindly now first next directly always")
 
 
 class Asked(NamedTuple):
@@ -68,7 +70,7 @@ def sentences_that_ask(page: Page, tables: Tables) -> Iterator[Asked]:
             if asked or not (phrase := delegations.search(folded, phrase.end(), end)):
                 break
             asked = _judge(page, low, end, phrase)
-        if asked and not _is_apart(folded, asked.phrase[0], apart):
+        if asked and not _is_apart(page, asked.phrase[0], apart):
             yield asked
         low = end
 
@@ -79,10 +81,11 @@ def _end_of_sentence(folded: str, position: int) -> int:
     return found.end() if found else position + len(folded[position:limit].rstrip())
 
 
-def _is_apart(folded: str, position: int, zones: tuple[Zones, ...]) -> bool:
+def _is_apart(page: Page, position: int, zones: tuple[Zones, ...]) -> bool:
     """Whether it stands in code, a comment, a heading, a row of a table or a quotation: talk, not a request."""
-    line = folded.rfind("\n", max(0, position - _LONGEST_HEAD), position) + 1
-    return folded[line : line + 20].lstrip()[:1] in {"#", "|", ">"} or any(zone.around(position) for zone in zones)
+    line = page.start_of_line(position, longest=_LONGEST_HEAD)
+    mark = "" if line is None else page.folded[line : line + 20].lstrip()[:1]
+    return mark in {"#", "|", ">"} or any(zone.around(position) for zone in zones)
 
 
 def _judge(page: Page, low: int, end: int, phrase: re.Match[str]) -> Asked | None:
@@ -96,7 +99,7 @@ def _judge(page: Page, low: int, end: int, phrase: re.Match[str]) -> Asked | Non
     if head.count('"') % 2 or head.count("`") % 2 or head.count("“") > head.count("”") or pattern(_STORY).match(head):
         return None
     if form := pattern(_FORM).search(head):
-        is_meant = _is_request(head, form)
+        is_meant = _is_request(head, form, phrase[0])
         span = (start + form.start(), start + form.end())
     else:
         is_meant = not head.strip(" *_") and not is_listed and _is_order(page.folded, phrase, end)
@@ -124,14 +127,19 @@ def _is_order(folded: str, phrase: re.Match[str], end: int) -> bool:
     return not is_noun and folded[end - 1] != "?" and not pattern(_STATEMENT).match(folded, phrase.end())
 
 
-def _is_request(head: str, form: re.Match[str]) -> bool:
-    """Whether what stands before the phrase leaves it a request: no question how, no wish in a condition, no "not"."""
-    before, between = words_of(head[: form.start()]), words_of(head[form.end() :])
+def _is_request(head: str, form: re.Match[str], phrase: str) -> bool:
+    """Whether the form is meant for the phrase: no question how, no "not", nobody else who is to do it."""
+    before, between = words_of(head[: form.start()]), head[form.end() :].rstrip(" *_\n")
     if (form["you"] and before & _QUESTIONS) or (form["wish"] and before & _CONDITIONS):
         return False
-    return not between & _TALK and not any(word.endswith("n't") for word in between)
+    said = words_of(between)
+    if said & _TALK or any(word.endswith("n't") for word in said):
+        return False
+    # "and use a subagent" is asked for; in "a script to spawn a subprocess" the phrase belongs to the script.
+    is_linked = not between or between[-1] in ",;:–—" or between.split()[-1] in _LINKS
+    return is_linked or phrase.startswith("isolated")
 
 
 def words_of(folded: str) -> set[str]:
     """The words of a folded text; a path or a name with dots is one."""
-    return set(pattern(r"[\w'/-]+(?:\.\w+)*").findall(folded))
+    return set(pattern(r"\w[\w'/-]*(?:\.\w+)*").findall(folded))

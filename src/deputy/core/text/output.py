@@ -43,7 +43,7 @@ def infer_output(task: str) -> str | None:
         if found[0].startswith("as"):
             wanted[_FORMATS[found[0].split()[-1]]] = None
         elif span := _span(page, found):
-            wanted[passage(page, *span).strip("*_ ").removesuffix(".")] = None
+            wanted[passage(page, *span).removesuffix(".").removesuffix("**")] = None
             done = span[1]
     return "\n".join(filter(None, wanted)) or None
 
@@ -70,8 +70,8 @@ def _end_of_label(page: Page, start: int) -> int:
         return len(page.folded)
     if page.folded[start:line_end].strip():
         return line_end
-    following = pattern(r"\s*+\n").match(page.folded, start)
-    return reach(page, following.end() if following else start, len(page.folded))
+    blank = pattern(r"(?: *+\n)*+").match(page.folded, start)
+    return reach(page, blank.end() if blank else start, len(page.folded))
 
 
 def _end_of_clause(page: Page, start: int) -> int:

@@ -27,10 +27,11 @@ _PLAIN = (
 QUOTED_LINE = r"[ >]*+"
 LIST_MARK = r"(?:(?:[-*+•]|\d{1,3}[.)]) ++)"
 HEADING = r"(?m)^[ >]{0,6}+(#{1,6}) "
-BLANK_LINE = r"\n[ >]*+(?=\n)"
+BLANK_LINE = rf"\n{QUOTED_LINE}(?=\n)"
+_LEAD = rf"{QUOTED_LINE}{LIST_MARK}?"
 _FENCE = (
     rf"(?m)^{QUOTED_LINE}{LIST_MARK}?(`{{3,}}+(?=[^\n`]*+$)|~{{3,}}+)[^\n]*+"
-    rf"(?:\n(?!{QUOTED_LINE}\1[`~]*+ *+$)[^\n]*+)*+"
+    rf"(?:\n(?!{QUOTED_LINE}\1[`~]*+ *+$)[^\n]*+)*+(?P<end>)(?:\n[^\n]*+)?+"
 )
 
 
@@ -63,13 +64,16 @@ class Page:
         """Whether only indentation, quote marks and a list mark stand before it on its line."""
         return self.lead(position) is not None
 
-    def lead(self, position: int, longest: int = 40) -> str | None:
+    def lead(self, position: int) -> str | None:
         """What stands before it on its line if that is only indentation, quote marks and a list mark."""
+        line = self.start_of_line(position, longest=40)
+        found = None if line is None else pattern(_LEAD).fullmatch(self.folded, line, position)
+        return found[0] if found else None
+
+    def start_of_line(self, position: int, longest: int) -> int | None:
+        """Where its line starts, if that is not too far before it."""
         line = self.folded.rfind("\n", max(0, position - longest - 1), position) + 1
-        if position - line > longest:
-            return None
-        lead = self.folded[line:position]
-        return lead if pattern(rf"{QUOTED_LINE}{LIST_MARK}?").fullmatch(lead) else None
+        return line if position - line <= longest else None
 
 
 class Cursor:
@@ -111,7 +115,7 @@ class Zones:
 
 def fences(page: Page) -> Zones:
     """The fenced code of a page."""
-    return Zones(found.span() for found in pattern(_FENCE).finditer(page.folded))
+    return Zones((found.start(), found.end("end")) for found in pattern(_FENCE).finditer(page.folded))
 
 
 def comments(page: Page) -> Zones:

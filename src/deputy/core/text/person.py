@@ -62,7 +62,7 @@ class _Reader:
         said = _task(page.text, asked, mention.span if mention else asked.phrase)
         more = page.text[asked.end : self._end_of_task(asked, high)].rstrip()
         prompt, context, is_unclear = said + more, self._earlier(asked, low), False
-        if lack := _lacks(said):
+        if (lack := _lacks(said)) == "words" or (lack and not (said.endswith(":") and is_worded(more))):
             before, after = self._surroundings(asked, low, high, is_last=following is None)
             prompt = "\n\n".join(filter(None, (before, "" if lack == "words" else said, after)))
             more, context, is_unclear = "", "", lack != "object" and not before and not after
@@ -73,7 +73,7 @@ class _Reader:
         return Finding(
             pattern="user",
             span=(asked.start, asked.end + len(more)),
-            prompt=prompt.replace("\r\n", "\n").strip(),
+            prompt=prompt.replace("\r\n", "\n").replace("\r", "\n").strip(),
             model=mention.name if mention else None,
             context=(context,) if context else (),
             is_unclear=is_unclear,
@@ -88,10 +88,11 @@ class _Reader:
 
     def _earlier(self, asked: Asked, low: int) -> str:
         """What the paragraph says before it asks: a subagent has not seen it."""
-        low = max(low, asked.start - _LONGEST_CONTEXT)
-        blocks = pattern(BLOCK).finditer(self._page.folded, low, asked.start)
-        paragraph = max((found.end() for found in blocks), default=low)
-        earlier = passage(self._page, paragraph, asked.start)
+        window = max(low, asked.start - _LONGEST_CONTEXT)
+        blocks = [found.end() for found in pattern(BLOCK).finditer(self._page.folded, window, asked.start)]
+        if not blocks and window == low > 0:  # it belongs to another request of the same paragraph
+            return ""
+        earlier = passage(self._page, blocks[-1] if blocks else window, asked.start)
         return earlier if len(earlier.split()) >= _FEWEST_WORDS_OF_CONTEXT else ""
 
     def _surroundings(self, asked: Asked, low: int, high: int, *, is_last: bool) -> tuple[str, str]:
@@ -111,7 +112,7 @@ class _Reader:
 def _lacks(said: str) -> Literal["words", "reference", "object"] | None:
     """What a task needs the surrounding text for: it says nothing at all, points ("fix it"), or is a lone verb."""
     used = words_of(fold(said))
-    if used <= _FILLERS:
+    if used <= _FILLERS or not is_worded(said):
         return "words"
     if len(used) <= 4 and not used.isdisjoint(_PRONOUNS):
         return "reference"

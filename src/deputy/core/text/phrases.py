@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from functools import cache
 
+from deputy.core.text.page import fold
+
 # Words of a phrase may be wrapped onto the next line, quoted there, and set in bold or code.
 GAP = r"[*_`]*+ *+\n?(?<=\s)[ >*_`]*+"
 
@@ -22,26 +24,32 @@ def any_of(phrases: tuple[str, ...]) -> str:
 
 
 def is_phrase(phrase: str) -> bool:
-    """Whether this is a phrase of the notation: it starts with a word that must be there."""
-    return not phrase.isspace() and phrase.lstrip()[:1] not in {"", "[", "|"}
+    """Whether this follows the notation: the first word must be there, and brackets hold one word or a choice."""
+    first, *others = phrase.split() or [""]
+    return _is_word(first) and all(_is_word(word[1:-1] if word[0] + word[-1] == "[]" else word) for word in others)
+
+
+def _is_word(word: str) -> bool:
+    return all(word.split("|")) and "[" not in word and "]" not in word
 
 
 def _at_word(source: str) -> str:
-    # The check follows the first letter, so that the search can skip to first letters fast.
-    first = source[0]
-    return rf"{first}(?<!\w{first}){source[1:]}" if first.isalnum() else rf"(?<!\w){source}"
+    # The check follows the first letters, so that the search can skip to them fast.
+    first = re.match(r"[^\W_]{0,3}", source)
+    letters = first[0] if first else ""
+    return rf"{letters}(?<!\w{letters}){source[len(letters) :]}"
 
 
 def _sources(phrase: str) -> list[str]:
     """The phrase as patterns, one for each choice of its first word."""
-    first, *words = phrase.lower().split()
+    first, *others = fold(phrase).split()
     rest = "".join(
-        f"(?:{GAP}{_choice(word.strip('[]'))})?" if word[0] == "[" else GAP + _choice(word) for word in words
+        f"(?:{GAP}{_choice(word.strip('[]'))})?+" if word[0] == "[" else GAP + _choice(word) for word in others
     )
-    return [_choice(one) + rest for one in first.split("|")]
+    return [_choice(one) + rest for one in first.split("|") if one]
 
 
 def _choice(word: str) -> str:
     # A hyphen may be missing or a space in the text: sub-agent, subagent, sub agent.
-    choices = [re.escape(one).replace(r"\-", "[- ]?") for one in word.split("|") if one]
+    choices = [re.escape(one).replace(r"\-", r"[-\s]?") for one in word.split("|") if one]
     return choices[0] if len(choices) == 1 else f"(?:{'|'.join(choices)})"

@@ -5,7 +5,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from deputy.core.text.finding import Finding
-from deputy.core.text.page import HEADING, LIST_MARK, QUOTED_LINE, Cursor, comments, fences, is_worded, pattern
+from deputy.core.text.page import (
+    BLANK_LINE,
+    HEADING,
+    LIST_MARK,
+    QUOTED_LINE,
+    Cursor,
+    comments,
+    fences,
+    is_worded,
+    pattern,
+)
 from deputy.core.text.passage import passage, quotation_of, reach
 from deputy.core.text.phrases import any_of
 from deputy.core.text.routing import named_model
@@ -17,12 +27,13 @@ if TYPE_CHECKING:
     from deputy.core.text.page import Page
     from deputy.core.text.tables import Tables
 
-_BLANK = rf"\n{QUOTED_LINE}(?=\n)"
 _COLON = r"(?m)[:：][ *_]*+$"
 _MODEL = r"[(\[] *model *[:=] *([^()\[\]]{1,120}?) *[)\]]"
 _QUOTE = rf"(?m)^{QUOTED_LINE}{LIST_MARK}?[*_]*+([\"“„«])"
 _CLOSING = {'"': r'(?m)"[ *_]*+$', "“": r"(?m)[”“][ *_]*+$", "„": r"(?m)[“”][ *_]*+$", "«": r"(?m)»[ *_]*+$"}
 _HEAD = rf"{QUOTED_LINE}(?:(?P<level>#{{1,6}}) ++(?:\d[\d.)]*+ ++)?)?{LIST_MARK}?(?P<bold>[*]{{2,3}})?"
+_REST_OF_TITLE = {"heading": r"[^\n]*+", "bold": r"[^\n:*]*+(?::[*]++|[*]++:?)", "plain": r"[^\n:]*+:"}
+_REST_OF_CONDITION = r"[^\n,:]{0,200}+(?:\n[^\n,:]{0,200}+)?[,:][*]*+"
 _LEADS = frozenset({"then", "next", "first", "now", "always", "please", "and", "should", "must", "puis", "ensuite"})
 _NEGATIONS = frozenset({"not", "never", "don't", "cannot", "can't", "pas", "jamais"})
 _LONGEST_TRIGGER = 400
@@ -57,7 +68,7 @@ def find_quoted(page: Page, tables: Tables) -> Iterator[Finding]:
 def _triggers(page: Page, tables: Tables) -> Iterator[_Trigger]:
     """Lines, wrapped ones too, that begin with a trigger, name its purpose and end in a colon."""
     folded = page.folded
-    purposes, colons, blanks = (Cursor(source, folded) for source in (any_of(tables.purposes), _COLON, _BLANK))
+    purposes, colons, blanks = (Cursor(source, folded) for source in (any_of(tables.purposes), _COLON, BLANK_LINE))
     done = 0
     for found in pattern(any_of(tables.triggers)).finditer(folded):
         if found.start() < done:
@@ -127,7 +138,7 @@ class _Reader:
         if closing is not None and closing.start() < limit:
             return closing.start(), closing.start() + 1
         stop = min(limit, self._headings.start(start))
-        return stop, stop
+        return stop, start + len(self._page.text[start:stop].rstrip())
 
     def _degradation(self, start: int, end: int) -> str | None:
         """What to do without a subagent: the section of that name, or what follows the condition."""
@@ -151,11 +162,9 @@ class _Reader:
         """The next heading, bold marker or line with a colon that has the name of such a section."""
         while (found := self._titles.after(start)) and found.end() <= end:
             start = found.end()
-            if head := _head(self._page.folded, found.start()):
-                source = (
-                    r"[^\n]*+" if head["level"] else r"[^\n:*]*+(?::[*]++|[*]++:?)" if head["bold"] else r"[^\n:]*+:"
-                )
-                if rest := pattern(source).match(self._page.folded, found.end(), end):
+            if head := self._head(found.start()):
+                kind = "heading" if head["level"] else "bold" if head["bold"] else "plain"
+                if rest := pattern(_REST_OF_TITLE[kind]).match(self._page.folded, start, end):
                     return _Fallback(head.start(), rest.end(), len(head["level"] or ""))
         return None
 
@@ -164,20 +173,16 @@ class _Reader:
         while (found := self._conditions.after(start)) and found.end() <= end:
             start = found.end()
             before = self._page.folded[max(0, found.start() - 2) : found.start()]
-            if before in {". ", "! ", "? "} or _head(self._page.folded, found.start()):
-                rest = pattern(r"[^\n,:]{0,200}+(?:\n[^\n,:]{0,200}+)?[,:][*]*+").match(
-                    self._page.folded, found.end(), end
-                )
-                if rest:
-                    return _Fallback(found.start(), rest.end(), 0)
+            is_start = before in {". ", "! ", "? "} or self._head(found.start())
+            if is_start and (rest := pattern(_REST_OF_CONDITION).match(self._page.folded, start, end)):
+                return _Fallback(found.start(), rest.end(), 0)
         return None
+
+    def _head(self, position: int) -> re.Match[str] | None:
+        """What stands before it on its line, if that is only what marks a heading, an item or bold words."""
+        line = self._page.start_of_line(position, longest=60)
+        return None if line is None else pattern(_HEAD).fullmatch(self._page.folded, line, position)
 
     def _announces(self, position: int) -> bool:
         line_end = self._page.folded.find("\n", position)
         return line_end > 0 and self._page.folded[position:line_end].rstrip(" *").endswith(":")
-
-
-def _head(folded: str, position: int) -> re.Match[str] | None:
-    """What stands before it on its line, if that is only what marks a heading, an item or bold words."""
-    line = folded.rfind("\n", max(0, position - 60), position) + 1
-    return pattern(_HEAD).fullmatch(folded, line, position)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 from msgspec import Struct
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 class Route(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

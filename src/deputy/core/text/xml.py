@@ -101,7 +101,7 @@ def _pair_tags(page: Page) -> tuple[list[tuple[int, int, int, int]], list[int], 
             seen = at
         if ticks % 2 or (before in _QUOTES and text.startswith(before, end)):
             continue
-        column = 0 if before in _LINE_ENDS else len(page.lead(at) or "") or -1 if before in _BLANKS else -1
+        column = 0 if before in _LINE_ENDS else _column(page, at) if before in _BLANKS else -1
         if kind != _CLOSING:
             starts.append(at)
             contents.append(end if kind == _OPENING else -1)
@@ -115,6 +115,13 @@ def _pair_tags(page: Page) -> tuple[list[tuple[int, int, int, int]], list[int], 
             if content != at:
                 closed.append((start, content, at, end))
     return closed, starts, contents
+
+
+def _column(page: Page, position: int) -> int:
+    if page.text[position - 2 : position - 1].isalpha():  # no need to look at the whole line
+        return -1
+    lead = page.lead(position)
+    return -1 if lead is None else len(lead)
 
 
 def _partner(columns: list[int], column: int) -> int:
@@ -165,7 +172,7 @@ def _split(page: Page, start: int, end: int) -> dict[str, list[tuple[int, int]]]
     parts: dict[str, list[tuple[int, int]]] = {}
     tags = _Parts(page, start, end)
     for _ in range(_PARTS_READ):
-        if (tag := tags.next(_PART, start)) is None:
+        if (tag := tags.find(_PART, start)) is None:
             break
         name = tag[2].replace("_", "-")
         if tag[1]:  # closed, never opened: what stands before it is meant
@@ -175,8 +182,8 @@ def _split(page: Page, start: int, end: int) -> dict[str, list[tuple[int, int]]]
         parts.setdefault("", []).append((start, tag.start()))
         start = tag.end()
         if not tag[0].endswith("/>"):
-            closing = tags.next(rf"</{name.replace('-', '[-_]')}\s*+>", start)
-            following = closing or tags.next(_PART, start)
+            closing = tags.find(rf"</{name.replace('-', '[-_]')}\s*+>", start)
+            following = closing or tags.find(_PART, start)
             stop = following.start() if following else end
             parts.setdefault(_NAMES[name], []).append((start, stop))
             start = closing.end() if closing else stop
@@ -192,7 +199,7 @@ class _Parts:
         self._cursors: dict[str, Cursor] = {}
         self._nested = _nested(page, start, end) if pattern(_TAG).search(page.text, start, end) else []
 
-    def next(self, source: str, position: int) -> re.Match[str] | None:
+    def find(self, source: str, position: int) -> re.Match[str] | None:
         """The first tag of this form at or after the position."""
         cursor = self._cursors.setdefault(source, Cursor(source, self._page.folded, self._end))
         while tag := cursor.after(position):

@@ -21,7 +21,9 @@ NOTHING_FOUND = 3
 @contextmanager
 def open_journal() -> Generator[Reader | None]:
     """The journal of this user's home, or None where there is none; nothing is made."""
-    reader = Reader.open(home_path())
+    reader = Reader.open_any(home_path())
+    if reader is not None and reader.damage:
+        click.echo(f"deputy: {reader.path}: {reader.damage}; this is what can still be read", err=True)
     try:
         yield reader
     finally:

@@ -106,7 +106,8 @@ class Ledger:
             allowed = 0.0 if above == run else CANCEL_SECONDS
             is_late = stopped_at is not None and self.clock() > stopped_at + allowed
             expect(not is_late, f"{what} began after cancel in {above}")
-            above = state.parent or ""
+            # Who is resumed alone does not belong to its caller's work any more.
+            above = "" if state.round else state.parent or ""
 
 
 class Life:

@@ -68,10 +68,8 @@ class Stage(Protocol):
 class WatchedWorkshop(Workshop):
     """A workshop that can be seen to keep its budgets and to be empty in the end."""
 
-    def __init__(self, **ports: Any) -> None:
-        super().__init__(**ports)
-        self.held: list[str] = []
-        """Who was over and still held something."""
+    held: tuple[str, ...] = ()
+    """Who was over and still held something."""
 
     def check_purses(self) -> None:
         """No purse holds and has spent more than its budget."""
@@ -86,8 +84,10 @@ class WatchedWorkshop(Workshop):
     def forget(self, run: str) -> None:
         """A run is over, and holds nothing any more."""
         purse = self._purses.get(run)
-        if purse is not None:
-            self.held.extend([run] if purse.account.held != NOTHING else [])
+        # A caller that is stopped goes before its children have.
+        is_last = run != ROOT or len(self._purses) == 1
+        if purse is not None and is_last and purse.account.held != NOTHING:
+            self.held = (*self.held, run)
         super().forget(run)
 
     def left_over(self) -> str:

@@ -1,0 +1,1 @@
+"""Agent definitions: find, read, forgive, warn."""

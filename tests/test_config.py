@@ -1,0 +1,168 @@
+"""Settings: found where they belong, the nearer over the farther, and wrong ones named exactly."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from deputy.config import LIMIT_BYTES, load_tables, read_settings
+from deputy.core.errors import UsageError
+from deputy.core.text import SHIPPED, detect
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    (tmp_path / "home/.config/deputy").mkdir(parents=True)
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "project/.git").mkdir(parents=True)
+    return tmp_path / "project"
+
+
+def of_user(home: Path, text: str) -> None:
+    (home / ".config/deputy/config.toml").write_text(text)
+
+
+def test_without_any_file_the_shipped_tables_hold(project: Path, home: Path) -> None:
+    assert load_tables(project, home) is SHIPPED
+
+
+@pytest.mark.rule("text.model")
+def test_the_nearer_file_overrides_the_farther_one_and_both_what_is_shipped(project: Path, home: Path) -> None:
+    of_user(home, '[models]\ndefault = "user-1"\n[models.aliases]\nfast = "user-2"\nCheap = "user-3"\n')
+    (project / "deputy.toml").write_text('[models]\ndefault = "project-1"\n[models.aliases]\nfast = "project-2"\n')
+    tables = load_tables(project, home)
+    assert tables.default_model == "project-1"
+    assert (tables.aliases["fast"], tables.aliases["cheap"]) == ("project-2", "user-3")
+    assert tables.aliases["review"] == SHIPPED.aliases["review"]
+
+
+@pytest.mark.rule("text.model")
+def test_routes_of_the_nearer_file_are_looked_through_first(project: Path, home: Path) -> None:
+    of_user(home, '[[models.routes]]\nwords = ["fence", "security"]\nmodel = "user-1"\n')
+    (project / "deputy.toml").write_text('[[models.routes]]\nwords = ["fence"]\nmodel = "project-1"\n')
+    tables = load_tables(project, home)
+    assert [route.model for route in tables.routes[:2]] == ["project-1", "user-1"]
+    (request,) = detect("Please use a subagent to paint the fence.", tables)
+    assert (request.resolved_model, request.model_source) == ("project-1", "heuristic")
+
+
+@pytest.mark.rule("text.prose")
+def test_phrases_are_added_to_the_shipped_ones(project: Path, home: Path) -> None:
+    of_user(home, '[text]\ndelegations = ["send [out] the scouts"]\n')
+    tables = load_tables(project, home)
+    assert tables.delegations == (*SHIPPED.delegations, "send [out] the scouts")
+    assert len(detect("Please send the scouts to look around the corner.", tables)) == 1
+
+
+def test_the_project_file_is_looked_for_up_to_the_root_of_the_repository(project: Path, home: Path) -> None:
+    below = project / "a/b"
+    below.mkdir(parents=True)
+    (project.parent / "deputy.toml").write_text('[models]\ndefault = "outside"\n')
+    assert load_tables(below, home) is SHIPPED
+    (project / "deputy.toml").write_text('[models]\ndefault = "root"\n')
+    assert load_tables(below, home).default_model == "root"
+    (below / "deputy.toml").write_text('[models]\ndefault = "here"\n')
+    assert load_tables(below, home).default_model == "here"
+
+
+def test_outside_of_a_repository_only_the_own_directory_counts(tmp_path: Path, home: Path) -> None:
+    below = tmp_path / "plain/below"
+    below.mkdir(parents=True)
+    (tmp_path / "plain/deputy.toml").write_text('[models]\ndefault = "planted"\n')
+    assert load_tables(below, home) is SHIPPED
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "found", "expected"),
+    [
+        ("[modles]\n", "modles", "{}", "no such key; there are: models, text"),
+        (
+            '[models]\nurl = "http://x"\n',
+            "models.url",
+            "'http://x'",
+            "no such key; there are: default, aliases, routes",
+        ),
+        ("[models]\n'we`ird' = 1\n", "models.we`ird", "1", "no such key"),
+        ("models = 3\n", "models", "3", "must be a table"),
+        ("[models]\ndefault = 3\n", "models.default", "3", "must be a string"),
+        ('[models.aliases]\nok = "x"\nbad = 3\n', "models.aliases.bad", "3", "must be a string"),
+        ("[models]\naliases = []\n", "models.aliases", "[]", "must be a table"),
+        ('[[models.routes]]\nwords = ["a"]\n', "models.routes.0", "{'words': ['a']}", "needs the key 'model'"),
+        ('[[models.routes]]\nwords = "a"\nmodel = "b"\n', "models.routes.0.words", "'a'", "must be a list"),
+        ('[[models.routes]]\nwords = ["a", 2]\nmodel = "b"\n', "models.routes.0.words.1", "2", "must be a string"),
+        ('[[models.routes]]\nwords = ["a"]\nmodel = "b"\nkey = "c"\n', "models.routes.0.key", "'c'", "no such key"),
+        ("[text]\ntriggers = [1]\n", "text.triggers.0", "1", "must be a string"),
+        ('[text]\ntriggers = [""]\n', "text.triggers", "''", "give words"),
+        ('[text]\ndelegations = ["[a] b"]\n', "text.delegations", "'[a] b'", "the first one not in brackets"),
+        ('[models.aliases]\nx = " "\n', "models, 'x'", "' '", "the name of a model"),
+        ('[models.aliases]\n"" = "x"\n', "models, ''", "''", "the name of a model"),
+        ('[[models.routes]]\nwords = [" "]\nmodel = "b"\n', "models.routes", "' '", "give words"),
+    ],
+)
+def test_what_is_wrong_is_named_with_file_key_value_and_what_would_be_right(
+    tmp_path: Path, text: str, key: str, found: str, expected: str
+) -> None:
+    path = tmp_path / "deputy.toml"
+    path.write_text(text)
+    with pytest.raises(UsageError) as error:
+        read_settings(path)
+    message = str(error.value)
+    assert message.startswith(f"{path}: {key}: found {found};")
+    assert expected in message
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        (b"[models]\ndefault = \n", "default ="),
+        (b"\xff\xfe\x00", "TOML in UTF-8"),
+        (b"a = " + b"[" * 60_000, "TOML in UTF-8"),
+        (b"a = 1\n" * 2, "TOML in UTF-8"),
+        (b"#" * (LIMIT_BYTES + 1), "more than"),
+    ],
+)
+def test_a_file_that_is_no_toml_is_an_error_and_no_traceback(tmp_path: Path, content: bytes, found: str) -> None:
+    path = tmp_path / "deputy.toml"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match=found) as error:
+        read_settings(path)
+    assert str(path) in str(error.value)
+
+
+def test_a_folder_or_a_pipe_in_place_of_the_file_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "deputy.toml").mkdir()
+    os.mkfifo(tmp_path / "pipe.toml")
+    for name in ("deputy.toml", "pipe.toml"):
+        with pytest.raises(UsageError, match="not a file"):
+            read_settings(tmp_path / name)
+
+
+def test_a_byte_order_mark_is_no_problem(tmp_path: Path) -> None:
+    path = tmp_path / "deputy.toml"
+    path.write_bytes(b'\xef\xbb\xbf[models]\ndefault = "x"\n')
+    settings = read_settings(path)
+    assert settings is not None
+    assert settings.models.default == "x"
+
+
+def test_no_settings_file_means_that_no_toml_reader_is_loaded(project: Path, home: Path) -> None:
+    program = "import sys; from deputy.config import load_tables; load_tables(); sys.exit('tomllib' in sys.modules)"
+    subprocess.run([sys.executable, "-c", program], cwd=project, env={**os.environ, "HOME": str(home)}, check=True)
+
+
+def test_a_working_directory_that_is_gone_is_no_problem(tmp_path: Path, home: Path) -> None:
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    program = f"import os; os.rmdir({str(gone)!r}); from deputy.config import load_tables; load_tables()"
+    subprocess.run([sys.executable, "-P", "-c", program], cwd=gone, env={**os.environ, "HOME": str(home)}, check=True)
