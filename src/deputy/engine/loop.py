@@ -92,6 +92,15 @@ async def say(run: RunContext, talk: Talk, key: str, text: str) -> None:
     await run.record(key, Said(message=raw(talk.say(text))))
 
 
+async def go_on(run: RunContext, talk: Talk) -> bool:
+    """Take up the conversation that earlier rounds have left; False when they did not come to say the task."""
+    if not any(isinstance(record.event, Said) for record in run.past):
+        return False
+    if talk.is_answered:
+        await say(run, talk, "resumed", prompt("resumed"))
+    return True
+
+
 async def _use_tools(run: RunContext, talk: Talk, desk: Desk, message: AssistantMessage) -> Report | None:
     """Carry the calls out and put their results into the conversation; a report when that ends the work."""
     calls = message.calls
