@@ -1,3 +1,40 @@
 """Hand work from one agent to another, and get it back."""
 
+from __future__ import annotations
+
+from typing import Any
+
 __version__ = "0.1.0"
+
+_PLACES = {
+    "Blocked": "core.outcome",
+    "Budget": "core.limits",
+    "Cancelled": "core.outcome",
+    "Completed": "core.outcome",
+    "Deputy": "interfaces.library",
+    "Failed": "core.outcome",
+    "Outcome": "core.outcome",
+    "Partial": "core.outcome",
+    "Policy": "core.guard",
+    "Progress": "core.progress",
+    "Question": "interfaces.answering",
+    "Rejected": "core.outcome",
+    "Task": "core.task",
+    "ToolTraits": "engine.ports",
+    "run_sync": "interfaces.library",
+    "tool": "tools.own",
+}
+"""Where each public name lives; `__init__.pyi` says the same to type checkers."""
+
+
+def __getattr__(name: str) -> Any:
+    """A public name, loaded when it is first used: importing the package does no work."""
+    if name not in _PLACES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{_PLACES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*_PLACES, "__version__"]

@@ -16,6 +16,7 @@ from deputy.core.contract import FileFact
 from deputy.engine.workflow import carry_out
 from deputy.engine.workshop import Workshop
 from deputy.journal import home, transcript
+from deputy.journal.pace import JournalPace
 from deputy.journal.sqlite import SqliteJournal
 from deputy.runtimes.local import LocalEngine
 
@@ -124,7 +125,10 @@ async def open_runtime(
     folder = home.make_home(home.home_path() if folder is None else folder)
     world = RealWorld()
     files = WorkspaceFiles(workspace, folder)
-    async with SqliteJournal(folder, fsync=fsync) as journal, Models(environ=os.environ) as models:
+    async with (
+        SqliteJournal(folder, fsync=fsync) as journal,
+        Models(environ=os.environ, pace_of=lambda account: JournalPace(journal, account)) as models,
+    ):
         workshop = Workshop(
             world=world,
             open_model=models.open,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from deputy.core.redact import Redactor
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -33,5 +35,6 @@ def cost_ceiling(tasks: Sequence[Task]) -> int | None:
 
 
 def _cut(text: str) -> str:
-    flat = " ".join(text[: GOAL_LENGTH * 4].split())
+    # Before it is cut: half a secret does not look like one any more.
+    flat = " ".join(Redactor().redact(text[: GOAL_LENGTH * 4]).split())
     return flat if len(flat) <= GOAL_LENGTH else f"{flat[: GOAL_LENGTH - 1].rstrip()}…"

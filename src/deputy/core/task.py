@@ -37,7 +37,8 @@ class Task(Struct, frozen=True, kw_only=True):
     budget: Budget = Budget()
     timeout: float | None = None
     return_format: Literal["text", "json"] = "text"
-    schema: dict[str, Any] | None = None
+    schema: Any = None
+    """A JSON Schema; a program may give a pydantic model instead."""
 
     @property
     def wanted(self) -> Wanted:

@@ -69,6 +69,8 @@ async def _desk(run: RunContext, birth: Requested, grant: Grant, workshop: Works
     flow_tools = {tool.name: tool for tool in workshop.flow_tools if tool.name in grant.tools or not tool.is_granted}
 
     def emit(progress: Progress) -> None:
+        if run.is_replaying:
+            return
         told = structs.replace(progress, session_id=run.run)
         run.emit(told)
         workshop.watch(told)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from deputy.core.events import Requested
+from deputy.core.events import Requested, Spawned
 from deputy.core.request import Grant, Hop, Lineage, Request, task_hop
 from deputy.core.results import Result
 from deputy.core.task import terms_of
@@ -26,12 +26,17 @@ async def fan_out(
     if lineage is None:
         raise TypeError("a run that was never born has no children")
 
+    # In a later round the children of the earlier ones are joined again, not spawned anew.
+    before = {
+        record.key.rpartition("/")[2]: record.event.child for record in run.past if isinstance(record.event, Spawned)
+    }
+
     async def one(index: int, task: Task) -> Result:
         async with gate:
             name = f"{key}.{index}"
             session_id = await run.new_id(f"{name}:id")
             requested = _requested(task, index, len(tasks), session_id, lineage, grant, model)
-            child = await run.spawn(name, requested)
+            child = before.get(name) or await run.spawn(name, requested)
             return Result(label=task.label, outcome=await run.join(f"{name}:joined", child))
 
     async with asyncio.TaskGroup() as group:

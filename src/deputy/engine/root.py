@@ -62,6 +62,8 @@ async def parent(run: RunContext, birth: Opened, workshop: Workshop) -> Outcome:
     model = workshop.open_model(birth.model)
 
     def emit(progress: Progress) -> None:
+        if run.is_replaying:
+            return
         told = structs.replace(progress, session_id=run.run)
         run.emit(told)
         workshop.watch(told)

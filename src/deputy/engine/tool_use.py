@@ -109,6 +109,7 @@ async def _is_approved(run: RunContext, desk: Desk, key: str, call: ToolCall) ->
     if desk.approval == "refuse":
         return False
     question = f"{call.name} {_shown(call, 400)} (risk: {tool.traits.risk})"
+    desk.emit(Progress(event="waiting", label=desk.label, content=question))
     return json.decode(await run.recv(f"{key}:approval", "approval", question), type=bool)
 
 

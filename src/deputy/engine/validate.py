@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from msgspec import UNSET, Raw, Struct, json
+from msgspec import UNSET, Raw, Struct, json, structs
 
 from deputy.core import contract
 from deputy.core.contract import Return
@@ -80,8 +80,11 @@ async def _checked(
 ) -> tuple[Accepted | None, Sequence[contract.Problem]]:
     if schema is not None:
         parsed = contract.read(report.text, schema=schema)
-        accepted = Accepted(report=report, value=parsed.return_) if parsed.is_valid else None
-        return accepted, parsed.problems
+        if not parsed.is_valid:
+            return None, parsed.problems
+        # The caller gets the value alone, whatever the model wrote around it.
+        bare = structs.replace(report, text=json.encode(parsed.return_).decode())
+        return Accepted(report=bare, value=parsed.return_), ()
     checked = contract.read(report.text, _expected(run))
     if checked.return_ is None:
         return None, checked.problems

@@ -1,58 +1,88 @@
-"""Deputy as a library: delegate, watch, resume and cancel from a program of your own."""
+"""Deputy as a library: delegate, watch, answer, resume and cancel from a program of your own."""
 
 from __future__ import annotations
 
 import asyncio
+import os
+from collections import deque
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from msgspec import UNSET, Raw, UnsetType, json
+from msgspec import UNSET, Raw, UnsetType, json, structs
 
-from deputy.core.errors import UsageError
-from deputy.core.events import Joined, Opened
+from deputy.core.contract import schema_of
+from deputy.core.errors import UnknownRun, UsageError
+from deputy.core.events import Opened, Spawned
 from deputy.core.guard import Policy
 from deputy.core.limits import Budget
 from deputy.core.outcome import Cancelled
+from deputy.core.progress import Progress
 from deputy.core.request import READ_ONLY_TOOLS, Grant, Lineage
+from deputy.core.results import Result
 from deputy.core.task import DEFAULT_CONCURRENCY, Task
 from deputy.engine.root import DELEGATE, RUN, FanOut
+from deputy.interfaces.answering import AnsweringDesk
+from deputy.tools.own import as_tool
 from deputy.wiring import Runtime, open_runtime
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 
+    from deputy.core.events import Record
     from deputy.core.outcome import Outcome
-    from deputy.core.progress import Progress
+    from deputy.core.state import State
+    from deputy.engine.desk import Approval
     from deputy.engine.ports import Tool
+    from deputy.interfaces.answering import Answerer
+    from deputy.models.default import Choice
 
 ALL_TOOLS = READ_ONLY_TOOLS | {"Edit", "Write", "Run", "Delegate"}
 MANY = 100_000
+_UNREAD = 10_000
+_STOP_SECONDS = 3.0
+
+_R = TypeVar("_R")
 
 
 class Deputy:
-    """A place from which work is handed to subagents; `async with` bounds its life."""
+    """A place from which work is handed to subagents; `async with` bounds its life.
+
+    Without a model the default is taken (see `models/default.py`). Tools may be plain typed functions. Work that needs
+    approval is approved by the program that asks for it, unless `approval` refuses or `answer` is asked.
+    """
 
     def __init__(
         self,
-        model: str,
+        model: str | None = None,
         *,
         workspace: str | Path = ".",
         home: Path | None = None,
         budget: Budget | None = None,
         policy: Policy | None = None,
-        tools: Sequence[Tool] = (),
+        tools: Sequence[Tool | Callable[..., Any]] = (),
+        approval: Approval = "granted",
+        answer: Answerer | None = None,
+        watch: Callable[[Progress], None] | None = None,
+        base_prompt: str = "",
     ) -> None:
         self._model = model
         self._workspace = Path(workspace).absolute()
         self._home = home
-        self._grant = Grant(tools=ALL_TOOLS | {tool.name for tool in tools}, budget=budget or Budget())
+        self._tools = tuple(map(as_tool, tools))
+        self._own = frozenset(one.name for one in self._tools)
+        self._grant = Grant(tools=ALL_TOOLS | self._own, budget=budget or Budget())
         # The tool's bounds are for what a model asks for; a program may ask for thousands.
         self._policy = policy or Policy(max_spawns=MANY, max_live=MANY, max_live_per_provider=MANY)
-        self._tools = tools
+        self._approval: Approval = approval if answer is None else "ask"
+        self._answer = answer
+        self._watch = watch
+        self._base_prompt = base_prompt
         self._stack = AsyncExitStack()
         self._runtime: Runtime | None = None
-        self._watchers: list[asyncio.Queue[Progress]] = []
+        self._watchers: list[_Watcher] = []
+        self._ended: set[str] = set()
+        self._desk: AnsweringDesk | None = None
 
     async def __aenter__(self) -> Self:
         self._runtime = await self._stack.enter_async_context(
@@ -61,46 +91,122 @@ class Deputy:
                 watch=self._tell,
                 folder=self._home,
                 policy=self._policy,
+                approval=self._approval,
+                can_ask=self._answer is not None,
                 tools=self._tools,
+                base_prompt=self._base_prompt,
             )
         )
+        if self._answer is not None:
+            desk = AnsweringDesk(self._runtime.engine, self._answer)
+            self._desk = await self._stack.enter_async_context(desk)
         return self
 
     async def __aexit__(self, *error: object) -> None:
+        for watcher in self._watchers:
+            watcher.close()
         await self._stack.aclose()
+
+    # --- work ---------------------------------------------------------------------------------------------------------
 
     async def delegate(self, tasks: Sequence[Task], *, concurrency: int = DEFAULT_CONCURRENCY) -> tuple[Outcome, ...]:
         """Hand each task to a subagent; outcomes stand in the order of the tasks, whatever finishes first."""
-        if not tasks:
-            raise UsageError("tasks", tasks, "give at least one task")
-        arguments = FanOut(tasks=tuple(tasks), concurrency=concurrency)
-        run = await self._open(command=DELEGATE, arguments=Raw(json.encode(arguments)))
-        whole = await self._of.engine.result(run)
-        joined = await self._joined(run)
-        return tuple([await self._outcome(joined.get(f"task.{index}"), whole) for index in range(len(tasks))])
+        session_id = await self.start(tasks, concurrency=concurrency)
+        results = await self._whole(session_id, self.results(session_id))
+        return tuple(result.outcome for result in results)
 
     async def run(self, prompt: str) -> Outcome:
         """Let a parent agent work on a prompt with every tool, Delegate among them."""
-        return await self._of.engine.result(await self._open(command=RUN, prompt=prompt))
+        session_id = await self.start(prompt)
+        return await self._whole(session_id, self.outcome(session_id))
+
+    async def start(self, work: str | Sequence[Task], *, concurrency: int = DEFAULT_CONCURRENCY) -> str:
+        """Start a prompt or many tasks without waiting for them; gives the session id."""
+        if not work:
+            raise UsageError("tasks", work, "give at least one task, or a prompt")
+        if isinstance(work, str):
+            return await self._open(command=RUN, prompt=work)
+        fan_out = FanOut(tasks=tuple(map(self._prepared, work)), concurrency=concurrency)
+        return await self._open(command=DELEGATE, arguments=Raw(json.encode(fan_out)))
+
+    async def outcome(self, session_id: str) -> Outcome:
+        """Wait for a run's end."""
+        return await self._of.engine.result(session_id)
+
+    async def results(self, session_id: str) -> tuple[Result, ...]:
+        """Wait for the end of a run of tasks, and give each task's result in its order."""
+        whole = await self._of.engine.result(session_id)
+        records = await self._of.journal.records(session_id)
+        calls = [record.event for record in records if isinstance(record.event, Opened)]
+        if not calls or calls[0].arguments is UNSET:
+            return (Result(label=calls[0].label if calls else RUN, outcome=whole),)
+        tasks = json.decode(calls[0].arguments, type=FanOut).tasks
+        children = _children(records)
+        # A call that failed may have left some at work; asked of one that ended, this costs nothing.
+        await self._of.engine.cancel(session_id)
+        results = [
+            Result(label=task.label, outcome=await self._outcome_of(children.get(index), whole))
+            for index, task in enumerate(tasks)
+        ]
+        for index, result in enumerate(results):
+            self._tell_end(index, len(results), result)
+        return tuple(results)
 
     async def resume(self, session_id: str, answer: str | None = None) -> Outcome:
-        """Go on with a delegation that has ended, with a further message or the answer to its question."""
+        """Go on with a run that has ended or was interrupted, with a further message or the answer to its question."""
+        await self.go_on(session_id, answer)
+        return await self._whole(session_id, self.outcome(session_id))
+
+    async def go_on(self, session_id: str, answer: str | None = None) -> None:
+        """The same without waiting for its end."""
+        state = await self.state(session_id)
+        if state.is_live:
+            await self._revive(state, answer)
+            return
+        if state.command == DELEGATE:
+            answer = await self._resume_children(state, answer)
         await self._of.engine.resume(session_id, answer)
-        return await self._of.engine.result(session_id)
+
+    async def state(self, session_id: str) -> State:
+        """Where a run stands."""
+        state = await self._of.engine.get(session_id)
+        if state is None:
+            raise UnknownRun(session_id)
+        return state
 
     async def cancel(self, session_id: str) -> None:
         """Stop a delegation and everything below it."""
         await self._of.engine.cancel(session_id)
 
+    async def delivered(self, session_id: str) -> None:
+        """Say that a result has arrived: until then it is kept for whoever asked."""
+        await self._of.engine.deliver(session_id, "caller")
+
+    async def default_model(self) -> Choice:
+        """The model that is asked where none is named, and why it is that one."""
+        from deputy.models.default import Choice, choose_model
+
+        if self._model is not None:
+            return Choice(model=self._model, reason="it was named")
+        choice = await choose_model(self._of.models, os.environ)
+        self._model = choice.model
+        return choice
+
+    def missing_key(self, model: str) -> str | None:
+        """The provider whose key is missing for a model; None when it can be asked."""
+        return self._of.models.missing_key(model)
+
     async def events(self) -> AsyncIterator[Progress]:
         """What subagents do, as it happens, until this Deputy is closed or the loop is left."""
-        queue: asyncio.Queue[Progress] = asyncio.Queue(10_000)
-        self._watchers.append(queue)
+        watcher = _Watcher()
+        self._watchers.append(watcher)
         try:
-            while True:
-                yield await queue.get()
+            while (progress := await watcher.next()) is not None:
+                yield progress
         finally:
-            self._watchers.remove(queue)
+            self._watchers.remove(watcher)
+
+    # --- how ----------------------------------------------------------------------------------------------------------
 
     @property
     def _of(self) -> Runtime:
@@ -109,29 +215,133 @@ class Deputy:
         return self._runtime
 
     async def _open(self, *, command: str, prompt: str = "", arguments: Raw | UnsetType = UNSET) -> str:
-        run = await self._of.engine.draw_id()
+        model = (await self.default_model()).model
+        self._of.models.open(model)
+        session_id = await self._of.engine.draw_id()
         birth = Opened(
-            lineage=Lineage.root(run),
-            model=self._model,
+            lineage=Lineage.root(session_id),
+            model=model,
             grant=self._grant,
             command=command,
             prompt=prompt,
             arguments=arguments,
         )
-        await self._of.engine.submit(run, birth)
-        return run
+        await self._of.engine.submit(session_id, birth)
+        return session_id
 
-    async def _joined(self, run: str) -> dict[str, Joined]:
-        """The children whose outcomes a run has taken, by the key it spawned them under."""
-        records = await self._of.journal.records(run)
-        return {r.key.removesuffix(":joined"): r.event for r in records if isinstance(r.event, Joined)}
+    def _prepared(self, task: Task) -> Task:
+        """The task as data: a model class as its schema, and the program's own tools unless it names others."""
+        schema = None if task.schema is None else schema_of(task.schema).form
+        tools = tuple(sorted(READ_ONLY_TOOLS | self._own)) if task.tools is None and self._own else task.tools
+        return structs.replace(task, schema=schema, tools=tools)
 
-    async def _outcome(self, joined: Joined | None, whole: Outcome) -> Outcome:
-        if joined is None:
+    async def _whole(self, session_id: str, work: Awaitable[_R]) -> _R:
+        """Wait for it and take it over; a call that is cancelled stops the whole subtree before it goes."""
+        try:
+            done = await work
+        except asyncio.CancelledError:
+            async with asyncio.timeout(_STOP_SECONDS):
+                await self._of.engine.cancel(session_id)
+                await self._of.engine.result(session_id)
+            raise
+        await self.delivered(session_id)
+        return done
+
+    async def _outcome_of(self, child: str | None, whole: Outcome) -> Outcome:
+        if child is None:
             return Cancelled(lineage=whole.lineage, summary="It was not started: the whole call ended first.")
-        return await self._of.engine.outcome(joined.child, joined.round)
+        return await self._of.engine.result(child)
+
+    async def _resume_children(self, state: State, answer: str | None) -> str | None:
+        """Go on with every task that did not complete; an answer is for the one that asked."""
+        children = _children(await self._of.journal.records(state.run))
+        states = [await self._of.engine.get(child) for child in children.values()]
+        open_ones = [one for one in states if one is not None and not one.is_live and one.status != "completed"]
+        asking = [one.run for one in open_ones if one.status == "blocked"]
+        if answer is not None and len(asking) > 1:
+            raise UsageError("ID", state.run, f"several of its tasks ask; answer each by its own: {', '.join(asking)}")
+        for one in open_ones:
+            await self._of.engine.resume(one.run, answer if one.run in asking or not asking else None)
+        return None
+
+    async def _revive(self, state: State, answer: str | None) -> None:
+        """Go on with a run that its process left, or give one that waits its answer."""
+        engine = self._of.engine
+        topics = list(state.waits.values())
+        if answer is not None and topics:
+            body = answer.strip().lower() in ("y", "yes", "true") if topics[0] == "approval" else answer
+            await engine.send(state.run, topics[0], body)
+            return
+        if not await engine.ensure(state.run):
+            raise UsageError("ID", state.run, "another process is at work on it; follow it with `deputy watch`")
 
     def _tell(self, progress: Progress) -> None:
-        for queue in self._watchers:
-            if not queue.full():
-                queue.put_nowait(progress)
+        if progress.event == "completed":
+            self._ended.add(progress.session_id)
+        elif progress.event == "waiting" and self._desk is not None:
+            self._desk.ask(progress)
+        for watcher in self._watchers:
+            watcher.put(progress)
+        if self._watch is not None:
+            self._watch(progress)
+
+    def _tell_end(self, index: int, total: int, result: Result) -> None:
+        """Tell of an end that the subagent itself could not: it was refused, or stopped."""
+        outcome = result.outcome
+        if outcome.session_id in self._ended:
+            self._ended.discard(outcome.session_id)
+            return
+        reason = outcome.errors[0].type if outcome.errors else None
+        told = Progress(event="completed", label=result.label, session_id=outcome.session_id, status=outcome.status)
+        self._tell(structs.replace(told, index=index, total=total, reason=reason))
+        self._ended.discard(outcome.session_id)
+
+
+class _Watcher:
+    """What one reader of events has not read yet; when it is too slow, the oldest go first."""
+
+    def __init__(self) -> None:
+        self._unread: deque[Progress] = deque(maxlen=_UNREAD)
+        self._come = asyncio.Event()
+        self._is_closed = False
+
+    def put(self, progress: Progress) -> None:
+        self._unread.append(progress)
+        self._come.set()
+
+    def close(self) -> None:
+        self._is_closed = True
+        self._come.set()
+
+    async def next(self) -> Progress | None:
+        while not self._unread:
+            if self._is_closed:
+                return None
+            self._come.clear()
+            await self._come.wait()
+        return self._unread.popleft()
+
+
+def _children(records: Iterable[Record]) -> dict[int, str]:
+    """The runs that a run of tasks has spawned, by the place of the task."""
+    spawned = {r.key.rpartition("/")[2]: r.event.child for r in records if isinstance(r.event, Spawned)}
+    return {int(key.removeprefix("task.")): child for key, child in spawned.items() if key.startswith("task.")}
+
+
+def run_sync(
+    *tasks: Task | str,
+    model: str | None = None,
+    concurrency: int = DEFAULT_CONCURRENCY,
+    **options: Any,
+) -> tuple[Outcome, ...]:
+    """Delegate from a script without a loop; a text is a task that needs no label. Options are those of Deputy."""
+    given = [
+        Task(label=f"task-{number}", prompt=one) if isinstance(one, str) else one
+        for number, one in enumerate(tasks, start=1)
+    ]
+
+    async def carry_out() -> tuple[Outcome, ...]:
+        async with Deputy(model, **options) as deputy:
+            return await deputy.delegate(given, concurrency=concurrency)
+
+    return asyncio.run(carry_out())

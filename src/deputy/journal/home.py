@@ -79,7 +79,8 @@ def make_directory(path: Path) -> Path:
     """A directory inside the home that only its owner can enter."""
     try:
         if not path.is_dir() or path.is_symlink():
-            path.mkdir(_DIRECTORY)
+            # Two may make it at the same moment; a link or a file in its place is still refused.
+            path.mkdir(_DIRECTORY, exist_ok=not path.is_symlink())
             path.chmod(_DIRECTORY)
             sync_directory(path.parent)
     except OSError as error:

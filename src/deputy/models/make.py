@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from deputy.models.wire_model import Endpoint
 
 SCRIPT: Final = "script:"
+OFFLINE: Final = "offline:"
 PYDANTIC_AI: Final = "pydantic-ai:"
 
 
@@ -63,7 +64,7 @@ class Models:
             await self._http.close()
 
     def open(self, name: str) -> Model:
-        """The model of this name: an alias, `provider:model`, `script:FILE`, or `pydantic-ai:` and a name of theirs."""
+        """The model of this name: an alias, `provider:model`, `script:FILE`, `offline:scout` or `pydantic-ai:NAME`."""
         opened = self._opened.get(name)
         if opened is None:
             from deputy.models.retry import RetryingModel
@@ -76,6 +77,10 @@ class Models:
 
     def _made(self, name: str) -> tuple[Model, str]:
         """A model, and the account that its requests are counted against."""
+        if name.startswith(OFFLINE):
+            from deputy.models.scout import Scout
+
+            return Scout.named(name), name
         if name.startswith(SCRIPT):
             from deputy.models.script import ScriptModel
 
@@ -88,7 +93,7 @@ class Models:
 
     def thinking(self, name: str) -> ThinkingLevel | None:
         """How hard a name asks its model to think."""
-        return None if name.startswith((SCRIPT, PYDANTIC_AI)) else self.catalog.resolve(name).thinking
+        return None if _is_wireless(name) else self.catalog.resolve(name).thinking
 
     def has_key(self, provider: str) -> bool:
         """Whether a provider's models can be asked: it has a key, or needs none."""
@@ -106,15 +111,15 @@ class Models:
 
     def missing_key(self, name: str) -> str | None:
         """The provider whose key is missing for a model of this name; None when it can be asked."""
-        if name.startswith(SCRIPT):
+        if _is_wireless(name):
             return None
         provider = self.catalog.resolve(name).provider
         return None if self.has_key(provider) else provider
 
     def ceiling(self, name: str, input_tokens: int, output_tokens: int) -> int | None:
         """The most that so many tokens can cost, in billionths of a dollar; None where no price is known."""
-        if name.startswith(SCRIPT):
-            return None
+        if _is_wireless(name):
+            return 0 if name.startswith(OFFLINE) else None
         prices = self.catalog.entry(self.catalog.resolve(name)).prices
         return priced(Used(input_tokens=input_tokens, output_tokens=output_tokens), prices).cost
 
@@ -162,6 +167,11 @@ class Models:
             idle_seconds=entry.idle_seconds or self._idle_seconds or IDLE_SECONDS,
             wall_clock=self._timing.wall_clock,
         )
+
+
+def _is_wireless(name: str) -> bool:
+    """Whether no provider of the catalog is asked: such a model needs no key of ours and has no known price."""
+    return name.startswith((SCRIPT, OFFLINE, PYDANTIC_AI))
 
 
 def pydantic_ai_model(name: str) -> Model:

@@ -9,7 +9,19 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from msgspec import json, structs
 
 from deputy.core.errors import DeputyError, Error, LeaseLost, StepFailed, StorageError, UsageError
-from deputy.core.events import Answered, Asked, Drawn, Joined, Lost, Slept, Spawned, StepBegun, StepEnded
+from deputy.core.events import (
+    Answered,
+    Asked,
+    Drawn,
+    Joined,
+    Lost,
+    ModelCallEnded,
+    Slept,
+    Spawned,
+    StepBegun,
+    StepEnded,
+    ToolCallEnded,
+)
 from deputy.core.state import ASKED, BEGUN
 from deputy.engine.ports import L
 from deputy.runtimes.endings import SoFar
@@ -30,6 +42,9 @@ if TYPE_CHECKING:
     E = TypeVar("E", bound=Known)
 
 
+_TOLD = ModelCallEnded | ToolCallEnded
+
+
 class LocalContext(Generic[L]):
     """One run at work in this process."""
 
@@ -45,6 +60,7 @@ class LocalContext(Generic[L]):
             self.so_far.see(record.event)
         self._now = lease.state.requested_at
         self._used: set[str] = set()
+        self._ahead = {name for name, record in self._done.items() if isinstance(record.event, _TOLD)}
         self.busy = 0
         self.waiting: list[asyncio.Future[None]] = []
 
@@ -57,6 +73,11 @@ class LocalContext(Generic[L]):
     def state(self) -> State:
         """Where the run stands, with all that is durable."""
         return self._lease.state
+
+    @property
+    def is_replaying(self) -> bool:
+        """Whether model and tool calls still lie ahead that were made before."""
+        return bool(self._ahead)
 
     async def step(
         self,
@@ -185,7 +206,9 @@ class LocalContext(Generic[L]):
         if key in self._used:
             raise UsageError("key", key, "this run has used the key already; every operation needs its own")
         self._used.add(key)
-        return f"{self._prefix}{key}"
+        name = f"{self._prefix}{key}"
+        self._ahead.discard(name)
+        return name
 
     async def _write(self, name: str, event: Event) -> Record:
         # Seen first: when the wait for it is cancelled, it is written all the same.

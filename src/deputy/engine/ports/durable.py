@@ -71,6 +71,11 @@ class RunContext(Protocol):
         """What earlier rounds of the run recorded: a resumed run goes on from there."""
         ...
 
+    @property
+    def is_replaying(self) -> bool:
+        """Whether model and tool calls still lie ahead that were made before: watchers were told of those."""
+        ...
+
     async def step(
         self,
         key: str,

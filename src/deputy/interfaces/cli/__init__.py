@@ -11,6 +11,12 @@ from deputy import __version__
 from deputy.core.errors import DeputyError, UsageError
 
 COMMANDS = {
+    "delegate": "Hand tasks to subagents, and print their results.",
+    "run": "Let a parent agent work, with all tools and subagents.",
+    "watch": "Follow a run that is at work in another terminal.",
+    "resume": "Go on with a run that ended, waits or was interrupted.",
+    "cancel": "Stop a run and everything below it.",
+    "doctor": "Say what works here, and what to do about the rest.",
     "detect": "Show the requests for delegation that a text holds; nothing is run.",
     "check-return": "Check what a subagent returned against the return contract.",
     "agents": "List the agent definitions found here, with warnings.",

@@ -1,0 +1,18 @@
+from deputy.core.guard import Policy as Policy
+from deputy.core.limits import Budget as Budget
+from deputy.core.outcome import Blocked as Blocked
+from deputy.core.outcome import Cancelled as Cancelled
+from deputy.core.outcome import Completed as Completed
+from deputy.core.outcome import Failed as Failed
+from deputy.core.outcome import Outcome as Outcome
+from deputy.core.outcome import Partial as Partial
+from deputy.core.outcome import Rejected as Rejected
+from deputy.core.progress import Progress as Progress
+from deputy.core.task import Task as Task
+from deputy.engine.ports import ToolTraits as ToolTraits
+from deputy.interfaces.answering import Question as Question
+from deputy.interfaces.library import Deputy as Deputy
+from deputy.interfaces.library import run_sync as run_sync
+from deputy.tools.own import tool as tool
+
+__version__: str

@@ -1,0 +1,78 @@
+"""Asking the person at the terminal, on the loop: a question never keeps subagents or Ctrl-C waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from deputy.interfaces.cli.show import plain
+
+if TYPE_CHECKING:
+    from deputy.interfaces.answering import Question
+    from deputy.interfaces.view.painters import View
+
+_YES = ("y", "yes")
+
+
+def can_ask() -> bool:
+    """Whether there is a person: both what is asked and what is answered go through a terminal."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def is_yes(answer: str) -> bool:
+    """Whether an answer approves; anything but a clear yes does not."""
+    return answer.strip().lower() in _YES
+
+
+def wrapped(text: str) -> str:
+    """Text of others made harmless and broken between words, so that it reads well on this terminal."""
+    import shutil
+    import textwrap
+
+    width = max(20, shutil.get_terminal_size().columns)
+    return "\n".join(textwrap.fill(line, width, subsequent_indent="  ") for line in plain(text).splitlines())
+
+
+class Person:
+    """The person at the terminal, asked one question at a time."""
+
+    def __init__(self, view: View, stop: asyncio.Event) -> None:
+        self._view = view
+        self._stop = stop
+        self._turn = asyncio.Lock()
+
+    async def answer(self, question: Question) -> bool | str:
+        """Ask, and give what is answered; asked to stop, nothing is approved."""
+        async with self._turn:
+            if self._stop.is_set():
+                return False if question.topic == "approval" else ""
+            self._view.pause()
+            try:
+                if question.topic == "approval":
+                    return is_yes(await self._line(f"\n{wrapped(question.text)}\nGo ahead? [y/N] "))
+                return (await self._line(f"\n{wrapped(f'[{question.label}] asks: {question.text}')}\n> ")).strip()
+            finally:
+                self._view.go_on()
+
+    async def _line(self, prompt: str) -> str:
+        os.write(sys.stderr.fileno(), prompt.encode())
+        loop = asyncio.get_running_loop()
+        come: asyncio.Future[str] = loop.create_future()
+        typed = bytearray()
+
+        def read() -> None:
+            piece = os.read(sys.stdin.fileno(), 4096)
+            typed.extend(piece)
+            if (not piece or b"\n" in piece) and not come.done():
+                come.set_result(typed.decode(errors="replace"))
+
+        stopping = loop.create_task(self._stop.wait())
+        stopping.add_done_callback(lambda _: None if come.done() else come.set_result(""))
+        loop.add_reader(sys.stdin.fileno(), read)
+        try:
+            return await come
+        finally:
+            loop.remove_reader(sys.stdin.fileno())
+            stopping.cancel()

@@ -1,0 +1,63 @@
+"""`deputy cancel ID`: stop a run and everything below it, wherever it is at work."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from deputy.core.errors import UnknownRun
+from deputy.interfaces.cli.ending import show_outcome
+from deputy.interfaces.cli.session import CANCELLED, NOTHING_FOUND, carry_out, not_stopped, until_done
+
+if TYPE_CHECKING:
+    import asyncio
+
+EXAMPLES = """\b
+Examples:
+  deputy cancel sess_1763190000_x7k2ab
+
+\b
+Notes, transcripts and usage are kept, and `deputy resume` goes on with it.
+
+\b
+Exit codes:
+  0 it is cancelled   3 there is no such run, or it had ended"""
+
+_PATIENCE_SECONDS = 10.0
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("run", metavar="ID")
+@click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
+@click.pass_context
+def command(ctx: click.Context, run: str, as_json: bool) -> None:
+    """Stop a run and everything below it."""
+    ctx.exit(carry_out(lambda stop: _cancel(run, as_json, stop)))
+
+
+async def _cancel(run: str, as_json: bool, stop: asyncio.Event) -> int:
+    from asyncio import timeout
+
+    from deputy.interfaces.library import Deputy
+
+    async with Deputy(approval="refuse") as deputy:
+        try:
+            was_live = (await deputy.state(run)).is_live
+        except UnknownRun as error:
+            click.echo(f"deputy: {error}", err=True)
+            return NOTHING_FOUND
+        if was_live:
+            await deputy.cancel(run)
+        try:
+            async with timeout(_PATIENCE_SECONDS):
+                outcome = await until_done(deputy.outcome(run), stop, lambda: deputy.cancel(run))
+        except TimeoutError:
+            outcome = None
+        if outcome is None:
+            return not_stopped(run)
+        show_outcome(outcome, as_json=as_json)
+        if not was_live:
+            click.echo(f"deputy: it had ended before: {outcome.status}", err=True)
+            return NOTHING_FOUND
+        return CANCELLED if stop.is_set() else 0

@@ -1,0 +1,196 @@
+"""`deputy delegate`: hand tasks to subagents, watch them work, and get their results."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+import click
+
+from deputy.core.errors import UsageError
+from deputy.core.task import MAX_CONCURRENCY, DelegateCall, read_call
+from deputy.interfaces.cli.session import CANCELLED, REJECTED, carry_out, exit_code, not_stopped, until_done
+from deputy.interfaces.cli.show import plain, show_json
+from deputy.interfaces.cli.source import read_text
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Sequence
+
+    from deputy.core.results import Result
+    from deputy.interfaces.library import Deputy
+    from deputy.interfaces.view.event_lines import EventLines
+
+EXAMPLES = f"""\b
+Examples:
+  deputy delegate -t "auth=Where are passwords checked?"
+  deputy delegate -t "a=…" -t "b=…" --context src/app.py --yes
+  deputy delegate --tasks tasks.json --model sonnet --return json
+  deputy delegate -t "x=…" --yes --events - | jq .event
+
+\b
+A tasks file is the Delegate tool's call, or its list of tasks:
+  [{{"label": "auth", "prompt": "…", "context": ["src/app.py"]}}]
+
+\b
+Without --model: DEPUTY_MODEL, else the first key that is set, else
+a model server on this machine, else offline:scout (`deputy doctor`
+says which and why). At most {MAX_CONCURRENCY} subagents run at once.
+
+\b
+Exit codes:
+  0 all completed   4 some did, or in part   1 failed      2 usage
+  5 blocked         6 not approved           130 cancelled"""
+
+
+@click.command(epilog=EXAMPLES)
+@click.option("-t", "--task", "given", multiple=True, metavar="LABEL=PROMPT", help="A task; give it once for each.")
+@click.option("--tasks", "file", metavar="FILE|-", help="Tasks as JSON.")
+@click.option("--context", multiple=True, metavar="PATH", help="A file to put before the prompt of each -t task.")
+@click.option("--model", metavar="M", help="provider:model or an alias; a task's own model wins.")
+@click.option("--concurrency", type=int, metavar="N", help="How many run at once (default 2).")
+@click.option("--workspace", default=".", type=click.Path(exists=True, file_okay=False), help="What they may look at.")
+@click.option("-y", "--yes", is_flag=True, help="Start without asking.")
+@click.option("--events", metavar="FILE|-", help="Write what happens as JSON lines.")
+@click.option("--return", "form", type=click.Choice(["markdown", "json"]), help="The form of the result.")
+@click.option("--json", "as_json", is_flag=True, help="The same as --return json.")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    given: tuple[str, ...],
+    file: str | None,
+    context: tuple[str, ...],
+    model: str | None,
+    concurrency: int | None,
+    workspace: str,
+    yes: bool,
+    events: str | None,
+    form: str | None,
+    as_json: bool,
+) -> None:
+    """Hand tasks to subagents, and print their results.
+
+    They work at the same time, read the workspace and change nothing. Progress
+    goes to standard error, the result to standard output.
+    """
+    call = _call(given, context, file, concurrency, "json" if as_json else form)
+    ctx.exit(carry_out(lambda stop: _run(call, model, workspace, yes, events, stop)))
+
+
+# --- what is asked for ------------------------------------------------------------------------------------------------
+
+
+def _call(
+    given: Sequence[str], context: Sequence[str], file: str | None, concurrency: int | None, form: str | None
+) -> DelegateCall:
+    """The call that the command line makes, checked like one that a model makes."""
+    arguments = _arguments(file)
+    tasks: Any = arguments.get("tasks", [])
+    if isinstance(tasks, list):
+        own = [_task(text, context) for text in given]
+        arguments["tasks"] = [*cast("list[Any]", tasks), *own]
+    if not arguments["tasks"]:
+        raise UsageError("-t", None, 'give at least one task: -t "label=what it should do", or --tasks FILE')
+    if concurrency is not None:
+        arguments["concurrency"] = concurrency
+    if form is not None:
+        arguments["return"] = form
+    call = read_call(arguments)
+    if isinstance(call, DelegateCall):
+        return call
+    raise UsageError(
+        call[0].field,
+        f"{len(call)} problem{'s' * (len(call) != 1)}",
+        "; ".join(f"{problem.field} {problem.message}" for problem in call),
+    )
+
+
+def _arguments(file: str | None) -> dict[str, Any]:
+    if file is None:
+        return {"tasks": []}
+    from msgspec import DecodeError, json
+
+    try:
+        value: Any = json.decode(read_text(file))
+    except (DecodeError, RecursionError) as error:
+        raise UsageError("--tasks", file, f"it is not JSON: {error}") from error
+    if isinstance(value, list):
+        return {"tasks": value}
+    if not isinstance(value, dict):
+        raise UsageError("--tasks", file, "it must hold a list of tasks, or an object with one")
+    return cast("dict[str, Any]", value)
+
+
+def _task(text: str, context: Sequence[str]) -> dict[str, Any]:
+    label, equals, prompt = text.partition("=")
+    if not equals:
+        raise UsageError("-t", text, "write LABEL=PROMPT")
+    return {"label": label.strip(), "prompt": prompt, "context": list(context)}
+
+
+# --- the run ----------------------------------------------------------------------------------------------------------
+
+
+async def _run(
+    call: DelegateCall, model: str | None, workspace: str, yes: bool, events: str | None, stop: asyncio.Event
+) -> int:
+    from deputy.interfaces.library import Deputy
+    from deputy.interfaces.view.audience import Audience, open_events
+    from deputy.interfaces.view.painters import open_view
+
+    with open_events(events) as lines:
+        audience = Audience(lines)
+        async with Deputy(model, workspace=workspace, watch=audience.tell) as deputy:
+            chosen = (await deputy.default_model()).model
+            _check_keys(deputy, call, chosen)
+            if not (yes or await _is_approved(call, chosen, stop)):
+                return CANCELLED if stop.is_set() else REJECTED
+            async with open_view([task.label for task in call.tasks], is_quiet=events == "-") as view:
+                audience.join(view)
+                session_id = await deputy.start(call.tasks, concurrency=call.concurrency)
+                if lines is not None:
+                    lines.write("opened", {"session_id": session_id, "model": chosen, "total": len(call.tasks)})
+                results = await until_done(deputy.results(session_id), stop, lambda: deputy.cancel(session_id))
+            if results is None:
+                return not_stopped(session_id)
+            _show(results, call, lines if events == "-" else None)
+            await deputy.delivered(session_id)
+            code = CANCELLED if stop.is_set() else exit_code([result.outcome for result in results])
+            if code and events != "-":
+                click.echo(f"deputy: go on with what is not complete: deputy resume {session_id}", err=True)
+            return code
+
+
+def _check_keys(deputy: Deputy, call: DelegateCall, model: str) -> None:
+    for name in dict.fromkeys(task.model or model for task in call.tasks):
+        if (provider := deputy.missing_key(name)) is not None:
+            told = f"Cannot spawn subagents: no API key for provider {provider}"
+            raise UsageError("--model", name, f"{told}; `deputy doctor` says what to set")
+
+
+async def _is_approved(call: DelegateCall, model: str, stop: asyncio.Event) -> bool:
+    """One approval for the whole call; where nobody can be asked, it is refused."""
+    from deputy.core.approval import cost_ceiling, spawn_summary
+    from deputy.interfaces.answering import Question
+    from deputy.interfaces.cli.asking import Person, can_ask
+    from deputy.interfaces.view.painters import Silence
+    from deputy.models.make import OFFLINE
+
+    ceiling = 0 if model.startswith(OFFLINE) else cost_ceiling(call.tasks)
+    summary = spawn_summary(call.tasks, model=model, risk="medium", ceiling=ceiling)
+    if not can_ask():
+        click.echo(f"{plain(summary)}\ndeputy: not approved: nobody can be asked here; --yes approves it", err=True)
+        return False
+    question = Question(session_id="", label="", topic="approval", text=summary)
+    return bool(await Person(Silence(), stop).answer(question))
+
+
+def _show(results: Sequence[Result], call: DelegateCall, lines: EventLines | None) -> None:
+    from deputy.core.results import results_form, results_markdown
+    from deputy.interfaces.view.painters import show_markdown
+
+    if lines is not None:
+        lines.write("result", results_form(results))
+    elif call.result_form == "json":
+        show_json(results_form(results))
+    else:
+        show_markdown(results_markdown(results))

@@ -1,0 +1,106 @@
+"""`deputy run`: a parent agent at a terminal, which asks before it spends, writes or runs."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import click
+
+from deputy.core.errors import UsageError
+from deputy.interfaces.cli.ending import show_outcome
+from deputy.interfaces.cli.session import CANCELLED, carry_out, exit_code, not_stopped, until_done
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from deputy.core.outcome import Outcome
+
+EXAMPLES = """\b
+Examples:
+  deputy run "Why does the login test fail?"
+  deputy run --yes "Fix the typos in README.md"
+  git diff | deputy run --json
+
+\b
+It asks before it starts subagents, changes files or runs commands.
+Where nobody can be asked, such calls are refused unless --yes is given.
+
+\b
+Exit codes:
+  0 completed   1 failed   2 usage   4 partial   5 blocked   130 cancelled"""
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("prompt", required=False)
+@click.option("--model", metavar="M", help="provider:model or an alias; `deputy doctor` says which is taken without.")
+@click.option("--workspace", default=".", type=click.Path(exists=True, file_okay=False), help="Where it works.")
+@click.option("-y", "--yes", is_flag=True, help="Approve everything it asks for.")
+@click.option("--events", metavar="FILE|-", help="Write what happens as JSON lines.")
+@click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    prompt: str | None,
+    model: str | None,
+    workspace: str,
+    yes: bool,
+    events: str | None,
+    as_json: bool,
+) -> None:
+    """Let a parent agent work, with all tools and subagents.
+
+    Without PROMPT it is read from standard input.
+    """
+    text = _prompt(prompt)
+    ctx.exit(carry_out(lambda stop: _run(text, model, workspace, yes, events, as_json, stop)))
+
+
+def _prompt(given: str | None) -> str:
+    if given is None:
+        if sys.stdin.isatty():
+            click.echo("What should be done? End with Ctrl-D.", err=True)
+        from deputy.interfaces.cli.source import read_text
+
+        given = read_text("-")
+    if not given.strip():
+        raise UsageError("PROMPT", given, "say what should be done")
+    return given
+
+
+async def _run(
+    prompt: str, model: str | None, workspace: str, yes: bool, events: str | None, as_json: bool, stop: asyncio.Event
+) -> int:
+    from deputy.interfaces.cli.asking import Person, can_ask
+    from deputy.interfaces.library import Deputy
+    from deputy.interfaces.view.audience import Audience, open_events
+    from deputy.interfaces.view.painters import open_view
+    from deputy.interfaces.view.parent import ParentView
+
+    is_quiet = as_json or events == "-"
+    with open_events(events) as lines:
+        audience = Audience(lines)
+        async with open_view(is_quiet=is_quiet) as view:
+            parent = ParentView(view, is_streaming=sys.stdout.isatty() and not is_quiet, is_quiet=is_quiet)
+            audience.join(parent)
+            answer = Person(view, stop).answer if can_ask() and not yes else None
+            approval = "granted" if yes else "refuse"
+            async with Deputy(
+                model, workspace=workspace, watch=audience.tell, approval=approval, answer=answer
+            ) as deputy:
+                chosen = (await deputy.default_model()).model
+                if (provider := deputy.missing_key(chosen)) is not None:
+                    raise UsageError("--model", chosen, f"no API key for provider {provider}; see `deputy doctor`")
+                session_id = await deputy.start(prompt)
+                outcome = await until_done(deputy.outcome(session_id), stop, lambda: deputy.cancel(session_id))
+                if outcome is not None:
+                    await deputy.delivered(session_id)
+        parent.finish()
+        if outcome is None:
+            return not_stopped(session_id)
+        _show(outcome, as_json=as_json, is_told=parent.has_streamed or events == "-")
+        return CANCELLED if stop.is_set() else exit_code([outcome])
+
+
+def _show(outcome: Outcome, *, as_json: bool, is_told: bool) -> None:
+    show_outcome(outcome, as_json=as_json, is_told=is_told and outcome.status == "completed")

@@ -1,0 +1,87 @@
+"""A command that runs on a loop: what signals do to it, and what its outcome is to a shell."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, Any, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Coroutine, Sequence
+
+    from deputy.core.outcome import Outcome
+
+NOTHING_FOUND, REJECTED, CANCELLED = 3, 6, 130
+STOP_SECONDS = 2.5
+"""How long work that was asked to stop has for it."""
+
+_CODES = {"completed": 0, "failed": 1, "partial": 4, "blocked": 5, "rejected": REJECTED, "cancelled": CANCELLED}
+_SHOW_CURSOR = b"\x1b[?25h"
+
+_T = TypeVar("_T")
+
+
+def carry_out(command: Callable[[asyncio.Event], Coroutine[Any, Any, int]]) -> int:
+    """Run a command: the first Ctrl-C or SIGTERM sets the event it is given, the second ends the process at once."""
+    try:
+        return asyncio.run(_with_signals(command))
+    except KeyboardInterrupt:
+        return CANCELLED
+
+
+async def until_done(work: Awaitable[_T], stop: asyncio.Event, cancel: Callable[[], Awaitable[None]]) -> _T | None:
+    """Wait for work; asked to stop, cancel it and take what it ends with, or None when that takes too long."""
+    loop = asyncio.get_running_loop()
+    try:
+        async with asyncio.timeout(None) as limit, asyncio.TaskGroup() as group:
+
+            async def stopping() -> None:
+                await stop.wait()
+                limit.reschedule(loop.time() + STOP_SECONDS)
+                await cancel()
+
+            watching = group.create_task(stopping())
+            done = await work
+            watching.cancel()
+            return done
+    except TimeoutError:
+        return None
+
+
+def exit_code(outcomes: Sequence[Outcome]) -> int:
+    """What a shell is told: 0 only when all completed, 4 when something is usable, else what went wrong."""
+    statuses = {outcome.status for outcome in outcomes}
+    if len(statuses) == 1:
+        return _CODES[statuses.pop()]
+    if statuses & {"completed", "partial"}:
+        return _CODES["partial"]
+    worst = next(status for status in ("blocked", "failed", "cancelled", "rejected") if status in statuses)
+    return _CODES[worst]
+
+
+def not_stopped(session_id: str) -> int:
+    """Say that work did not stop in the time it had; it can be gone on with."""
+    sys.stderr.write(f"deputy: it did not stop in time; go on with `deputy resume {session_id}`\n")
+    return CANCELLED
+
+
+async def _with_signals(command: Callable[[asyncio.Event], Coroutine[Any, Any, int]]) -> int:
+    stop = asyncio.Event()
+
+    def asked() -> None:
+        if stop.is_set():
+            _leave_at_once()
+        stop.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, asked)
+    return await command(stop)
+
+
+def _leave_at_once() -> None:
+    if sys.stderr.isatty():
+        os.write(sys.stderr.fileno(), _SHOW_CURSOR)
+    os._exit(CANCELLED)

@@ -1,0 +1,162 @@
+"""`deputy watch`: follow a run from another terminal, told by the journal alone."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from typing import TYPE_CHECKING
+
+import click
+from msgspec import MsgspecError, json
+
+from deputy.core.progress import Progress
+from deputy.interfaces.cli.session import CANCELLED, NOTHING_FOUND, carry_out, exit_code
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from deputy.core.state import State
+    from deputy.interfaces.view.audience import Audience
+    from deputy.journal.reader import Reader
+
+EXAMPLES = """\b
+Examples:
+  deputy watch                          the run that began last
+  deputy watch sess_1763190000_x7k2ab
+  deputy watch --json | jq .event
+
+\b
+Exit codes are those of the outcome; 3 when nothing is running, 4 when the
+run was interrupted: its process is gone, and `deputy resume` goes on."""
+
+LOOK_SECONDS = 0.2
+INTERRUPTED = 4
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("run", metavar="[ID]", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print what happens as JSON lines.")
+@click.pass_context
+def command(ctx: click.Context, run: str | None, as_json: bool) -> None:
+    """Follow a run that is at work in another terminal."""
+    from deputy.journal.home import home_path
+    from deputy.journal.reader import Reader
+
+    reader = Reader.open(home_path())
+    if reader is None:
+        ctx.exit(_nothing())
+    with reader:
+        found = run if run is not None else _latest(reader)
+        if found is None or not reader.knows(found):
+            ctx.exit(_nothing(run))
+        ctx.exit(carry_out(lambda stop: _watch(reader, found, as_json, stop)))
+
+
+def _nothing(run: str | None = None) -> int:
+    told = "nothing is running; `deputy ps --all` shows what ended" if run is None else f"there is no run {run!r}"
+    click.echo(f"deputy: {told}", err=True)
+    return NOTHING_FOUND
+
+
+def _latest(reader: Reader) -> str | None:
+    roots = [state.run for state in reader.live() if state.parent is None]
+    return roots[-1] if roots else None
+
+
+async def _watch(reader: Reader, run: str, as_json: bool, stop: asyncio.Event) -> int:
+    from deputy.interfaces.view.audience import Audience, open_events
+    from deputy.interfaces.view.painters import open_view
+    from deputy.interfaces.view.parent import ParentView
+
+    with open_events("-" if as_json else None) as lines:
+        async with open_view(is_quiet=as_json) as view:
+            parent = ParentView(view, is_streaming=sys.stdout.isatty() and not as_json, is_quiet=as_json)
+            code = await _follow(_Follower(reader, run), Audience(lines, parent), stop)
+        parent.finish()
+        if code == INTERRUPTED and (state := reader.state(run)) is not None and state.is_live:
+            click.echo(f"deputy: it was interrupted; go on with `deputy resume {run}`", err=True)
+        return code
+
+
+async def _follow(follower: _Follower, audience: Audience, stop: asyncio.Event) -> int:
+    seen = -1
+    while True:
+        changes = follower.reader.changes()
+        if changes != seen:
+            for progress in follower.news():
+                audience.tell(progress)
+            seen = changes
+        if (code := follower.ending()) is not None:
+            return code
+        try:
+            async with asyncio.timeout(LOOK_SECONDS):
+                await stop.wait()
+        except TimeoutError:
+            continue
+        return CANCELLED
+
+
+class _Follower:
+    """What of a tree of runs was told already, and what is new."""
+
+    def __init__(self, reader: Reader, run: str) -> None:
+        self.reader = reader
+        self._run = run
+        self._told: dict[str, int] = {}
+        self._usage: dict[str, tuple[int, int]] = {}
+        self._over: set[str] = set()
+
+    def news(self) -> Iterator[Progress]:
+        """What happened since the last look, to the run and all below it."""
+        state = self.reader.state(self._run)
+        for one in [] if state is None else [state, *self.reader.descendants(self._run)]:
+            yield from self._news_of(one)
+
+    def ending(self) -> int | None:
+        """The exit code, when there is nothing more to follow."""
+        import time
+
+        from deputy.core.events import Refused, Returned
+        from deputy.journal.rows import Damaged
+
+        state = self.reader.state(self._run)
+        if state is None:
+            return NOTHING_FOUND
+        if state.is_live:
+            holder = self.reader.holders([self._run]).get(self._run)
+            if state.status == "waiting" or (holder is not None and not holder.is_left(time.monotonic())):
+                return None
+            return INTERRUPTED
+        record = self.reader.get(self._run, f"returned:{state.round}")
+        if record is None or isinstance(record, Damaged) or not isinstance(record.event, Returned | Refused):
+            return INTERRUPTED
+        return exit_code([record.event.outcome])
+
+    def _news_of(self, state: State) -> Iterator[Progress]:
+        label = state.label or state.command or "run"
+        is_parent = state.command and state.parent is None
+        if state.run not in self._told and not is_parent:
+            yield Progress(event="started", label=label, session_id=state.run)
+        after = self._told.setdefault(state.run, 0)
+        for number, _, body in self.reader.progress(state.run, after):
+            self._told[state.run] = number
+            try:
+                yield json.decode(body, type=Progress)
+            except MsgspecError:
+                continue
+        used = (state.usage.input, state.usage.output)
+        if used != self._usage.get(state.run, (0, 0)) and not is_parent:
+            self._usage[state.run] = used
+            yield Progress(
+                event="tokens",
+                label=label,
+                session_id=state.run,
+                input=state.usage.input,
+                output=state.usage.output,
+                cost=state.usage.cost,
+            )
+        if not state.is_live and state.run not in self._over and not is_parent:
+            self._over.add(state.run)
+            yield Progress(
+                event="completed", label=label, session_id=state.run, status=state.status, reason=state.reason or None
+            )

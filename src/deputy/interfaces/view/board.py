@@ -1,0 +1,203 @@
+"""The board: one row per subagent, folded from what is told of them, and the lines it is shown as."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, assert_never
+
+from msgspec import Struct, structs
+
+from deputy.core.forms import NANOS_PER_DOLLAR
+from deputy.interfaces.cli.show import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from deputy.core.progress import Progress
+
+Tone = Literal["plain", "label", "good", "warning", "bad", "quiet"]
+Span = tuple[str, Tone]
+"""A piece of a line and how it is meant; painters decide on colours."""
+
+_ACTIVITY_WIDTH = 80
+
+
+class Row(Struct, frozen=True, kw_only=True):
+    """One subagent as it stands."""
+
+    label: str
+    session_id: str = ""
+    mark: str = "·"
+    tone: Tone = "quiet"
+    activity: str = "queued"
+    status: str = ""
+    input: int = 0
+    output: int = 0
+    cost: int | None = 0
+    began: float | None = None
+    ended: float | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended."""
+        return bool(self.status)
+
+
+class Board:
+    """The subagents of one delegation, in the order of their tasks."""
+
+    def __init__(self, labels: Sequence[str] = ()) -> None:
+        self.rows = [Row(label=label) for label in labels]
+        self._places: dict[str, int] = {}
+        self.began: float | None = None
+
+    def tell(self, progress: Progress, now: float) -> Row | None:
+        """Take in what happened; the row it changed, if it is one of ours."""
+        if self.began is None:
+            self.began = now
+        place = self._place(progress)
+        if place is None:
+            return None
+        row = self.rows[place] = _changed(self.rows[place], progress, now)
+        return row
+
+    @property
+    def is_over(self) -> bool:
+        """Whether every subagent has ended."""
+        return bool(self.rows) and all(row.is_over for row in self.rows)
+
+    def lines(self, now: float) -> list[list[Span]]:
+        """The whole view: a heading, one line per subagent, and the sum of them."""
+        return [[(heading(len(self.rows)), "plain")], *(line(row, now) for row in self.rows), self._total(now)]
+
+    def _place(self, progress: Progress) -> int | None:
+        place = self._places.get(progress.session_id)
+        if place is not None or progress.event not in ("started", "completed"):
+            return place
+        wanted = progress.index
+        if wanted is None or wanted >= len(self.rows) or self.rows[wanted].session_id:
+            wanted = next((i for i, row in enumerate(self.rows) if not row.session_id), len(self.rows))
+        if wanted == len(self.rows):
+            self.rows.append(Row(label=progress.label))
+        self.rows[wanted] = structs.replace(self.rows[wanted], session_id=progress.session_id, label=progress.label)
+        self._places[progress.session_id] = wanted
+        return wanted
+
+    def _total(self, now: float) -> list[Span]:
+        over = [row.status for row in self.rows if row.is_over]
+        parts = [f"{over.count(status)} {_WORDS.get(status, status)}" for status in dict.fromkeys(over)]
+        if running := sum(1 for row in self.rows if not row.is_over and row.began is not None):
+            parts.append(f"{running} running")
+        if queued := sum(1 for row in self.rows if row.began is None and not row.is_over):
+            parts.append(f"{queued} queued")
+        used = tokens(sum(row.input for row in self.rows), sum(row.output for row in self.rows))
+        costs = [row.cost for row in self.rows]
+        cost = None if None in costs else sum(cost for cost in costs if cost is not None)
+        until = max(row.ended or now for row in self.rows) if self.is_over else now
+        seconds = 0.0 if self.began is None else until - self.began
+        said = (", ".join(parts), used, elapsed(seconds), dollars(cost))
+        return [("total  ", "quiet"), (" · ".join(part for part in said if part), "plain")]
+
+
+def heading(count: int) -> str:
+    """What stands above the subagents."""
+    return f"Delegate [{count} subagent{'s' * (count != 1)}]"
+
+
+def line(row: Row, now: float) -> list[Span]:
+    """One subagent on one line; everything that others wrote is made harmless."""
+    spans: list[Span] = [(f"[{one_line(row.label, 32)}]", "label"), (f" {row.mark} ", row.tone)]
+    spans.append((row.activity, row.tone if row.is_over else "plain"))
+    if row.input or row.output:
+        spans.append((f" ({tokens(row.input, row.output)})", "quiet"))
+    if row.began is not None:
+        seconds = (now if row.ended is None else row.ended) - row.began
+        spans.append(("".join(f" {part}" for part in (elapsed(seconds), dollars(row.cost)) if part), "quiet"))
+    return spans
+
+
+def text_of(spans: Sequence[Span]) -> str:
+    """A line as plain text."""
+    return "".join(text for text, _ in spans)
+
+
+# --- what happened, as a person reads it ------------------------------------------------------------------------------
+
+_WORDS = {"completed": "complete"}
+_ENDINGS: dict[str, tuple[str, Tone]] = {
+    "completed": ("✓", "good"),
+    "partial": ("⚠", "warning"),
+    "blocked": ("?", "warning"),
+}
+
+
+def _changed(row: Row, progress: Progress, now: float) -> Row:
+    match progress.event:
+        case "started":
+            began = row.began if row.began is not None else now
+            return _at_work(structs.replace(row, began=began, ended=None, status=""), "…", "thinking")
+        case "tool_call":
+            return _at_work(row, "→", f"{progress.tool or ''} {progress.args or ''}")
+        case "note":
+            return _at_work(row, "✎", progress.content or "")
+        case "text":
+            return _at_work(row, "…", "writing")
+        case "tokens":
+            return structs.replace(row, input=progress.input or 0, output=progress.output or 0, cost=progress.cost)
+        case "retry":
+            return _at_work(row, "↻", f"again: {progress.reason or ''}", "warning")
+        case "fallback":
+            return _at_work(row, "↪", f"other model: {progress.reason or ''}", "warning")
+        case "waiting":
+            return _at_work(row, "?", f"asks: {progress.content or ''}", "warning")
+        case "completed":
+            return _ended(row, progress, now)
+        case _:
+            assert_never(progress.event)
+
+
+def _at_work(row: Row, mark: str, activity: str, tone: Tone = "good") -> Row:
+    return structs.replace(row, mark=mark, activity=one_line(activity, _ACTIVITY_WIDTH), tone=tone)
+
+
+def _ended(row: Row, progress: Progress, now: float) -> Row:
+    status = progress.status or "failed"
+    mark, tone = _ENDINGS.get(status, ("✗", "bad"))
+    word = {"completed": "complete", "failed": "error"}.get(status, status)
+    reason = (progress.reason or "").replace("_", " ")
+    activity = one_line(f"{word}: {reason}" if reason and status != "completed" else word, _ACTIVITY_WIDTH)
+    return structs.replace(row, mark=mark, tone=tone, activity=activity, status=status, ended=now)
+
+
+# --- numbers as people read them --------------------------------------------------------------------------------------
+
+
+def tokens(given: int, taken: int) -> str:
+    """What went in and came out."""
+    return f"in={count(given)} out={count(taken)}"
+
+
+def count(number: int) -> str:
+    """A number in at most four characters or so: 890, 2.1k, 45k, 1.2M."""
+    for size, unit in ((1_000_000, "M"), (1_000, "k")):
+        if number >= size * 0.9995:
+            scaled = number / size
+            return f"{scaled:.0f}{unit}" if scaled >= 9.95 else f"{scaled:.1f}".removesuffix(".0") + unit
+    return str(number)
+
+
+def elapsed(seconds: float) -> str:
+    """A length of time: 0.4s, 12s, 3m05s, 2h07m."""
+    if seconds < 9.95:
+        return f"{max(0.0, seconds):.1f}s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    return f"{whole // 60}m{whole % 60:02d}s" if whole < 3600 else f"{whole // 3600}h{whole % 3600 // 60:02d}m"
+
+
+def dollars(nanos: int | None) -> str:
+    """A cost, or nothing where there is none or none is known."""
+    if not nanos:
+        return ""
+    cost = nanos / NANOS_PER_DOLLAR
+    return f"${cost:.2f}" if cost >= 0.01 else f"${cost:.4f}"

@@ -1,0 +1,240 @@
+"""`offline:scout`: an agent without a model, which looks for the words of its task and reports where they stand.
+
+It needs no key and no network, does the same every time, and says what it is. It works with the tools it is given,
+like any subagent: it searches, reads the best places, notes them and reports them with file and line.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec import json
+
+from deputy.core.conversation import (
+    AssistantMessage,
+    Part,
+    Stop,
+    Text,
+    TextDelta,
+    ToolCall,
+    ToolMessage,
+    Used,
+    UserMessage,
+)
+from deputy.core.errors import UsageError
+from deputy.models.scouting import MOST_HITS, Findings, Place, Search, best_places, key_words, other_places, stem
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Iterator, Sequence
+
+    from deputy.core.conversation import Conversation, Message, ModelSettings, StreamEvent, Toolset
+
+NAME = "offline:scout"
+WHAT_IT_IS = "offline scout: no model was asked"
+
+_BEFORE, _SHOWN = 3, 24
+_EXCERPT_BEFORE, _EXCERPT_AFTER = 1, 3
+_WIDTH = 66
+_CHARACTERS_PER_TOKEN = 4
+_FORM_HEADING = "## The form of your answer"
+
+
+class Scout:
+    """The one offline agent; it keeps nothing, all it knows is in the conversation."""
+
+    name = NAME
+    context_window: int | None = None
+
+    @classmethod
+    def named(cls, name: str) -> Scout:
+        """The scout, if that is what the name says."""
+        if name != NAME:
+            raise UsageError("model", name, f"{NAME} is the only one that needs no server and no key")
+        return cls()
+
+    async def stream(
+        self, conversation: Conversation, tools: Toolset, settings: ModelSettings
+    ) -> AsyncGenerator[StreamEvent, None]:
+        """The next turn: a search, a look, a note, or the report."""
+        text, calls = _turn(conversation.messages, {tool.name for tool in tools.items})
+        for line in text.splitlines(keepends=True):
+            yield TextDelta(line)
+        parts: list[Part] = [Text(text=text)] if text else []
+        for number, (name, arguments) in enumerate(calls):
+            parts.append(ToolCall(id=f"scout_{len(conversation)}_{number}", name=name, arguments=arguments))
+        message = AssistantMessage(parts=tuple(parts), origin=NAME)
+        for call in message.calls:
+            yield call
+        yield _usage(conversation, message)
+        yield Stop(reason="end", message=message)
+
+
+Calls = list[tuple[str, dict[str, Any]]]
+
+
+def _turn(messages: Sequence[Message], offered: set[str]) -> tuple[str, Calls]:
+    """What to say and do next, told by what was done since somebody last said something."""
+    last = max((i for i, message in enumerate(messages) if isinstance(message, UserMessage)), default=0)
+    task = _task_of(messages)
+    words = key_words(_before_form(task))
+    done = _Done(messages[last:])
+    if "Grep" in offered and words and not done.searches:
+        wanted: Calls = [("Grep", _grep(word)) for word in words]
+        if "Glob" in offered:
+            wanted += [("Glob", {"pattern": f"*{word}*", "limit": 20}) for word in words[:3]]
+        return f"{WHAT_IT_IS}. Looking for {', '.join(words)}.", wanted
+    if "Grep" in offered and words and not done.findings.hits and not done.has_broadened:
+        return "Nothing yet; looking for beginnings of the words.", [("Grep", _grep(stem(word))) for word in words]
+    places = best_places(done.findings)
+    if "Read" in offered and places and not done.pages:
+        return "", [("Read", _read(place)) for place in places]
+    if "Note" in offered and places and not done.has_noted:
+        return "", [("Note", {"content": _note(places)})]
+    return _report(task, words, done, places), []
+
+
+def _grep(word: str) -> dict[str, Any]:
+    return {"pattern": word, "literal": True, "ignore_case": True, "limit": MOST_HITS}
+
+
+def _read(place: Place) -> dict[str, Any]:
+    return {"path": place.path, "offset": max(1, place.line - _BEFORE), "limit": _SHOWN}
+
+
+class _Done:
+    """What was done since somebody last said something, and what came of it."""
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        calls = {call.id: call for m in messages if isinstance(m, AssistantMessage) for call in m.calls}
+        results = [one for m in messages if isinstance(m, ToolMessage) for one in m.results]
+        self.searches: list[Search] = []
+        self.pages: dict[str, str] = {}
+        names: list[str] = []
+        for result in results:
+            call = calls.get(result.call_id)
+            if call is None:
+                continue
+            names.append(call.name)
+            text = "" if result.is_error else result.content
+            if call.name == "Grep":
+                self.searches.append(Search.read(str(call.arguments.get("pattern", "")), text))
+            elif call.name == "Read" and text:
+                self.pages[str(call.arguments.get("path", ""))] = text
+        self.findings = Findings(self.searches)
+        self.has_noted = "Note" in names
+        turns = sum(1 for m in messages if isinstance(m, AssistantMessage) and any(c.name == "Grep" for c in m.calls))
+        self.has_broadened = turns > 1
+
+
+# --- what it says -----------------------------------------------------------------------------------------------------
+
+
+def _note(places: Sequence[Place]) -> str:
+    return "Best places:\n" + "\n".join(f"- {place.path}:{place.line} {place.text.strip()}" for place in places)
+
+
+def _report(task: str, words: Sequence[str], done: _Done, places: Sequence[Place]) -> str:
+    if (metadata := _wanted_metadata(task)) is not None:
+        return _in_form(metadata, words, places)
+    return "\n".join(_report_lines(words, done, places))
+
+
+def _report_lines(words: Sequence[str], done: _Done, places: Sequence[Place]) -> Iterator[str]:
+    yield f"**{WHAT_IT_IS}.** The files were searched for words of the task; nothing was judged."
+    yield ""
+    if not words:
+        yield "The task has no words to look for. Name what you want to find: a function, a topic, a file."
+        return
+    yield f"Searched for: {', '.join(search.told for search in done.searches) or ', '.join(words)}."
+    if not places:
+        yield "\nNothing was found. Other words may help; a real model (see `deputy doctor`) would know some."
+        return
+    for place in places:
+        yield f"\n**{place.path}:{place.line}**\n"
+        yield _excerpt(place, done.pages.get(place.path, ""))
+    others = other_places(done.findings, places)
+    if others:
+        yield "\nAlso:\n"
+        yield from (f"- {place.path}:{place.line} `{_inline(place.text)}`" for place in others)
+
+
+def _excerpt(place: Place, page: str) -> str:
+    """The lines around a place, from what Read has shown; the line itself when it was not read."""
+    numbered = [line.partition("\t") for line in page.splitlines()]
+    shown = [
+        f"    {number.strip():>4}  {_cut(text)}"
+        for number, tab, text in numbered
+        if tab and number.strip().isdecimal()
+        if -_EXCERPT_BEFORE <= int(number) - place.line <= _EXCERPT_AFTER
+    ]
+    return "\n".join(shown) or f"    {place.line:>4}  {_cut(place.text)}"
+
+
+def _inline(text: str) -> str:
+    return _cut(" ".join(text.replace("`", "'").split()))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 1]}…"
+
+
+# --- a form that was asked for ----------------------------------------------------------------------------------------
+
+
+def _task_of(messages: Sequence[Message]) -> str:
+    """The task, or what was said after it; a correction of the form is about the same task."""
+    said = [message.text for message in messages if isinstance(message, UserMessage)]
+    if not said:
+        return ""
+    return said[0] if _FORM_HEADING in said[0] else said[-1]
+
+
+def _before_form(task: str) -> str:
+    return task.partition(_FORM_HEADING)[0]
+
+
+def _wanted_metadata(task: str) -> dict[str, Any] | None:
+    """The metadata that a return has to carry, when the task asks for one."""
+    _, heading, form = task.partition(_FORM_HEADING)
+    line = next((line for line in form.splitlines() if line.strip().startswith('"metadata": {')), "")
+    if not heading or not line:
+        return None
+    try:
+        return json.decode(line.strip().removeprefix('"metadata": ').removesuffix(","), type=dict[str, Any])
+    except ValueError:
+        return None
+
+
+def _in_form(metadata: dict[str, Any], words: Sequence[str], places: Sequence[Place]) -> str:
+    found = ", ".join(f"{place.path}:{place.line}" for place in places) or "nothing"
+    summary = f"{WHAT_IT_IS}. Searched for {', '.join(words) or 'nothing'}; found {found}."
+    form: dict[str, Any] = {
+        "status": "completed",
+        "summary": summary[:400],
+        "artifacts": [],
+        "metadata": {**metadata, "agent_type": "scout"},
+        "errors": [],
+    }
+    return json.encode(form).decode()
+
+
+def _usage(conversation: Conversation, message: AssistantMessage) -> Used:
+    """What the turn would have come to: counted in characters, nobody was asked and nothing was paid."""
+    given = len(conversation.system) + sum(_size(one) for one in conversation.messages)
+    taken = len(json.encode(message))
+    return Used(
+        input_tokens=given // _CHARACTERS_PER_TOKEN,
+        output_tokens=taken // _CHARACTERS_PER_TOKEN,
+        cost=0,
+        is_reported=False,
+    )
+
+
+def _size(message: Message) -> int:
+    match message:
+        case UserMessage(text=text):
+            return len(text)
+        case ToolMessage(results=results):
+            return sum(len(result.content) for result in results)
+        case AssistantMessage():
+            return len(message.text)

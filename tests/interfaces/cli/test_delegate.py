@@ -1,0 +1,278 @@
+import json
+import signal
+
+import pytest
+from click.testing import CliRunner
+
+from deputy.core.errors import UsageError
+from deputy.core.outcome import Blocked, Cancelled, Completed, Failed, Partial, Rejected
+from deputy.core.request import Lineage
+from deputy.interfaces.cli.delegate import command
+from deputy.interfaces.cli.session import exit_code
+from deputy.testing import ProviderServer, Script, ScriptedCall, ScriptedConversation, ScriptedTurn
+
+MODEL = "anthropic:claude-sonnet-4-5"
+NOTE = ScriptedCall(name="Note", arguments={"content": "The first finding."})
+
+
+def answering(*turns: ScriptedTurn, when: str = "", times: int = 1) -> ScriptedConversation:
+    return ScriptedConversation(turns=turns, when=when, times=times)
+
+
+def provider(*conversations: ScriptedConversation, strict: bool = True) -> ProviderServer:
+    return ProviderServer(Script(conversations=conversations), strict=strict)
+
+
+# --- results ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("delegate.markdown")
+def test_results_are_markdown_on_standard_output_and_progress_is_on_standard_error(house):
+    late = answering(ScriptedTurn(text="Late, and first in order.", delay_seconds=0.3), when="first thing")
+    with provider(late, answering(ScriptedTurn(text="Soon.", calls=()), when="second thing")) as server:
+        run = house.run(
+            "delegate",
+            "-t",
+            "a=the first thing",
+            "-t",
+            "b=the second thing",
+            "--model",
+            MODEL,
+            "--yes",
+            **server.environ,
+        )
+    assert run.returncode == 0, run.stderr
+    assert run.stdout == (
+        "## Subagents: 2 completed of 2\n\n"
+        "### [a] ✓\n\n**Usage**: in=100 out=20\n\nLate, and first in order.\n\n"
+        "### [b] ✓\n\n**Usage**: in=100 out=20\n\nSoon.\n"
+    )
+    lines = run.stderr.splitlines()
+    assert lines[0] == "Delegate [2 subagents]"
+    assert any(line.startswith("[b] ✓ complete (in=100 out=20)") for line in lines)
+    assert lines[-1].startswith("total  2 complete · in=200 out=40 ·")
+
+
+@pytest.mark.rule("delegate.json")
+def test_json_has_the_counts_and_every_result_and_a_mix_is_exit_code_four(house):
+    refused = answering(ScriptedTurn(faults=("bad_request",)), when="break")
+    with provider(refused, answering(ScriptedTurn(text="Fine."), when="work"), strict=False) as server:
+        run = house.run(
+            "delegate", "-t", "a=break it", "-t", "b=work", "--model", MODEL, "-y", "--json", **server.environ
+        )
+    assert run.returncode == 4
+    form = json.loads(run.stdout)
+    assert (form["completed"], form["partial"], form["failed"], form["total"]) == (1, 0, 1, 2)
+    assert [(one["label"], one["status"]) for one in form["results"]] == [("a", "error"), ("b", "ok")]
+    assert form["results"][0]["error"]["type"]
+    assert form["results"][1]["report"] == "Fine."
+
+
+@pytest.mark.rule("delegate.events")
+def test_events_are_json_lines_in_order_and_end_with_the_result(house):
+    turns = (ScriptedTurn(text="I look.", calls=(NOTE,)), ScriptedTurn(text="Done."))
+    with provider(answering(*turns)) as server:
+        run = house.run("delegate", "-t", "a=look", "--model", MODEL, "--yes", "--events", "-", **server.environ)
+    events = [json.loads(line) for line in run.stdout.splitlines()]
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+    kinds = [event["event"] for event in events]
+    assert kinds[0] == "opened"
+    assert kinds[-1] == "result"
+    told = {event["event"]: event for event in events}
+    assert told["started"] | {"index": 0, "total": 1, "label": "a"} == told["started"]
+    assert told["note"]["content"] == "The first finding."
+    assert (told["tokens"]["input"], told["tokens"]["output"]) == (200, 40)
+    assert told["completed"]["status"] == "completed"
+    assert told["result"]["results"][0]["report"] == "Done."
+
+
+def test_tasks_come_from_a_file_or_standard_input_too(house):
+    (house.workspace / "plan.txt").write_text("plan: win\n")
+    call = {"tasks": [{"label": "a", "prompt": "x", "context": ["plan.txt"]}], "concurrency": 1, "return": "json"}
+    with provider(answering(ScriptedTurn(text="Won."))) as server:
+        run = house.run("delegate", "--tasks", "-", "--model", MODEL, "-y", stdin=json.dumps(call), **server.environ)
+        assert json.loads(run.stdout)["completed"] == 1
+        assert all("plan: win" in asked.opening for asked in server.asked)
+
+
+def test_without_a_key_and_a_server_the_scout_does_it(house):
+    (house.workspace / "lamp.py").write_text("def light_lamp():\n    pass\n")
+    run = house.run("delegate", "-t", "a=Where is light_lamp?", "--yes")
+    assert run.returncode == 0, run.stderr
+    assert "offline scout: no model was asked" in run.stdout
+    assert "lamp.py:1" in run.stdout
+
+
+@pytest.mark.parametrize(
+    ("kinds", "code"),
+    [
+        ([Completed, Completed], 0),
+        ([Completed, Failed], 4),
+        ([Partial], 4),
+        ([Partial, Blocked], 4),
+        ([Failed, Failed], 1),
+        ([Failed, Rejected], 1),
+        ([Blocked], 5),
+        ([Blocked, Failed], 5),
+        ([Rejected], 6),
+        ([Cancelled], 130),
+    ],
+)
+def test_the_exit_code_says_how_it_went(kinds, code):
+    from deputy.core.errors import Error
+
+    error = Error(type="execution", message="m", recoverable=True, recommendation="r")
+    outcomes = [
+        kind(lineage=Lineage.root("s"), summary="s", errors=() if kind in (Completed, Cancelled) else (error,))
+        for kind in kinds
+    ]
+    assert exit_code(outcomes) == code
+
+
+# --- refusals, before anything is spent -------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("delegate.schema")
+@pytest.mark.parametrize(
+    ("arguments", "field"),
+    [
+        ([], "-t"),
+        (["-t", "no prompt"], "-t"),
+        (["-t", "a= "], "tasks[0].prompt"),
+        (["-t", f"{'a' * 33}=x"], "tasks[0].label"),
+        (["-t", "a=x", "--concurrency", "5"], "concurrency"),
+        (["-t", "a=x"] + ["--context", "f"] * 11, "tasks[0].context"),
+        (["-t", "a=x"] * 9, "tasks"),
+    ],
+)
+def test_bad_arguments_name_the_field(arguments, field):
+    failure = CliRunner().invoke(command, [*arguments, "--yes"]).exception
+    assert isinstance(failure, UsageError)
+    assert failure.field == field
+
+
+def test_a_tasks_file_names_every_problem_at_once(house):
+    call = {"tasks": [{"label": "", "prompt": "x", "colour": 1}], "return": "xml"}
+    run = house.run("delegate", "--tasks", "-", "--yes", stdin=json.dumps(call))
+    assert run.returncode == 2
+    for field in ("tasks[0].label", "tasks[0].colour", "return"):
+        assert field in run.stderr
+    assert not house.home.exists(), "nothing was even opened"
+
+
+@pytest.mark.rule("delegate.approve")
+def test_where_nobody_can_be_asked_it_is_refused_and_nothing_is_spent(house):
+    with provider() as server:
+        secret = "token=ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+        run = house.run("delegate", "-t", f"a=use {secret}", "-t", "b=x" * 80, "--model", MODEL, **server.environ)
+        assert server.asked == []
+    assert (run.returncode, run.stdout) == (6, "")
+    assert run.stderr.startswith("Spawn 2 subagents: [a] use ")
+    assert "ghp_a1" not in run.stderr
+    assert "…" in run.stderr
+    assert f"model: {MODEL} · tools: read-only · risk: medium · cost: not capped" in run.stderr
+    assert "--yes" in run.stderr
+
+
+@pytest.mark.rule("delegate.key")
+def test_a_missing_key_is_told_before_anybody_is_asked(house):
+    run = house.run("delegate", "-t", "a=x", "--model", MODEL)
+    assert run.returncode == 2
+    assert "Cannot spawn subagents: no API key for provider anthropic" in run.stderr
+    assert "Spawn" not in run.stderr
+
+
+# --- at a terminal ----------------------------------------------------------------------------------------------------
+
+
+def test_a_person_is_asked_and_sees_the_subagents_work(house):
+    turns = (ScriptedTurn(calls=(NOTE,)), ScriptedTurn(text="# Report\n\nAll *well*. [/bold]\x1b[31m"))
+    with provider(answering(*turns)) as server:
+        terminal = house.terminal("delegate", "-t", "look=see", "--model", MODEL, **server.environ)
+        terminal.until("Go ahead? [y/N] ")
+        terminal.type("y\n")
+        assert terminal.end() == 0
+    assert "Spawn 1 subagent: [look] see" in terminal.text
+    assert "Delegate [1 subagent]" in terminal.text
+    assert "[look] ✓ complete (in=200 out=40)" in terminal.text
+    assert "\x1b[32m" in terminal.shown, "there is colour"
+    assert "All well. [/bold][31m" in terminal.text, "Markdown is rendered, and nothing in it is obeyed"
+    assert terminal.shown.count("\x1b[?25l") == terminal.shown.count("\x1b[?25h"), "the cursor is back"
+
+
+def test_anything_but_yes_is_no(house):
+    with provider() as server:
+        terminal = house.terminal("delegate", "-t", "a=x", "--model", MODEL, **server.environ)
+        terminal.until("[y/N] ")
+        terminal.type("\n")
+        assert terminal.end() == 6
+        assert server.asked == []
+
+
+def test_a_narrow_terminal_without_colour_has_whole_lines(house):
+    with provider(answering(ScriptedTurn(text="Fine."))) as server:
+        prompt = "a-label-that-is-long=x"
+        terminal = house.terminal(
+            "delegate", "-t", prompt, "--model", MODEL, "--yes", columns=30, NO_COLOR="1", **server.environ
+        )
+        assert terminal.end() == 0
+    assert "\x1b[32m" not in terminal.shown
+    assert "[a-label-that-is-long] ✓ c…" in terminal.text
+
+
+# --- stopping ---------------------------------------------------------------------------------------------------------
+
+
+def hanging() -> ScriptedConversation:
+    return answering(ScriptedTurn(text="x", calls=(NOTE,)), ScriptedTurn(text="never", faults=("silent",)), times=2)
+
+
+@pytest.mark.rule("delegate.cancel")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_cancels_all_and_every_outcome_is_recorded(house, number):
+    with provider(hanging(), strict=False) as server:
+        child = house.start(
+            "delegate", "-t", "a=x", "-t", "b=x", "--model", MODEL, "--yes", "--events", "-", **server.environ
+        )
+        events = []
+        for line in child.stdout:
+            events.append(json.loads(line))
+            if [event["event"] for event in events].count("note") == 2:
+                break
+        child.send_signal(number)
+        events += [json.loads(line) for line in child.stdout]
+        assert child.wait(10) == 130
+    result = events[-1]
+    assert [one["status"] for one in result["results"]] == ["cancelled", "cancelled"]
+    assert [one["scratchpad"] for one in result["results"]] == ["The first finding."] * 2
+    assert [event["status"] for event in events if event["event"] == "completed"] == ["cancelled"] * 2
+    shown = json.loads(house.run("show", result["results"][0]["session_id"], "--json").stdout)
+    assert shown["outcome"]["status"] == "cancelled"
+    assert house.run("watch").returncode == 3, "nothing is left running"
+
+
+def test_ctrl_c_at_the_question_starts_nothing(house):
+    with provider() as server:
+        terminal = house.terminal("delegate", "-t", "a=x", "--model", MODEL, **server.environ)
+        terminal.until("[y/N] ")
+        terminal.type("\x03")
+        assert terminal.end() == 130
+
+
+def test_a_second_ctrl_c_exits_at_once_and_gives_the_cursor_back(house):
+    with provider(hanging(), strict=False) as server:
+        terminal = house.terminal("delegate", "-t", "a=x", "--model", MODEL, "--yes", **server.environ)
+        terminal.until("✎ The first finding.")
+        terminal.type("\x03\x03")
+        assert terminal.end() == 130
+    assert terminal.shown.count("\x1b[?25l") <= terminal.shown.count("\x1b[?25h")
+
+
+def test_the_first_request_is_on_the_wire_before_the_painter_is_loaded(house):
+    with provider(answering(ScriptedTurn(text="x", faults=("no_headers",))), strict=False) as server:
+        env = {"PYTHONPROFILEIMPORTTIME": "1", **server.environ}
+        terminal = house.terminal("delegate", "-t", "a=x", "--model", MODEL, "--yes", **env)
+        before = terminal.watched_until(lambda: server.asked)
+        terminal.until("rich.live")
+    assert "deputy.models.wire_model" in before
+    assert "rich" not in before

@@ -1,0 +1,125 @@
+"""watch, resume and cancel: a run seen and steered from another process."""
+
+import json
+import os
+import signal
+
+import pytest
+from click.testing import CliRunner
+
+from deputy import run_sync
+from deputy.core.errors import UsageError
+from deputy.interfaces.cli.resume import command as resume
+from deputy.testing import ProviderServer, Script, ScriptedCall, ScriptedConversation, ScriptedTurn
+
+MODEL = "anthropic:claude-sonnet-4-5"
+NOTE = ScriptedCall(name="Note", arguments={"content": "The first finding."})
+
+
+def provider(*turns: ScriptedTurn, times: int = 1) -> ProviderServer:
+    conversation = ScriptedConversation(turns=turns, times=times)
+    return ProviderServer(Script(conversations=(conversation,)), strict=False)
+
+
+def noting_then(**last) -> tuple[ScriptedTurn, ...]:
+    return ScriptedTurn(text="I look.", calls=(NOTE,)), ScriptedTurn(text="Report.", **last)
+
+
+def begun(house, server, *labels: str):
+    """A delegation at work in another process, all its subagents at their second model call; and its session id."""
+    tasks = [part for label in labels for part in ("-t", f"{label}=look")]
+    child = house.start("delegate", *tasks, "--model", MODEL, "--yes", "--events", "-", **server.environ)
+    session_id, noted = "", 0
+    for line in child.stdout:
+        event = json.loads(line)
+        session_id = event["session_id"] if event["event"] == "opened" else session_id
+        noted += event["event"] == "note"
+        if noted == len(labels):
+            while len(server.asked) < 2 * len(labels):
+                os.sched_yield()
+            return child, session_id
+    raise AssertionError("it ended before its time")
+
+
+def test_watch_follows_a_run_to_its_end_from_another_terminal(house):
+    with provider(*noting_then(delay_seconds=2)) as server:
+        child, session_id = begun(house, server, "far")
+        watching = house.terminal("watch", session_id)
+        watching.until("✎ The first finding. (in=100 out=20)")
+        watching.until("[far] ✓ complete (in=200 out=40)")
+        assert watching.end() == 0
+        assert child.wait(10) == 0
+
+
+def test_watch_without_an_id_takes_the_latest_and_tells_programs_too(house):
+    assert house.run("watch").returncode == 3
+    with provider(*noting_then(delay_seconds=2)) as server:
+        child, _ = begun(house, server, "far")
+        run = house.run("watch", "--json")
+        child.wait(10)
+    assert run.returncode == 0
+    events = [json.loads(line) for line in run.stdout.splitlines()]
+    assert events[0]["event"] == "started"
+    assert events[-1] | {"event": "completed", "label": "far", "status": "completed"} == events[-1]
+    assert any(event["event"] == "note" and event["content"] == "The first finding." for event in events)
+
+
+def test_cancel_stops_a_run_of_another_process(house):
+    with provider(*noting_then(faults=("silent",)), times=2) as server:
+        child, session_id = begun(house, server, "a", "b")
+        run = house.run("cancel", session_id, "--json")
+        assert (run.returncode, json.loads(run.stdout)["status"]) == (0, "cancelled")
+        assert child.wait(10) == 130
+        again = house.run("cancel", session_id)
+    assert again.returncode == 3
+    assert "it had ended before" in again.stderr
+    assert house.run("cancel", "sess_1_nobody").returncode == 3
+
+
+@pytest.mark.rule("recover")
+def test_what_a_killed_process_left_is_shown_and_resumed_and_paid_once(house):
+    with provider(*noting_then(faults=("silent",)), times=2) as server:
+        child, session_id = begun(house, server, "a", "b")
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        left = house.run("watch", session_id)
+        assert left.returncode == 4
+        assert f"deputy resume {session_id}" in left.stderr
+        run = house.run("resume", session_id, **server.environ)
+        assert run.returncode == 0, run.stderr
+        assert run.stdout.startswith("## Subagents: 2 completed of 2")
+        answered = sorted(asked.answered for asked in server.asked)
+    assert answered[:2] == [0, 0], "no finished model call was made again"
+    assert set(answered[2:]) == {1}
+
+
+@pytest.mark.rule("resume")
+def test_resume_asks_the_person_what_the_subagent_asked(house):
+    ask = ScriptedCall(name="Ask", arguments={"question": "Which one?"})
+    turns = (ScriptedTurn(calls=(ask,)), ScriptedTurn(text="The second, then."))
+    with provider(*turns) as server:
+        run = house.run("delegate", "-t", "a=choose", "--model", MODEL, "--yes", "--json", **server.environ)
+        assert run.returncode == 5
+        [result] = json.loads(run.stdout)["results"]
+        assert result["question"] == "Which one?"
+        terminal = house.terminal("resume", result["session_id"], **server.environ)
+        terminal.until("asks: Which one?")
+        terminal.type("the second\n")
+        assert terminal.end() == 0
+        assert "The second, then." in terminal.text
+        assert any("the second" in str(asked) for asked in server.asked[1:])
+
+
+def test_resume_says_why_it_cannot(house):
+    model = house.script("ask", {"turns": [{"calls": [{"name": "Ask", "arguments": {"question": "Which one?"}}]}]})
+    [blocked] = run_sync("choose", model=model, workspace=house.workspace, home=house.home)
+    environ = {"DEPUTY_HOME": str(house.home)}
+    refused = CliRunner(env=environ).invoke(resume, [blocked.session_id]).exception
+    assert isinstance(refused, UsageError)
+    assert "--answer" in str(refused)
+    assert "Which one?" in str(refused)
+    assert CliRunner(env=environ).invoke(resume, ["sess_1_nobody"]).exit_code == 3
+    model = house.script("done", {"turns": [{"text": "Done."}]})
+    [done] = run_sync("do", model=model, workspace=house.workspace, home=house.home)
+    refused = CliRunner(env=environ).invoke(resume, [done.session_id]).exception
+    assert "it is completed" in str(refused)

@@ -1,0 +1,93 @@
+import json
+
+DELEGATE = {
+    "name": "Delegate",
+    "arguments": {"tasks": [{"label": "a", "prompt": "first"}, {"label": "b", "prompt": "x"}]},
+}
+RUN = {"name": "Run", "arguments": {"command": "echo hello > made.txt"}}
+
+
+def parent(house) -> str:
+    return house.script(
+        "parent",
+        {"when": "You are a subagent", "times": 2, "turns": [{"text": "Sub report."}]},
+        {
+            "turns": [
+                {"text": "First I delegate.\n", "calls": [DELEGATE]},
+                {"text": "Now I run it.", "calls": [RUN]},
+                {"text": "It is **done**. \x1b[31m"},
+            ]
+        },
+    )
+
+
+def test_it_asks_before_it_spends_and_before_it_runs_and_streams_its_answer(house):
+    terminal = house.terminal("run", "do it", "--model", parent(house))
+    terminal.until("First I delegate.")
+    terminal.until("Spawn 2 subagents: [a] first; [b] x")
+    terminal.until("[y/N] ")
+    terminal.type("y\n")
+    terminal.until("Now I run it.")
+    terminal.until("Run echo hello > made.txt (risk: high)\r\nGo ahead? [y/N] ")
+    assert not (house.workspace / "made.txt").exists()
+    terminal.type("y\n")
+    assert terminal.end() == 0
+    assert (house.workspace / "made.txt").read_text() == "hello\n"
+    assert "[a] ✓ complete" in terminal.text
+    assert "It is **done**. [31m" in terminal.text
+    assert terminal.text.count("→ Run") == 1
+    assert terminal.text.count("Spawn 2 subagents") == 1
+
+
+def test_a_no_is_told_to_the_agent_and_nothing_is_done(house):
+    terminal = house.terminal("run", "do it", "--model", parent(house))
+    for _ in range(2):
+        terminal.until("[y/N] ")
+        terminal.type("n\n")
+        terminal.shown = ""
+    assert terminal.end() == 0
+    assert not (house.workspace / "made.txt").exists()
+    assert "Delegate [" not in terminal.text
+
+
+def test_where_nobody_can_be_asked_it_is_refused_unless_told_otherwise(house):
+    run = house.run("run", "--json", "--model", parent(house), stdin="do it")
+    outcome = json.loads(run.stdout)
+    assert (run.returncode, outcome["status"], outcome["report"]) == (0, "completed", "It is **done**. \x1b[31m")
+    assert not (house.workspace / "made.txt").exists()
+    run = house.run("run", "do it", "--yes", "--model", parent(house))
+    assert (run.returncode, run.stdout) == (0, "It is **done**. [31m\n")
+    assert "[b] ✓ complete" in run.stderr
+    assert (house.workspace / "made.txt").exists()
+
+
+def test_a_question_of_the_agent_is_simply_asked(house):
+    ask = {"name": "Ask", "arguments": {"question": "Red or blue?"}}
+    task = {"name": "Delegate", "arguments": {"tasks": [{"label": "painter", "prompt": "paint"}]}}
+    model = house.script(
+        "ask",
+        {"when": "You are a subagent", "turns": [{"calls": [ask]}, {"text": "Painted."}]},
+        {"turns": [{"calls": [task]}, {"text": "All painted."}]},
+    )
+    terminal = house.terminal("run", "paint", "--model", model)
+    terminal.until("[y/N] ")
+    terminal.type("y\n")
+    terminal.until("[painter] asks: Red or blue?\r\n> ")
+    terminal.type("blue\n")
+    terminal.until("All painted.")
+    assert terminal.end() == 0
+
+
+def test_ctrl_c_cancels_it_while_it_asks(house):
+    terminal = house.terminal("run", "do it", "--model", parent(house))
+    terminal.until("[y/N] ")
+    terminal.type("\x03")
+    assert terminal.end(seconds=10) == 130
+    assert "cancelled" in terminal.text
+
+
+def test_nothing_to_do_and_no_key_are_usage(house):
+    assert house.run("run", stdin="  \n").returncode == 2
+    refused = house.run("run", "x", "--model", "openai:gpt-5.2")
+    assert refused.returncode == 2
+    assert "no API key for provider openai" in refused.stderr

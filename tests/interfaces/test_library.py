@@ -1,0 +1,232 @@
+import ast
+import asyncio
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+import deputy
+from deputy import Deputy, Question, Task, run_sync
+from deputy.core.errors import UnknownRun, UsageError
+
+READ = {"name": "Read", "arguments": {"path": "plan.txt"}}
+
+
+@pytest.fixture
+def place(house):
+    (house.workspace / "plan.txt").write_text("win\n")
+    return {"workspace": house.workspace, "home": house.home}
+
+
+def test_importing_the_package_does_no_work():
+    program = "import sys; before = set(sys.modules); import deputy; print(sorted(set(sys.modules) - before))"
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout
+    assert not {"asyncio", "msgspec", "deputy.core", "json"} & set(ast.literal_eval(loaded))
+
+
+def test_type_checkers_know_the_names_that_there_are():
+    stub = Path(deputy.__file__).with_suffix(".pyi").read_text()
+    told = {line.rpartition(" as ")[2] for line in stub.splitlines() if " as " in line} | {"__version__"}
+    assert told == set(dir(deputy))
+    assert all(getattr(deputy, name) is not None for name in told)
+    with pytest.raises(AttributeError, match="Deputee"):
+        deputy.Deputee  # noqa: B018  what it raises is the test
+
+
+@pytest.mark.rule("delegate.order")
+def test_outcomes_stand_in_the_order_of_the_tasks_and_one_that_fails_stops_no_other(house, place):
+    model = house.script(
+        "three",
+        {"when": "slow", "turns": [{"text": "slow", "delay_seconds": 0.2}]},
+        {"when": "bad", "turns": [{"faults": ["bad_request"]}]},
+        {"when": "quick", "turns": [{"text": "quick"}]},
+    )
+    tasks = [Task(label=word, prompt=word) for word in ("slow", "bad", "quick")]
+    outcomes = run_sync(*tasks, model=model, concurrency=3, **place)
+    assert [outcome.status for outcome in outcomes] == ["completed", "failed", "completed"]
+    assert [outcome.report for outcome in outcomes if outcome.status == "completed"] == ["slow", "quick"]
+
+
+def test_a_program_may_ask_for_more_than_a_model_may(house, place):
+    model = house.script("many", {"times": 40, "turns": [{"text": "one of many"}]})
+    outcomes = run_sync(*(f"task {n}" for n in range(40)), model=model, concurrency=20, **place)
+    assert [outcome.status for outcome in outcomes] == ["completed"] * 40
+
+
+def test_a_pydantic_model_is_a_return_schema(house, place):
+    class Finding(BaseModel):
+        title: str
+        line: int
+
+    model = house.script(
+        "schema",
+        {"turns": [{"text": "no JSON"}, {"text": 'Here: ```json\n{"title": "x", "line": 3}\n```'}]},
+    )
+    [outcome] = run_sync(Task(label="a", prompt="find", schema=Finding), model=model, **place)
+    assert Finding.model_validate_json(outcome.report) == Finding(title="x", line=3)
+
+
+def test_own_tools_are_given_to_subagents_that_name_no_others(house, place):
+    def shout(word: str) -> str:
+        """Say it loud."""
+        return word.upper()
+
+    model = house.script(
+        "tool", {"turns": [{"calls": [{"name": "shout", "arguments": {"word": "hi"}}]}, {"text": "ok"}]}
+    )
+    told = []
+    [with_tool] = run_sync("x", model=model, tools=[shout], watch=told.append, **place)
+    assert with_tool.status == "completed"
+    assert [(one.tool, one.args) for one in told if one.event == "tool_call"] == [("shout", "hi")]
+
+
+def opened(place, model, **options):
+    return Deputy(model, **place, **options)
+
+
+def test_events_come_as_they_happen_and_end_with_the_deputy(house, place):
+    model = house.script("events", {"turns": [{"text": "I read.", "calls": [READ]}, {"text": "Done."}]})
+
+    async def carry_out():
+        async with opened(place, model) as deputy:
+            watching = asyncio.create_task(collected(deputy))
+            await asyncio.sleep(0)
+            await deputy.delegate([Task(label="a", prompt="x")])
+        return await watching
+
+    async def collected(deputy):
+        return [progress async for progress in deputy.events()]
+
+    told = asyncio.run(carry_out())
+    kinds = [progress.event for progress in told]
+    assert kinds[0] == "started"
+    assert kinds[-1] == "completed"
+    assert {"text", "tool_call", "tokens"} <= set(kinds)
+    assert {progress.label for progress in told} == {"a"}
+
+
+@pytest.mark.rule("escalate")
+def test_a_question_blocks_and_the_answer_resumes_it(house, place):
+    model = house.script(
+        "ask", {"turns": [{"calls": [{"name": "Ask", "arguments": {"question": "Which?"}}]}, {"text": "Then: blue."}]}
+    )
+
+    async def carry_out():
+        async with opened(place, model) as deputy:
+            [blocked] = await deputy.delegate([Task(label="a", prompt="x")])
+            return blocked, await deputy.resume(blocked.session_id, answer="blue")
+
+    blocked, done = asyncio.run(carry_out())
+    assert (blocked.status, blocked.question) == ("blocked", "Which?")
+    assert (done.status, done.report) == ("completed", "Then: blue.")
+
+
+def test_whoever_answers_is_asked_once_for_each_question(house, place):
+    calls = [{"name": "Ask", "arguments": {"question": "Which?"}}, {"name": "Ask", "arguments": {"question": "Sure?"}}]
+    model = house.script("asks", {"turns": [{"calls": calls}, {"text": "Good."}]})
+    asked: list[Question] = []
+
+    async def answer(question: Question) -> str:
+        asked.append(question)
+        return f"answer {len(asked)}"
+
+    [outcome] = run_sync("x", model=model, answer=answer, **place)
+    assert outcome.status == "completed"
+    assert [(one.topic, one.text) for one in asked] == [("answer", "Which?"), ("answer", "Sure?")]
+
+
+@pytest.mark.parametrize(("approves", "changed"), [(True, True), (False, False)])
+def test_what_a_parent_wants_to_change_is_asked_first(house, place, approves, changed):
+    write = {"name": "Write", "arguments": {"path": "new.txt", "content": "hello"}}
+    model = house.script("write", {"turns": [{"calls": [write]}, {"text": "Done."}]})
+    asked = []
+
+    async def answer(question: Question) -> bool:
+        asked.append(question.topic)
+        return approves
+
+    async def carry_out():
+        async with opened(place, model, answer=answer) as deputy:
+            return await deputy.run("write it")
+
+    assert asyncio.run(carry_out()).status == "completed"
+    assert asked == ["approval"]
+    assert (house.workspace / "new.txt").exists() is changed
+
+
+@pytest.mark.rule("delegate.cancel")
+def test_a_cancelled_call_stops_its_subagents_and_leaves_their_outcomes(house, place):
+    model = house.script("slow", {"times": 2, "turns": [{"text": "never", "delay_seconds": 60}]})
+
+    async def carry_out():
+        async with opened(place, model) as deputy:
+            started = asyncio.Event()
+            ids = []
+
+            async def watch():
+                async for progress in deputy.events():
+                    ids.append(progress.session_id)
+                    if len(ids) == 2:
+                        started.set()
+
+            watching = asyncio.create_task(watch())
+            await asyncio.sleep(0)
+            call = asyncio.create_task(deputy.delegate([Task(label=x, prompt=x) for x in "ab"]))
+            await started.wait()
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            watching.cancel()
+            return [await deputy.outcome(one) for one in ids[:2]]
+
+    assert [outcome.status for outcome in asyncio.run(carry_out())] == ["cancelled", "cancelled"]
+
+
+@pytest.mark.rule("resume")
+def test_a_call_that_was_cancelled_goes_on_with_what_did_not_complete(house, place):
+    quick = {"when": "quick", "turns": [{"text": "quick"}]}
+    stuck = house.script("first", quick, {"when": "stuck", "turns": [{"text": "never", "delay_seconds": 60}]})
+
+    async def first():
+        told = asyncio.Event()
+
+        def watch(progress):
+            if progress.event == "completed":
+                told.set()
+
+        async with opened(place, stuck, watch=watch) as deputy:
+            call = await deputy.start([Task(label=x, prompt=x) for x in ("quick", "stuck")])
+            await told.wait()
+            await deputy.cancel(call)
+            return call, await deputy.results(call)
+
+    async def later(call):
+        async with opened(place, None) as deputy:
+            await deputy.go_on(call)
+            return await deputy.results(call), await deputy.outcome(call)
+
+    call, before = asyncio.run(first())
+    house.script("first", {"when": "stuck", "turns": [{"text": "free"}]})
+    after, whole = asyncio.run(later(call))
+    assert [result.outcome.status for result in before] == ["completed", "cancelled"]
+    assert [result.outcome.report for result in after] == ["quick", "free"]
+    assert before[0].outcome.session_id == after[0].outcome.session_id, "what was complete was not done again"
+    assert whole.status == "completed"
+
+
+def test_misuse_is_told_before_anything_happens(house, place):
+    async def carry_out():
+        async with opened(place, "script:nowhere.json") as deputy:
+            with pytest.raises(UsageError, match="at least one task"):
+                await deputy.delegate([])
+            with pytest.raises(UsageError, match="cannot be read"):
+                await deputy.delegate([Task(label="a", prompt="x")])
+            with pytest.raises(UnknownRun):
+                await deputy.resume("sess_1_nobody")
+            assert await deputy._of.engine.list() == []
+
+    asyncio.run(carry_out())
+    with pytest.raises(UsageError, match="async with"):
+        asyncio.run(Deputy("offline:scout").run("x"))

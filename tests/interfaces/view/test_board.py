@@ -1,0 +1,100 @@
+import pytest
+
+from deputy.core.progress import Progress
+from deputy.interfaces.view.board import Board, count, dollars, elapsed, line, text_of
+
+TEN = 10.0
+
+
+def told(*events: dict, labels: tuple[str, ...] = ()) -> Board:
+    board = Board(labels)
+    for at, event in enumerate(events):
+        board.tell(Progress(session_id=f"sess_{event['label']}", **event), float(at))
+    return board
+
+
+@pytest.mark.rule("delegate.view")
+def test_the_view_has_a_heading_a_line_for_each_subagent_and_a_total():
+    board = told(
+        {"event": "started", "label": "security", "index": 0, "total": 3},
+        {"event": "started", "label": "correctness", "index": 1, "total": 3},
+        {"event": "started", "label": "refactor", "index": 2, "total": 3},
+        {"event": "tokens", "label": "security", "input": 45_000, "output": 2_100, "cost": 140_000_000},
+        {"event": "completed", "label": "security", "status": "completed"},
+        {"event": "tokens", "label": "correctness", "input": 23_000, "output": 890, "cost": 50_000_000},
+        {"event": "tool_call", "label": "correctness", "tool": "Read", "args": "src/lib.rs"},
+        {"event": "completed", "label": "refactor", "status": "partial", "reason": "context_exhausted"},
+        labels=("security", "correctness", "refactor"),
+    )
+    heading, security, correctness, refactor, total = [text_of(spans) for spans in board.lines(TEN)]
+    assert heading == "Delegate [3 subagents]"
+    assert security == "[security] ✓ complete (in=45k out=2.1k) 4.0s $0.14"
+    assert correctness == "[correctness] → Read src/lib.rs (in=23k out=890) 9.0s $0.05"
+    assert refactor == "[refactor] ⚠ partial: context exhausted 5.0s"
+    assert total == "total  1 complete, 1 partial, 1 running · in=68k out=3k · 10s · $0.19"
+
+
+@pytest.mark.parametrize(
+    ("event", "shown"),
+    [
+        ({"event": "note", "content": "found\nit"}, "✎ found it"),
+        ({"event": "text", "content": "…"}, "… writing"),
+        ({"event": "retry", "reason": "overloaded"}, "↻ again: overloaded"),
+        ({"event": "fallback", "reason": "refused"}, "↪ other model: refused"),
+        ({"event": "waiting", "content": "Which one?"}, "? asks: Which one?"),
+        ({"event": "completed", "status": "failed", "reason": "provider"}, "✗ error: provider"),
+        ({"event": "completed", "status": "blocked", "reason": "question"}, "? blocked: question"),
+        ({"event": "completed", "status": "cancelled"}, "✗ cancelled"),
+        ({"event": "completed", "status": "rejected", "reason": "depth"}, "✗ rejected: depth"),
+    ],
+)
+def test_everything_that_happens_has_its_line(event, shown):
+    board = told({"event": "started", "label": "a"}, {**event, "label": "a"})
+    assert text_of(line(board.rows[0], 1.0)).startswith(f"[a] {shown}")
+
+
+def test_tasks_that_wait_for_their_turn_are_shown_from_the_start():
+    board = told({"event": "started", "label": "b", "index": 1, "total": 2}, labels=("a", "b"))
+    lines = [text_of(spans) for spans in board.lines(0.0)]
+    assert lines[1:3] == ["[a] · queued", "[b] … thinking 0.0s"]
+    assert lines[3].startswith("total  1 running, 1 queued")
+
+
+def test_subagents_of_the_same_label_keep_their_own_lines():
+    board = Board(("a", "a"))
+    for place, run in enumerate(("x", "y")):
+        board.tell(Progress(event="started", label="a", session_id=run, index=place, total=2), 0.0)
+    board.tell(Progress(event="tool_call", label="a", session_id="y", tool="Glob", args="*"), 0.0)
+    assert [row.activity for row in board.rows] == ["thinking", "Glob *"]
+
+
+def test_what_is_told_of_strangers_changes_nothing():
+    board = Board(("a",))
+    assert board.tell(Progress(event="text", label="a", session_id="stranger"), 0.0) is None
+    assert board.rows[0].activity == "queued"
+
+
+def test_one_that_was_never_started_still_ends_on_its_own_line():
+    board = told({"event": "completed", "label": "b", "index": 1, "status": "cancelled"}, labels=("a", "b"))
+    assert [row.status for row in board.rows] == ["", "cancelled"]
+
+
+@pytest.mark.rule("untrusted")
+def test_nothing_that_others_wrote_moves_the_terminal():
+    board = told(
+        {"event": "started", "label": "\x1b[2Jevil\n[/bold]"},
+        {"event": "tool_call", "label": "\x1b[2Jevil\n[/bold]", "tool": "Read", "args": "a\x1b]0;x\x07b\r\n" * 99},
+    )
+    shown = [text_of(spans) for spans in board.lines(0.0)]
+    assert all(text.isprintable() and len(text) < 200 for text in shown)
+    assert "[/bold]" in shown[1]
+
+
+def test_numbers_are_short_enough_for_a_line():
+    assert [count(n) for n in (0, 890, 999, 1000, 2100, 9949, 9960, 45_000, 999_600, 1_250_000)] == [
+        "0", "890", "999", "1k", "2.1k", "9.9k", "10k", "45k", "1M", "1.2M",
+    ]  # fmt: skip
+    assert [elapsed(s) for s in (0.04, 9.94, 9.96, 59.4, 59.6, 185, 7620)] == [
+        "0.0s", "9.9s", "10s", "59s", "1m00s", "3m05s", "2h07m",
+    ]  # fmt: skip
+    assert [dollars(n) for n in (None, 0, 1_200_000, 140_000_000)] == ["", "", "$0.0012", "$0.14"]

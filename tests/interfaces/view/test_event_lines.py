@@ -1,0 +1,36 @@
+import io
+import json
+import os
+
+import pytest
+
+from deputy.core.progress import Progress
+from deputy.interfaces.view.event_lines import EventLines
+
+
+@pytest.mark.rule("delegate.events")
+def test_an_event_is_a_line_with_a_number_a_time_and_the_fields_of_its_kind():
+    file = io.BytesIO()
+    lines = EventLines(file)
+    lines.tell(Progress(event="started", label="a", session_id="s", index=0, total=2))
+    lines.tell(Progress(event="tool_call", label="a", session_id="s", tool="Read", args="x.py"))
+    lines.tell(Progress(event="tokens", label="a", session_id="s", input=10, output=2, cost=500_000_000))
+    lines.tell(Progress(event="completed", label="a", session_id="s", status="partial", reason="timeout"))
+    told = [json.loads(line) for line in file.getvalue().splitlines()]
+    assert [event.pop("seq") for event in told] == [1, 2, 3, 4]
+    assert all(event.pop("time").endswith("Z") for event in told)
+    assert told == [
+        {"event": "started", "label": "a", "session_id": "s", "index": 0, "total": 2},
+        {"event": "tool_call", "label": "a", "session_id": "s", "tool": "Read", "args": "x.py"},
+        {"event": "tokens", "label": "a", "session_id": "s", "input": 10, "output": 2, "cost": 0.5},
+        {"event": "completed", "label": "a", "session_id": "s", "status": "partial", "reason": "timeout"},
+    ]
+
+
+def test_a_reader_that_goes_away_stops_the_writing_and_nothing_else():
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb", buffering=0) as file:
+        lines = EventLines(file)
+        lines.tell(Progress(event="text", label="a", content="x"))
+        lines.tell(Progress(event="text", label="a", content="y"))
