@@ -22,7 +22,7 @@ $(READY): $(USABLE)
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-demo: $(USABLE)  ## see the main job done
+demo: $(USABLE)  ## three subagents look at this repository, live
 	@$(BIN)/python examples/demo.py
 
 test: lint types layers unit  ## format check, lint, types, layers, all tests

@@ -137,6 +137,29 @@ def test_whoever_answers_is_asked_once_for_each_question(house, place):
     assert [(one.topic, one.text) for one in asked] == [("answer", "Which?"), ("answer", "Sure?")]
 
 
+def test_a_run_that_was_put_aside_while_it_waited_tells_of_no_finished_call_again(house, place):
+    ask = {"name": "Ask", "arguments": {"question": "Which?"}}
+    task = {"name": "Delegate", "arguments": {"tasks": [{"label": "a", "prompt": "read"}]}}
+    reading = {"when": "You are a subagent", "turns": [{"calls": [READ]}, {"calls": [ask]}, {"text": "Good."}]}
+    model = house.script("aside", reading, {"turns": [{"calls": [task]}, {"text": "All good."}]})
+    told = []
+
+    async def carry_out():
+        async def answer(question: Question) -> bool | str:
+            for _ in range(1000):
+                standings = await deputy._of.journal.standings()
+                if any(one.is_left and one.state.run == question.session_id for one in standings):
+                    break
+                await asyncio.sleep(0.01)
+            return True if question.topic == "approval" else "blue"
+
+        async with opened(place, model, answer=answer, watch=told.append) as deputy:
+            return await deputy.run("go")
+
+    assert asyncio.run(carry_out()).report == "All good."
+    assert [one.args for one in told if one.tool == "Read"] == ["plan.txt"]
+
+
 @pytest.mark.parametrize(("approves", "changed"), [(True, True), (False, False)])
 def test_what_a_parent_wants_to_change_is_asked_first(house, place, approves, changed):
     write = {"name": "Write", "arguments": {"path": "new.txt", "content": "hello"}}

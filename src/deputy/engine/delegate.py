@@ -84,6 +84,7 @@ async def _desk(run: RunContext, birth: Requested, grant: Grant, workshop: Works
         purse=await workshop.open_purse(run, grant.budget, birth.parent),
         settings=ModelSettings(max_output_tokens=birth.terms.max_output_tokens),
         emit=emit,
+        redactor=workshop.redactor,
         clock=workshop.world.now,
         ceiling=lambda given, taken: workshop.ceiling(birth.model, given, taken),
         seconds=run.state.seconds,

@@ -64,6 +64,7 @@ async def hand_in(run: RunContext, talk: Talk, desk: Desk, why: Error) -> str:
         ceiling=desk.ceiling,
         seconds=_seconds_left(run, desk),
         emit=desk.emit,
+        redactor=desk.redactor,
     )
     ended = await run.step(
         f"handin:{talk.turn}:model",

@@ -60,6 +60,7 @@ async def converse(run: RunContext, talk: Talk, desk: Desk) -> Report:
             ceiling=desk.ceiling,
             seconds=_seconds_left(run, desk),
             emit=desk.emit,
+            redactor=desk.redactor,
         )
         ended = await run.step(
             f"model:{talk.turn}",

@@ -77,6 +77,7 @@ async def parent(run: RunContext, birth: Opened, workshop: Workshop) -> Outcome:
         purse=await workshop.open_purse(run, birth.grant.budget, None),
         settings=ModelSettings(max_output_tokens=PARENT_OUTPUT_TOKENS),
         emit=emit,
+        redactor=workshop.redactor,
         clock=workshop.world.now,
         ceiling=lambda given, taken: workshop.ceiling(birth.model, given, taken),
         seconds=run.state.seconds,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from deputy.core.guard import Policy, Ticket, admit
 from deputy.core.limits import Budget, Census
+from deputy.core.redact import Redactor
 from deputy.engine.purse import Purse, amount
 
 if TYPE_CHECKING:
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
     from deputy.core.outcome import Rejected
     from deputy.core.progress import Progress
+    from deputy.core.redact import Redactor
     from deputy.core.request import Grant, Request
     from deputy.engine.desk import Approval
     from deputy.engine.ports import Files, FlowTool, Model, RunContext, Tools, World
@@ -33,6 +35,7 @@ class Workshop:
         files: Files,
         watch: Callable[[Progress], None],
         policy: Policy | None = None,
+        redactor: Redactor | None = None,
         base_prompt: str = "",
         approval: Approval = "granted",
         can_ask: bool = False,
@@ -44,6 +47,7 @@ class Workshop:
         self.ceiling = ceiling
         self._windows = windows
         self.files = files
+        self.redactor = redactor or Redactor()
         self.watch = watch
         self.policy = policy or Policy()
         self.base_prompt = base_prompt

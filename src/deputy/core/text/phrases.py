@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from itertools import takewhile
 
 from deputy.core.text.page import fold
 
@@ -40,8 +41,7 @@ def _is_word(word: str) -> bool:
 
 def _at_word(source: str) -> str:
     # The check follows the first letters, so that the search can skip to them fast.
-    first = re.match(r"[^\W_]{0,3}", source)
-    letters = first[0] if first else ""
+    letters = "".join(takewhile(str.isalnum, source[:3]))
     return rf"{letters}(?<!\w{letters}){source[len(letters) :]}"
 
 

@@ -23,9 +23,9 @@ COMMANDS = {
     "ps": "Show the delegations that are running, waiting or interrupted.",
     "show": "Show one delegation: where it stands and how it ended.",
     "transcript": "Show a subagent's conversation.",
-    "errors": "Show the errors that delegations met.",
-    "prune": "Remove delegations that ended long ago.",
-    "pin": "Keep a delegation for good.",
+    "errors": "Show the errors that delegations met, the latest first.",
+    "prune": "Remove delegations that ended long ago, with their transcripts.",
+    "pin": "Keep a delegation, and the tree it belongs to, whatever its age.",
     "models": "List providers and models, and say which have a key.",
 }
 _MODULES = {"show": "show_run"}

@@ -15,7 +15,10 @@ from deputy.interfaces.cli.show import show, show_json
 @click.argument("run", metavar="ID")
 @click.option("--json", "as_json", is_flag=True, help="The form that is also left as a file.")
 def command(run: str, as_json: bool) -> None:
-    """Show a subagent's conversation as Markdown, also of one that runs or was killed."""
+    """Show a subagent's conversation.
+
+    As Markdown, at any moment: also of one that runs or was killed.
+    """
     from deputy.journal.transcript import markdown, transcribe
 
     with open_journal() as reader:
