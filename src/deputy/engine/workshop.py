@@ -94,8 +94,7 @@ class Workshop:
         if above is not None:
             above.count_from(run.run, amount(run.state.usage))
         for state in below:
-            if not state.is_live:
-                purse.count_from(state.run, amount(state.usage))
+            purse.count_from(state.run, amount(state.usage))
         if parent is None:
             admitted = {state.run for state in below if state.status != "rejected"}
             self._spawned.setdefault(run.run, set()).update(admitted)

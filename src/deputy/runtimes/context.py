@@ -58,7 +58,8 @@ class LocalContext(Generic[L]):
         self.so_far = SoFar()
         for record in history:
             self.so_far.see(record.event)
-        self._now = lease.state.requested_at
+        resumed = (record.at for record in reversed(history) if isinstance(record.event, Resumed))
+        self._now = next(resumed, lease.state.requested_at)
         self._used: set[str] = set()
         self._ahead = {name for name, record in self._done.items() if isinstance(record.event, _TOLD)}
         self.busy = 0

@@ -65,6 +65,8 @@ class Crew(Generic[L]):
         self._group = group
         self._work: dict[str, _Work[L]] = {}
         self._starting: set[str] = set()
+        self._unwanted: set[str] = set()
+        """Runs that were cancelled while they were being started."""
         self._parked: set[str] = set()
         self._troubles: dict[str, StorageError] = {}
         self._awaited: dict[str, list[asyncio.Future[Ended | None]]] = {}
@@ -76,6 +78,7 @@ class Crew(Generic[L]):
         """Put a run to work."""
         work = _Work(LocalContext(self, self._journal, lease, history), lease)
         self._work[lease.run] = work
+        work.is_cancelled = lease.run in self._unwanted
         self._troubles.pop(lease.run, None)
         self._parked.discard(lease.run)
         work.task = self._group.create_task(self._carry_out(work, birth))
@@ -104,6 +107,7 @@ class Crew(Generic[L]):
             return False
         finally:
             self._starting.discard(run)
+            self._unwanted.discard(run)
 
     async def _adopt(self, run: str) -> bool:
         state = await self._journal.state(run)
@@ -186,7 +190,9 @@ class Crew(Generic[L]):
             if work is not None and work.is_parking:
                 await work.is_over.wait()
                 work = self._work.get(run)
-            if work is None:
+            if work is None and topic == CANCEL and run in self._starting:
+                self._unwanted.add(run)
+            elif work is None:
                 await self._wake(run, topic, is_ours=wake or run in self._parked)
             elif topic == CANCEL:
                 self._stop(work)

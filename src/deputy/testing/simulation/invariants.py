@@ -112,7 +112,7 @@ def _is_ours(outcome: Outcome) -> bool:
 
 def _check_deadline(records: Sequence[Record], state: State, last_start: float) -> None:
     deadline = None if state.lineage is None else state.lineage.deadline
-    if deadline is None or state.ended_at is None:
+    if deadline is None or state.ended_at is None or state.status == "rejected":
         return
     # A process that is dead ends nothing; the next one has a moment after it begins.
     late = state.ended_at - max(deadline, last_start)

@@ -1,0 +1,163 @@
+"""A delegation at the command line of a real process that is killed, or told to stop, at random moments."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from random import Random
+
+import pytest
+from tests.engine.conftest import call, talk, turn
+
+from deputy.core.events import ModelCallEnded, Record
+from deputy.core.state import State
+from deputy.engine.recover import shown_status
+from deputy.interfaces.library import Deputy
+from deputy.journal.reader import Reader
+from deputy.journal.registry import listed
+from deputy.testing import ProviderServer, Script, ScriptedConversation
+
+LABELS = ("one", "two", "three")
+TURNS = 3
+MOMENTS = int(os.environ.get("DEPUTY_MOMENTS", "10"))
+"""How many moments are tried; `make kill` tries 50."""
+STOP_SECONDS = 3.0
+
+
+class Command:
+    """`deputy delegate` with three tasks, on a home, a workspace and a provider of its own."""
+
+    def __init__(self, root: Path, provider: ProviderServer, monkeypatch: pytest.MonkeyPatch, *tools: str) -> None:
+        self.home, self.workspace = root / "home", root / "workspace"
+        self.workspace.mkdir()
+        (self.workspace / "file.txt").write_text("a line\n")
+        tasks = [{"label": label, "prompt": f"work of {label}", "tools": [*tools]} for label in LABELS]
+        (root / "tasks.json").write_text(json.dumps({"tasks": tasks, "concurrency": 3}))
+        for name, value in provider.environ.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("DEPUTY_HOME", str(self.home))
+        arguments = ["delegate", "--tasks", str(root / "tasks.json"), "--yes", "--events", "-", "--return", "json"]
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "deputy", *arguments, "--model", "anthropic:claude-sonnet-4-5"],
+            cwd=self.workspace,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def read_until(self, count: int, word: str = "") -> None:
+        """Let it go on until it has told so often of something."""
+        assert self.process.stdout is not None
+        while count and (line := self.process.stdout.readline()):
+            count -= word.encode() in line
+
+    def send(self, number: signal.Signals) -> int:
+        """Send a signal; gives the exit code."""
+        assert self.process.stdout is not None
+        self.process.send_signal(number)
+        self.process.stdout.close()
+        return self.process.wait(STOP_SECONDS)
+
+    def runs(self) -> dict[str, State]:
+        """Where every run stands, by its label."""
+        with Reader.open(self.home) as reader:
+            return {standing.state.label: standing.state for standing in listed(reader, ended=100)}
+
+    def shown(self) -> dict[str, str]:
+        """The status of every run that has not ended, as people see it."""
+        with Reader.open(self.home) as reader:
+            return {standing.state.label: shown_status(standing) for standing in listed(reader)}
+
+    def finished(self) -> Counter[str]:
+        """How many model calls of each subagent are on record."""
+        with Reader.open(self.home) as reader:
+            runs = [standing.state for standing in listed(reader, ended=100)]
+            records = {state.label: list(reader.records(state.run)) for state in runs}
+        return Counter(
+            label
+            for label, found in records.items()
+            for record in found
+            if isinstance(record, Record) and isinstance(record.event, ModelCallEnded)
+        )
+
+
+def asked(provider: ProviderServer) -> Counter[tuple[str, int]]:
+    """How often each turn of each subagent was asked for."""
+    told = [(label, one.answered) for one in provider.asked for label in LABELS if f"work of {label}" in one.opening]
+    return Counter(told)
+
+
+@pytest.mark.rule("recover")
+@pytest.mark.rule("journal.first")
+@pytest.mark.parametrize("moment", range(MOMENTS))
+def test_what_a_kill_left_goes_on_and_no_finished_call_is_paid_twice(
+    moment: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    chance = Random(f"kill {moment}")
+
+    def conversation(label: str) -> ScriptedConversation:
+        slow = [chance.uniform(0.0, 0.2) for _ in range(TURNS)]
+        return talk(
+            turn("", call("Note", content="seen"), call("Read", path="file.txt"), delay_seconds=slow[0]),
+            turn("", call("Glob", pattern="*"), delay_seconds=slow[1]),
+            turn("Done.", delay_seconds=slow[2]),
+            when=f"work of {label}",
+            times=2,
+        )
+
+    script = Script(conversations=tuple(map(conversation, LABELS)))
+    with ProviderServer(script, strict=False) as provider:
+        command = Command(tmp_path, provider, monkeypatch, "Read", "Glob")
+        command.read_until(chance.randint(1, 24))
+        command.send(signal.SIGKILL)
+        finished, shown, runs = command.finished(), command.shown(), command.runs()
+        assert set(shown.values()) == {"interrupted"}
+        root = next(state.run for state in runs.values() if state.parent is None)
+
+        async def go_on():
+            async with Deputy(workspace=command.workspace) as deputy:
+                await deputy.go_on(root)
+                return await deputy.results(root)
+
+        results = asyncio.run(go_on())
+        assert [(result.label, result.outcome.status) for result in results] == [(x, "completed") for x in LABELS]
+        assert [(result.outcome.notes, result.outcome.report) for result in results] == [(("seen",), "Done.")] * 3
+        assert [result.outcome.usage.requests for result in results] == [TURNS] * 3
+        twice = {key for key, times in asked(provider).items() if times > 1}
+        assert not [key for key in twice if key[1] < finished[key[0]]]
+        assert len(provider.asked) <= TURNS * len(LABELS) + len(LABELS)
+    assert not command.shown()
+    transcripts = [json.loads(file.read_bytes()) for file in sorted((command.home / "subagent").glob("*.json"))]
+    assert [transcript["outcome"] for transcript in transcripts] == ["success"] * 3
+    assert [transcript["messages"][-1]["content"] for transcript in transcripts] == ["Done."] * 3
+
+
+@pytest.mark.rule("delegate.cancel")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("moment", range(max(1, MOMENTS // 4)))
+def test_a_signal_ends_everything_soon_and_leaves_nothing_running(
+    number: signal.Signals, moment: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    chance = Random(f"{number} {moment}")
+    turns = [
+        turn("Begun.", call("Note", content="seen"), delay_seconds=0.02),
+        turn("", call("Run", command="echo $$ > pid-$$; exec sleep 600"), delay_seconds=0.02),
+        turn("never", delay_seconds=600),
+    ]
+    script = Script(conversations=tuple(talk(*turns, when=f"work of {label}") for label in LABELS))
+    with ProviderServer(script, strict=False) as provider:
+        command = Command(tmp_path, provider, monkeypatch, "Run")
+        command.read_until(*((len(LABELS), '"Run"') if moment == 0 else (chance.randint(1, 15),)))
+        began = time.monotonic()
+        code = command.send(number)
+        took = time.monotonic() - began
+    runs = command.runs()
+    assert code == 130
+    assert took <= STOP_SECONDS
+    assert {state.status for state in runs.values()} == {"cancelled"}
+    children = [int(file.name.removeprefix("pid-")) for file in command.workspace.glob("pid-*")]
+    assert not [pid for pid in children if Path(f"/proc/{pid}").exists()]
