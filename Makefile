@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 USABLE := $(VENV)/.usable
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test format lint types layers unit bench-core bench-redact bench-models bench-journal crash clean
+.PHONY: help demo test format lint types layers unit bench-core bench-redact bench-models bench-journal crash simulate clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -39,6 +39,12 @@ layers: $(READY)
 
 unit: $(READY)
 	@$(BIN)/pytest -n $(or $(JOBS),2)
+
+N ?= 20000
+FIRST ?= 0
+SECONDS ?= 1800
+simulate: $(READY)  ## the whole engine under random faults: N seeds (20,000) from FIRST (0), within SECONDS
+	@$(BIN)/python -m tests.simulation.many $(N) $(FIRST) $(SECONDS)
 
 format: $(READY)  ## format and fix what can be fixed
 	@$(BIN)/ruff format .

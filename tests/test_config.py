@@ -34,14 +34,14 @@ def of_user(home: Path, text: str) -> None:
 
 
 def test_without_any_file_the_shipped_tables_hold(project: Path, home: Path) -> None:
-    assert load_tables(project, home) is SHIPPED
+    assert load_tables(str(project), str(home)) is SHIPPED
 
 
 @pytest.mark.rule("text.model")
 def test_the_nearer_file_overrides_the_farther_one_and_both_what_is_shipped(project: Path, home: Path) -> None:
     of_user(home, '[models]\ndefault = "user-1"\n[models.aliases]\nfast = "user-2"\nCheap = "user-3"\n')
     (project / "deputy.toml").write_text('[models]\ndefault = "project-1"\n[models.aliases]\nfast = "project-2"\n')
-    tables = load_tables(project, home)
+    tables = load_tables(str(project), str(home))
     assert tables.default_model == "project-1"
     assert (tables.aliases["fast"], tables.aliases["cheap"]) == ("project-2", "user-3")
     assert tables.aliases["review"] == SHIPPED.aliases["review"]
@@ -51,7 +51,7 @@ def test_the_nearer_file_overrides_the_farther_one_and_both_what_is_shipped(proj
 def test_routes_of_the_nearer_file_are_looked_through_first(project: Path, home: Path) -> None:
     of_user(home, '[[models.routes]]\nwords = ["fence", "security"]\nmodel = "user-1"\n')
     (project / "deputy.toml").write_text('[[models.routes]]\nwords = ["fence"]\nmodel = "project-1"\n')
-    tables = load_tables(project, home)
+    tables = load_tables(str(project), str(home))
     assert [route.model for route in tables.routes[:2]] == ["project-1", "user-1"]
     (request,) = detect("Please use a subagent to paint the fence.", tables)
     assert (request.resolved_model, request.model_source) == ("project-1", "heuristic")
@@ -60,7 +60,7 @@ def test_routes_of_the_nearer_file_are_looked_through_first(project: Path, home:
 @pytest.mark.rule("text.prose")
 def test_phrases_are_added_to_the_shipped_ones(project: Path, home: Path) -> None:
     of_user(home, '[text]\ndelegations = ["send [out] the scouts"]\n')
-    tables = load_tables(project, home)
+    tables = load_tables(str(project), str(home))
     assert tables.delegations == (*SHIPPED.delegations, "send [out] the scouts")
     assert len(detect("Please send the scouts to look around the corner.", tables)) == 1
 
@@ -69,18 +69,18 @@ def test_the_project_file_is_looked_for_up_to_the_root_of_the_repository(project
     below = project / "a/b"
     below.mkdir(parents=True)
     (project.parent / "deputy.toml").write_text('[models]\ndefault = "outside"\n')
-    assert load_tables(below, home) is SHIPPED
+    assert load_tables(str(below), str(home)) is SHIPPED
     (project / "deputy.toml").write_text('[models]\ndefault = "root"\n')
-    assert load_tables(below, home).default_model == "root"
+    assert load_tables(str(below), str(home)).default_model == "root"
     (below / "deputy.toml").write_text('[models]\ndefault = "here"\n')
-    assert load_tables(below, home).default_model == "here"
+    assert load_tables(str(below), str(home)).default_model == "here"
 
 
 def test_outside_of_a_repository_only_the_own_directory_counts(tmp_path: Path, home: Path) -> None:
     below = tmp_path / "plain/below"
     below.mkdir(parents=True)
     (tmp_path / "plain/deputy.toml").write_text('[models]\ndefault = "planted"\n')
-    assert load_tables(below, home) is SHIPPED
+    assert load_tables(str(below), str(home)) is SHIPPED
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_what_is_wrong_is_named_with_file_key_value_and_what_would_be_right(
     path = tmp_path / "deputy.toml"
     path.write_text(text)
     with pytest.raises(UsageError) as error:
-        read_settings(path)
+        read_settings(str(path))
     message = str(error.value)
     assert message.startswith(f"{path}: {key}: found {found};")
     assert expected in message
@@ -136,7 +136,7 @@ def test_a_file_that_is_no_toml_is_an_error_and_no_traceback(tmp_path: Path, con
     path = tmp_path / "deputy.toml"
     path.write_bytes(content)
     with pytest.raises(UsageError, match=found) as error:
-        read_settings(path)
+        read_settings(str(path))
     assert str(path) in str(error.value)
 
 
@@ -145,13 +145,13 @@ def test_a_folder_or_a_pipe_in_place_of_the_file_is_an_error(tmp_path: Path) -> 
     os.mkfifo(tmp_path / "pipe.toml")
     for name in ("deputy.toml", "pipe.toml"):
         with pytest.raises(UsageError, match="not a file"):
-            read_settings(tmp_path / name)
+            read_settings(str(tmp_path / name))
 
 
 def test_a_byte_order_mark_is_no_problem(tmp_path: Path) -> None:
     path = tmp_path / "deputy.toml"
     path.write_bytes(b'\xef\xbb\xbf[models]\ndefault = "x"\n')
-    settings = read_settings(path)
+    settings = read_settings(str(path))
     assert settings is not None
     assert settings.models.default == "x"
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
+import stat
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, ValidationError, convert
@@ -12,9 +13,11 @@ from deputy.core.text.phrases import is_phrase
 from deputy.core.text.tables import SHIPPED, Route, Tables
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
 LIMIT_BYTES = 64 * 1024
+
+_DEEPEST_FOLDER = 40
 
 
 class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -46,11 +49,10 @@ _TABLES = {"": Settings, "models": ModelSettings, "models.routes": Route, "text"
 _KINDS = {"str": "a string", "array": "a list", "object": "a table", "str | null": "a string"}
 
 
-def load_tables(directory: Path | None = None, home: Path | None = None) -> Tables:
+def load_tables(directory: str = ".", home: str | None = None) -> Tables:
     """The tables that hold in a directory: the project's file over the user's own over what is shipped."""
-    directory, home = directory or _known(Path.cwd), home or _known(Path.home)
-    paths = [_project_file(directory)] if directory else []
-    paths += [home / ".config/deputy/config.toml"] if home else []
+    home = os.environ.get("HOME", "") if home is None else home
+    paths = (_project_file(directory), f"{home}/.config/deputy/config.toml")
     return merge([settings for path in paths if (settings := read_settings(path))])
 
 
@@ -73,7 +75,7 @@ def merge(nearest_first: Sequence[Settings]) -> Tables:
     )
 
 
-def read_settings(path: Path) -> Settings | None:
+def read_settings(path: str) -> Settings | None:
     """What a file says, None if there is none; a UsageError names the file, the key and what would be right."""
     content = _content(path)
     if content is None:
@@ -83,7 +85,7 @@ def read_settings(path: Path) -> Settings | None:
     try:
         said = tomllib.loads(content.decode("utf-8-sig"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise UsageError(str(path), _line_of(content, str(error)), f"it must be TOML in UTF-8: {error}") from error
+        raise UsageError(path, _line_of(content, str(error)), f"it must be TOML in UTF-8: {error}") from error
     try:
         settings = convert(said, Settings)
     except ValidationError as error:
@@ -92,40 +94,30 @@ def read_settings(path: Path) -> Settings | None:
     return settings
 
 
-def _known(folder: Callable[[], Path]) -> Path | None:
-    try:
-        return folder()
-    except (OSError, RuntimeError):  # removed under our feet, or no home at all
-        return None
-
-
-def _project_file(directory: Path) -> Path:
+def _project_file(directory: str) -> str:
     """The nearest `deputy.toml` up to the root of the repository; outside of one, only the directory's own counts."""
-    folders = (directory, *directory.parents)
-    root = next((depth for depth, folder in enumerate(folders) if _exists(folder / ".git")), 0)
-    paths = [folder / "deputy.toml" for folder in folders[: root + 1]]
-    return next(filter(_exists, paths), paths[0])
+    folders = [directory + "/.." * depth for depth in range(_DEEPEST_FOLDER)]
+    root = next((depth for depth, folder in enumerate(folders) if os.access(f"{folder}/.git", os.F_OK)), 0)
+    paths = [f"{folder}/deputy.toml".removeprefix("./") for folder in folders[: root + 1]]
+    return next((path for path in paths if os.access(path, os.F_OK)), paths[0])
 
 
-def _exists(path: Path) -> bool:
+def _content(path: str) -> bytes | None:
     try:
-        return path.exists()
-    except OSError:
-        return False
-
-
-def _content(path: Path) -> bytes | None:
-    try:
-        if not path.exists():
-            return None
-        if not path.is_file():  # a pipe or a device might never end
-            raise UsageError(str(path), "something that is not a file", "make it a regular file, or remove it")
-        with path.open("rb") as file:
-            content = file.read(LIMIT_BYTES + 1)
+        # A pipe would block the open for ever; a device has no end.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
     except OSError as error:
-        raise UsageError(str(path), error.strerror, "make it readable, or remove it") from error
+        raise UsageError(path, error.strerror, "make it readable, or remove it") from error
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            raise UsageError(path, "something that is not a file", "make it a regular file, or remove it")
+        content = os.read(descriptor, LIMIT_BYTES + 1)
+    finally:
+        os.close(descriptor)
     if len(content) > LIMIT_BYTES:
-        raise UsageError(str(path), f"more than {LIMIT_BYTES} bytes", f"keep it under {LIMIT_BYTES // 1024} KiB")
+        raise UsageError(path, f"more than {LIMIT_BYTES} bytes", f"keep it under {LIMIT_BYTES // 1024} KiB")
     return content
 
 
@@ -136,7 +128,7 @@ def _line_of(content: bytes, problem: str) -> str:
     return lines[int(number) - 1] if number.isdigit() and int(number) <= len(lines) else lines[0]
 
 
-def _check(path: Path, settings: Settings) -> None:
+def _check(path: str, settings: Settings) -> None:
     """Refuse names that are blank, and phrases that would be found nowhere or everywhere."""
     models, text = settings.models, settings.text
     names = [("default", models.default or "none"), *models.aliases.items(), *((a, a) for a in models.aliases)]
@@ -153,7 +145,7 @@ def _check(path: Path, settings: Settings) -> None:
             )
 
 
-def _explained(path: Path, said: Any, message: str) -> UsageError:
+def _explained(path: str, said: Any, message: str) -> UsageError:
     """What a validation error means for the person who wrote the file."""
     problem, _, place = message.partition(" - at `$")
     keys: list[str] = []

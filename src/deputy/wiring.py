@@ -13,9 +13,12 @@ from random import SystemRandom
 from typing import TYPE_CHECKING
 
 from deputy.core.contract import FileFact
+from deputy.core.redact import Redactor
 from deputy.engine.workflow import carry_out
 from deputy.engine.workshop import Workshop
 from deputy.journal import home, transcript
+from deputy.journal.pace import JournalPace
+from deputy.journal.retention import keep_house
 from deputy.journal.sqlite import SqliteJournal
 from deputy.runtimes.local import LocalEngine
 
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from deputy.models.make import Models
 
 CONTEXT_BYTES = 200_000
+_SECRET_NAMES = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSPHRASE", "CREDENTIALS")
 SEARCHES = 8
 """How many searches and conversions, each a process of its own, run at once."""
 
@@ -53,9 +57,10 @@ class RealWorld:
 class WorkspaceFiles:
     """The workspace and the home, as the flow of a delegation needs them."""
 
-    def __init__(self, root: Path, folder: Path) -> None:
+    def __init__(self, root: Path, folder: Path, redactor: Redactor) -> None:
         self._root = root
         self._folder = folder
+        self._redactor = redactor
 
     def scratchpad(self, label: str, session_id: str) -> str:
         """Where a subagent's notes are kept."""
@@ -63,7 +68,7 @@ class WorkspaceFiles:
 
     async def note(self, scratchpad: str, content: str) -> None:
         """Add a note to a scratchpad."""
-        await asyncio.to_thread(transcript.add_note, Path(scratchpad), content)
+        await asyncio.to_thread(transcript.add_note, Path(scratchpad), self._redactor.redact(content))
 
     async def before_prompt(self, paths: Sequence[str]) -> str:
         """The files that a task names, each under its path."""
@@ -123,8 +128,13 @@ async def open_runtime(
 
     folder = home.make_home(home.home_path() if folder is None else folder)
     world = RealWorld()
-    files = WorkspaceFiles(workspace, folder)
-    async with SqliteJournal(folder, fsync=fsync) as journal, Models(environ=os.environ) as models:
+    redactor = Redactor(known_secrets(os.environ))
+    files = WorkspaceFiles(workspace, folder, redactor)
+    await asyncio.to_thread(keep_house, folder, world.now())
+    async with (
+        SqliteJournal(folder, fsync=fsync, redact=redactor.redact_json) as journal,
+        Models(environ=os.environ, pace_of=lambda account: JournalPace(journal, account)) as models,
+    ):
         workshop = Workshop(
             world=world,
             open_model=models.open,
@@ -132,6 +142,7 @@ async def open_runtime(
             ceiling=models.ceiling,
             windows=windows or {},
             files=files,
+            redactor=redactor,
             watch=watch,
             policy=policy,
             base_prompt=base_prompt,
@@ -141,6 +152,11 @@ async def open_runtime(
         )
         async with LocalEngine(journal, lambda run, birth: carry_out(run, birth, workshop), world) as engine:
             yield Runtime(engine=engine, journal=journal, models=models, workshop=workshop, folder=folder)
+
+
+def known_secrets(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The values of variables that hold secrets by their names."""
+    return tuple(value for name, value in environ.items() if name.upper().endswith(_SECRET_NAMES))
 
 
 def _open_tools(root: Path, own: tuple[Tool, ...], slots: asyncio.Semaphore, grant: Grant) -> Tools:

@@ -8,11 +8,11 @@ from msgspec import structs
 
 from deputy.core.conversation import ModelSettings
 from deputy.core.errors import Error
-from deputy.core.events import Admitted, Refused, Started
+from deputy.core.events import Admitted, Started
 from deputy.core.outcome import Artifact, Blocked, Completed, Failed, Partial, Rejected, shortened
 from deputy.core.progress import Kind, Progress
 from deputy.engine.desk import Desk
-from deputy.engine.loop import Report, converse, say
+from deputy.engine.loop import Report, converse, go_on, say
 from deputy.engine.prompts import prompt
 from deputy.engine.talk import remembered
 from deputy.engine.validate import Accepted, NotAccepted, accept, instruction
@@ -30,19 +30,19 @@ NATIVE = "native"
 
 async def delegate(run: RunContext, birth: Requested, workshop: Workshop) -> Outcome:
     """Carry out one delegation, from its request to its one outcome."""
-    grant = await _admitted(run, birth, workshop)
-    if isinstance(grant, Rejected):
-        return grant
     label = birth.label
-    workshop.watch(_progress("started", run, label, index=birth.terms.index, total=birth.terms.total))
     try:
-        desk = _desk(run, birth, grant, workshop)
+        grant = await _admitted(run, birth, workshop)
+        if isinstance(grant, Rejected):
+            return grant
+        workshop.watch(_progress("started", run, label, index=birth.terms.index, total=birth.terms.total))
+        desk = await _desk(run, birth, grant, workshop)
         talk = await _begin(run, birth, desk, workshop)
         report = await converse(run, talk, desk)
         verdict = await accept(run, talk, desk, birth.terms, report, workshop.files)
         outcome = _outcome(run, talk, desk, verdict)
     finally:
-        workshop.leave(birth.request)
+        workshop.leave(run.run)
         workshop.forget(run.run)
     reason = outcome.errors[0].type if outcome.errors else None
     workshop.watch(_progress("completed", run, label, status=outcome.status, reason=reason))
@@ -51,19 +51,20 @@ async def delegate(run: RunContext, birth: Requested, workshop: Workshop) -> Out
 
 async def _admitted(run: RunContext, birth: Requested, workshop: Workshop) -> Grant | Rejected:
     """What the guard allows it, decided once: a run that goes on was admitted before."""
-    before = next((record.event for record in run.past if isinstance(record.event, Admitted)), None)
-    if before is not None:
-        workshop.readmit(birth.request)
-        return before.grant
-    decision = workshop.admit(birth.request, run.now())
+    request, lineage = birth.request, run.state.lineage
+    # Only an admission puts a run's own signature on its lineage.
+    if lineage is not None and len(lineage.signatures) > len(request.caller.signatures):
+        workshop.readmit(request)
+        return request.wanted.granted(request.caller_grant)
+    decision = workshop.admit(request, run.now())
     if isinstance(decision, Rejected):
-        event = await run.record("admission", Refused(outcome=decision))
-    else:
-        event = await run.record("admission", Admitted(lineage=decision.lineage, grant=decision.grant))
-    return event.outcome if isinstance(event, Refused) else event.grant
+        # A refusal is how it ends, which is written once, where every ending is.
+        return decision
+    await run.record("admission", Admitted(lineage=decision.lineage, grant=decision.grant))
+    return decision.grant
 
 
-def _desk(run: RunContext, birth: Requested, grant: Grant, workshop: Workshop) -> Desk:
+async def _desk(run: RunContext, birth: Requested, grant: Grant, workshop: Workshop) -> Desk:
     model = workshop.open_model(birth.model)
     flow_tools = {tool.name: tool for tool in workshop.flow_tools if tool.name in grant.tools or not tool.is_granted}
 
@@ -80,12 +81,13 @@ def _desk(run: RunContext, birth: Requested, grant: Grant, workshop: Workshop) -
         grant=grant,
         tools=workshop.open_tools(grant),
         flow_tools=flow_tools,
-        purse=workshop.purse(run, grant.budget, birth.parent),
+        purse=await workshop.open_purse(run, grant.budget, birth.parent),
         settings=ModelSettings(max_output_tokens=birth.terms.max_output_tokens),
         emit=emit,
+        redactor=workshop.redactor,
         clock=workshop.world.now,
         ceiling=lambda given, taken: workshop.ceiling(birth.model, given, taken),
-        seconds=birth.request.seconds,
+        seconds=run.state.seconds,
         window=workshop.window(birth.model, model),
         approval=workshop.approval,
         can_ask=workshop.can_ask,
@@ -97,7 +99,7 @@ async def _begin(run: RunContext, birth: Requested, desk: Desk, workshop: Worksh
     scratchpad = workshop.files.scratchpad(birth.label, run.run)
     await run.record("started", Started(backend=NATIVE, model=desk.model.name, scratchpad=scratchpad))
     talk = remembered(_system(desk, scratchpad, workshop.base_prompt), run.past, desk.overhead())
-    if not talk.turn:
+    if not await go_on(run, talk):
         files = await workshop.files.before_prompt(birth.terms.context)
         parts = (files, birth.request.prompt, instruction(run, birth.terms))
         await say(run, talk, "task", "\n\n".join(part for part in parts if part))

@@ -10,6 +10,7 @@ from msgspec import Struct, json
 from deputy.core.conversation import ModelSettings, Toolset, ToolSpec
 from deputy.core.limits import HANDIN_SECONDS
 from deputy.core.progress import Progress
+from deputy.core.redact import Redactor
 from deputy.core.request import Grant
 from deputy.engine.ports import FlowTool, Model, Tools
 from deputy.engine.purse import Purse
@@ -35,6 +36,7 @@ class Desk(Struct, frozen=True, kw_only=True):
     purse: Purse
     settings: ModelSettings
     emit: Callable[[Progress], None]
+    redactor: Redactor
     clock: Callable[[], float]
     ceiling: Callable[[int, int], int | None]
     """The most that so many tokens in and out can cost; None where no price is known."""

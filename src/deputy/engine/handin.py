@@ -59,11 +59,12 @@ async def hand_in(run: RunContext, talk: Talk, desk: Desk, why: Error) -> str:
         conversation=fitted(talk, desk, words),
         toolset=Toolset(),
         settings=structs.replace(desk.settings, max_output_tokens=HANDIN_OUTPUT_TOKENS, tool_choice="auto"),
-        tokens=talk.tokens,
+        tokens=talk.tokens + len(words) // CHARACTERS_PER_TOKEN,
         purse=desk.purse,
         ceiling=desk.ceiling,
         seconds=_seconds_left(run, desk),
         emit=desk.emit,
+        redactor=desk.redactor,
     )
     ended = await run.step(
         f"handin:{talk.turn}:model",

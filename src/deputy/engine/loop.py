@@ -60,6 +60,7 @@ async def converse(run: RunContext, talk: Talk, desk: Desk) -> Report:
             ceiling=desk.ceiling,
             seconds=_seconds_left(run, desk),
             emit=desk.emit,
+            redactor=desk.redactor,
         )
         ended = await run.step(
             f"model:{talk.turn}",
@@ -90,6 +91,15 @@ async def converse(run: RunContext, talk: Talk, desk: Desk) -> Report:
 async def say(run: RunContext, talk: Talk, key: str, text: str) -> None:
     """Say something to the model, on the record."""
     await run.record(key, Said(message=raw(talk.say(text))))
+
+
+async def go_on(run: RunContext, talk: Talk) -> bool:
+    """Take up the conversation that earlier rounds have left; False when they did not come to say the task."""
+    if not any(isinstance(record.event, Said) for record in run.past):
+        return False
+    if talk.is_answered:
+        await say(run, talk, "resumed", prompt("resumed"))
+    return True
 
 
 async def _use_tools(run: RunContext, talk: Talk, desk: Desk, message: AssistantMessage) -> Report | None:

@@ -16,6 +16,7 @@ class Purse:
 
     def __init__(self, budget: Budget, above: Purse | None = None) -> None:
         self.account = Account(budget=budget)
+        self._counted: set[str] = set()
         self._chain: tuple[Purse, ...] = (self,) if above is None else (self, *above._chain)
 
     def reserve(self, amount: Amount) -> Shortfall | None:
@@ -33,10 +34,16 @@ class Purse:
         for purse in self._chain:
             purse.account = purse.account.commit(held, spent)
 
-    def spend(self, spent: Amount) -> None:
-        """Count what was used before this process knew of it."""
+    def count(self, spent: Amount) -> None:
+        """Count here, and not above, what was used before this purse was opened."""
+        self.account = self.account.commit(Amount(), spent)
+
+    def count_from(self, run: str, spent: Amount) -> None:
+        """Count here and above what a run below used before its purse was opened: once, as the rest comes by itself."""
         for purse in self._chain:
-            purse.account = purse.account.commit(Amount(), spent)
+            if run not in purse._counted:
+                purse._counted.add(run)
+                purse.count(spent)
 
 
 def amount(usage: Usage) -> Amount:

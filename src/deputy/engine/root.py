@@ -17,7 +17,7 @@ from deputy.core.task import Task
 from deputy.engine.delegate import NATIVE, as_reported, so_far
 from deputy.engine.desk import Desk
 from deputy.engine.fanout import fan_out
-from deputy.engine.loop import converse, say
+from deputy.engine.loop import converse, go_on, say
 from deputy.engine.prompts import prompt
 from deputy.engine.talk import remembered
 
@@ -46,9 +46,9 @@ async def delegate_all(run: RunContext, birth: Opened, workshop: Workshop) -> Ou
     if birth.arguments is UNSET:
         raise TypeError("a run of many tasks has them among its arguments")
     call = json.decode(birth.arguments, type=FanOut)
-    workshop.purse(run, birth.grant.budget, None)
-    await run.record("started", Started())
     try:
+        await workshop.open_purse(run, birth.grant.budget, None)
+        await run.record("started", Started())
         results = await fan_out(
             run, "task", call.tasks, concurrency=call.concurrency, model=birth.model, grant=birth.grant
         )
@@ -74,12 +74,13 @@ async def parent(run: RunContext, birth: Opened, workshop: Workshop) -> Outcome:
         grant=birth.grant,
         tools=workshop.open_tools(birth.grant),
         flow_tools={tool.name: tool for tool in workshop.flow_tools if tool.name in birth.grant.tools},
-        purse=workshop.purse(run, birth.grant.budget, None),
+        purse=await workshop.open_purse(run, birth.grant.budget, None),
         settings=ModelSettings(max_output_tokens=PARENT_OUTPUT_TOKENS),
         emit=emit,
+        redactor=workshop.redactor,
         clock=workshop.world.now,
         ceiling=lambda given, taken: workshop.ceiling(birth.model, given, taken),
-        seconds=birth.seconds,
+        seconds=run.state.seconds,
         window=workshop.window(birth.model, model),
         approval=workshop.approval,
         can_ask=workshop.can_ask,
@@ -88,7 +89,7 @@ async def parent(run: RunContext, birth: Opened, workshop: Workshop) -> Outcome:
         await run.record("started", Started(backend=NATIVE, model=model.name))
         told = prompt("parent").format(tools=", ".join(spec.name for spec in desk.toolset().items))
         talk = remembered("\n\n".join(filter(None, (workshop.base_prompt, told))), run.past, desk.overhead())
-        if not talk.turn:
+        if not await go_on(run, talk):
             await say(run, talk, "task", birth.prompt)
         report = await converse(run, talk, desk)
         return as_reported(so_far(run, talk, desk), report, run.run)

@@ -39,6 +39,12 @@ class Talk:
         self.repeats: Counter[bytes] = Counter()
         self.changed: dict[str, None] = {}
 
+    @property
+    def is_answered(self) -> bool:
+        """Whether the model spoke last, so that it has nothing to answer."""
+        messages = self.conversation.messages
+        return bool(messages) and isinstance(messages[-1], AssistantMessage)
+
     def say(self, text: str) -> UserMessage:
         """The caller says something."""
         message = UserMessage(text=text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from deputy.core.conversation import (
     Conversation,
@@ -23,6 +23,7 @@ from deputy.core.events import ModelCallEnded
 from deputy.core.limits import Amount, Shortfall
 from deputy.core.outcome import Usage
 from deputy.core.progress import Progress
+from deputy.core.redact import Redactor
 from deputy.engine.ports import Model
 from deputy.engine.purse import Purse, amount
 from deputy.engine.talk import raw
@@ -49,6 +50,7 @@ class TurnView(Struct, frozen=True, kw_only=True):
     seconds: float | None
     """How long it may take; None is as long as it gives signs of life."""
     emit: Callable[[Progress], None]
+    redactor: Redactor
 
 
 async def call_model(args: TurnArgs, view: TurnView) -> ModelCallEnded:
@@ -79,6 +81,8 @@ class _Told:
         self._args = args
         self._view = view
         self._stop: Stop | None = None
+        # A secret may come in pieces, so what is shown lags behind by what could still become one.
+        self._shown = view.redactor.stream()
         self.usage = Usage(requests=0)
         self.error: Error | None = None
 
@@ -86,20 +90,26 @@ class _Told:
         label = self._view.label
         match event:
             case TextDelta(text=text):
-                self._view.emit(Progress(event="text", label=label, content=text))
+                self._show(self._shown.feed(text))
             case Used():
                 self.usage += event.usage
             case Retried(message=message):
                 self._view.emit(Progress(event="retry", label=label, reason=message))
             case Stop():
+                self._show(self._shown.flush())
                 self._stop = event
             case ThinkingDelta() | ToolCall():
                 return
 
+    def _show(self, text: str) -> None:
+        if text:
+            self._view.emit(Progress(event="text", label=self._view.label, content=text))
+
     def fail(self, failure: ModelError) -> None:
         if failure.used is not None:
             self.usage += failure.used.usage
-        self.error = failure.as_value()
+        error = failure.as_value()
+        self.error = structs.replace(error, message=self._view.redactor.redact(error.message))
 
     def ended(self) -> ModelCallEnded:
         if self._stop is None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from deputy.core.guard import Policy, Ticket, admit
 from deputy.core.limits import Budget, Census
+from deputy.core.redact import Redactor
 from deputy.engine.purse import Purse, amount
 
 if TYPE_CHECKING:
@@ -13,6 +15,7 @@ if TYPE_CHECKING:
 
     from deputy.core.outcome import Rejected
     from deputy.core.progress import Progress
+    from deputy.core.redact import Redactor
     from deputy.core.request import Grant, Request
     from deputy.engine.desk import Approval
     from deputy.engine.ports import Files, FlowTool, Model, RunContext, Tools, World
@@ -32,6 +35,7 @@ class Workshop:
         files: Files,
         watch: Callable[[Progress], None],
         policy: Policy | None = None,
+        redactor: Redactor | None = None,
         base_prompt: str = "",
         approval: Approval = "granted",
         can_ask: bool = False,
@@ -43,14 +47,17 @@ class Workshop:
         self.ceiling = ceiling
         self._windows = windows
         self.files = files
+        self.redactor = redactor or Redactor()
         self.watch = watch
         self.policy = policy or Policy()
         self.base_prompt = base_prompt
         self.approval: Approval = approval
         self.can_ask = can_ask
         self.flow_tools = flow_tools
-        self._spawned: dict[str, int] = {}
-        self._live: dict[str, int] = {}
+        self._spawned: dict[str, set[str]] = {}
+        """Who was ever admitted, by the root of the tree."""
+        self._live: dict[str, str] = {}
+        """Who is alive, and on which provider."""
         self._purses: dict[str, Purse] = {}
 
     def window(self, name: str, model: Model) -> int | None:
@@ -61,33 +68,38 @@ class Workshop:
 
     def admit(self, request: Request, now: float) -> Ticket | Rejected:
         """Admit a request against what is alive now; a ticket is counted as it is handed out."""
-        root = request.caller.root_id
-        census = Census(
-            spawned=self._spawned.get(root, 0), live=sum(self._live.values()), live_by_provider=dict(self._live)
-        )
+        spawned = self._spawned.get(request.caller.root_id, ())
+        census = Census(spawned=len(spawned), live=len(self._live), live_by_provider=dict(Counter(self._live.values())))
         decision = admit(request, self.policy, census, now)
         if isinstance(decision, Ticket):
-            self._spawned[root] = decision.census.spawned
-            self._live = decision.census.live_by_provider
+            self.readmit(request)
         return decision
 
     def readmit(self, request: Request) -> None:
-        """Count a delegation that was admitted before, in another process or round."""
-        root = request.caller.root_id
-        self._spawned[root] = self._spawned.get(root, 0) + 1
-        self._live[request.provider] = self._live.get(request.provider, 0) + 1
+        """Count a delegation that is admitted, be it again in another process or round."""
+        self._spawned.setdefault(request.caller.root_id, set()).add(request.session_id)
+        self._live[request.session_id] = request.provider
 
-    def leave(self, request: Request) -> None:
-        """A delegation is over."""
-        self._live[request.provider] -= 1
+    def leave(self, run: str) -> None:
+        """A delegation is over, or was never let in."""
+        self._live.pop(run, None)
 
     # --- purses -------------------------------------------------------------------------------------------------------
 
-    def purse(self, run: RunContext, budget: Budget, parent: str | None) -> Purse:
-        """The purse of a run, with what it spent before this process knew of it."""
+    async def open_purse(self, run: RunContext, budget: Budget, parent: str | None) -> Purse:
+        """The purse of a run, with what it and the runs below it spent before this process knew of them."""
+        below = await run.below() if run.state.counts.children else ()
         above = None if parent is None else self._purses.get(parent)
         purse = self._purses[run.run] = Purse(budget, above)
-        purse.spend(amount(run.state.usage))
+        purse.count(amount(run.state.usage))
+        if above is not None:
+            above.count_from(run.run, amount(run.state.usage))
+        for state in below:
+            if not state.is_live:
+                purse.count_from(state.run, amount(state.usage))
+        if parent is None:
+            admitted = {state.run for state in below if state.status != "rejected"}
+            self._spawned.setdefault(run.run, set()).update(admitted)
         return purse
 
     def forget(self, run: str) -> None:

@@ -44,6 +44,8 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             run TEXT NOT NULL, slot INTEGER NOT NULL, n INTEGER NOT NULL, at REAL NOT NULL, body BLOB NOT NULL,
             PRIMARY KEY (run, slot))""",
         "CREATE TABLE pins (run TEXT PRIMARY KEY)",
+        # When requests to a provider may start: one line for all processes.
+        "CREATE TABLE paces (account TEXT PRIMARY KEY, held_until REAL NOT NULL, last_start REAL NOT NULL)",
         """CREATE TABLE errors (
             id TEXT PRIMARY KEY, first_at REAL NOT NULL, last_at REAL NOT NULL, count INTEGER NOT NULL,
             body BLOB NOT NULL)""",

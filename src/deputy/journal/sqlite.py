@@ -243,6 +243,11 @@ class SqliteJournal:
         """Show progress to watchers, of other processes too."""
         self._writer.show_progress(run, self._clock(), body if self._redact is None else self._redact(body))
 
+    @property
+    def held_until(self) -> dict[str, float]:
+        """Until when requests to providers are held back, by account, as of the last commit."""
+        return self._writer.held_until
+
     # --- reading ------------------------------------------------------------------------------------------------------
 
     async def read(self, do: Callable[[Reader], T]) -> T:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from deputy.core.errors import DeputyError, StorageError, StorageFailed
 from deputy.journal import connection as connections
 from deputy.journal import home
+from deputy.journal.pace import held_until
 from deputy.journal.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -64,6 +65,8 @@ class Writer:
         self._progressed: dict[str, tuple[int, int]] = {}
         self._beat_at: float | None = None
         self._held: set[str] = set()
+        self.held_until: dict[str, float] = {}
+        """As of the last commit, by account: until when requests are held back."""
         self._thread = threading.Thread(target=self._write, name="deputy-journal-writer", daemon=True)
         self._thread.start()
 
@@ -158,6 +161,7 @@ class Writer:
             tx.index()
             self._write_progress(connection)
             beat_at = self._beat(connection)
+            paces = held_until(connection)
             connection.execute("COMMIT")
         except sqlite3.Error as error:
             self._forget_connection()
@@ -168,6 +172,7 @@ class Writer:
             self._forget_connection()
             raise
         tx.settle()
+        self.held_until = paces
         self._beat_at = beat_at
         self._held = (self._held | tx.granted) - tx.released
         for run in tx.released:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from msgspec import Raw
 
-    from deputy.core.events import Known, Record, Requested
+    from deputy.core.events import Event, Known, Record, Requested
     from deputy.core.outcome import Outcome
     from deputy.core.state import State
     from deputy.engine.ports import Beginning, Journal
@@ -107,7 +107,7 @@ class LocalContext(Generic[L]):
                 raise
             except DeputyError as error:
                 event = StepEnded(step=_name(do), error=_as_value(error))
-            return self._result(key, self._new(await self._journal.append(self._lease, name, event)))
+            return self._result(key, await self._write(name, event))
 
     async def record(self, key: str, event: E) -> E:
         """Write down what needs no doing; durable when this returns."""
@@ -115,7 +115,7 @@ class LocalContext(Generic[L]):
         record = self._done.pop(name, None)
         if record is None:
             with self._at_work():
-                record = self._new(await self._journal.append(self._lease, name, event))
+                record = await self._write(name, event)
         return cast("E", self._seen(record).event)
 
     async def spawn(self, key: str, requested: Requested) -> str:
@@ -146,6 +146,10 @@ class LocalContext(Generic[L]):
                     return ended.outcome
             joined = cast("Joined", self._seen(record).event)
             return await self._crew.outcome(child, joined.round)
+
+    async def below(self) -> Sequence[State]:
+        """All runs below this one as they stand now."""
+        return await self._journal.descendants(self.run)
 
     async def recv(self, key: str, topic: str, question: str = "") -> Raw:
         """Wait for a message; a run that only waits is put aside until one comes."""
@@ -206,9 +210,10 @@ class LocalContext(Generic[L]):
         self._ahead.discard(name)
         return name
 
-    def _new(self, record: Record) -> Record:
-        self.so_far.see(record.event)
-        return record
+    async def _write(self, name: str, event: Event) -> Record:
+        # Seen first: when the wait for it is cancelled, it is written all the same.
+        self.so_far.see(event)
+        return await self._journal.append(self._lease, name, event)
 
     def _seen(self, record: Record) -> Record:
         self._now = max(self._now, record.at)

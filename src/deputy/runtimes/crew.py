@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
-from typing import TYPE_CHECKING, Generic, NamedTuple
+from functools import reduce
+from operator import add
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
 from msgspec import json
 
 from deputy.core.errors import Error, LeaseHeld, LeaseLost, StorageCorrupt, StorageError, UnknownRun
 from deputy.core.events import CANCEL, Opened, Refused, Requested, Returned
-from deputy.core.outcome import Cancelled, Failed, Rejected, shortened
+from deputy.core.outcome import NO_USAGE, Cancelled, Failed, Rejected, shortened
 from deputy.core.request import ID_LENGTH, ID_LETTERS, new_session_id
 from deputy.engine.ports import L
 from deputy.runtimes.context import LocalContext
@@ -41,6 +42,7 @@ class _Work(Generic[L]):
         self.context = context
         self.lease = lease
         self.task: asyncio.Task[None] | None = None
+        self.has_begun = False
         self.is_parking = False
         self.is_cancelled = False
         self.is_ending = False
@@ -187,7 +189,7 @@ class Crew(Generic[L]):
             if work is None:
                 await self._wake(run, topic, is_ours=wake or run in self._parked)
             elif topic == CANCEL:
-                await self._stop(work)
+                self._stop(work)
             else:
                 work.context.notice()
 
@@ -219,17 +221,15 @@ class Crew(Generic[L]):
         await self._journal.send(state.run, CANCEL, f"{CANCEL}:{state.round}", json.encode(reason))
         await self.hear([(state.run, CANCEL)])
 
-    async def _stop(self, work: _Work[L]) -> None:
+    def _stop(self, work: _Work[L]) -> None:
         if work.is_cancelled or work.is_ending or work.task is None:
             return
         work.is_cancelled = True
-        with suppress(LeaseLost, StorageError):
-            await self._journal.take(work.lease, _cancel_key(work.lease.state), CANCEL)
-        if not work.is_ending:
+        # A task that is cancelled before its first step never takes it, and its run would never end.
+        if work.has_begun:
             work.task.cancel()
 
     async def _stop_children(self, run: str) -> None:
-        # The flow is over, so no more are born.
         children = await self._journal.descendants(run)
         await self.stop_all(children, "its caller was cancelled")
         for child in children:
@@ -273,8 +273,9 @@ class Crew(Generic[L]):
 
     async def _outcome_of(self, work: _Work[L], birth: Birth) -> Outcome | None:
         """How the run ended; None when it was only put aside."""
+        work.has_begun = True
         try:
-            if not work.lease.state.is_cancelling:
+            if not (work.is_cancelled or work.lease.state.is_cancelling):
                 return await self._workflow(work.context, birth)
         except asyncio.CancelledError:
             if self._leaving or not (work.is_cancelled or work.is_parking):
@@ -286,14 +287,27 @@ class Crew(Generic[L]):
             if trouble is not None:
                 raise trouble from bug
             return await self._failed(work, bug)
+        # Whoever cancels it again must not interrupt its ending.
+        work.is_cancelled = True
+        return Cancelled(**await self._found(work), summary="Cancelled; what was found until then is kept.")
+
+    async def _found(self, work: _Work[L]) -> dict[str, Any]:
+        """What a run has found whose flow stopped, when nothing of it goes on any more."""
+        # The flow begins nothing after this, and what it began last, a child perhaps, is durable when this is.
+        await self._journal.take(work.lease, _cancel_key(work.lease.state), CANCEL)
         await self._stop_children(work.lease.run)
-        so_far = work.context.so_far.fields(work.lease.state, self.world.now())
-        return Cancelled(**so_far, summary="Cancelled; what was found until then is kept.")
+        found = work.context.so_far.fields(work.lease.state, self.world.now())
+        if not work.lease.state.usage.requests:
+            # A run that asks no model itself has used what its children have.
+            below = await self._journal.descendants(work.lease.run)
+            found["usage"] = reduce(add, (state.usage for state in below), NO_USAGE)
+        return found
 
     async def _failed(self, work: _Work[L], bug: Exception) -> Failed:
         """The outcome of a run whose flow is mistaken: whatever happens, there is one."""
         import traceback
 
+        work.is_cancelled = True
         error = Error(
             type="execution",
             code="INTERNAL_ERROR",
@@ -302,8 +316,8 @@ class Crew(Generic[L]):
             recommendation="This is a mistake in Deputy or in one of its plugins: see `deputy errors` for the trace.",
         )
         await self._journal.log(work.lease.run, error, "".join(traceback.format_exception(bug)))
-        so_far = work.context.so_far.fields(work.lease.state, self.world.now())
-        return Failed(**so_far, summary=shortened(f"It stopped by a mistake of ours: {error.message}"), errors=(error,))
+        found = await self._found(work)
+        return Failed(**found, summary=shortened(f"It stopped by a mistake of ours: {error.message}"), errors=(error,))
 
     def _tell(self, run: str, ended: Ended | None = None) -> None:
         """Give those who wait for a run its end, or let them look again."""

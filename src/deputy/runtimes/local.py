@@ -11,7 +11,7 @@ from msgspec import UNSET, Raw, json
 from deputy.core.errors import StorageError, UnknownRun, UsageError
 from deputy.core.events import Resumed
 from deputy.engine.ports import L
-from deputy.engine.recover import LeftBehind, find
+from deputy.engine.recover import LeftBehind, Overdue, find
 from deputy.runtimes.crew import Crew
 
 if TYPE_CHECKING:
@@ -155,10 +155,12 @@ class LocalEngine(Generic[L]):
             self._is_serving = False
 
     async def adopt(self) -> Sequence[str]:
-        """Go on with every run that nobody is at work on; tells which."""
+        """Go on with every run that nobody is at work on, each with the runs below it; tells which."""
         found = find(await self._journal.standings(), self._world.now())
-        left = [finding.state.run for finding in found if isinstance(finding, LeftBehind)]
-        return [run for run in (*left, *self._crew.troubled) if await self._crew.ensure(run)]
+        left = {finding.state.run: finding.state for finding in found if isinstance(finding, LeftBehind | Overdue)}
+        # A run brings its children back itself: what they spend is counted in what it has opened before.
+        tops = [run for run, state in left.items() if state.parent not in left]
+        return [run for run in (*tops, *self._crew.troubled) if await self._crew.ensure(run)]
 
     async def _watch(self) -> None:
         """The one task that looks for what other processes did."""

@@ -16,6 +16,7 @@ from deputy.core.events import (
     Delivered,
     Joined,
     Record,
+    Resumed,
     Spawned,
     decode,
     encode,
@@ -50,15 +51,23 @@ class MemoryDisk:
         self.inbox: list[list[Any]] = []
         self.alive: set[str] = set()
         self.errors: list[tuple[str, Error]] = []
+        self._folded: dict[str, tuple[int, State]] = {}
 
     def state(self, run: str) -> State | None:
         """A run's state, folded from its records."""
-        if run not in self.records:
+        records = self.records.get(run)
+        if records is None:
             return None
-        state = State()
-        for record in self.records[run]:
+        count, state = self._folded.get(run, (0, State()))
+        for record in records[count:]:
             state = apply(state, record)
+        self._folded[run] = (len(records), state)
         return state
+
+    def forget(self, run: str) -> None:
+        """Remove a run."""
+        self.records.pop(run, None)
+        self._folded.pop(run, None)
 
     def states(self) -> list[State]:
         """The state of every run, oldest first."""
@@ -210,7 +219,7 @@ class MemoryJournal:
     async def purge(self, run: str) -> None:
         """Remove a run and all runs below it."""
         below = [state.run for state in await self.descendants(run)]
-        await self._commit(lambda: [self._disk.records.pop(name, None) for name in (run, *below)])
+        await self._commit(lambda: [self._disk.forget(name) for name in (run, *below)])
 
     def show_progress(self, run: str, body: bytes) -> None:
         """Show progress to watchers."""
@@ -339,6 +348,10 @@ class MemoryJournal:
         record = Record(run=lease.run, seq=lease.state.seq + 1, key=key, at=self._clock(), event=written)
         self._disk.records[lease.run].append(record)
         lease.state = apply(lease.state, record)
+        if isinstance(event, Resumed):
+            # A cancel that came too late was meant for an earlier round.
+            for message in self._disk.inbox:
+                message[4] = message[4] or (message[0] == lease.run and message[1] == CANCEL)
         return record
 
     def _deliver(self, run: str, to: str) -> None:

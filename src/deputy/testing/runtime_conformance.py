@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import json
 
 from deputy.core.errors import StepFailed, UsageError
-from deputy.core.events import Delivered, Lost, Noted, Opened, Requested, Returned, StepEnded
+from deputy.core.events import CANCEL, Delivered, Lost, Noted, Opened, Requested, Returned, StepEnded
 from deputy.core.outcome import Cancelled, Completed, Failed
 from deputy.core.request import Grant, Hop, Lineage, Request
 
@@ -357,6 +357,22 @@ async def a_run_that_ended_can_be_resumed(host: Host) -> None:
         assert sum(isinstance(record.event, Returned) for record in records) == 2
 
 
+async def a_cancel_that_came_too_late_stops_no_later_round(host: Host) -> None:
+    """Who asks for a stop means what is under way, not what is resumed later."""
+
+    async def flow(run: RunContext, birth: Birth) -> Outcome:
+        # Long enough for an engine to look at its messages twice.
+        await run.sleep("nap", 0.6 * run.state.round)
+        return _completed(run, f"round {run.state.round}")
+
+    async with host.start(flow) as engine:
+        await engine.submit(RUN, _opened())
+        assert await _result(engine) == "round 0"
+        await engine.send(RUN, CANCEL, "too late")
+        await engine.resume(RUN)
+        assert await _result(engine) == "round 1"
+
+
 async def events_come_in_order_without_holes(host: Host) -> None:
     """A watcher gets every record once, in order, from wherever it starts."""
 
@@ -435,6 +451,7 @@ CASES: tuple[Callable[[Host], Awaitable[None]], ...] = (
     a_waiting_run_can_be_cancelled,
     a_cancellation_is_heeded_when_nobody_was_there,
     a_run_that_ended_can_be_resumed,
+    a_cancel_that_came_too_late_stops_no_later_round,
     events_come_in_order_without_holes,
     an_ended_run_can_be_forgotten,
     an_orderly_end_leaves_runs_to_the_next,

@@ -113,7 +113,13 @@ def test_more_requests_than_the_limit_are_cut_and_that_is_said(deputy) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"), [(("nowhere.md",), "nowhere.md"), ((), "Missing argument"), (("--what", "-"), "--what")]
+    ("arguments", "said"),
+    [
+        (("nowhere.md",), "nowhere.md"),
+        (("/",), "not a regular file"),
+        ((), "Missing argument"),
+        (("--what", "-"), "--what"),
+    ],
 )
 def test_misuse_is_exit_code_two_and_one_clear_message(deputy, arguments: tuple[str, ...], said: str) -> None:
     done = deputy(*arguments)

@@ -41,7 +41,7 @@ def test_the_help_of_the_group_says_the_same_as_each_command():
         command = deputy.get_command(click.Context(deputy), name)
         assert command is not None
         assert command.help is not None
-        assert command.help.split("\n\n")[0].replace("\n", " ") == line
+        assert " ".join(command.help.split()).startswith(line.removesuffix(".")), name
 
 
 def test_every_command_has_json_and_teaches_by_example():

@@ -26,10 +26,10 @@ _LEAD = rf"[ \n>]*+(?P<mark>{LIST_MARK})?+(?:\[[ x]\] )?+[*_]*+"
 _FRONT_MATTER = r"(?s)---\n.*?\n---(?=\n)"
 _MAY_START = frozenset(("", *".!?…:\n\"')]”»-*+•"))
 
-_PLEASE = any_of(("please", "kindly"))
-_YOU = any_of(("can|could you", "would|will you please|kindly"))
-_WISH = any_of(("i|i'd [would|really] want|need|like [you] to", "i want|need"))
-_EASING = any_of(("try to", "go ahead and"))
+_PLEASE = r"\b(?:please|kindly)\b"
+_YOU = r"\b(?:(?:can|could)\s++you|(?:would|will)\s++you\s++(?:please|kindly))\b"
+_WISH = r"\bi(?:'d|\s++would|\s++really)?\s++(?:(?:want|need|like)\s++(?:you\s++)?to|want|need)\b"
+_EASING = r"\b(?:try\s++to|go\s++ahead\s++and)\b"
 _FORM = rf"(?:{_PLEASE}|(?P<you>{_YOU})|(?P<wish>{_WISH}))(?:[ ,\n]++(?:{_PLEASE}|{_YOU}|{_WISH}|{_EASING}))*+"
 _STORY = r"\W*as (?:a|an|the) "
 _STATEMENT = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import cache
+from itertools import takewhile
 
 from deputy.core.text.page import fold
 
@@ -19,8 +20,13 @@ def words(table: str) -> frozenset[str]:
 @cache
 def any_of(phrases: tuple[str, ...]) -> str:
     """The source of one pattern that finds any of these phrases in a folded text, as whole words."""
-    sources = [source for phrase in phrases for source in _sources(phrase)]
-    return rf"(?:{'|'.join(map(_at_word, sources))})(?!\w)" if sources else r"(?!)"
+    rests: dict[str, list[str]] = {}
+    for phrase in phrases:
+        first, *others = fold(phrase).split()
+        for word in first.split("|"):
+            rests.setdefault(_choice(word), []).append("".join(map(_further, others)))
+    sources = (f"{_at_word(first)}(?:{'|'.join(rest)})" for first, rest in rests.items())
+    return rf"(?:{'|'.join(sources)})(?!\w)" if rests else r"(?!)"
 
 
 def is_phrase(phrase: str) -> bool:
@@ -35,21 +41,15 @@ def _is_word(word: str) -> bool:
 
 def _at_word(source: str) -> str:
     # The check follows the first letters, so that the search can skip to them fast.
-    first = re.match(r"[^\W_]{0,3}", source)
-    letters = first[0] if first else ""
+    letters = "".join(takewhile(str.isalnum, source[:3]))
     return rf"{letters}(?<!\w{letters}){source[len(letters) :]}"
 
 
-def _sources(phrase: str) -> list[str]:
-    """The phrase as patterns, one for each choice of its first word."""
-    first, *others = fold(phrase).split()
-    rest = "".join(
-        f"(?:{GAP}{_choice(word.strip('[]'))})?+" if word[0] == "[" else GAP + _choice(word) for word in others
-    )
-    return [_choice(one) + rest for one in first.split("|") if one]
+def _further(word: str) -> str:
+    return f"(?:{GAP}{_choice(word[1:-1])})?+" if word.startswith("[") else GAP + _choice(word)
 
 
 def _choice(word: str) -> str:
     # A hyphen may be missing or a space in the text: sub-agent, subagent, sub agent.
-    choices = [re.escape(one).replace(r"\-", r"[-\s]?") for one in word.split("|") if one]
+    choices = [re.escape(one).replace(r"\-", r"[-\s]?") for one in word.split("|")]
     return choices[0] if len(choices) == 1 else f"(?:{'|'.join(choices)})"

@@ -55,7 +55,7 @@ SHIPPED = Tables(
     default_model="composer-1",
     triggers=(
         "try to use [the] task tool",
-        "essayer|essayez|essaie|essaye|tenter|tentez|tente d'utiliser l'outil task",
+        "essayer|essayez|essaie|tenter|tentez d'utiliser l'outil task",
     ),
     purposes=(
         "to spawn|launch|start|run [a|an|the|one] [new|isolated|separate] sub-process|sub-agent",

@@ -106,6 +106,10 @@ class RunContext(Protocol):
         """Wait for a child's end and take its outcome."""
         ...
 
+    async def below(self) -> Sequence[State]:
+        """All runs below this one as they stand now: for sums, never to decide by, as it differs when replayed."""
+        ...
+
     async def recv(self, key: str, topic: str, question: str = "") -> Raw:
         """Wait for a message. A run that only waits for messages is put aside: it costs nothing until one comes."""
         ...

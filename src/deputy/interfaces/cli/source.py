@@ -13,7 +13,7 @@ LIMIT_BYTES = 64 * 1024 * 1024
 
 def read_source(path: str, *, limit_bytes: int = LIMIT_BYTES) -> bytes:
     """The content of a regular file, or of standard input for `-`; a UsageError says what is wrong with it."""
-    content = sys.stdin.buffer.read(limit_bytes + 1) if path == "-" else _read_file(path, limit_bytes)
+    content = _read_stdin(limit_bytes) if path == "-" else _read_file(path, limit_bytes)
     if len(content) > limit_bytes:
         raise UsageError("FILE", path, f"it is larger than {limit_bytes // 1024 // 1024} MiB, the most that is read")
     return content
@@ -24,18 +24,23 @@ def read_text(path: str, *, limit_bytes: int = LIMIT_BYTES) -> str:
     return read_source(path, limit_bytes=limit_bytes).decode("utf-8-sig", errors="replace")
 
 
+def _read_stdin(limit_bytes: int) -> bytes:
+    stdin = getattr(sys, "stdin", None)
+    if stdin is None:
+        raise UsageError("FILE", "-", "standard input is closed; give a file")
+    return stdin.buffer.read(limit_bytes + 1)
+
+
 def _read_file(path: str, limit_bytes: int) -> bytes:
     try:
         # A FIFO would block the open for ever; a device has no end.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    except (OSError, ValueError) as error:
-        reason = (error.strerror if isinstance(error, OSError) else None) or error
-        expected = f"cannot read it: {reason}; give a readable file, or - for stdin"
-        raise UsageError("FILE", path, expected) from error
-    try:
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise UsageError("FILE", path, "it is not a regular file; give one, or - to read standard input")
-        with os.fdopen(descriptor, "rb", closefd=False) as file:
-            return file.read(limit_bytes + 1)
-    finally:
+    except OSError as error:
+        raise UsageError(
+            "FILE", path, f"cannot read it: {error.strerror}; give a readable file, or - for stdin"
+        ) from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
+        raise UsageError("FILE", path, "it is not a regular file; give one, or - to read standard input")
+    with os.fdopen(descriptor, "rb") as file:
+        return file.read(limit_bytes + 1)

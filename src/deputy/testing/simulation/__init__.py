@@ -1,0 +1,122 @@
+"""The whole engine under random faults: a seed decides everything, and what fails replays exactly."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+
+from deputy.core.events import CancelAsked, Refused, Resumed, Returned
+from deputy.core.outcome import Cancelled, Rejected
+from deputy.testing.clock import run_in_virtual_time
+from deputy.testing.simulation.invariants import (
+    Violation,
+    check_budgets,
+    check_root,
+    check_run,
+    check_stops,
+    check_tree,
+    expect,
+    told,
+)
+from deputy.testing.simulation.scenario import Scenario, draw_scenario
+from deputy.testing.simulation.trial import ROOT, Process, Stage, Trial
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from deputy.core.events import Record
+    from deputy.core.outcome import Outcome
+
+__all__ = ["Scenario", "Stage", "Violation", "draw_scenario", "play", "simulate"]
+
+
+def simulate(seed: int, stage: Stage) -> None:
+    """Play the scenario of a seed and see that everything holds; a Violation tells the seed and the scenario."""
+    play(draw_scenario(seed), stage)
+
+
+def play(scenario: Scenario, stage: Stage) -> None:
+    """Play a scenario and see that everything holds."""
+    try:
+        trial = Trial(scenario, stage)
+        run_in_virtual_time(_play(trial))
+        if scenario.is_calm:
+            _compare_with_solo(trial)
+    except Violation as violation:
+        raise Violation(f"{violation}\n  seed {scenario.seed}: {scenario}") from violation
+
+
+async def _play(trial: Trial) -> None:
+    await trial.play()
+    _check(trial)
+    await _check_replays(trial)
+
+
+def _check(trial: Trial) -> None:
+    disk, scenario = trial.disk, trial.scenario
+    check_tree(disk, trial.ledger)
+    for state in disk.states():
+        check_run(disk.records[state.run], state, trial.last_start)
+    check_stops(disk, trial.ledger, trial.last_start)
+    check_budgets(disk, ROOT)
+    if not scenario.is_parent:
+        check_root(disk, ROOT, [task.label for task in scenario.tasks])
+
+
+# --- replay equals live -----------------------------------------------------------------------------------------------
+
+
+async def _check_replays(trial: Trial) -> None:
+    """Every flow, run again over its own records, does nothing and comes to the same outcome."""
+    for run, records in trial.disk.records.items():
+        whole = _up_to_the_end(records)
+        outcome = _last_outcome(records)
+        # Nothing of a refusal is on record, and a cancel that came too late would come in time.
+        if not isinstance(outcome, Cancelled | Rejected) and not _was_told_to_stop(whole):
+            again = await _replayed(trial, run, whole)
+            expect(again == outcome, f"{run} replayed is {again}\n  and was {outcome}")
+
+
+async def _replayed(trial: Trial, run: str, records: Sequence[Record]) -> Outcome:
+    other = Trial(structs.replace(trial.scenario, disturbances=()), trial.stage)
+    other.ledger.is_closed = True
+    other.disk.records.update({name: list(kept) for name, kept in trial.disk.records.items()})
+    other.disk.records[run] = list(records)
+    process = Process(other, 0)
+    async with other.stage.open_engine(process.journal, process.flow, other.world) as engine:
+        await engine.ensure(run)
+        return await engine.result(run)
+
+
+def _was_told_to_stop(records: Sequence[Record]) -> bool:
+    rounds = [index for index, record in enumerate(records) if isinstance(record.event, Resumed)]
+    return any(isinstance(record.event, CancelAsked) for record in records[rounds[-1] if rounds else 0 :])
+
+
+def _up_to_the_end(records: Sequence[Record]) -> Sequence[Record]:
+    ends = [index for index, record in enumerate(records) if isinstance(record.event, Returned | Refused)]
+    return records[: ends[-1]]
+
+
+def _last_outcome(records: Sequence[Record]) -> Outcome:
+    return [one.event.outcome for one in records if isinstance(one.event, Returned | Refused)][-1]
+
+
+# --- siblings are independent -----------------------------------------------------------------------------------------
+
+
+def _compare_with_solo(trial: Trial) -> None:
+    """A task comes to the same alone as among its siblings; one with a time limit may not, for want of time."""
+    for task in trial.scenario.tasks:
+        if len(trial.scenario.tasks) == 1 or task.timeout is not None or trial.scenario.seconds is not None:
+            continue
+        alone = Trial(structs.replace(trial.scenario, tasks=(task,), resumes=0), trial.stage)
+        run_in_virtual_time(alone.play())
+        ours, theirs = (_first_told(each, task.label) for each in (trial, alone))
+        expect(ours == theirs, f"{task.label} among others: {ours}\n  and alone: {theirs}")
+
+
+def _first_told(trial: Trial, label: str) -> tuple[object, ...]:
+    records = trial.disk.records[trial.ledger.run_of(label)]
+    return told(next(one.event.outcome for one in records if isinstance(one.event, Returned | Refused)))

@@ -1,0 +1,348 @@
+"""Who takes part in a simulation: models, tools and files that a seed moves, and that see when they should not be."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import contextmanager
+from random import Random
+from typing import TYPE_CHECKING, Any
+
+from msgspec import json
+
+from deputy.core import errors
+from deputy.core.contract import FileFact
+from deputy.core.conversation import (
+    AssistantMessage,
+    Stop,
+    Text,
+    TextDelta,
+    ToolCall,
+    ToolMessage,
+    Used,
+    UserMessage,
+)
+from deputy.core.events import ModelCallEnded, ToolCallEnded
+from deputy.core.outcome import NO_USAGE
+from deputy.engine.ports import ToolContext, ToolOutput, ToolTraits
+from deputy.testing.simulation.invariants import CANCEL_SECONDS, Violation, expect, is_well_formed
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+
+    from deputy.core.conversation import Conversation, Message, ModelSettings, StreamEvent, Toolset
+    from deputy.core.outcome import Usage
+    from deputy.core.request import Grant
+    from deputy.engine.ports import Tool
+    from deputy.testing.memory_journal import MemoryDisk
+    from deputy.testing.simulation.scenario import Scenario
+
+TOOL_LIMIT_SECONDS = 2.0
+_FAILURES = (
+    errors.NoKey,
+    errors.BadKey,
+    errors.ModelNotFound,
+    errors.ContextExhausted,
+    errors.RateLimited,
+    errors.QuotaSpent,
+    errors.Overloaded,
+    errors.ServerFailed,
+    errors.Refused,
+    errors.BadRequest,
+    errors.NetworkFailed,
+    errors.StreamCut,
+    errors.Silent,
+    errors.BadReply,
+    errors.EmptyReply,
+    errors.ReplyTooLarge,
+)
+
+
+class Ledger:
+    """What really happened in the world outside, whatever processes remember of it."""
+
+    def __init__(self, scenario: Scenario, disk: MemoryDisk, clock: Callable[[], float]) -> None:
+        self.scenario = scenario
+        self.disk = disk
+        self.clock = clock
+        self.asked: dict[tuple[str, int], int] = {}
+        """How often each model was asked, by label and by how many answers were durable."""
+        self.effects: dict[str, int] = {}
+        """How often each call that must not be repeated had its effect."""
+        self.told: dict[tuple[str, int], Usage] = {}
+        """What each model has said that it used, by the same."""
+        self.cancels: list[tuple[str, float]] = []
+        """Who was told to stop, and when."""
+        self.stopped: dict[tuple[str, int], float] = {}
+        """Since when nothing may begin in a run's round, as whoever told it to stop was assured."""
+        self.notes: dict[str, list[str]] = {}
+        self.broken: list[Violation] = []
+        """What was seen that must not be: whoever did it may have taken it for a failure of ours."""
+        self.is_closed = False
+        """Whether everything is over, so that nobody may be asked any more."""
+
+    @contextmanager
+    def watching(self) -> Generator[None]:
+        """Remember what is seen to be broken."""
+        try:
+            yield
+        except Violation as violation:
+            self.broken.append(violation)
+            raise
+
+    def run_of(self, label: str) -> str:
+        """The run that a label names; labels are unique in a scenario."""
+        states = (self.disk.state(run) for run in self.disk.records)
+        return next((state.run for state in states if state is not None and state.label == label), "")
+
+    def expect_not_stopped(self, run: str, what: str) -> None:
+        """Nothing begins in a run that was told to stop, nor below one."""
+        above = run
+        while above:
+            state = self.disk.state(above)
+            if state is None:
+                return
+            stopped_at = self.stopped.get((above, state.round), state.last_at if state.is_cancelling else None)
+            # Who is below hears of it a moment later.
+            allowed = 0.0 if above == run else CANCEL_SECONDS
+            is_late = stopped_at is not None and self.clock() > stopped_at + allowed
+            expect(not is_late, f"{what} began after cancel in {above}")
+            # Who is resumed alone does not belong to its caller's work any more.
+            above = "" if state.round else state.parent or ""
+
+
+class Life:
+    """Whether the process that an actor belongs to is alive; what a dead one began never ends."""
+
+    def __init__(self) -> None:
+        self.is_dead = False
+
+    async def lasts(self, seconds: float = 0.0) -> None:
+        """Let time pass, unless the process dies meanwhile."""
+        await asyncio.sleep(seconds)
+        if self.is_dead:
+            await asyncio.get_running_loop().create_future()
+
+
+class SimModel:
+    """A model whose every answer is decided by the seed, its label and how far the conversation is."""
+
+    def __init__(self, name: str, ledger: Ledger, life: Life) -> None:
+        self.name = name
+        self.context_window = ledger.scenario.window
+        self._label = name.partition(":")[2]
+        self._key = (self._label, 0)
+        self._ledger = ledger
+        self._life = life
+
+    async def stream(
+        self, conversation: Conversation, tools: Toolset, settings: ModelSettings
+    ) -> AsyncGenerator[StreamEvent, None]:
+        """The next turn, seen to be one that may be asked for."""
+        if self._life.is_dead:
+            await self._life.lasts()
+        run = self._ledger.run_of(self._label)
+        with self._ledger.watching():
+            turn = self._seen(run, conversation)
+        mood = self._ledger.scenario.mood
+        chance = Random(f"{self._ledger.scenario.seed} {self._label} {turn} {len(conversation.messages)}")
+        await self._life.lasts(chance.choice((0.0, 0.01, 0.3)) if chance.random() >= mood.slow else 4.0)
+        used = Used(input_tokens=_tokens(conversation), output_tokens=chance.randint(1, 90), cost=chance.randint(1, 90))
+        if chance.random() < mood.fails:
+            failure = _failure(chance, used)
+            self._ledger.told[self._key] = NO_USAGE if failure.used is None else used.usage
+            raise failure
+        message = self._message(chance, turn, run, bool(len(tools)))
+        if message.text:
+            yield TextDelta(message.text)
+            await self._life.lasts(chance.choice((0.0, 0.05)))
+        self._ledger.told[self._key] = used.usage
+        yield used
+        for call in message.calls:
+            yield call
+        yield Stop(reason="length" if not message.calls and chance.random() < mood.is_cut else "end", message=message)
+
+    def _seen(self, run: str, conversation: Conversation) -> int:
+        """How many answers the conversation has; it must have all that were ever made durable."""
+        ledger = self._ledger
+        expect(not ledger.is_closed, f"{self._label} was asked when all was over")
+        ledger.expect_not_stopped(run, f"a model call of {self._label}")
+        is_well_formed(conversation.messages, f"what {self._label} was asked")
+        expect(not isinstance(conversation.messages[-1], AssistantMessage), f"{self._label} was asked to follow itself")
+        answers = sum(isinstance(message, AssistantMessage) for message in conversation.messages)
+        durable = [one.event for one in ledger.disk.records[run] if isinstance(one.event, ModelCallEnded)]
+        told = sum(bool(event.message) for event in durable)
+        expect(answers == told, f"{self._label} was asked with {answers} of {told} answers that were paid for")
+        self._key = (self._label, len(durable))
+        ledger.asked[self._key] = ledger.asked.get(self._key, 0) + 1
+        ledger.told[self._key] = NO_USAGE
+        return answers
+
+    def _message(self, chance: Random, turn: int, run: str, has_tools: bool) -> AssistantMessage:
+        mood = self._ledger.scenario.mood
+        text = f"{self._label} says {turn}. "
+        if has_tools and turn < chance.randint(0, mood.turns):
+            count = chance.choice((1, 1, 2, 3))
+            calls = [self._call(chance, f"{self._label}:{turn}:{index}") for index in range(count)]
+            return AssistantMessage(parts=(*((Text(text=text),) if chance.random() < 0.5 else ()), *calls))
+        if chance.random() < mood.asks:
+            return AssistantMessage(parts=(Text(text=f"{text}May I? [AWAITING_HUMAN_INPUT]"),))
+        return AssistantMessage(parts=(Text(text=self._answer(chance, run) or text),))
+
+    def _answer(self, chance: Random, run: str) -> str:
+        task = next((task for task in self._ledger.scenario.tasks if task.label == self._label), None)
+        if task is None or task.return_format == "text" or chance.random() < 0.3:
+            return ""
+        status = chance.choice(("completed", "completed", "partial", "failed", "blocked"))
+        error = {"type": "execution", "message": "It broke.", "recoverable": True, "recommendation": "Again."}
+        form: dict[str, Any] = {
+            "status": status,
+            "summary": f"{self._label} did it.",
+            "artifacts": [],
+            "metadata": {"session_id": run if chance.random() < 0.8 else "sess_1_wrong0", "agent_type": "task"},
+            "errors": [] if status == "completed" else [error],
+        }
+        return json.encode(form).decode()
+
+    def _call(self, chance: Random, serial: str) -> ToolCall:
+        name, arguments = chance.choice(self._choices(chance, serial))
+        malformed = '{"path": ' if chance.random() < 0.03 else None
+        return ToolCall(id=serial, name=name, arguments=arguments, malformed=malformed)
+
+    def _choices(self, chance: Random, serial: str) -> list[tuple[str, dict[str, Any]]]:
+        scenario = self._ledger.scenario
+        if scenario.is_parent and self._label == "root":
+            tasks = [json.decode(json.encode(task)) for task in scenario.tasks]
+            for task in tasks:
+                budget = {name: cap for name, cap in task.pop("budget").items() if cap}
+                task.update({"budget": budget} if budget.get("tokens") else {})
+                task["label"] = task["label"] if serial == "root:0:0" else f"{task['label']}@{serial[5:]}"
+                task["model"] = f"sim:{task['label']}"
+            call: dict[str, Any] = {"tasks": tasks, "concurrency": scenario.concurrency}
+            return [("Delegate", call)] if serial.endswith(":0") else [("Read", {"serial": serial})]
+        same = {"serial": serial if chance.random() < 0.7 else "again"}
+        choices: list[tuple[str, dict[str, Any]]] = [
+            ("Read", same),
+            ("Search", same),
+            ("Write", {"serial": serial}),
+            ("Tell", {"serial": serial}),
+            ("Note", {"content": f"noted {serial}"}),
+            ("Note", {"wrong": serial}),
+            ("Nothing", {}),
+        ]
+        if chance.random() < scenario.mood.asks:
+            choices.append(("Ask", {"question": f"May {serial}?"}))
+        return choices
+
+
+class SimTool:
+    """A tool that takes its time, fails, hangs, or has an effect that must not happen twice."""
+
+    description = "A tool of a simulation."
+    schema: dict[str, Any] = {"type": "object"}  # noqa: RUF012  the port has it as a plain attribute
+
+    def __init__(self, name: str, ledger: Ledger, life: Life) -> None:
+        self.name = name
+        reads = name in ("Read", "Search")
+        self.traits = ToolTraits(reads_only=reads, repeatable=reads, needs_approval=name == "Tell", risk="low")
+        self._ledger = ledger
+        self._life = life
+
+    async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
+        """Do what the seed says."""
+        if self._life.is_dead:
+            await self._life.lasts()
+        serial, run, ledger = str(arguments.get("serial")), context.call_id, self._ledger
+        with ledger.watching():
+            self._seen(run, serial)
+        mood = ledger.scenario.mood
+        chance = Random(f"{ledger.scenario.seed} {serial} {self.name}")
+        await self._life.lasts(chance.choice((0.0, 0.0, 0.05, 0.4)))
+        if not self.traits.repeatable:
+            ledger.effects[serial] = ledger.effects.get(serial, 0) + 1
+            await self._life.lasts(chance.choice((0.0, 0.05)))
+        if chance.random() < mood.tool_hangs:
+            await self._life.lasts(60.0)
+        if chance.random() < mood.tool_fails:
+            return ToolOutput(text="It does not work.", is_error=True)
+        changed = (f"{serial}.txt",) if self.name == "Write" else ()
+        return ToolOutput(text=f"found {serial} " * chance.choice((1, 5, 200)), changed=changed)
+
+    def _seen(self, run: str, serial: str) -> None:
+        ledger = self._ledger
+        expect(not ledger.is_closed, f"{serial} was called when all was over")
+        ledger.expect_not_stopped(run, f"{self.name} {serial}")
+        done = [one.event.call for one in ledger.disk.records[run] if isinstance(one.event, ToolCallEnded)]
+        expect(serial == "again" or serial not in done, f"{serial} was called again after its result was durable")
+
+
+class SimTools:
+    """The tools that one agent of a simulation has."""
+
+    def __init__(self, grant: Grant, ledger: Ledger, life: Life) -> None:
+        names = [name for name in ("Read", "Search", "Write", "Tell") if name in grant.tools]
+        self._tools: dict[str, Tool] = {name: SimTool(name, ledger, life) for name in names}
+
+    def definitions(self) -> tuple[Tool, ...]:
+        """The tools that are granted."""
+        return tuple(self._tools.values())
+
+    def find(self, name: str) -> Tool | None:
+        """The tool of this name, if it is granted."""
+        return self._tools.get(name)
+
+    async def run(self, name: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
+        """Run a tool that is granted, within its limit."""
+        tool = self._tools.get(name)
+        if tool is None:
+            return ToolOutput(text="There is no such tool.", is_error=True)
+        try:
+            async with asyncio.timeout(TOOL_LIMIT_SECONDS):
+                return await tool.run(arguments, context)
+        except TimeoutError:
+            return ToolOutput(text="It took too long.", is_error=True)
+
+
+class SimFiles:
+    """A workspace without files, and scratchpads that outlive processes."""
+
+    def __init__(self, ledger: Ledger, life: Life) -> None:
+        self._ledger = ledger
+        self._life = life
+
+    def scratchpad(self, label: str, session_id: str) -> str:
+        """Where a subagent's notes are kept."""
+        return f"{label}-{session_id}"
+
+    async def note(self, scratchpad: str, content: str) -> None:
+        """Add a note to a scratchpad."""
+        await self._life.lasts()
+        self._ledger.notes.setdefault(scratchpad, []).append(content)
+
+    async def before_prompt(self, paths: Sequence[str]) -> str:
+        """Nothing: there are no files."""
+        return ""
+
+    async def facts(self, paths: Sequence[str]) -> Sequence[FileFact]:
+        """That none of the files is there."""
+        return [FileFact(path=path, exists=False) for path in paths]
+
+
+def _failure(chance: Random, used: Used) -> errors.ModelError:
+    failure = chance.choice(_FAILURES)("It failed as the seed says.")
+    failure.used = used if chance.random() < 0.5 else None
+    return failure
+
+
+def _tokens(conversation: Conversation) -> int:
+    """What a conversation counts: never more than the engine's estimate, so that reservations are upper bounds."""
+    return len(conversation.system) // 4 + sum(_size(message) // 4 for message in conversation.messages)
+
+
+def _size(message: Message) -> int:
+    match message:
+        case UserMessage(text=text):
+            return len(text)
+        case ToolMessage(results=results):
+            return sum(len(result.content) for result in results)
+        case AssistantMessage():
+            return 0

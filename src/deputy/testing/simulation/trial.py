@@ -1,0 +1,319 @@
+"""One scenario played out: processes that die and follow each other on one disk, until all is done."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from random import Random
+from typing import TYPE_CHECKING, Any, Protocol
+
+from msgspec import Raw, json, structs
+
+from deputy.core.errors import UnknownRun, UsageError
+from deputy.core.events import Opened
+from deputy.core.guard import Policy
+from deputy.core.limits import NOTHING
+from deputy.core.request import Grant, Lineage
+from deputy.engine.ports import Engine
+from deputy.engine.root import DELEGATE, RUN, FanOut
+from deputy.engine.workflow import carry_out
+from deputy.engine.workshop import Workshop
+from deputy.testing.memory_journal import MemoryDisk, MemoryJournal
+from deputy.testing.simulation.actors import Ledger, Life, SimFiles, SimModel, SimTools
+from deputy.testing.simulation.invariants import Violation, expect
+from deputy.testing.simulation.scenario import TOOLS
+from deputy.testing.virtual_world import VirtualWorld
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Sequence
+    from contextlib import AbstractAsyncContextManager
+
+    from deputy.core.outcome import Outcome
+    from deputy.core.progress import Progress
+    from deputy.engine.ports import Birth, Files, FlowTool, RunContext, Workflow, World
+    from deputy.testing.simulation.scenario import Disturbance, Scenario
+
+ROOT = "sess_1_root00"
+LIMIT_SECONDS = 300.0
+_ANSWER_SECONDS = 0.4
+_RESUMABLE = ("partial", "blocked", "cancelled", "failed")
+
+
+class Player(Engine, Protocol):
+    """An engine that also takes over what a dead process left."""
+
+    async def adopt(self) -> Sequence[str]:
+        """Go on with every run that nobody is at work on; tells which."""
+        ...
+
+    async def ensure(self, run: str) -> bool:
+        """Put a run to work that should be and is not; whether that was so."""
+        ...
+
+
+class Stage(Protocol):
+    """What a simulation is played on: the engine under test and the tools that are part of the flow."""
+
+    def open_engine(
+        self, journal: MemoryJournal, workflow: Workflow, world: World
+    ) -> AbstractAsyncContextManager[Player]:
+        """An engine on this journal; leaving it is an orderly end of its process."""
+        ...
+
+    def flow_tools(self, files: Files) -> tuple[FlowTool, ...]:
+        """Note, Ask and Delegate."""
+        ...
+
+
+class WatchedWorkshop(Workshop):
+    """A workshop that can be seen to keep its budgets and to be empty in the end."""
+
+    held: tuple[str, ...] = ()
+    """Who was over and still held something."""
+
+    def check_purses(self) -> None:
+        """No purse holds and has spent more than its budget."""
+        for run, purse in self._purses.items():
+            account = purse.account
+            used = account.spent + account.held
+            for name in ("tokens", "cost", "requests"):
+                cap, amount = getattr(account.budget, name), getattr(used, name)
+                expect(cap is None or amount <= cap, f"the purse of {run} has {amount} of {cap} {name}")
+                expect(getattr(account.held, name) >= 0, f"the purse of {run} gave back more than it held")
+
+    def forget(self, run: str) -> None:
+        """A run is over, and holds nothing any more."""
+        purse = self._purses.get(run)
+        # A caller that is stopped goes before its children have.
+        is_last = run != ROOT or len(self._purses) == 1
+        if purse is not None and is_last and purse.account.held != NOTHING:
+            self.held = (*self.held, run)
+        super().forget(run)
+
+    def left_over(self) -> str:
+        """What is still counted; nothing when nobody is at work."""
+        return f"{self._live or ''}{list(self._purses) or ''}{self.held or ''}"
+
+
+class Process:
+    """One process's life: a journal on the common disk, an engine, and what it uses."""
+
+    def __init__(self, trial: Trial, number: int) -> None:
+        self.life = Life()
+        self.crashed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.commits = 0
+        self._trial = trial
+        self._chance = Random(f"{trial.scenario.seed} process {number}")
+        self._disturbances = trial.disturbances(number)
+        self._timers: list[asyncio.TimerHandle] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.journal = MemoryJournal(trial.disk, f"process {number}", trial.world.now, latency=self._latency)
+        scenario, ledger = trial.scenario, trial.ledger
+        files = SimFiles(ledger, self.life)
+        self.workshop = WatchedWorkshop(
+            world=trial.world,
+            open_model=lambda name: SimModel(name, ledger, self.life),
+            open_tools=lambda grant: SimTools(grant, ledger, self.life),
+            ceiling=lambda _, given, taken: given + taken,
+            windows={},
+            files=files,
+            watch=self._watch,
+            policy=Policy(max_spawns=scenario.max_spawns),
+            approval=scenario.approval,
+            can_ask=scenario.can_ask,
+            flow_tools=trial.stage.flow_tools(files),
+        )
+        self.engine: Player | None = None
+
+    async def flow(self, run: RunContext, birth: Birth) -> Outcome:
+        """What every run is carried out by."""
+        return await carry_out(run, birth, self.workshop)
+
+    async def work(self) -> None:
+        """Live until everything is done, in order, and leave nothing behind."""
+        trial = self._trial
+        async with trial.stage.open_engine(self.journal, self.flow, trial.world) as engine:
+            self.engine = engine
+            answering = asyncio.create_task(self._answer(engine))
+            self._disturb()
+            try:
+                await trial.reach_goals(engine)
+                self._disturbances.clear()
+                for timer in self._timers:
+                    timer.cancel()
+                while self._tasks:
+                    await asyncio.wait(self._tasks)
+                    await trial.reach_goals(engine)
+            finally:
+                answering.cancel()
+        await self.journal.close()
+
+    def _watch(self, _: Progress) -> None:
+        # What is only replayed may have been resumed since, beyond what its caller had.
+        if not self._trial.ledger.is_closed:
+            with self._trial.ledger.watching():
+                self.workshop.check_purses()
+
+    def _latency(self) -> float:
+        self.commits += 1
+        self._disturb()
+        return self._chance.uniform(0.0, self._trial.scenario.latency_seconds)
+
+    def _disturb(self) -> None:
+        due = [each for each in self._disturbances if each.commits <= self.commits]
+        self._disturbances = [each for each in self._disturbances if each not in due]
+        loop = asyncio.get_running_loop()
+        self._timers.extend(loop.call_later(each.seconds, self._strike, each) for each in due)
+
+    def _strike(self, disturbance: Disturbance) -> None:
+        if self.life.is_dead:
+            return
+        if disturbance.what == "crash":
+            self.life.is_dead = True
+            self.journal.crash()
+            if not self.crashed.done():
+                self.crashed.set_result(None)
+            return
+        is_root = disturbance.what == "cancel the root"
+        run = ROOT if is_root else self._trial.ledger.run_of(f"task-{disturbance.child}")
+        if self.engine is not None and run in self._trial.disk.records:
+            self._trial.ledger.cancels.append((run, self._trial.world.now()))
+            self._start(self._cancel(self.engine, run))
+
+    async def _cancel(self, engine: Player, run: str) -> None:
+        state = self._trial.disk.state(run)
+        await engine.cancel(run, "the seed says so")
+        if state is not None and state.is_live:
+            self._trial.ledger.stopped.setdefault((run, state.round), self._trial.world.now())
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _answer(self, engine: Player) -> None:
+        """Be the person who is asked."""
+        while True:
+            await asyncio.sleep(_ANSWER_SECONDS)
+            for state in await engine.list():
+                for key, topic in state.waits.items():
+                    chance = Random(f"{self._trial.scenario.seed} {state.label} {key}")
+                    body = chance.random() < 0.7 if topic == "approval" else "Go ahead."
+                    with suppress(UnknownRun):
+                        await engine.send(state.run, topic, body, key=f"{state.run} {key}")
+
+
+class Trial:
+    """One scenario on one disk."""
+
+    def __init__(self, scenario: Scenario, stage: Stage) -> None:
+        self.scenario = scenario
+        self.stage = stage
+        self.disk = MemoryDisk()
+        self.world = VirtualWorld(Random(f"{scenario.seed} world"))
+        self.ledger = Ledger(scenario, self.disk, self.world.now)
+        self.last_start = 0.0
+        self.lives = 0
+        self._resumes: list[tuple[str, int, str | None]] = []
+
+    def disturbances(self, number: int) -> list[Disturbance]:
+        """What goes wrong in one process."""
+        lives = self.scenario.disturbances
+        return list(lives[number]) if number < len(lives) else []
+
+    async def play(self) -> None:
+        """Let process follow process until everything is done."""
+        try:
+            async with asyncio.timeout(LIMIT_SECONDS):
+                while not await self._live():
+                    self.lives += 1
+        except TimeoutError:
+            await _bury()
+            raise Violation(f"it never ended: {self._open()}") from None
+        finally:
+            self.ledger.is_closed = True
+
+    def _open(self) -> list[str]:
+        return [f"{state.label} {state.status}" for state in self.disk.states() if state.is_live]
+
+    async def _live(self) -> bool:
+        """One process's life; whether it ended in order."""
+        process = Process(self, self.lives)
+        self.last_start = self.world.now()
+        work = asyncio.create_task(process.work())
+        await asyncio.wait({work, process.crashed}, return_when=asyncio.FIRST_COMPLETED)
+        if process.life.is_dead:
+            await _bury()
+            await asyncio.sleep(self.scenario.downtime_seconds)
+            return False
+        await work
+        expect(not (left := asyncio.all_tasks() - {_this_task()}), f"tasks outlive their engine: {left}")
+        expect(not (over := process.workshop.left_over()), f"still counted when nobody is at work: {over}")
+        return True
+
+    async def reach_goals(self, engine: Player) -> None:
+        """Do what was not done before: the work itself, and then some of it again."""
+        if ROOT not in self.disk.records:
+            await engine.submit(ROOT, self._birth())
+        await engine.adopt()
+        await engine.result(ROOT)
+        if not self._resumes:
+            self._resumes = self._draw_resumes()
+        for run, number, message in self._resumes:
+            state = self.disk.state(run)
+            if state is not None and state.round < number and not state.is_live:
+                with suppress(UsageError):
+                    await engine.resume(run, message)
+            await engine.result(run)
+        # Whoever is left, a child resumed in vain or cancelled late, ends too.
+        for state in await engine.list():
+            await engine.result(state.run)
+
+    def _draw_resumes(self) -> list[tuple[str, int, str | None]]:
+        chance = Random(f"{self.scenario.seed} resumes")
+        ended = [state for state in self.disk.states() if state.status in _RESUMABLE]
+        if self.scenario.is_parent and chance.random() < 0.5:
+            able = [state for state in ended if state.run == ROOT]
+        else:
+            # Whoever is resumed alone has its own budget, and no longer what is left of its caller's.
+            able = [state for state in ended if state.run != ROOT]
+        chosen = chance.sample(able, min(len(able), self.scenario.resumes))
+        return [(state.run, state.round + 1, chance.choice((None, "Go on."))) for state in chosen]
+
+    def _birth(self) -> Opened:
+        scenario = self.scenario
+        now = self.world.now()
+        grant = Grant(tools=frozenset({*TOOLS, "Delegate"}), budget=scenario.budget)
+        deadline = None if scenario.seconds is None else now + scenario.seconds
+        birth = Opened(
+            lineage=Lineage.root(ROOT, deadline=deadline),
+            label="root",
+            model="sim:root",
+            seconds=scenario.seconds,
+            command=RUN,
+            prompt="work of root",
+            grant=grant,
+        )
+        if scenario.is_parent:
+            return birth
+        call = FanOut(tasks=scenario.tasks, concurrency=scenario.concurrency)
+        return structs.replace(birth, command=DELEGATE, arguments=Raw(json.encode(call)))
+
+
+async def _bury() -> None:
+    """End the tasks of a dead process; nothing they do any more reaches the disk."""
+    for _ in range(1000):
+        others = asyncio.all_tasks() - {_this_task()}
+        if not others:
+            return
+        for task in others:
+            task.cancel()
+        done, _ = await asyncio.wait(others, timeout=0)
+        for task in done:
+            if not task.cancelled():
+                task.exception()
+    raise Violation("tasks that cannot be cancelled")
+
+
+def _this_task() -> asyncio.Task[Any] | None:
+    return asyncio.current_task()

@@ -1,0 +1,20 @@
+"""The local engine with the tools of its flow, as simulations are played on it."""
+
+from typing import TYPE_CHECKING
+
+from deputy.runtimes.local import LocalEngine
+from deputy.tools.ask import AskTool
+from deputy.tools.delegate import DelegateTool
+from deputy.tools.note import NoteTool
+
+if TYPE_CHECKING:
+    from deputy.engine.ports import Files, FlowTool, Workflow, World
+    from deputy.testing.memory_journal import MemoryJournal
+
+
+class LocalStage:
+    def open_engine(self, journal: "MemoryJournal", workflow: "Workflow", world: "World") -> LocalEngine:
+        return LocalEngine(journal, workflow, world)
+
+    def flow_tools(self, files: "Files") -> "tuple[FlowTool, ...]":
+        return (NoteTool(files), AskTool(), DelegateTool(lambda model: None))
