@@ -16,6 +16,7 @@ from deputy.core.events import (
     Joined,
     Lost,
     ModelCallEnded,
+    Resumed,
     Slept,
     Spawned,
     StepBegun,
