@@ -15,6 +15,7 @@ from deputy.core.events import (
     Drawn,
     Joined,
     Lost,
+    Resumed,
     ModelCallEnded,
     Slept,
     Spawned,
