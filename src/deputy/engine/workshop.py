@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from deputy.core.outcome import Rejected
     from deputy.core.progress import Progress
-    from deputy.core.redact import Redactor
     from deputy.core.request import Grant, Request
     from deputy.engine.desk import Approval
     from deputy.engine.ports import Files, FlowTool, Model, RunContext, Tools, World
