@@ -44,7 +44,9 @@ def main(count: int = 20_000, first: int = 0, seconds: float = 1800.0) -> int:
                 break
             for done in wait(running, return_when=FIRST_COMPLETED).done:
                 played += running.pop(done)
-                failed.extend(done.result())
+                for seed, violation in done.result():
+                    failed.append((seed, violation))
+                    print(f"\rseed {seed}: {violation.splitlines()[0]}")
             print(f"\r{played:,} of {count:,} seeds, {len(failed)} failed, {time.monotonic() - began:.0f} s", end="")
     print()
     for seed, violation in failed[:SHOWN]:

@@ -13,8 +13,11 @@ if TYPE_CHECKING:
 
 
 class LocalStage:
+    def __init__(self, engine: type[LocalEngine] = LocalEngine) -> None:
+        self._engine = engine
+
     def open_engine(self, journal: "MemoryJournal", workflow: "Workflow", world: "World") -> LocalEngine:
-        return LocalEngine(journal, workflow, world)
+        return self._engine(journal, workflow, world)
 
     def flow_tools(self, files: "Files") -> "tuple[FlowTool, ...]":
         return (NoteTool(files), AskTool(), DelegateTool(lambda model: None))

@@ -1,9 +1,20 @@
 """The whole engine under random faults: every seed is a delegation to which everything may happen."""
 
+import asyncio
+from typing import TYPE_CHECKING, Any
+
 import pytest
+from msgspec import structs
 from tests.simulation.stage import LocalStage
 
-from deputy.testing.simulation import simulate
+from deputy.core.outcome import NO_USAGE, Outcome
+from deputy.runtimes.local import LocalEngine
+from deputy.testing.memory_journal import MemoryJournal, MemoryLease
+from deputy.testing.simulation import Violation, simulate
+
+if TYPE_CHECKING:
+    from deputy.core.events import Event
+    from deputy.engine.ports import Birth, RunContext, Workflow, World
 
 SEEDS = 600
 GROUPS = 12
@@ -19,3 +30,71 @@ GROUPS = 12
 def test_everything_holds_whatever_happens(group: int):
     for seed in range(group, SEEDS, GROUPS):
         simulate(seed, LocalStage())
+
+
+# --- that broken engines are found ------------------------------------------------------------------------------------
+
+
+class DeafEngine(LocalEngine):
+    """Does not hear that it should stop."""
+
+    async def cancel(self, run: str, reason: str = "") -> None:
+        pass
+
+
+class CarelessEngine(LocalEngine):
+    """Does not go on with what a dead process left."""
+
+    async def adopt(self) -> list[str]:
+        return []
+
+
+class LyingEngine(LocalEngine):
+    """Tells less than was used."""
+
+    def __init__(self, journal: MemoryJournal, workflow: "Workflow", world: "World") -> None:
+        async def less(run: "RunContext", birth: "Birth") -> Outcome:
+            return structs.replace(await workflow(run, birth), usage=NO_USAGE)
+
+        super().__init__(journal, less, world)
+
+
+class HastyEngine(LocalEngine):
+    """Does not wait until it is written that something is about to happen which must not happen twice."""
+
+    def __init__(self, journal: MemoryJournal, workflow: "Workflow", world: "World") -> None:
+        super().__init__(_Hasty(journal), workflow, world)
+
+
+class _Hasty:
+    def __init__(self, journal: MemoryJournal) -> None:
+        self._journal = journal
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._journal, name)
+
+    def append_soon(self, lease: MemoryLease, key: str, event: "Event") -> asyncio.Future[None]:
+        self._journal.append_soon(lease, key, event)
+        done = asyncio.get_running_loop().create_future()
+        done.set_result(None)
+        return done
+
+
+@pytest.mark.parametrize("engine", [DeafEngine, CarelessEngine, LyingEngine, HastyEngine])
+def test_a_broken_engine_is_found(engine: type[LocalEngine]):
+    assert first_violation(engine)
+
+
+def test_a_seed_replays_exactly():
+    found = first_violation(DeafEngine)
+    assert found == first_violation(DeafEngine)
+    assert "seed" in found
+
+
+def first_violation(engine: type[LocalEngine]) -> str:
+    for seed in range(SEEDS):
+        try:
+            simulate(seed, LocalStage(engine))
+        except Violation as violation:
+            return str(violation)
+    return ""
