@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 USABLE := $(VENV)/.usable
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test format lint types layers unit bench-core bench-redact bench-models bench-journal crash simulate kill clean
+.PHONY: help demo test format lint types layers unit bench-core bench-redact bench-models bench bench-journal crash simulate kill clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -58,6 +58,9 @@ crash: $(READY)  ## every crash, power loss, fault, kill and damage; N=1000 for 
 
 bench-redact: $(READY)  ## how fast secrets are taken out
 	@$(BIN)/python bench/redact.py
+
+bench: $(READY)  ## a whole subagent beside a hand-written loop: CPU, memory, makespan
+	@$(BIN)/python bench/subagents.py $(BENCH)
 
 bench-core: $(READY)  ## figures of the pure core and of start-up
 	@for part in startup guard detect returns; do $(BIN)/python bench/$$part.py; done

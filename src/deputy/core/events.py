@@ -30,7 +30,7 @@ class _Event(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="k
     @property
     def kind(self) -> str:
         """The name of this kind, as JSON has it."""
-        return _snake(type(self).__name__)
+        return str(self.__struct_config__.tag)
 
 
 # --- birth ------------------------------------------------------------------------------------------------------------
