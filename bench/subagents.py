@@ -2,7 +2,7 @@
 
 The floor streams, keeps its conversation as encoded bytes and reads the same files, and does nothing else: no journal,
 no limits, no events. Both run in a process of their own against one provider in another, in one run; CPU is user and
-system time between the first and the last turn, imports and a warm-up excluded. A turn is a streamed answer of 40 deltas.
+system time between the first and the last turn, imports and a warm-up excluded. A turn streams an answer of 40 deltas.
 """
 
 import argparse
