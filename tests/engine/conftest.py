@@ -108,19 +108,24 @@ class House:
     async def run(self, prompt: str, **options: Any) -> Outcome:
         """What a parent agent makes of a prompt."""
         async with self.open(**options) as runtime:
-            run = await runtime.engine.draw_id()
-            birth = Opened(
-                lineage=Lineage.root(run), model=self.model, command=RUN, prompt=prompt, grant=Grant(tools=ALL)
-            )
-            await runtime.engine.submit(run, birth)
-            return await runtime.engine.result(run)
+            return await runtime.engine.result(await self.start_parent(runtime, prompt))
+
+    async def start_parent(self, runtime: Any, prompt: str) -> str:
+        run = await runtime.engine.draw_id()
+        birth = Opened(lineage=Lineage.root(run), model=self.model, command=RUN, prompt=prompt, grant=Grant(tools=ALL))
+        await runtime.engine.submit(run, birth)
+        return run
+
+    def records(self, session_id: str) -> list[Record]:
+        """What is written about a run."""
+        reader = Reader.open(self.home)
+        assert reader is not None
+        with reader:
+            return [record for record in reader.records(session_id) if isinstance(record, Record)]
 
     def results(self, outcome: Outcome) -> list[str]:
         """What tools told the model, call by call."""
-        reader = Reader.open(self.home)
-        assert reader is not None
-        records = [record for record in reader.records(outcome.session_id) if isinstance(record, Record)]
-        reader.close()
+        records = self.records(outcome.session_id)
         ended = {record.key: record.event for record in records if isinstance(record.event, ToolCallEnded)}
         in_order = sorted(ended, key=lambda key: [int(number) for number in key.removeprefix("tool:").split(".")])
         return [msgspec.json.decode(ended[key].message)["content"] for key in in_order]

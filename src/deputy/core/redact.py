@@ -263,9 +263,28 @@ def _candidates(text: str, at: int) -> Iterator[tuple[int, Shape]]:
     while found := triggers.search(folded, at):
         at = found.start()
         for trigger, shape in started[found.group()]:
-            if (folded if shape.folded else text).startswith(trigger, at):
+            if (folded if shape.folded else text).startswith(trigger, at) and (
+                not shape.folded or _may_assign(text, at, at + len(trigger))
+            ):
                 yield at, shape
         at += 1
+
+
+def _may_assign(text: str, start: int, end: int) -> bool:
+    """Whether a name that ends here can be assigned to: a look at the next character, which most words do not pass."""
+    after = text[end : end + 6]
+    following = after.lstrip(" \t")
+    if after[:1] == "\\":
+        return after[1:2] in _ESCAPED
+    if not following or len(following) == len(after):
+        return not after or after[0] in _AFTER_A_NAME
+    # Behind a space only an option (--token X) is followed by its value.
+    return following[0] in _ASSIGNS or "--" in text[max(0, start - 40) : start]
+
+
+_ASSIGNS = ":=>"
+_ESCAPED = ("", '"', "'", "\\")
+_AFTER_A_NAME = f"{_ASSIGNS}\"'\\] \t"
 
 
 def _trigger_begun(text: str) -> int:

@@ -33,3 +33,25 @@ def test_a_reader_that_goes_away_is_no_traceback():
     program = f"{sys.executable} -c 'from deputy.interfaces.cli import main; main()' --help | true"
     run = subprocess.run(["sh", "-c", program], capture_output=True, text=True, check=False)
     assert run.stderr == ""
+
+
+def test_ctrl_c_before_anything_began_is_exit_code_130_and_silent():
+    program = "import os, signal; os.kill(os.getpid(), signal.SIGINT)"
+    run = deputy_after("deputy.interfaces.cli.check_return", program)
+    assert (run.returncode, run.stdout, run.stderr) == (130, "", "")
+
+
+def deputy_after(module: str, program: str) -> subprocess.CompletedProcess[str]:
+    """The command line, with a program that runs when a module of it is about to be loaded."""
+    hook = f"""
+import sys
+class Hook:
+    def find_spec(self, name, path=None, target=None):
+        if name == {module!r}:
+            exec({program!r})
+sys.meta_path.insert(0, Hook())
+sys.argv = ["deputy", "check-return", "-"]
+from deputy.interfaces.cli import main
+main()
+"""
+    return subprocess.run([sys.executable, "-c", hook], capture_output=True, text=True, check=False, input="")

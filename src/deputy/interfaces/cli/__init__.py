@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from importlib import import_module
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from deputy import __version__
 from deputy.core.errors import DeputyError, UsageError
+
+if TYPE_CHECKING:
+    from types import FrameType
 
 COMMANDS = {
     "delegate": "Hand tasks to subagents, and print their results.",
@@ -65,12 +70,18 @@ def deputy() -> None:
 
 def main() -> None:
     """Run the command line; what goes wrong on purpose becomes one clear line and an exit code."""
+    signal.signal(signal.SIGINT, _interrupted)
     try:
         deputy.main(prog_name="deputy")
     except UsageError as error:
         _stop(error, 2)
     except DeputyError as error:
         _stop(error, 1)
+
+
+def _interrupted(number: int, frame: FrameType | None) -> NoReturn:
+    """Ctrl-C where no command has taken care of it yet: nothing was begun, and there is nothing to say."""
+    sys.exit(130)
 
 
 def _stop(error: DeputyError, code: int) -> None:

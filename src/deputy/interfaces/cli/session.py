@@ -25,10 +25,7 @@ _T = TypeVar("_T")
 
 def carry_out(command: Callable[[asyncio.Event], Coroutine[Any, Any, int]]) -> int:
     """Run a command: the first Ctrl-C or SIGTERM sets the event it is given, the second ends the process at once."""
-    try:
-        return asyncio.run(_with_signals(command))
-    except KeyboardInterrupt:
-        return CANCELLED
+    return asyncio.run(_with_signals(command))
 
 
 async def until_done(work: Awaitable[_T], stop: asyncio.Event, cancel: Callable[[], Awaitable[None]]) -> _T | None:
