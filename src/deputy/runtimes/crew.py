@@ -220,7 +220,8 @@ class Crew(Generic[L]):
         """Want all these runs stopped, asked together so that they are asked in one commit."""
         async with asyncio.TaskGroup() as asking:
             for state in states:
-                if state.is_live:
+                work = self._work.get(state.run)
+                if state.is_live and not (work is not None and work.is_cancelled):
                     asking.create_task(self._ask_to_stop(state, reason))
 
     async def _ask_to_stop(self, state: State, reason: str) -> None:
@@ -301,12 +302,14 @@ class Crew(Generic[L]):
         """What a run has found whose flow stopped, when nothing of it goes on any more."""
         # The flow begins nothing after this, and what it began last, a child perhaps, is durable when this is.
         await self._journal.take(work.lease, _cancel_key(work.lease.state), CANCEL)
-        await self._stop_children(work.lease.run)
-        found = work.context.so_far.fields(work.lease.state, self.world.now())
-        if not work.lease.state.usage.requests:
+        state = work.lease.state
+        if state.counts.children:
+            await self._stop_children(state.run)
+        found = work.context.so_far.fields(state, self.world.now())
+        if state.counts.children and not state.usage.requests:
             # A run that asks no model itself has used what its children have.
-            below = await self._journal.descendants(work.lease.run)
-            found["usage"] = reduce(add, (state.usage for state in below), NO_USAGE)
+            below = await self._journal.descendants(state.run)
+            found["usage"] = reduce(add, (child.usage for child in below), NO_USAGE)
         return found
 
     async def _failed(self, work: _Work[L], bug: Exception) -> Failed:

@@ -55,7 +55,7 @@ async def _play(trial: Trial) -> None:
 
 def _check(trial: Trial) -> None:
     disk, scenario = trial.disk, trial.scenario
-    check_tree(disk, trial.ledger)
+    check_tree(disk, trial.ledger, trial.lives)
     for state in disk.states():
         check_run(disk.records[state.run], state, trial.last_start)
     check_stops(disk, trial.ledger, trial.last_start)

@@ -139,7 +139,7 @@ def _check_prefixes(records: Sequence[Record], who: str) -> None:
     expect(max(results.values(), default=0) <= 1, f"{who} has two results for one call")
 
 
-def check_tree(disk: MemoryDisk, ledger: Ledger) -> None:
+def check_tree(disk: MemoryDisk, ledger: Ledger, crashes: int) -> None:
     """What must hold of runs together, and of the world outside."""
     if ledger.broken:
         raise ledger.broken[0]
@@ -155,6 +155,8 @@ def check_tree(disk: MemoryDisk, ledger: Ledger) -> None:
             child = disk.records[record.event.child]
             ending = next(one for one in child if one.key == f"returned:{record.event.round}")
             expect(ending.at <= record.at, f"{run} joined {record.event.child} before it ended")
+    most = 1 + crashes + ledger.scenario.resumes
+    expect(max(ledger.asked.values(), default=0) <= most, f"a call was made more often than {most} times")
     twice = [serial for serial, count in ledger.effects.items() if count > 1]
     expect(not twice, f"these had their effect twice: {twice}")
     for state in born.values():
@@ -234,11 +236,6 @@ def told(outcome: Outcome) -> tuple[object, ...]:
     """What an outcome says that does not depend on when and where it was reached."""
     kinds = tuple(error.code if error.code is not UNSET else error.type for error in outcome.errors)
     return outcome.status, outcome.report.replace(outcome.session_id, "ID"), outcome.notes, outcome.usage, kinds
-
-
-def births(disk: MemoryDisk) -> dict[str, Opened | Requested]:
-    """How each run began."""
-    return {run: one.event for run, one in _all(disk) if isinstance(one.event, Opened | Requested)}
 
 
 def _all(disk: MemoryDisk) -> Iterator[tuple[str, Record]]:

@@ -189,7 +189,12 @@ class Process:
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._trial.ledger.broken.append(Violation(f"a cancel failed: {error!r}"))
 
     async def _answer(self, engine: Player) -> None:
         """Be the person who is asked."""
