@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-FILES = 16
+FILES = 64
 RESULT = "alpha beta gamma delta read write parse agent report state error value line\n" * 26
 WORDS = [f"word{n} " for n in range(40)]
 
@@ -31,7 +31,10 @@ def answer(number: int, turns: int) -> bytes:
 
     events = [chunk({"role": "assistant", "content": ""}), *(chunk({"content": word}) for word in WORDS)]
     if number < turns - 1:
-        function = {"name": "Read", "arguments": json.dumps({"path": f"file_{number % FILES}.txt"})}
+        function = {
+            "name": "Read",
+            "arguments": json.dumps({"path": f"file_{number % FILES}.txt", "offset": 1 + number // FILES}),
+        }
         call = {"index": 0, "id": f"call_{number}", "type": "function", "function": function}
         events += [chunk({"tool_calls": [call]}), chunk({}, "tool_calls")]
     else:
