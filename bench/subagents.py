@@ -224,9 +224,8 @@ def main() -> None:
         print(f"\n{count} subagents at once, {turns} turns, {latency:g} s latency")
         print(f"{'  makespan':34} {a['wall']:7.1f}s {b['wall']:7.1f}s {b['wall'] / least:6.2f}× {limit:>12}")
         print(f"{'  loop gap, p99':34} {a['gap'] * 1000:6.0f}ms {b['gap'] * 1000:6.0f}ms {'':7} {'≤ 100 ms':>12}")
-        print(
-            f"{'  memory per subagent':34} {a['rss'] / count:6.0f}kB {b['rss'] / count:6.0f}kB {'':7} {'≤ floor+30':>12}"
-        )
+        memory = f"{a['rss'] / count:6.0f}kB {b['rss'] / count:6.0f}kB"
+        print(f"{'  memory per subagent':34} {memory} {'':7} {'≤ floor + 30':>12}")
 
 
 if __name__ == "__main__":

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from deputy.config import LIMIT_BYTES, load_tables, read_settings
+from deputy.config import LIMIT_BYTES, JournalSettings, load_catalog, load_tables, load_user, read_settings
 from deputy.core.errors import UsageError
 from deputy.core.text import SHIPPED, detect
+from deputy.models.catalog import read_catalog
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -166,3 +167,41 @@ def test_a_working_directory_that_is_gone_is_no_problem(tmp_path: Path, home: Pa
     gone.mkdir()
     program = f"import os; os.rmdir({str(gone)!r}); from deputy.config import load_tables; load_tables()"
     subprocess.run([sys.executable, "-P", "-c", program], cwd=gone, env={**os.environ, "HOME": str(home)}, check=True)
+
+
+def user_file(home, text):
+    folder = home / ".config" / "deputy"
+    folder.mkdir(parents=True)
+    (folder / "config.toml").write_text(text)
+
+
+def test_the_user_sets_how_long_runs_are_kept_and_when_they_are_synced(tmp_path):
+    assert load_user(str(tmp_path)).journal == JournalSettings(retention_days=7.0, fsync="group")
+    user_file(tmp_path, '[journal]\nretention_days = 0.5\nfsync = "each"\n')
+    assert load_user(str(tmp_path)).journal == JournalSettings(retention_days=0.5, fsync="each")
+
+
+def test_a_wrong_setting_of_the_journal_is_named(tmp_path):
+    user_file(tmp_path, "[journal]\nretention = 3\n")
+    with pytest.raises(UsageError, match=r"journal.retention: found 3; there is no such key; there are: retention"):
+        UsageError, match=r"journal.retention: found 3; there is no such key; there are: retention_days"
+    ):
+        load_user(str(tmp_path))
+
+
+def test_aliases_and_the_users_tables_reach_the_catalog(tmp_path):
+    home, project = tmp_path / "home", tmp_path / "project"
+    project.mkdir()
+    address = '[catalog.providers.openai]\nbase_url = "http://127.0.0.1:1"\n'
+    user_file(home, f'[models.aliases]\nCheap = "openai:gpt-5.2"\n{address}')
+    (project / "deputy.toml").write_text('[models.aliases]\nmine = "cheap"\n"openai:gpt-5.2" = "elsewhere:x"\n')
+    catalog = read_catalog(load_catalog(str(project), str(home)))
+    assert str(catalog.resolve("mine")) == "openai:gpt-5.2"
+    assert catalog.providers["openai"].base_url == "http://127.0.0.1:1"
+
+
+def test_a_project_cannot_name_an_address_or_touch_the_journal(tmp_path):
+    for text in ('[catalog.providers.openai]\nbase_url = "http://x"\n', "[journal]\nretention_days = 0\n"):
+        (tmp_path / "deputy.toml").write_text(text)
+        with pytest.raises(UsageError, match="there is no such key; there are: models, text"):
+            load_catalog(str(tmp_path), str(tmp_path))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct, ValidationError, convert
 
@@ -45,15 +45,57 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     text: TextSettings = TextSettings()
 
 
-_TABLES = {"": Settings, "models": ModelSettings, "models.routes": Route, "text": TextSettings}
-_KINDS = {"str": "a string", "array": "a list", "object": "a table", "str | null": "a string"}
+class JournalSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[journal]`: how long runs are kept, and when they are safe on disk."""
+
+    retention_days: float = 7.0
+    fsync: Literal["group", "each", "off"] = "group"
+
+
+class UserSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What the user's own file may say beyond a project's: it is trusted, so it may name addresses."""
+
+    journal: JournalSettings = JournalSettings()
+    catalog: dict[str, Any] = {}
+    """Laid over the shipped catalog of providers and models, field by field."""
+
+
+_TABLES = {
+    "": UserSettings,
+    "journal": JournalSettings,
+    "models": ModelSettings,
+    "models.routes": Route,
+    "text": TextSettings,
+}
+_KINDS = {"float": "a number", "str": "a string", "array": "a list", "object": "a table", "str | null": "a string"}
+
+
+def load_user(home: str | None = None) -> UserSettings:
+    """What the user's own file says."""
+    settings = read_settings(_user_file(home), UserSettings)
+    return settings if isinstance(settings, UserSettings) else UserSettings()
+
+
+def load_catalog(directory: str = ".", home: str | None = None) -> dict[str, Any]:
+    """What is laid over the shipped catalog: the user's tables, and the aliases of the user and of the project."""
+    user = load_user(home)
+    project = read_settings(_project_file(directory)) or Settings()
+    # A project may give names of its own, but never decide what a whole `provider:model` stands for.
+    aliases = {**user.models.aliases, **{a: model for a, model in project.models.aliases.items() if ":" not in a}}
+    if not aliases:
+        return user.catalog
+    names = {alias.lower(): {"model": model} for alias, model in aliases.items()}
+    return {**user.catalog, "names": {**user.catalog.get("names", {}), **names}}
 
 
 def load_tables(directory: str = ".", home: str | None = None) -> Tables:
     """The tables that hold in a directory: the project's file over the user's own over what is shipped."""
-    home = os.environ.get("HOME", "") if home is None else home
-    paths = (_project_file(directory), f"{home}/.config/deputy/config.toml")
-    return merge([settings for path in paths if (settings := read_settings(path))])
+    nearest_first = (read_settings(_project_file(directory)), read_settings(_user_file(home), UserSettings))
+    return merge([settings for settings in nearest_first if settings is not None])
+
+
+def _user_file(home: str | None) -> str:
+    return f"{os.environ.get('HOME', '') if home is None else home}/.config/deputy/config.toml"
 
 
 def merge(nearest_first: Sequence[Settings]) -> Tables:
@@ -75,7 +117,7 @@ def merge(nearest_first: Sequence[Settings]) -> Tables:
     )
 
 
-def read_settings(path: str) -> Settings | None:
+def read_settings(path: str, kind: type[Settings] = Settings) -> Settings | None:
     """What a file says, None if there is none; a UsageError names the file, the key and what would be right."""
     content = _content(path)
     if content is None:
@@ -87,9 +129,9 @@ def read_settings(path: str) -> Settings | None:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UsageError(path, _line_of(content, str(error)), f"it must be TOML in UTF-8: {error}") from error
     try:
-        settings = convert(said, Settings)
+        settings = convert(said, kind)
     except ValidationError as error:
-        raise _explained(path, said, str(error)) from error
+        raise _explained(path, said, str(error), kind) from error
     _check(path, settings)
     return settings
 
@@ -145,7 +187,7 @@ def _check(path: str, settings: Settings) -> None:
             )
 
 
-def _explained(path: str, said: Any, message: str) -> UsageError:
+def _explained(path: str, said: Any, message: str, kind: type[Settings]) -> UsageError:
     """What a validation error means for the person who wrote the file."""
     problem, _, place = message.partition(" - at `$")
     keys: list[str] = []
@@ -161,7 +203,8 @@ def _explained(path: str, said: Any, message: str) -> UsageError:
     subject = problem.partition("`")[2].removesuffix("`")
     if problem.startswith("Object missing"):
         return UsageError(f"{path}: {'.'.join(keys)}", said, f"it needs the key {subject!r} too")
-    known = ", ".join(_TABLES[".".join(key for key in keys if not key.isdigit())].__struct_fields__)
+    table = ".".join(key for key in keys if not key.isdigit())
+    known = ", ".join((_TABLES[table] if table else kind).__struct_fields__)
     return UsageError(
         f"{path}: {'.'.join([*keys, subject])}", said[subject], f"there is no such key; there are: {known}"
     )

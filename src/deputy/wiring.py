@@ -12,6 +12,7 @@ from pathlib import Path
 from random import SystemRandom
 from typing import TYPE_CHECKING
 
+from deputy.config import load_catalog, load_user
 from deputy.core.contract import FileFact
 from deputy.core.redact import Redactor
 from deputy.engine.workflow import carry_out
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from deputy.models.make import Models
 
 CONTEXT_BYTES = 200_000
+_DAY_SECONDS = 86_400.0
 _SECRET_NAMES = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSPHRASE", "CREDENTIALS")
 SEARCHES = 8
 """How many searches and conversions, each a process of its own, run at once."""
@@ -115,12 +117,13 @@ async def open_runtime(
     policy: Policy | None = None,
     approval: Approval = "granted",
     can_ask: bool = False,
-    fsync: Fsync = "group",
+    fsync: Fsync | None = None,
     tools: Sequence[Tool] = (),
     base_prompt: str = "",
     windows: Mapping[str, int] | None = None,
 ) -> AsyncGenerator[Runtime]:
     """Open the journal, the models and the engine; on leaving, what is at work stops where it can go on later."""
+    from deputy.models.catalog import read_catalog
     from deputy.models.make import Models
     from deputy.tools.ask import AskTool
     from deputy.tools.delegate import DelegateTool
@@ -130,10 +133,15 @@ async def open_runtime(
     world = RealWorld()
     redactor = Redactor(known_secrets(os.environ))
     files = WorkspaceFiles(workspace, folder, redactor)
-    await asyncio.to_thread(keep_house, folder, world.now())
+    settings = load_user()
+    await asyncio.to_thread(keep_house, folder, world.now(), settings.journal.retention_days * _DAY_SECONDS)
     async with (
-        SqliteJournal(folder, fsync=fsync, redact=redactor.redact_json) as journal,
-        Models(environ=os.environ, pace_of=lambda account: JournalPace(journal, account)) as models,
+        SqliteJournal(folder, fsync=fsync or settings.journal.fsync, redact=redactor.redact_json) as journal,
+        Models(
+            environ=os.environ,
+            catalog=read_catalog(load_catalog(str(workspace))),
+            pace_of=lambda account: JournalPace(journal, account),
+        ) as models,
     ):
         workshop = Workshop(
             world=world,

@@ -150,3 +150,14 @@ def test_a_value_of_the_callers_own_schema_is_accepted_or_repaired(house: House)
     outcome = house.one(Task(label="scout", prompt="Count.", schema=schema))
     assert isinstance(outcome, Completed)
     assert msgspec.json.decode(outcome.report.strip("`json\n")) == {"count": 3}
+
+
+@pytest.mark.rule("resume")
+def test_a_resumed_run_has_the_time_limit_it_had_before(house: House):
+    house.script(talk(turn("Which?\n[AWAITING_HUMAN_INPUT]"), turn("Done.")))
+    outcome = house.one(Task(label="scout", prompt="Look.", timeout=50.0))
+    resumed = house.resume(outcome.session_id, "this one")
+    assert isinstance(resumed, Completed)
+    assert resumed.lineage.deadline is not None
+    assert outcome.lineage.deadline is not None
+    assert resumed.lineage.deadline >= outcome.lineage.deadline

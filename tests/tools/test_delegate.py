@@ -100,6 +100,14 @@ def test_a_child_has_no_delegate_and_cannot_be_given_it_by_a_task(house: House):
     assert "tasks[0].tools names Delegate, which only an agent's definition can grant" in refused
 
 
+@pytest.mark.rule("delegate.norecursion")
+def test_an_agent_that_is_made_up_grants_nothing(house: House):
+    made_up = {**ONE, "agent": "made-up", "tools": ["Delegate"]}
+    text = told(house, run(house, {"tasks": [made_up]}))
+    assert "tasks[0].agent is 'made-up', and no agent of that name can be used here" in text
+    assert "tasks[0].tools names Delegate" in text
+
+
 @pytest.mark.rule("delegate.key")
 def test_a_missing_key_is_told_before_anything_is_asked_or_spent(house: House, monkeypatch):
     for name in ("OPENAI_API_KEY", "OPENAI_BASE_URL"):
@@ -153,7 +161,7 @@ BAD = {
     "tasks[0].max_output_tokens": (99, 16385, "1000", True),
     "tasks[0].tools": ("Read", [1], [""]),
     "tasks[0].budget": (3, {"spawns": 1}, {"tokens": 0}, {"cost": -1}, {"requests": 1.5}),
-    "tasks[0].timeout": (0, -1, "60"),
+    "tasks[0].timeout": (0, -1, "60", 1e13, 10**400),
     "tasks[0].return_format": ("xml", 1),
     "tasks[0].schema": ("{}", []),
     "tasks[0].colour": ("red",),

@@ -20,6 +20,8 @@ ID_LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 ID_LENGTH = 6
 _ID_DRAWS = 1000
 _INPUT_DEPTH = 64
+_LAST_MOMENT = 253_402_300_799.0
+"""The end of the year 9999, after which there are no dates."""
 
 ALWAYS_GRANTED = frozenset({"Note", "Ask"})
 """Tools that touch nothing, so that a child may have them when its caller does not."""
@@ -192,7 +194,8 @@ def delegation_context(lineage: Lineage, seconds: float | None, task: TaskContex
 
 def timestamp(unix_seconds: float) -> str:
     """A moment as every JSON form here writes it: UTC, to the second."""
-    return datetime.fromtimestamp(unix_seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    bounded = min(max(unix_seconds, 0.0), _LAST_MOMENT)
+    return datetime.fromtimestamp(bounded, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _canonical(value: Any, depth: int) -> Any:

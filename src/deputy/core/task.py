@@ -22,6 +22,8 @@ MAX_LABEL = 32
 MAX_CONTEXT = 10
 MIN_OUTPUT_TOKENS, MAX_OUTPUT_TOKENS, DEFAULT_OUTPUT_TOKENS = 100, 16384, 4096
 NANOS_PER_DOLLAR = 1_000_000_000
+MOST = 100_000_000
+"""The most seconds or dollars that anybody can mean."""
 
 
 class Task(Struct, frozen=True, kw_only=True):
@@ -68,7 +70,7 @@ _BUDGET_SCHEMA: dict[str, Any] = {
     "description": "Caps for this subagent; at a cap it hands in what it has. Cost is in dollars.",
     "properties": {
         "tokens": {"type": "integer", "minimum": 1},
-        "cost": {"type": "number", "exclusiveMinimum": 0},
+        "cost": {"type": "number", "exclusiveMinimum": 0, "maximum": MOST},
         "requests": {"type": "integer", "minimum": 1},
     },
     "additionalProperties": False,
@@ -111,7 +113,7 @@ DELEGATE_SCHEMA: dict[str, Any] = {
                         "description": "Fewer or other tools than the read-only ones; never more than you have.",
                     },
                     "budget": _BUDGET_SCHEMA,
-                    "timeout": {"type": "number", "exclusiveMinimum": 0, "description": "Seconds."},
+                    "timeout": {"type": "number", "exclusiveMinimum": 0, "maximum": MOST, "description": "Seconds."},
                     "return_format": {"type": "string", "enum": ["text", "json"], "default": "text"},
                     "schema": {"type": "object", "description": "A JSON Schema that the report must follow."},
                 },
@@ -302,8 +304,8 @@ def _whole(least: int, most: int | None) -> Reader:
 
 
 def _positive(value: object) -> tuple[Any, str]:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-        return None, "a number above 0"
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MOST:
+        return None, f"a number above 0 and at most {MOST:,}"
     return float(value), ""
 
 

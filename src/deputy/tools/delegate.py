@@ -15,9 +15,10 @@ from deputy.engine.ports import ToolOutput, ToolTraits
 from deputy.tools.typed import described
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from deputy.core.conversation import ToolCall
+    from deputy.core.task import Task
     from deputy.engine.desk import Desk
     from deputy.engine.ports import RunContext
 
@@ -75,13 +76,18 @@ def _read(call: ToolCall) -> DelegateCall | tuple[FieldProblem, ...]:
     wanted = read_call(call.arguments)
     if not isinstance(wanted, DelegateCall):
         return wanted
+    problems = [problem for index, task in enumerate(wanted.tasks) for problem in _problems(index, task)]
+    return tuple(problems) or wanted
+
+
+def _problems(index: int, task: Task) -> Iterator[FieldProblem]:
+    if task.agent is not None:
+        yield FieldProblem(
+            f"tasks[{index}].agent", f"is {task.agent!r:.60}, and no agent of that name can be used here"
+        )
     # Recursion is granted by an agent's definition, never by the model that calls.
-    recursive = [
-        FieldProblem(f"tasks[{index}].tools", "names Delegate, which only an agent's definition can grant")
-        for index, task in enumerate(wanted.tasks)
-        if task.agent is None and "Delegate" in (task.tools or ())
-    ]
-    return tuple(recursive) or wanted
+    if "Delegate" in (task.tools or ()):
+        yield FieldProblem(f"tasks[{index}].tools", "names Delegate, which only an agent's definition can grant")
 
 
 def _error(text: str) -> ToolOutput:
