@@ -184,8 +184,6 @@ def test_the_user_sets_how_long_runs_are_kept_and_when_they_are_synced(tmp_path)
 def test_a_wrong_setting_of_the_journal_is_named(tmp_path):
     user_file(tmp_path, "[journal]\nretention = 3\n")
     with pytest.raises(UsageError, match=r"journal.retention: found 3; there is no such key; there are: retention"):
-        UsageError, match=r"journal.retention: found 3; there is no such key; there are: retention_days"
-    ):
         load_user(str(tmp_path))
 
 
