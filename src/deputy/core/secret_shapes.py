@@ -85,6 +85,8 @@ _VALUE = rf"(?:{_QUOTED}|{_ESCAPED}|(?P<bare>{_BARE_CLASS}{{1,{WINDOW}}}))"
 _LEAD = r"(?:[\s\"'+,|>]|\\[nrt]?)"
 _BODY = r"[A-Za-z0-9/=][A-Za-z0-9+/=]"
 _BEGIN = r"-----BEGIN (?:[A-Z0-9]{1,12} ){0,3}PRIVATE KEY(?: BLOCK)?-----"
+# A line of a file as tools show it: a number, or a path and a number, and what parts them from the line.
+_LINE = rf"{_LEAD}{{0,24}}(?:(?:[^\s:\"']{{1,120}}[:-])?[0-9]{{1,7}}(?:\\t|[\t:|-]){_LEAD}{{0,4}})?"
 _HEADER = rf"(?:{_LEAD}{{0,8}}(?:Proc-Type|DEK-Info|Version|Comment|Charset|Hash): [^\n\\]{{0,80}})"
 
 
@@ -219,16 +221,16 @@ def _url() -> Shape:
 
 
 def _private_key() -> Shape:
-    lines = rf"[A-Za-z0-9+/=]*+(?:{_LEAD}{{0,24}}{_BODY}{{15,}})*+"
-    last = rf"(?:(?:{_LEAD}{{0,24}}{_BODY}{{0,14}}){{1,2}}{_LEAD}{{0,24}}(?=-----END))?"
+    lines = rf"[A-Za-z0-9+/=]*+(?:{_LINE}{_BODY}{{15,}})*+"
+    last = rf"(?:(?:{_LINE}{_BODY}{{0,14}}){{1,2}}{_LINE}(?=-----END))?"
     return Shape(
         triggers=("-----BEGIN ",),
-        decided=rf"{_BEGIN}(?P<secret>{_HEADER}{{0,4}})(?={_LEAD}{{0,24}}{_BODY}{{15}})",
+        decided=rf"{_BEGIN}(?P<secret>{_HEADER}{{0,4}})(?={_LINE}{_BODY}{{15}})",
         undecided=(
-            rf"-----BEGIN [A-Z0-9 ]{{0,56}}-{{0,5}}(?:{_HEADER}{{0,4}}{_LEAD}{{0,24}}[A-Za-z0-9+/=:-]{{0,16}})?\Z"
+            rf"-----BEGIN [A-Z0-9 ]{{0,56}}-{{0,5}}(?:{_HEADER}{{0,4}}{_LINE}[A-Za-z0-9+/=:-]{{0,16}})?\Z"
         ),
         rest=lines + last,
-        tail=rf"(?:{_LEAD}{{0,24}}[A-Za-z0-9+/=]{{0,16}}){{0,2}}{_LEAD}{{0,24}}-{{0,5}}E?N?",
+        tail=rf"(?:{_LINE}[A-Za-z0-9+/=]{{0,16}}){{0,2}}{_LINE}-{{0,5}}E?N?",
     )
 
 
