@@ -241,3 +241,11 @@ def test_work_grows_with_the_text_and_no_faster(piece: str) -> None:
     cost(1_000)
     small = min(cost(20_000) for _ in range(3))
     assert min(cost(160_000) for _ in range(2)) <= 40 * max(small, 0.001)
+
+
+@pytest.mark.parametrize("prefix", ["", "{n:6}\t", "notes.txt:{n}:", "src/a.pem-{n}-"])
+def test_a_private_key_is_hidden_however_a_tool_shows_its_lines(prefix):
+    lines = ["MIIE" + "aB3" * 20, "Qk9" * 21, "zZ0" * 21, "9xY="]
+    block = ["-----BEGIN PRIVATE KEY-----", *lines, "-----END PRIVATE KEY-----"]
+    shown = "".join(f"{prefix.format(n=number)}{line}\n" for number, line in enumerate(block, 1))
+    assert not [line for line in lines[:3] if line in Redactor().redact(shown)]

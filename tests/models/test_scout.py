@@ -133,3 +133,9 @@ def test_its_form_survives_being_read_back():
     talk = Conversation("", [UserMessage(text="x")])
     stop, _ = turn(talk)
     assert json.decode(json.encode(stop.message), type=type(stop.message)) == stop.message
+
+
+def test_secrets_of_a_task_are_not_looked_for():
+    body = "AbCdEfGhIjKlMnOpQrStUvWxYz" + "0123456789abcd"
+    words = key_words(f"Where is the key sk-ant-api03-{body} used, and password=Tr0ub4dor3xyz9?")
+    assert not [word for word in words if word in body or word in "Tr0ub4dor3xyz9"]

@@ -226,9 +226,7 @@ def _private_key() -> Shape:
     return Shape(
         triggers=("-----BEGIN ",),
         decided=rf"{_BEGIN}(?P<secret>{_HEADER}{{0,4}})(?={_LINE}{_BODY}{{15}})",
-        undecided=(
-            rf"-----BEGIN [A-Z0-9 ]{{0,56}}-{{0,5}}(?:{_HEADER}{{0,4}}{_LINE}[A-Za-z0-9+/=:-]{{0,16}})?\Z"
-        ),
+        undecided=(rf"-----BEGIN [A-Z0-9 ]{{0,56}}-{{0,5}}(?:{_HEADER}{{0,4}}{_LINE}[A-Za-z0-9+/=:-]{{0,16}})?\Z"),
         rest=lines + last,
         tail=rf"(?:{_LINE}[A-Za-z0-9+/=]{{0,16}}){{0,2}}{_LINE}-{{0,5}}E?N?",
     )

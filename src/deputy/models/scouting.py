@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from deputy.core.redact import MARK, Redactor
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
@@ -134,7 +136,8 @@ def other_places(findings: Findings, best: Iterable[Place]) -> list[Place]:
 def key_words(task: str) -> list[str]:
     """The words of a task that are worth looking for: names first, then the rest as they come."""
     words: dict[str, str] = {}
-    for word in _split(task[-_TASK_CHARACTERS:]):
+    # A secret taken apart into words would no longer be known for one.
+    for word in _split(Redactor().redact(task[-_TASK_CHARACTERS:]).replace(MARK, " ")):
         bare = word.strip("_")
         if len(bare) >= _SHORTEST and not bare.isdecimal() and bare.lower() not in _stop_words():
             single = _singular(bare)
