@@ -2,6 +2,7 @@ import ast
 import asyncio
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from pydantic import BaseModel
 import deputy
 from deputy import Deputy, Question, Task, run_sync
 from deputy.core.errors import UnknownRun, UsageError
+from deputy.core.limits import Budget
 
 READ = {"name": "Read", "arguments": {"path": "plan.txt"}}
 
@@ -253,3 +255,80 @@ def test_misuse_is_told_before_anything_happens(house, place):
     asyncio.run(carry_out())
     with pytest.raises(UsageError, match="async with"):
         asyncio.run(Deputy("offline:scout").run("x"))
+
+
+# --- misuse, before anything is spent ---------------------------------------------------------------------------------
+
+
+GOOD = {"label": "a", "prompt": "x"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"label": " "}, "tasks[0].label"),
+        ({"label": "a" * 33}, "tasks[0].label"),
+        ({"label": 7}, "tasks[0].label"),
+        ({"prompt": "\n"}, "tasks[0].prompt"),
+        ({"model": ""}, "tasks[0].model"),
+        ({"context": ("f",) * 11}, "tasks[0].context"),
+        ({"max_output_tokens": 0}, "tasks[0].max_output_tokens"),
+        ({"max_output_tokens": 1_000_000}, "tasks[0].max_output_tokens"),
+        ({"timeout": 0}, "tasks[0].timeout"),
+        ({"timeout": -1.0}, "tasks[0].timeout"),
+        ({"timeout": float("inf")}, "tasks[0].timeout"),
+        ({"timeout": float("nan")}, "tasks[0].timeout"),
+        ({"timeout": 10**400}, "tasks[0].timeout"),
+        ({"budget": Budget(requests=0)}, "tasks[0].budget.requests"),
+        ({"return_format": "xml"}, "tasks[0].return_format"),
+    ],
+)
+def test_a_task_that_cannot_be_done_is_refused_by_the_name_of_its_field(house, place, fields, field):
+    with pytest.raises(UsageError) as refused:
+        run_sync(Task(**{**GOOD, **fields}), model=house.script("none"), **place)
+    assert refused.value.field == field
+
+
+@pytest.mark.parametrize("concurrency", [0, -1, True, 1.5, None])
+def test_work_that_nobody_may_begin_is_refused(house, place, concurrency):
+    with pytest.raises(UsageError) as refused:
+        run_sync("x", model=house.script("none"), concurrency=concurrency, **place)
+    assert refused.value.field == "concurrency"
+
+
+@pytest.mark.parametrize(("work", "field"), [("  ", "prompt"), ([GOOD], "tasks[0]"), ([], "tasks"), ("", "tasks")])
+def test_work_that_is_none_is_refused(house, place, work, field):
+    async def carry_out():
+        async with opened(place, house.script("none")) as deputy:
+            await deputy.start(work)
+
+    with pytest.raises(UsageError) as refused:
+        asyncio.run(carry_out())
+    assert refused.value.field == field
+
+
+@pytest.mark.rule("delegate.cancel")
+def test_a_cancelled_call_stays_cancelled_when_its_subagents_do_not_stop_in_time(house, place, monkeypatch):
+    monkeypatch.setattr("deputy.interfaces.library._STOP_SECONDS", 0.3)
+    model = house.script("stubborn", {"turns": [{"calls": [{"name": "hold_on", "arguments": {}}]}, {"text": "ok"}]})
+
+    async def carry_out():
+        begun, released = asyncio.Event(), asyncio.Event()
+
+        async def hold_on() -> str:
+            """Go on, whoever wants it to stop."""
+            begun.set()
+            while not released.is_set():
+                with suppress(asyncio.CancelledError):
+                    await released.wait()
+            return "let go"
+
+        async with opened(place, model, tools=[hold_on]) as deputy:
+            call = asyncio.create_task(deputy.delegate([Task(label="a", prompt="x")]))
+            await begun.wait()
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            released.set()
+
+    asyncio.run(carry_out())

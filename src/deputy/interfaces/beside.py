@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from deputy.core.errors import DeputyError
 
@@ -37,4 +37,5 @@ def cause_of(raised: BaseExceptionGroup[BaseException]) -> BaseException:
 def _leaves(raised: BaseException) -> list[BaseException]:
     if not isinstance(raised, BaseExceptionGroup):
         return [raised]
-    return [leaf for one in raised.exceptions for leaf in _leaves(one)]
+    group = cast("BaseExceptionGroup[BaseException]", raised)
+    return [leaf for one in group.exceptions for leaf in _leaves(one)]
