@@ -11,7 +11,11 @@ from pydantic import BaseModel
 import deputy
 from deputy import Deputy, Question, Task, run_sync
 from deputy.core.errors import UnknownRun, UsageError
+from deputy.core.events import Asked, Record
 from deputy.core.limits import Budget
+from deputy.core.progress import Progress
+from deputy.core.state import ASKED, State
+from deputy.interfaces.answering import AnsweringDesk
 
 READ = {"name": "Read", "arguments": {"path": "plan.txt"}}
 
@@ -137,6 +141,77 @@ def test_whoever_answers_is_asked_once_for_each_question(house, place):
     [outcome] = run_sync("x", model=model, answer=answer, **place)
     assert outcome.status == "completed"
     assert [(one.topic, one.text) for one in asked] == [("answer", "Which?"), ("answer", "Sure?")]
+
+
+def asking(house):
+    ask = {"name": "Ask", "arguments": {"question": "Which?"}}
+    return house.script("asking", {"turns": [{"calls": [ask]}, {"text": "Good."}]})
+
+
+def test_an_answerer_that_fails_is_asked_again(house, place, monkeypatch):
+    monkeypatch.setattr("deputy.interfaces.answering._PAUSES", (0.0,))
+    asked: list[Question] = []
+
+    async def answer(question: Question) -> str:
+        asked.append(question)
+        if len(asked) == 1:
+            raise ConnectionError("nobody is there yet")
+        return "blue"
+
+    [outcome] = run_sync("x", model=asking(house), answer=answer, **place)
+    assert outcome.status == "completed"
+    assert [one.text for one in asked] == ["Which?", "Which?"]
+
+
+def test_an_answerer_that_never_works_raises_its_own_error(house, place, monkeypatch):
+    monkeypatch.setattr("deputy.interfaces.answering._PAUSES", ())
+
+    async def answer(question: Question) -> str:
+        raise ConnectionError("nobody is there")
+
+    with pytest.raises(ConnectionError):
+        run_sync("x", model=asking(house), answer=answer, **place)
+
+
+def test_a_question_is_put_however_long_after_it_was_announced_it_is_asked(place):
+    async def carry_out():
+        asked: list[Question] = []
+        put = asyncio.Event()
+
+        async def answer(question: Question) -> str:
+            asked.append(question)
+            put.set()
+            return "blue"
+
+        async with AnsweringDesk(LateEngine(looks=500), answer) as desk:
+            for _ in range(3):
+                desk.ask(Progress(event="waiting", label="a", session_id="s", content="Which?"))
+            await put.wait()
+        return asked
+
+    [question] = asyncio.run(carry_out())
+    assert (question.session_id, question.label, question.text) == ("s", "a", "Which?")
+
+
+class LateEngine:
+    """An engine with one run, which records its question only after so many looks at it."""
+
+    def __init__(self, looks: int) -> None:
+        self._looks = looks
+
+    async def get(self, run: str) -> State:
+        self._looks -= 1
+        await asyncio.sleep(0)
+        waits = {"ask": "answer"} if self._looks < 0 else {}
+        return State(run=run, status="waiting" if waits else "running", waits=waits, question="Which?" if waits else "")
+
+    async def events(self, run: str, *, after: int = 0):
+        while not (await self.get(run)).waits:
+            continue
+        yield Record(run=run, seq=1, key=f"ask{ASKED}", at=0.0, event=Asked(topic="answer", question="Which?"))
+
+    async def send(self, run: str, topic: str, body: object, *, key: str = "") -> None:
+        assert (run, topic, body, key) == ("s", "answer", "blue", "answer:ask")
 
 
 def test_a_run_that_was_put_aside_while_it_waited_tells_of_no_finished_call_again(house, place):
@@ -327,8 +402,10 @@ def test_a_cancelled_call_stays_cancelled_when_its_subagents_do_not_stop_in_time
             call = asyncio.create_task(deputy.delegate([Task(label="a", prompt="x")]))
             await begun.wait()
             call.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await call
-            released.set()
+            try:
+                with pytest.raises(asyncio.CancelledError):
+                    await call
+            finally:
+                released.set()
 
     asyncio.run(carry_out())

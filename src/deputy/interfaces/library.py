@@ -23,6 +23,7 @@ from deputy.core.results import Result
 from deputy.core.task import DEFAULT_CONCURRENCY, Task
 from deputy.engine.root import DELEGATE, RUN, FanOut
 from deputy.interfaces.answering import AnsweringDesk
+from deputy.interfaces.beside import cause_of
 from deputy.interfaces.checking import check_concurrency, check_kinds, check_prompt, check_task
 from deputy.tools.own import as_tool
 from deputy.wiring import Runtime, open_runtime
@@ -106,7 +107,10 @@ class Deputy:
     async def __aexit__(self, *error: object) -> None:
         for watcher in self._watchers:
             watcher.close()
-        await self._stack.aclose()
+        try:
+            await self._stack.aclose()
+        except BaseExceptionGroup as raised:
+            raise cause_of(raised) from None
 
     # --- work ---------------------------------------------------------------------------------------------------------
 
