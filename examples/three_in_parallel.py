@@ -16,10 +16,11 @@ TASKS = [
 
 async def main() -> None:
     with TemporaryDirectory() as home:
-        async with Deputy("offline:scout", workspace=ROOT / "src", home=Path(home)) as deputy:
-            watching = asyncio.create_task(watch(deputy))
+        place = {"workspace": ROOT / "src", "home": Path(home)}
+        async with asyncio.TaskGroup() as group, Deputy("offline:scout", **place) as deputy:
+            watching = group.create_task(watch(deputy))
             outcomes = await deputy.delegate(TASKS, concurrency=3)
-        seen = await watching
+        seen = watching.result()
     for task, outcome in zip(TASKS, outcomes, strict=True):
         print(f"[{task.label}] {outcome.status}: {outcome.usage.input} tokens in, {outcome.duration_seconds:.1f} s")
     assert [outcome.status for outcome in outcomes] == ["completed"] * 3

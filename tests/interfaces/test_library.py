@@ -2,6 +2,7 @@ import ast
 import asyncio
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,11 @@ from pydantic import BaseModel
 import deputy
 from deputy import Deputy, Question, Task, run_sync
 from deputy.core.errors import UnknownRun, UsageError
+from deputy.core.events import Asked, Record
+from deputy.core.limits import Budget
+from deputy.core.progress import Progress
+from deputy.core.state import ASKED, State
+from deputy.interfaces.answering import AnsweringDesk
 
 READ = {"name": "Read", "arguments": {"path": "plan.txt"}}
 
@@ -137,6 +143,77 @@ def test_whoever_answers_is_asked_once_for_each_question(house, place):
     assert [(one.topic, one.text) for one in asked] == [("answer", "Which?"), ("answer", "Sure?")]
 
 
+def asking(house):
+    ask = {"name": "Ask", "arguments": {"question": "Which?"}}
+    return house.script("asking", {"turns": [{"calls": [ask]}, {"text": "Good."}]})
+
+
+def test_an_answerer_that_fails_is_asked_again(house, place, monkeypatch):
+    monkeypatch.setattr("deputy.interfaces.answering._PAUSES", (0.0,))
+    asked: list[Question] = []
+
+    async def answer(question: Question) -> str:
+        asked.append(question)
+        if len(asked) == 1:
+            raise ConnectionError("nobody is there yet")
+        return "blue"
+
+    [outcome] = run_sync("x", model=asking(house), answer=answer, **place)
+    assert outcome.status == "completed"
+    assert [one.text for one in asked] == ["Which?", "Which?"]
+
+
+def test_an_answerer_that_never_works_raises_its_own_error(house, place, monkeypatch):
+    monkeypatch.setattr("deputy.interfaces.answering._PAUSES", ())
+
+    async def answer(question: Question) -> str:
+        raise ConnectionError("nobody is there")
+
+    with pytest.raises(ConnectionError):
+        run_sync("x", model=asking(house), answer=answer, **place)
+
+
+def test_a_question_is_put_however_long_after_it_was_announced_it_is_asked(place):
+    async def carry_out():
+        asked: list[Question] = []
+        put = asyncio.Event()
+
+        async def answer(question: Question) -> str:
+            asked.append(question)
+            put.set()
+            return "blue"
+
+        async with AnsweringDesk(LateEngine(looks=500), answer) as desk:
+            for _ in range(3):
+                desk.ask(Progress(event="waiting", label="a", session_id="s", content="Which?"))
+            await put.wait()
+        return asked
+
+    [question] = asyncio.run(carry_out())
+    assert (question.session_id, question.label, question.text) == ("s", "a", "Which?")
+
+
+class LateEngine:
+    """An engine with one run, which records its question only after so many looks at it."""
+
+    def __init__(self, looks: int) -> None:
+        self._looks = looks
+
+    async def get(self, run: str) -> State:
+        self._looks -= 1
+        await asyncio.sleep(0)
+        waits = {"ask": "answer"} if self._looks < 0 else {}
+        return State(run=run, status="waiting" if waits else "running", waits=waits, question="Which?" if waits else "")
+
+    async def events(self, run: str, *, after: int = 0):
+        while not (await self.get(run)).waits:
+            continue
+        yield Record(run=run, seq=1, key=f"ask{ASKED}", at=0.0, event=Asked(topic="answer", question="Which?"))
+
+    async def send(self, run: str, topic: str, body: object, *, key: str = "") -> None:
+        assert (run, topic, body, key) == ("s", "answer", "blue", "answer:ask")
+
+
 def test_a_run_that_was_put_aside_while_it_waited_tells_of_no_finished_call_again(house, place):
     ask = {"name": "Ask", "arguments": {"question": "Which?"}}
     task = {"name": "Delegate", "arguments": {"tasks": [{"label": "a", "prompt": "read"}]}}
@@ -253,3 +330,82 @@ def test_misuse_is_told_before_anything_happens(house, place):
     asyncio.run(carry_out())
     with pytest.raises(UsageError, match="async with"):
         asyncio.run(Deputy("offline:scout").run("x"))
+
+
+# --- misuse, before anything is spent ---------------------------------------------------------------------------------
+
+
+GOOD = {"label": "a", "prompt": "x"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"label": " "}, "tasks[0].label"),
+        ({"label": "a" * 33}, "tasks[0].label"),
+        ({"label": 7}, "tasks[0].label"),
+        ({"prompt": "\n"}, "tasks[0].prompt"),
+        ({"model": ""}, "tasks[0].model"),
+        ({"context": ("f",) * 11}, "tasks[0].context"),
+        ({"max_output_tokens": 0}, "tasks[0].max_output_tokens"),
+        ({"max_output_tokens": 1_000_000}, "tasks[0].max_output_tokens"),
+        ({"timeout": 0}, "tasks[0].timeout"),
+        ({"timeout": -1.0}, "tasks[0].timeout"),
+        ({"timeout": float("inf")}, "tasks[0].timeout"),
+        ({"timeout": float("nan")}, "tasks[0].timeout"),
+        ({"timeout": 10**400}, "tasks[0].timeout"),
+        ({"budget": Budget(requests=0)}, "tasks[0].budget.requests"),
+        ({"return_format": "xml"}, "tasks[0].return_format"),
+    ],
+)
+def test_a_task_that_cannot_be_done_is_refused_by_the_name_of_its_field(house, place, fields, field):
+    with pytest.raises(UsageError) as refused:
+        run_sync(Task(**{**GOOD, **fields}), model=house.script("none"), **place)
+    assert refused.value.field == field
+
+
+@pytest.mark.parametrize("concurrency", [0, -1, True, 1.5, None])
+def test_work_that_nobody_may_begin_is_refused(house, place, concurrency):
+    with pytest.raises(UsageError) as refused:
+        run_sync("x", model=house.script("none"), concurrency=concurrency, **place)
+    assert refused.value.field == "concurrency"
+
+
+@pytest.mark.parametrize(("work", "field"), [("  ", "prompt"), ([GOOD], "tasks[0]"), ([], "tasks"), ("", "tasks")])
+def test_work_that_is_none_is_refused(house, place, work, field):
+    async def carry_out():
+        async with opened(place, house.script("none")) as deputy:
+            await deputy.start(work)
+
+    with pytest.raises(UsageError) as refused:
+        asyncio.run(carry_out())
+    assert refused.value.field == field
+
+
+@pytest.mark.rule("delegate.cancel")
+def test_a_cancelled_call_stays_cancelled_when_its_subagents_do_not_stop_in_time(house, place, monkeypatch):
+    monkeypatch.setattr("deputy.interfaces.library._STOP_SECONDS", 0.3)
+    model = house.script("stubborn", {"turns": [{"calls": [{"name": "hold_on", "arguments": {}}]}, {"text": "ok"}]})
+
+    async def carry_out():
+        begun, released = asyncio.Event(), asyncio.Event()
+
+        async def hold_on() -> str:
+            """Go on, whoever wants it to stop."""
+            begun.set()
+            while not released.is_set():
+                with suppress(asyncio.CancelledError):
+                    await released.wait()
+            return "let go"
+
+        async with opened(place, model, tools=[hold_on]) as deputy:
+            call = asyncio.create_task(deputy.delegate([Task(label="a", prompt="x")]))
+            await begun.wait()
+            call.cancel()
+            try:
+                with pytest.raises(asyncio.CancelledError):
+                    await call
+            finally:
+                released.set()
+
+    asyncio.run(carry_out())

@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Self, TypeAlias
 
 from msgspec import Struct
 
+from deputy.core.events import Asked
+from deputy.core.state import ASKED
+
 if TYPE_CHECKING:
     from deputy.core.progress import Progress
     from deputy.engine.ports import Engine
 
-_LOOK_SECONDS = 0.02
-_LOOKS = 100
-"""A run says that it waits a moment before it does; one that was answered already says so again when it is replayed."""
+_PAUSES = (0.1, 1.0)
+"""How long an answerer that failed is left alone before it is asked again, in seconds."""
 
 
 class Question(Struct, frozen=True, kw_only=True):
@@ -31,40 +33,58 @@ Answerer: TypeAlias = Callable[[Question], Awaitable[bool | str]]
 
 
 class AnsweringDesk:
-    """Takes questions to the answerer, several at a time; `async with` bounds their life."""
+    """Takes questions to the answerer, of several runs at a time; `async with` bounds their life."""
 
     def __init__(self, engine: Engine, answer: Answerer) -> None:
         self._engine = engine
         self._answer = answer
         self._group = asyncio.TaskGroup()
-        self._open: set[asyncio.Task[None]] = set()
-        self._answered: set[tuple[str, str]] = set()
+        self._following: dict[str, asyncio.Task[None]] = {}
+        self._told: set[str] = set()
+        """The runs that said that they wait since they were last looked at from the beginning."""
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        for task in self._open:
+        for task in self._following.values():
             task.cancel()
         await self._group.__aexit__(None, None, None)
 
     def ask(self, progress: Progress) -> None:
-        """Have the question of a run answered."""
-        task = self._group.create_task(self._take(progress))
-        self._open.add(task)
-        task.add_done_callback(self._open.discard)
+        """Have the questions of a run answered, until it ends."""
+        run = progress.session_id
+        self._told.add(run)
+        if run not in self._following:
+            self._following[run] = self._group.create_task(self._follow(run, progress.label))
 
-    async def _take(self, progress: Progress) -> None:
-        for _ in range(_LOOKS):
-            state = await self._engine.get(progress.session_id)
-            if state is None or not state.is_live:
-                return
-            for key, topic in state.waits.items():
-                if (state.run, key) not in self._answered:
-                    self._answered.add((state.run, key))
-                    text = state.question or progress.content or ""
-                    asked = Question(session_id=state.run, label=progress.label, topic=topic, text=text)
-                    await self._engine.send(state.run, topic, await self._answer(asked), key=f"answer:{key}")
-                    return
-            await asyncio.sleep(_LOOK_SECONDS)
+    async def _follow(self, run: str, label: str) -> None:
+        """Put every question that a run records, one after another; what it says of waiting is only a hint."""
+        after = 0
+        try:
+            # A run may be resumed, and ask again, while its end is being noticed.
+            while run in self._told:
+                self._told.discard(run)
+                async for record in self._engine.events(run, after=after):
+                    after = record.seq
+                    if isinstance(record.event, Asked):
+                        await self._put(run, label, record.key.removesuffix(ASKED), record.event)
+        finally:
+            del self._following[run]
+
+    async def _put(self, run: str, label: str, key: str, asked: Asked) -> None:
+        state = await self._engine.get(run)
+        if state is None or key not in state.waits:
+            return
+        question = Question(session_id=run, label=label, topic=asked.topic, text=asked.question)
+        await self._engine.send(run, asked.topic, await self._answered(question), key=f"answer:{key}")
+
+    async def _answered(self, question: Question) -> bool | str:
+        """The answer; an answerer that fails is asked again before that is taken for its last word."""
+        for pause in _PAUSES:
+            try:
+                return await self._answer(question)
+            except Exception:  # noqa: BLE001  it is somebody else's program, and its last failure is raised below
+                await asyncio.sleep(pause)
+        return await self._answer(question)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import deque
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -23,6 +23,8 @@ from deputy.core.results import Result
 from deputy.core.task import DEFAULT_CONCURRENCY, Task
 from deputy.engine.root import DELEGATE, RUN, FanOut
 from deputy.interfaces.answering import AnsweringDesk
+from deputy.interfaces.beside import cause_of
+from deputy.interfaces.checking import check_concurrency, check_kinds, check_prompt, check_task
 from deputy.tools.own import as_tool
 from deputy.wiring import Runtime, open_runtime
 
@@ -105,7 +107,10 @@ class Deputy:
     async def __aexit__(self, *error: object) -> None:
         for watcher in self._watchers:
             watcher.close()
-        await self._stack.aclose()
+        try:
+            await self._stack.aclose()
+        except BaseExceptionGroup as raised:
+            raise cause_of(raised) from None
 
     # --- work ---------------------------------------------------------------------------------------------------------
 
@@ -124,9 +129,15 @@ class Deputy:
         """Start a prompt or many tasks without waiting for them; gives the session id."""
         if not work:
             raise UsageError("tasks", work, "give at least one task, or a prompt")
+        check_concurrency(concurrency)
         if isinstance(work, str):
+            check_prompt(work)
             return await self._open(command=RUN, prompt=work)
-        fan_out = FanOut(tasks=tuple(map(self._prepared, work)), concurrency=concurrency)
+        check_kinds(work)
+        tasks = tuple(map(self._prepared, work))
+        for index, task in enumerate(tasks):
+            check_task(task, f"tasks[{index}]")
+        fan_out = FanOut(tasks=tasks, concurrency=concurrency)
         return await self._open(command=DELEGATE, arguments=Raw(json.encode(fan_out)))
 
     async def outcome(self, session_id: str) -> Outcome:
@@ -240,9 +251,11 @@ class Deputy:
         try:
             done = await work
         except asyncio.CancelledError:
-            async with asyncio.timeout(_STOP_SECONDS):
-                await self._of.engine.cancel(session_id)
-                await self._of.engine.result(session_id)
+            # Work that does not stop in time is left to itself: a cancel from above is never turned into another error.
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_STOP_SECONDS):
+                    await self._of.engine.cancel(session_id)
+                    await self._of.engine.result(session_id)
             raise
         await self.delivered(session_id)
         return done

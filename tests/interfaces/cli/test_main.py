@@ -1,5 +1,8 @@
 import subprocess
 import sys
+from pathlib import Path
+
+from deputy.interfaces.cli import COMMANDS
 
 
 def deputy(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
@@ -55,3 +58,9 @@ from deputy.interfaces.cli import main
 main()
 """
     return subprocess.run([sys.executable, "-c", hook], capture_output=True, text=True, check=False, input="")
+
+
+def test_every_command_stands_in_the_reference():
+    told = (Path(__file__).parents[3] / "docs" / "cli.md").read_text()
+    headings = " ".join(line for line in told.splitlines() if line.startswith("## "))
+    assert [name for name in COMMANDS if name not in headings.replace(",", "").split()] == []

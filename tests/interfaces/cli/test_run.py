@@ -91,3 +91,21 @@ def test_nothing_to_do_and_no_key_are_usage(house):
     refused = house.run("run", "x", "--model", "openai:gpt-5.2")
     assert refused.returncode == 2
     assert "no API key for provider openai" in refused.stderr
+
+
+# --- what goes wrong on purpose is one line, at a terminal too --------------------------------------------------------
+
+
+def test_a_missing_key_is_one_line_at_a_terminal_too(house):
+    terminal = house.terminal("run", "--model", "openai:gpt-5.2", "hello")
+    assert terminal.end() == 2
+    assert "deputy: --model: found 'openai:gpt-5.2'; no API key for provider openai" in terminal.text
+    assert "Traceback" not in terminal.text
+
+
+def test_a_home_that_fails_while_the_view_is_open_is_one_line_at_a_terminal(house):
+    house.home.write_text("a file, not a folder")
+    terminal = house.terminal("run", "--model", parent(house), "hello")
+    assert terminal.end() == 1
+    assert f"deputy: {house.home}" in terminal.text.replace("\r\n", "")
+    assert "Traceback" not in terminal.text

@@ -7,6 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+from deputy.interfaces.beside import beside
 from deputy.interfaces.cli.show import plain
 
 if TYPE_CHECKING:
@@ -68,11 +69,14 @@ class Person:
             if (not piece or b"\n" in piece) and not come.done():
                 come.set_result(typed.decode(errors="replace"))
 
-        stopping = loop.create_task(self._stop.wait())
-        stopping.add_done_callback(lambda _: None if come.done() else come.set_result(""))
+        async def give_up() -> None:
+            await self._stop.wait()
+            if not come.done():
+                come.set_result("")
+
         loop.add_reader(sys.stdin.fileno(), read)
         try:
-            return await come
+            async with beside(give_up()):
+                return await come
         finally:
             loop.remove_reader(sys.stdin.fileno())
-            stopping.cancel()

@@ -137,12 +137,14 @@ async def _run(
     from deputy.interfaces.view.audience import Audience, open_events
     from deputy.interfaces.view.painters import open_view
 
-    with open_events(events) as lines:
+    async with open_events(events) as lines:
         audience = Audience(lines)
         async with Deputy(model, workspace=workspace, watch=audience.tell) as deputy:
             chosen = (await deputy.default_model()).model
             _check_keys(deputy, call, chosen)
             if not (yes or await _is_approved(call, chosen, stop)):
+                if events == "-" or call.result_form == "json":
+                    _show(_refused(call), call, lines if events == "-" else None)
                 return CANCELLED if stop.is_set() else REJECTED
             async with open_view([task.label for task in call.tasks], is_quiet=events == "-") as view:
                 audience.join(view)
@@ -182,6 +184,24 @@ async def _is_approved(call: DelegateCall, model: str, stop: asyncio.Event) -> b
         return False
     question = Question(session_id="", label="", topic="approval", text=summary)
     return bool(await Person(Silence(), stop).answer(question))
+
+
+def _refused(call: DelegateCall) -> list[Result]:
+    """What each task of a call came to that nobody approved: a program that reads results finds one for each."""
+    from deputy.core.errors import Error
+    from deputy.core.outcome import Rejected
+    from deputy.core.request import Lineage
+    from deputy.core.results import Result
+
+    error = Error(
+        type="validation",
+        code="NOT_APPROVED",
+        message="The call was not approved.",
+        recoverable=True,
+        recommendation="Approve it at a terminal, or give --yes.",
+    )
+    refusal = Rejected(lineage=Lineage.root(""), summary="Not started: the call was not approved.", errors=(error,))
+    return [Result(label=task.label, outcome=refusal) for task in call.tasks]
 
 
 def _show(results: Sequence[Result], call: DelegateCall, lines: EventLines | None) -> None:

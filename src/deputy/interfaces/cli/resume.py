@@ -62,7 +62,7 @@ async def _resume(
     from deputy.interfaces.view.parent import ParentView
 
     is_quiet = as_json or events == "-"
-    with open_events(events) as lines:
+    async with open_events(events) as lines:
         audience = Audience(lines)
         async with open_view(is_quiet=is_quiet) as view:
             parent = ParentView(view, is_streaming=sys.stdout.isatty() and not is_quiet, is_quiet=is_quiet)

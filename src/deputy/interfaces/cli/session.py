@@ -8,6 +8,8 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from deputy.interfaces.beside import beside
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Sequence
 
@@ -32,17 +34,15 @@ async def until_done(work: Awaitable[_T], stop: asyncio.Event, cancel: Callable[
     """Wait for work; asked to stop, cancel it and take what it ends with, or None when that takes too long."""
     loop = asyncio.get_running_loop()
     try:
-        async with asyncio.timeout(None) as limit, asyncio.TaskGroup() as group:
+        async with asyncio.timeout(None) as limit:
 
             async def stopping() -> None:
                 await stop.wait()
                 limit.reschedule(loop.time() + STOP_SECONDS)
                 await cancel()
 
-            watching = group.create_task(stopping())
-            done = await work
-            watching.cancel()
-            return done
+            async with beside(stopping()):
+                return await work
     except TimeoutError:
         return None
 

@@ -68,25 +68,23 @@ async def _watch(reader: Reader, run: str, as_json: bool, stop: asyncio.Event) -
     from deputy.interfaces.view.painters import open_view
     from deputy.interfaces.view.parent import ParentView
 
-    with open_events("-" if as_json else None) as lines:
+    async with open_events("-" if as_json else None) as lines:
         async with open_view(is_quiet=as_json) as view:
             parent = ParentView(view, is_streaming=sys.stdout.isatty() and not as_json, is_quiet=as_json)
             code = await _follow(_Follower(reader, run), Audience(lines, parent), stop)
         parent.finish()
-        if code == INTERRUPTED and (state := reader.state(run)) is not None and state.is_live:
+        state = await asyncio.to_thread(reader.state, run)
+        if code == INTERRUPTED and state is not None and state.is_live:
             click.echo(f"deputy: it was interrupted; go on with `deputy resume {run}`", err=True)
         return code
 
 
 async def _follow(follower: _Follower, audience: Audience, stop: asyncio.Event) -> int:
-    seen = -1
     while True:
-        changes = follower.reader.changes()
-        if changes != seen:
-            for progress in follower.news():
-                audience.tell(progress)
-            seen = changes
-        if (code := follower.ending()) is not None:
+        news, code = await asyncio.to_thread(follower.look)
+        for progress in news:
+            audience.tell(progress)
+        if code is not None:
             return code
         try:
             async with asyncio.timeout(LOOK_SECONDS):
@@ -102,9 +100,17 @@ class _Follower:
     def __init__(self, reader: Reader, run: str) -> None:
         self.reader = reader
         self._run = run
+        self._seen = -1
         self._told: dict[str, int] = {}
         self._usage: dict[str, tuple[int, int]] = {}
         self._over: set[str] = set()
+
+    def look(self) -> tuple[list[Progress], int | None]:
+        """What is new, and the exit code when there is nothing more to follow."""
+        changes = self.reader.changes()
+        news = list(self.news()) if changes != self._seen else []
+        self._seen = changes
+        return news, self.ending()
 
     def news(self) -> Iterator[Progress]:
         """What happened since the last look, to the run and all below it."""

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
-from contextlib import contextmanager
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING, Protocol
 
 from deputy.core.errors import UsageError
 from deputy.interfaces.view.event_lines import EventLines
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import AsyncGenerator
+    from contextlib import AbstractContextManager
 
     from deputy.core.progress import Progress
 
@@ -40,17 +42,27 @@ class Audience:
             member.tell(progress)
 
 
-@contextmanager
-def open_events(name: str | None) -> Generator[EventLines | None]:
+@asynccontextmanager
+async def open_events(name: str | None) -> AsyncGenerator[EventLines | None]:
     """JSON lines to a file, or to standard output for `-`; none where none is wanted."""
     if name is None:
         yield None
-    elif name == "-":
-        yield EventLines(sys.stdout.buffer)
-    else:
+        return
+    with _opened(name) as file:
+        lines = EventLines(file)
         try:
-            file = Path(name).open("wb")  # noqa: SIM115  closed below; opened apart so that only its failure is usage
-        except OSError as error:
-            raise UsageError("--events", name, f"it cannot be written: {error.strerror}") from error
-        with file:
-            yield EventLines(file)
+            yield lines
+        finally:
+            # Off the loop: a reader that does not read must not keep Ctrl-C from being heard.
+            await asyncio.to_thread(lines.close)
+            if lines.failure is not None:
+                sys.stderr.write(f"deputy: --events: not all was written: {lines.failure.strerror}\n")
+
+
+def _opened(name: str) -> AbstractContextManager[IO[bytes]]:
+    if name == "-":
+        return nullcontext(sys.stdout.buffer)
+    try:
+        return Path(name).open("wb", buffering=0)
+    except OSError as error:
+        raise UsageError("--events", name, f"it cannot be written: {error.strerror}") from error

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections import deque
+from threading import Condition, Thread
 from typing import IO, TYPE_CHECKING, Any
 
 from msgspec import json, to_builtins
@@ -13,13 +15,25 @@ if TYPE_CHECKING:
     from deputy.core.progress import Progress
 
 
+_UNWRITTEN = 10_000
+
+
 class EventLines:
-    """Writes each event as it happens; a reader that goes away stops the writing, never the work."""
+    """Writes each event from a thread of its own: a reader that is slow or goes away never holds up the work.
+
+    What a reader leaves too long is dropped, the oldest first; the numbers then show a hole.
+    """
 
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         self._seq = 0
-        self._is_read = True
+        self._unwritten: deque[bytes] = deque(maxlen=_UNWRITTEN)
+        self._news = Condition()
+        self._is_over = False
+        self.failure: OSError | None = None
+        """Why nothing is written any more, when it is not that the reader went away."""
+        self._writer = Thread(target=self._write_all, daemon=True)
+        self._writer.start()
 
     def tell(self, progress: Progress) -> None:
         """Something happened."""
@@ -27,16 +41,37 @@ class EventLines:
         self.write(form.pop("event"), form)
 
     def write(self, event: str, fields: dict[str, Any]) -> None:
-        """One line."""
-        if not self._is_read:
-            return
+        """One line, written soon."""
         self._seq += 1
         head = {"event": event, "seq": self._seq, "time": _stamp(time.time())}
+        with self._news:
+            self._unwritten.append(json.encode({**head, **fields}) + b"\n")
+            self._news.notify()
+
+    def close(self) -> None:
+        """Wait until all is written, or nobody reads."""
+        with self._news:
+            self._is_over = True
+            self._news.notify()
+        self._writer.join()
+
+    def _write_all(self) -> None:
         try:
-            self._file.write(json.encode({**head, **fields}) + b"\n")
-            self._file.flush()
+            while lines := memoryview(self._next()):
+                while lines:
+                    lines = lines[self._file.write(lines) :]
+                self._file.flush()
         except BrokenPipeError:
-            self._is_read = False
+            return
+        except OSError as error:
+            self.failure = error
+
+    def _next(self) -> bytes:
+        with self._news:
+            self._news.wait_for(lambda: self._unwritten or self._is_over)
+            lines = b"".join(self._unwritten)
+            self._unwritten.clear()
+            return lines
 
 
 def event_form(progress: Progress) -> dict[str, Any]:

@@ -9,6 +9,7 @@ import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
+from deputy.interfaces.beside import beside
 from deputy.interfaces.cli.show import plain
 from deputy.interfaces.view.board import Board, heading, line, text_of
 
@@ -60,12 +61,10 @@ async def open_view(labels: Sequence[str] = (), *, is_quiet: bool = False) -> As
         yield Silence()
     elif is_terminal():
         live = LiveView(Board(labels))
-        async with asyncio.TaskGroup() as group:
-            painting = group.create_task(live.paint())
+        async with beside(live.paint()):
             try:
                 yield live
             finally:
-                painting.cancel()
                 live.finish()
     else:
         lines = LinesView(Board(labels))

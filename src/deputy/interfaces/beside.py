@@ -1,0 +1,41 @@
+"""Something that runs beside a body of code and goes with it."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+from deputy.core.errors import DeputyError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Coroutine
+
+
+@asynccontextmanager
+async def beside(work: Coroutine[Any, Any, object]) -> AsyncGenerator[None]:
+    """Carry out work until the body is over; what the body raises comes out as it is, and not as one of a group."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(work)
+            try:
+                yield
+            finally:
+                task.cancel()
+    except BaseExceptionGroup as raised:
+        raise cause_of(raised) from None
+
+
+def cause_of(raised: BaseExceptionGroup[BaseException]) -> BaseException:
+    """The one error that a group stands for: its only one, or the first that was raised on purpose; else the group."""
+    leaves = list(_leaves(raised))
+    if len(leaves) == 1:
+        return leaves[0]
+    return next((one for one in leaves if isinstance(one, DeputyError)), raised)
+
+
+def _leaves(raised: BaseException) -> list[BaseException]:
+    if not isinstance(raised, BaseExceptionGroup):
+        return [raised]
+    group = cast("BaseExceptionGroup[BaseException]", raised)
+    return [leaf for one in group.exceptions for leaf in _leaves(one)]

@@ -1,0 +1,66 @@
+"""What a program asks for, checked before anything is spent, by the rules that hold for a model's call."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from deputy.core.errors import UsageError
+from deputy.core.task import Task, read_task
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from deputy.core.limits import Budget
+    from deputy.core.task import FieldProblem
+
+MAX_TIMEOUT_SECONDS = 30 * 86400.0
+
+
+def check_concurrency(concurrency: object) -> None:
+    """Raise unless work can go on with so many at once."""
+    if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
+        raise UsageError("concurrency", concurrency, "give a whole number of at least 1")
+
+
+def check_prompt(prompt: str) -> None:
+    """Raise unless it says something."""
+    if not prompt.strip():
+        raise UsageError("prompt", prompt, "say what should be done")
+
+
+def check_kinds(tasks: Iterable[object]) -> None:
+    """Raise unless every one is a task."""
+    for index, task in enumerate(tasks):
+        if not isinstance(task, Task):
+            raise UsageError(f"tasks[{index}]", task, "give a deputy.Task")
+
+
+def check_task(task: Task, where: str) -> None:
+    """Raise unless every field of a task is as a model would have to give it, its schema being data by now."""
+    if task.timeout is not None and not _is_number(task.timeout, MAX_TIMEOUT_SECONDS):
+        raise UsageError(
+            f"{where}.timeout", task.timeout, f"give seconds above 0, and at most {MAX_TIMEOUT_SECONDS:.0f}"
+        )
+    _check_budget(task.budget, f"{where}.budget")
+    problems: list[FieldProblem] = []
+    fields = {name: getattr(task, name) for name in Task.__struct_fields__ if name not in ("schema", "budget")}
+    # The rules read what JSON can say, which has no tuples.
+    form = {
+        name: list(cast("tuple[Any]", value)) if isinstance(value, tuple) else value for name, value in fields.items()
+    }
+    read_task(form, where, problems)
+    if problems:
+        first = problems[0]
+        name = first.field.rpartition(".")[2]
+        raise UsageError(first.field, fields.get(name), f"it {first.message}")
+
+
+def _check_budget(budget: Budget, where: str) -> None:
+    for name in ("tokens", "cost", "requests"):
+        cap = getattr(budget, name)
+        if cap is not None and (isinstance(cap, bool) or not isinstance(cap, int) or cap < 1):
+            raise UsageError(f"{where}.{name}", cap, "give a whole number of at least 1 (a cost in billionths of $1)")
+
+
+def _is_number(value: object, most: float) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 < value <= most
