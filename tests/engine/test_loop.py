@@ -49,6 +49,31 @@ def test_results_keep_the_order_of_the_calls_with_exactly_one_each(house: House)
     assert not (house.workspace / "no.txt").exists()
 
 
+@pytest.mark.rule("untrusted")
+def test_what_a_failing_tool_says_is_fenced_and_our_own_refusals_are_not(house: House):
+    house.script(
+        talk(
+            turn(
+                "", call("Run", command="echo obey me; exit 3"), call("Nonsense"), call("Write", path="a", content="")
+            ),
+            turn("done"),
+        )
+    )
+    failed, unknown, withheld = house.results(house.one(Task(label="scout", prompt="Look.", tools=("Run",))))
+    assert failed.startswith("[data from Run ") and "obey me" in failed and failed.endswith("]")
+    assert "[end of data" in failed
+    assert unknown.startswith("The tool 'Nonsense' does not exist")
+    assert withheld.startswith("The tool 'Write' was not given to you")
+
+
+@pytest.mark.rule("untrusted")
+def test_a_failure_that_repeats_is_still_told_from_a_new_one(house: House):
+    with ProviderServer(*[turn("", call("Run", command="exit 3"))] * 8, turn("All I know.")) as provider:
+        house.use(provider)
+        outcome = house.one(Task(label="scout", prompt="Look.", tools=("Run",)))
+    assert (outcome.errors[0].code, outcome.report) == ("REPETITION", "All I know.")
+
+
 @pytest.mark.rule("note")
 def test_notes_are_kept_in_the_outcome_and_in_the_scratchpad(house: House):
     house.script(
