@@ -71,7 +71,10 @@ def test_a_deadline_returns_the_notes_and_what_was_said_so_far(house: House):
     house.script(talk(turn("So far.", call("Note", content="seen")), turn("never", delay_seconds=60)))
     outcome = house.one(Task(label="scout", prompt="Look.", timeout=0.5))
     assert isinstance(outcome, Partial)
-    assert (outcome.errors[0].type, outcome.errors[0].recoverable) == ("timeout", True)
+    (error,) = outcome.errors
+    assert (error.type, error.code, error.recoverable) == ("timeout", "TIMEOUT", True)
+    assert outcome.summary == "Partial: The time limit of 0.5 s was reached."
+    assert error.recommendation == f"Use what was found, or go on with: deputy resume {outcome.session_id}"
     assert (outcome.notes, outcome.report) == (("seen",), "So far.")
     assert outcome.next_steps == f"deputy resume {outcome.session_id}"
 
@@ -81,8 +84,18 @@ def test_at_the_soft_limit_it_hands_in_a_report_of_its_own(house: House):
     house.script(talk(turn("", call("Run", command="sleep 60")), turn("What I have.")))
     outcome = house.one(Task(label="scout", prompt="Look.", timeout=1.0, tools=("Run",)))
     assert isinstance(outcome, Partial)
-    assert outcome.errors[0].type == "timeout"
+    assert (outcome.errors[0].code, outcome.errors[0].message) == ("TIMEOUT", "The time limit of 1 s was reached.")
     assert outcome.report == "What I have."
+
+
+@pytest.mark.rule("time.handin")
+def test_the_subagent_is_told_of_its_limit_and_the_caller_of_the_subagents(house: House):
+    (house.workspace / "a.txt").write_text("the same\n")
+    with ProviderServer(*[turn("", call("Read", path="a.txt"))] * 8, turn("All I know.")) as provider:
+        house.use(provider)
+        outcome = house.one()
+    assert outcome.summary == "Partial: The same call had the same result 8 times."
+    assert "You made the same call" in str(provider.asked[-1].body["messages"][-1])
 
 
 @pytest.mark.rule("budget")

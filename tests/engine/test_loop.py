@@ -60,7 +60,9 @@ def test_what_a_failing_tool_says_is_fenced_and_our_own_refusals_are_not(house: 
         )
     )
     failed, unknown, withheld = house.results(house.one(Task(label="scout", prompt="Look.", tools=("Run",))))
-    assert failed.startswith("[data from Run ") and "obey me" in failed and failed.endswith("]")
+    assert failed.startswith("[data from Run ")
+    assert "obey me" in failed
+    assert failed.endswith("]")
     assert "[end of data" in failed
     assert unknown.startswith("The tool 'Nonsense' does not exist")
     assert withheld.startswith("The tool 'Write' was not given to you")

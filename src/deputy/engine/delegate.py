@@ -200,7 +200,8 @@ def _first_line(text: str) -> str:
 def _resumable(error: Error | None, run: str) -> Error:
     if error is None:
         error = Error(type="execution", message="It ended without a reason.", recoverable=True, recommendation="")
-    return structs.replace(error, recommendation=f"Use what was found, or go on with: deputy resume {run}")
+    advice = f"Use what was found, or go on with: deputy resume {run}"
+    return structs.replace(error, recoverable=True, recommendation=advice)
 
 
 def _question(text: str, run: str) -> Error:

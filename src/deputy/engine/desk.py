@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct, json
 
 from deputy.core.conversation import ModelSettings, Toolset, ToolSpec
-from deputy.core.limits import HANDIN_SECONDS
+from deputy.core.limits import handin_seconds
 from deputy.core.progress import Progress
 from deputy.core.redact import Redactor
 from deputy.core.request import Grant
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 Approval = Literal["granted", "ask", "refuse"]
 """What happens when a tool needs approval: it was given before, a person is asked, or nobody can be."""
-
-_HANDIN_SHARE = 0.2
 
 
 class Desk(Struct, frozen=True, kw_only=True):
@@ -64,7 +62,12 @@ class Desk(Struct, frozen=True, kw_only=True):
         deadline = self.deadline(run)
         if deadline is None or self.seconds is None:
             return deadline
-        return deadline - min(HANDIN_SECONDS, self.seconds * _HANDIN_SHARE)
+        return deadline - handin_seconds(self.seconds)
+
+    def seconds_left(self, run: RunContext) -> float | None:
+        """How long there is until the last turn must begin, never nothing; None is for ever."""
+        soft = self.soft_deadline(run)
+        return None if soft is None else max(0.001, soft - self.clock())
 
     def deadline(self, run: RunContext) -> float | None:
         """When it must be over; waiting for a person moves it."""

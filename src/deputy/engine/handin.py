@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from msgspec import structs
 
 from deputy.core.conversation import Conversation, ToolMessage, ToolResult, Toolset
-from deputy.core.errors import Error
 from deputy.core.events import HandedIn, Lost, ModelCallBegun
 from deputy.core.limits import HANDIN_OUTPUT_TOKENS, HANDIN_SECONDS, Part, budget_limit, context_limit, fit_for_handin
 from deputy.engine.prompts import prompt
+from deputy.engine.reached import budget_is_spent, context_is_full, time_is_up, told_to_hand_in
 from deputy.engine.talk import CHARACTERS_PER_TOKEN, Talk
 from deputy.engine.turn import TurnArgs, TurnView, call_model
 
 if TYPE_CHECKING:
     from deputy.core.conversation import Message
+    from deputy.core.errors import Error
     from deputy.engine.desk import Desk
     from deputy.engine.ports import RunContext
 
@@ -26,33 +27,21 @@ def pressing(run: RunContext, talk: Talk, desk: Desk) -> Error | None:
     """The limit that calls for the last turn now, if one does."""
     soft = desk.soft_deadline(run)
     if soft is not None and run.now() >= soft:
-        return limit_reached("timeout", f"Your time limit of {desk.seconds or 0:g} s is nearly reached.")
+        return time_is_up(desk.seconds)
     output = desk.settings.max_output_tokens or HANDIN_OUTPUT_TOKENS
     if desk.window is not None and context_limit(desk.window, output).standing(talk.tokens) in ("handin", "stop"):
-        return limit_reached("context_exhausted", f"Your context of {desk.window:,} tokens is nearly full.")
+        return context_is_full(desk.window)
     cap = desk.purse.account.budget.tokens
     used = talk.usage.input + talk.usage.output
     if cap is not None and talk.turn and budget_limit(cap, talk.tokens + output).standing(used) in ("handin", "stop"):
-        return limit_reached("budget", f"Your budget of {cap:,} tokens is nearly spent.")
+        return budget_is_spent("tokens", cap)
     return None
-
-
-def limit_reached(kind: Literal["timeout", "context_exhausted", "budget", "repetition"], message: str) -> Error:
-    """A limit as the error that a partial outcome carries."""
-    code = {"timeout": "TIMEOUT", "context_exhausted": "CONTEXT_EXHAUSTED", "budget": "BUDGET_SPENT"}
-    return Error(
-        type=kind,
-        code=code.get(kind, "REPETITION"),
-        message=message,
-        recoverable=True,
-        recommendation="Use what was found, or resume it with more room.",
-    )
 
 
 async def hand_in(run: RunContext, talk: Talk, desk: Desk, why: Error) -> str:
     """The last turn, without tools, within its own bounds; what it says, or what was said before."""
     await run.record(f"handin:{talk.turn}", HandedIn(limit=why.type, reason=why.message))
-    words = prompt("handin").format(reason=why.message)
+    words = prompt("handin").format(reason=told_to_hand_in(why))
     view = TurnView(
         label=desk.label,
         model=desk.model,
@@ -63,6 +52,7 @@ async def hand_in(run: RunContext, talk: Talk, desk: Desk, why: Error) -> str:
         purse=desk.purse,
         ceiling=desk.ceiling,
         seconds=_seconds_left(run, desk),
+        limit=desk.seconds,
         emit=desk.emit,
         redactor=desk.redactor,
     )

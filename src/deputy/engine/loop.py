@@ -10,8 +10,9 @@ from deputy.core.conversation import ToolResult
 from deputy.core.errors import Error
 from deputy.core.events import Lost, ModelCallBegun, Said
 from deputy.core.progress import Progress
-from deputy.engine.handin import hand_in, limit_reached, pressing
+from deputy.engine.handin import hand_in, pressing
 from deputy.engine.prompts import prompt
+from deputy.engine.reached import repeats_itself
 from deputy.engine.talk import ASK, raw
 from deputy.engine.tool_use import use_tools
 from deputy.engine.turn import TurnArgs, TurnView, call_model
@@ -58,7 +59,8 @@ async def converse(run: RunContext, talk: Talk, desk: Desk) -> Report:
             tokens=talk.tokens,
             purse=desk.purse,
             ceiling=desk.ceiling,
-            seconds=_seconds_left(run, desk),
+            seconds=desk.seconds_left(run),
+            limit=desk.seconds,
             emit=desk.emit,
             redactor=desk.redactor,
         )
@@ -114,8 +116,7 @@ async def _use_tools(run: RunContext, talk: Talk, desk: Desk, message: Assistant
     talk.get(_warned(results, most))
     talk.keep(calls, used)
     if most >= MAX_REPEATS:
-        why = limit_reached("repetition", f"You made the same call with the same result {most} times.")
-        return await _limited(run, talk, desk, why)
+        return await _limited(run, talk, desk, repeats_itself(most))
     return None
 
 
@@ -144,11 +145,6 @@ def _answered(text: str) -> Report:
     if words.endswith(AWAITING):
         return Report(kind="asked", text=words.removesuffix(AWAITING).rstrip())
     return Report(kind="answered", text=text)
-
-
-def _seconds_left(run: RunContext, desk: Desk) -> float | None:
-    soft = desk.soft_deadline(run)
-    return None if soft is None else max(0.001, soft - desk.clock())
 
 
 def _tell_tokens(talk: Talk, desk: Desk) -> None:

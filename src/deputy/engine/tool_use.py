@@ -82,7 +82,7 @@ async def _use_tool(run: RunContext, desk: Desk, key: str, call: ToolCall) -> Us
         key,
         call_tool,
         ToolArgs(tool=call.name, call=call.id),
-        view=ToolView(tools=desk.tools, call=call, key=run.run, seconds=_seconds_left(run, desk)),
+        view=ToolView(tools=desk.tools, call=call, key=run.run, seconds=desk.seconds_left(run)),
         begun=ToolCallBegun(tool=call.name, call=call.id, arguments=Raw(json.encode(call.arguments))),
         repeatable=tool is None or tool.traits.repeatable,
     )
@@ -138,11 +138,6 @@ def _refusal(call: ToolCall, words: str) -> ToolResult:
 def _reads_only(desk: Desk, call: ToolCall) -> bool:
     tool = desk.flow_tools.get(call.name) or desk.tools.find(call.name)
     return tool is None or tool.traits.reads_only
-
-
-def _seconds_left(run: RunContext, desk: Desk) -> float | None:
-    soft = desk.soft_deadline(run)
-    return None if soft is None else max(0.001, soft - desk.clock())
 
 
 def _shown(call: ToolCall, length: int = 120) -> str:

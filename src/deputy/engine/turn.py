@@ -26,6 +26,7 @@ from deputy.core.progress import Progress
 from deputy.core.redact import Redactor
 from deputy.engine.ports import Model
 from deputy.engine.purse import Purse, amount
+from deputy.engine.reached import time_is_up
 from deputy.engine.talk import raw
 
 
@@ -49,6 +50,8 @@ class TurnView(Struct, frozen=True, kw_only=True):
     ceiling: Callable[[int, int], int | None]
     seconds: float | None
     """How long it may take; None is as long as it gives signs of life."""
+    limit: float | None
+    """The time limit of the task, which is reached when a call takes too long."""
     emit: Callable[[Progress], None]
     redactor: Redactor
 
@@ -68,7 +71,7 @@ async def call_model(args: TurnArgs, view: TurnView) -> ModelCallEnded:
     except ModelError as failure:
         told.fail(failure)
     except TimeoutError:
-        told.error = _timed_out(view.seconds or 0.0)
+        told.error = time_is_up(view.limit)
     finally:
         view.purse.commit(wanted, amount(told.usage))
     return told.ended()
@@ -127,14 +130,4 @@ def _out_of_budget(shortfall: Shortfall) -> Error:
         message=f"The budget is spent: {shortfall.message}.",
         recoverable=True,
         recommendation="Raise the budget and resume.",
-    )
-
-
-def _timed_out(seconds: float) -> Error:
-    return Error(
-        type="timeout",
-        code="TURN_TIMEOUT",
-        message=f"The model gave no answer within the {seconds:g} s that were left.",
-        recoverable=True,
-        recommendation="Give it more time and resume.",
     )
