@@ -2,6 +2,7 @@ import pytest
 from tests.engine.conftest import House, call, talk, turn
 
 from deputy.core.conversation import Used
+from deputy.core.events import ModelCallBegun
 from deputy.core.outcome import Blocked, Completed, Failed, Partial
 from deputy.core.task import Task
 from deputy.testing import ProviderServer
@@ -121,6 +122,28 @@ def test_a_call_repeated_with_the_same_result_is_warned_about_and_then_ended(hou
     assert (outcome.errors[0].code, outcome.report) == ("REPETITION", "All I know.")
     warned = [str(asked.body).count("Do something else") for asked in provider.asked]
     assert warned == [0, 0, 0, 1, 2, 3, 4, 5, 6]
+
+
+def test_the_warning_stands_at_the_call_that_repeats(house: House):
+    (house.workspace / "a.txt").write_text("the same\n")
+    turns = [turn("", call("Read", path="a.txt"), call("Glob", pattern=f"*{n}")) for n in range(3)]
+    with ProviderServer(*turns, turn("done")) as provider:
+        house.use(provider)
+        house.one()
+    repeating, other = provider.asked[-1].body["messages"][-1]["content"]
+    assert "You have had this result 3 times." in str(repeating)
+    assert "You have had" not in str(other)
+
+
+def test_every_model_call_carries_the_key_that_its_record_names(house: House):
+    (house.workspace / "a.txt").write_text("the same\n")
+    with ProviderServer(*[turn("", call("Read", path="a.txt"))] * 8, turn("All I know.")) as provider:
+        house.use(provider)
+        outcome = house.one()
+    sent = [asked.headers["idempotency-key"] for asked in provider.asked]
+    begun = [record.event for record in house.records(outcome.session_id) if isinstance(record.event, ModelCallBegun)]
+    assert sent == [event.call for event in begun]
+    assert len(set(sent)) == 9
 
 
 @pytest.mark.rule("context.window")

@@ -42,12 +42,15 @@ async def hand_in(run: RunContext, talk: Talk, desk: Desk, why: Error) -> str:
     """The last turn, without tools, within its own bounds; what it says, or what was said before."""
     await run.record(f"handin:{talk.turn}", HandedIn(limit=why.type, reason=why.message))
     words = prompt("handin").format(reason=told_to_hand_in(why))
+    call = f"{run.run}:handin:{talk.turn}"
     view = TurnView(
         label=desk.label,
         model=desk.model,
         conversation=fitted(talk, desk, words),
         toolset=Toolset(),
-        settings=structs.replace(desk.settings, max_output_tokens=HANDIN_OUTPUT_TOKENS, tool_choice="auto"),
+        settings=structs.replace(
+            desk.settings, max_output_tokens=HANDIN_OUTPUT_TOKENS, tool_choice="auto", idempotency_key=call
+        ),
         tokens=talk.tokens + len(words) // CHARACTERS_PER_TOKEN,
         purse=desk.purse,
         ceiling=desk.ceiling,
@@ -61,7 +64,7 @@ async def hand_in(run: RunContext, talk: Talk, desk: Desk, why: Error) -> str:
         call_model,
         TurnArgs(turn=talk.turn, model=desk.model.name),
         view=view,
-        begun=ModelCallBegun(model=desk.model.name, call=f"{run.run}:handin:{talk.turn}"),
+        begun=ModelCallBegun(model=desk.model.name, call=call),
     )
     if isinstance(ended, Lost):
         return talk.text

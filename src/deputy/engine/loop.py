@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from deputy.core.conversation import ToolResult
 from deputy.core.errors import Error
 from deputy.core.events import Lost, ModelCallBegun, Said
 from deputy.core.progress import Progress
@@ -18,9 +17,7 @@ from deputy.engine.tool_use import use_tools
 from deputy.engine.turn import TurnArgs, TurnView, call_model
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from deputy.core.conversation import AssistantMessage
+    from deputy.core.conversation import AssistantMessage, ToolResult
     from deputy.core.events import ModelCallEnded
     from deputy.engine.desk import Desk
     from deputy.engine.ports import RunContext
@@ -50,12 +47,13 @@ async def converse(run: RunContext, talk: Talk, desk: Desk) -> Report:
         limit = pressing(run, talk, desk)
         if limit is not None:
             return await _limited(run, talk, desk, limit)
+        call = f"{run.run}:{talk.turn}"
         view = TurnView(
             label=desk.label,
             model=desk.model,
             conversation=talk.conversation,
             toolset=toolset,
-            settings=desk.settings,
+            settings=structs.replace(desk.settings, idempotency_key=call),
             tokens=talk.tokens,
             purse=desk.purse,
             ceiling=desk.ceiling,
@@ -69,7 +67,7 @@ async def converse(run: RunContext, talk: Talk, desk: Desk) -> Report:
             call_model,
             TurnArgs(turn=talk.turn, model=desk.model.name),
             view=view,
-            begun=ModelCallBegun(model=desk.model.name, call=f"{run.run}:{talk.turn}"),
+            begun=ModelCallBegun(model=desk.model.name, call=call),
         )
         if isinstance(ended, Lost):
             raise TypeError("a model call may be repeated and is never lost")
@@ -112,21 +110,19 @@ async def _use_tools(run: RunContext, talk: Talk, desk: Desk, message: Assistant
         return Report(kind="asked", text=str(question.arguments.get("question", "")))
     used = await use_tools(run, desk, talk.turn, calls)
     results = [one.result for one in used]
-    most = max(talk.repeated(call, result) for call, result in zip(calls, results, strict=True))
-    talk.get(_warned(results, most))
+    times = [talk.repeated(call, result) for call, result in zip(calls, results, strict=True)]
+    talk.get([_warned(result, count) for result, count in zip(results, times, strict=True)])
     talk.keep(calls, used)
-    if most >= MAX_REPEATS:
-        return await _limited(run, talk, desk, repeats_itself(most))
+    if max(times) >= MAX_REPEATS:
+        return await _limited(run, talk, desk, repeats_itself(max(times)))
     return None
 
 
-def _warned(results: Sequence[ToolResult], most: int) -> Sequence[ToolResult]:
-    if most < WARN_REPEATS:
-        return results
-    warning = f"\n\nYou have had this result {most} times. Do something else, or report what you have."
-    last = results[-1]
-    said = ToolResult(call_id=last.call_id, name=last.name, content=last.content + warning, is_error=last.is_error)
-    return [*results[:-1], said]
+def _warned(result: ToolResult, times: int) -> ToolResult:
+    if times < WARN_REPEATS:
+        return result
+    warning = f"You have had this result {times} times. Do something else, or report what you have."
+    return structs.replace(result, content=f"{result.content}\n\n{warning}")
 
 
 async def _failed(run: RunContext, talk: Talk, desk: Desk, ended: ModelCallEnded) -> Report:
