@@ -6,6 +6,7 @@ from deputy.core.events import ModelCallBegun
 from deputy.core.outcome import Blocked, Completed, Failed, Partial
 from deputy.core.task import Task
 from deputy.testing import ProviderServer
+from deputy.testing.faults import answers
 
 
 @pytest.mark.rule("loop")
@@ -163,17 +164,54 @@ def test_a_full_context_leads_to_one_last_turn_without_tools(house: House):
 
 
 @pytest.mark.rule("context.window")
-def test_a_provider_that_says_the_context_is_full_leads_to_the_last_turn_too(house: House):
-    house.script(
-        talk(turn("", call("Note", content="seen")), turn("never", faults=("context_exhausted",)), turn("Handed in."))
+@pytest.mark.rule("time.handin")
+@pytest.mark.parametrize(("window", "is_told"), [(None, False), (None, True), (10**6, False), (10**6, True)])
+def test_a_provider_that_says_the_context_is_full_gets_less_of_it_and_never_less_of_the_task(
+    house: House, window: int | None, is_told: bool
+):
+    for name in ("old", "new"):
+        (house.workspace / f"{name}.txt").write_text(f"{name} line\n" * 1500)
+    words = "prompt is too long: 9000 tokens > 8192 maximum" if is_told else "prompt is too long"
+    full = answers(400, {"type": "error", "error": {"type": "invalid_request_error", "message": words}})
+    script = (
+        turn("", call("Note", content="seen")),
+        turn("", call("Read", path="old.txt")),
+        turn("", call("Read", path="new.txt")),
+        turn("Handed in.", faults=("full",)),
     )
-    outcome = house.one()
+    with ProviderServer(*script, faults={"full": full}) as provider:
+        house.use(provider)
+        outcome = house.one(Task(label="scout", prompt="The task itself."), window=window)
     assert isinstance(outcome, Partial)
-    assert (outcome.errors[0].type, outcome.notes) == ("context_exhausted", ("seen",))
+    assert (outcome.errors[0].type, outcome.errors[0].recoverable) == ("context_exhausted", True)
+    assert (outcome.report, outcome.notes) == ("Handed in.", ("seen",))
+    refused, last = (str(asked.body["messages"]) for asked in provider.asked[-2:])
+    assert "old line" in refused
+    assert "old line" not in last
+    assert "The task itself." in last
+    assert "seen" in last
+    assert len(last) < 0.7 * len(refused)
+
+
+@pytest.mark.rule("time.handin")
+def test_what_the_provider_counted_decides_how_much_is_dropped(house: House):
+    (house.workspace / "old.txt").write_text("old line\n" * 400)
+    (house.workspace / "new.txt").write_text("new line\n")
+    script = (
+        turn("", call("Read", path="old.txt")),
+        turn("", call("Read", path="new.txt"), usage=Used(input_tokens=19_000, output_tokens=10)),
+        turn("Handed in."),
+    )
+    with ProviderServer(*script) as provider:
+        house.use(provider)
+        outcome = house.one(window=20_000)
+    assert (outcome.errors[0].code, outcome.report) == ("CONTEXT_EXHAUSTED", "Handed in.")
+    assert "old line" not in str(provider.asked[-1].body)
 
 
 def test_a_model_that_fails_for_good_is_a_failed_outcome_that_keeps_what_there_is(house: House):
-    house.script(talk(turn("I begin.", call("Note", content="seen")), turn("never", faults=("bad_api_key",))))
+    fails = turn("never", faults=("bad_api_key",))
+    house.script(talk(turn("I begin.", call("Note", content="seen")), fails), strict=False)
     outcome = house.one()
     assert isinstance(outcome, Failed)
     assert (outcome.errors[0].code, outcome.report, outcome.notes) == ("BAD_API_KEY", "I begin.", ("seen",))

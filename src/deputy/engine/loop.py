@@ -9,7 +9,7 @@ from msgspec import Struct, structs
 from deputy.core.errors import Error
 from deputy.core.events import Lost, ModelCallBegun, Said
 from deputy.core.progress import Progress
-from deputy.engine.handin import hand_in, pressing
+from deputy.engine.handin import budget_warning, hand_in, pressing
 from deputy.engine.prompts import prompt
 from deputy.engine.reached import repeats_itself
 from deputy.engine.talk import ASK, raw
@@ -59,6 +59,7 @@ async def converse(run: RunContext, talk: Talk, desk: Desk) -> Report:
             ceiling=desk.ceiling,
             seconds=desk.seconds_left(run),
             limit=desk.seconds,
+            learn_window=talk.learn_window,
             emit=desk.emit,
             redactor=desk.redactor,
         )
@@ -111,7 +112,8 @@ async def _use_tools(run: RunContext, talk: Talk, desk: Desk, message: Assistant
     used = await use_tools(run, desk, talk.turn, calls)
     results = [one.result for one in used]
     times = [talk.repeated(call, result) for call, result in zip(calls, results, strict=True)]
-    talk.get([_warned(result, count) for result, count in zip(results, times, strict=True)])
+    told = [_warned(result, count) for result, count in zip(results, times, strict=True)]
+    talk.get([*told[:-1], _with(told[-1], budget_warning(talk, desk))])
     talk.keep(calls, used)
     if max(times) >= MAX_REPEATS:
         return await _limited(run, talk, desk, repeats_itself(max(times)))
@@ -119,21 +121,23 @@ async def _use_tools(run: RunContext, talk: Talk, desk: Desk, message: Assistant
 
 
 def _warned(result: ToolResult, times: int) -> ToolResult:
-    if times < WARN_REPEATS:
-        return result
     warning = f"You have had this result {times} times. Do something else, or report what you have."
-    return structs.replace(result, content=f"{result.content}\n\n{warning}")
+    return _with(result, warning if times >= WARN_REPEATS else "")
+
+
+def _with(result: ToolResult, words: str) -> ToolResult:
+    return structs.replace(result, content=f"{result.content}\n\n{words}") if words else result
 
 
 async def _failed(run: RunContext, talk: Talk, desk: Desk, ended: ModelCallEnded) -> Report:
     error = ended.error or _empty(desk.model.name)
     if error.type in _LIMITS:
-        return await _limited(run, talk, desk, error)
+        return await _limited(run, talk, desk, error, is_full=error.type == "context_exhausted")
     return Report(kind="failed", text=talk.text, error=error)
 
 
-async def _limited(run: RunContext, talk: Talk, desk: Desk, why: Error) -> Report:
-    return Report(kind="limited", text=await hand_in(run, talk, desk, why), error=why)
+async def _limited(run: RunContext, talk: Talk, desk: Desk, why: Error, *, is_full: bool = False) -> Report:
+    return Report(kind="limited", text=await hand_in(run, talk, desk, why, is_full=is_full), error=why)
 
 
 def _answered(text: str) -> Report:

@@ -32,6 +32,10 @@ class Talk:
         self.turn = 0
         self.tokens = overhead + len(system) // CHARACTERS_PER_TOKEN
         """How full the context is: what the provider last counted, and an estimate of what came after."""
+        self.window: int | None = None
+        """What the model can hold, where its provider said so when it was too much."""
+        self.is_warned = False
+        """Whether the model was told that its budget comes to an end."""
         self.usage: Usage = NO_USAGE
         self.notes: list[str] = []
         self.text = ""
@@ -63,6 +67,10 @@ class Talk:
         if ended.usage.input:
             self.tokens = ended.usage.input + ended.usage.output
         return message
+
+    def learn_window(self, tokens: int) -> None:
+        """The provider told how much the model can hold."""
+        self.window = tokens
 
     def get(self, results: Sequence[ToolResult]) -> None:
         """The tools of a turn gave their results, one for each call and in their order."""

@@ -18,7 +18,7 @@ from deputy.core.conversation import (
     Toolset,
     Used,
 )
-from deputy.core.errors import Error, ModelError
+from deputy.core.errors import ContextExhausted, Error, ModelError
 from deputy.core.events import ModelCallEnded
 from deputy.core.limits import Amount, Shortfall
 from deputy.core.outcome import Usage
@@ -52,6 +52,8 @@ class TurnView(Struct, frozen=True, kw_only=True):
     """How long it may take; None is as long as it gives signs of life."""
     limit: float | None
     """The time limit of the task, which is reached when a call takes too long."""
+    learn_window: Callable[[int], None]
+    """Told of the window when the provider names it in its refusal: a help, and nothing that a replay needs."""
     emit: Callable[[Progress], None]
     redactor: Redactor
 
@@ -111,6 +113,8 @@ class _Told:
     def fail(self, failure: ModelError) -> None:
         if failure.used is not None:
             self.usage += failure.used.usage
+        if isinstance(failure, ContextExhausted) and failure.window is not None:
+            self._view.learn_window(failure.window)
         error = failure.as_value()
         self.error = structs.replace(error, message=self._view.redactor.redact(error.message))
 
