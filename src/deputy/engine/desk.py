@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Literal
 
-from msgspec import Struct, json
+from msgspec import Struct, json, structs
 
 from deputy.core.conversation import ModelSettings, Toolset, ToolSpec
 from deputy.core.limits import handin_seconds
@@ -17,7 +17,10 @@ from deputy.engine.purse import Purse
 from deputy.engine.talk import CHARACTERS_PER_TOKEN
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from deputy.engine.ports import RunContext, Tool
+    from deputy.engine.workshop import Workshop
 
 Approval = Literal["granted", "ask", "refuse"]
 """What happens when a tool needs approval: it was given before, a person is asked, or nobody can be."""
@@ -73,3 +76,43 @@ class Desk(Struct, frozen=True, kw_only=True):
         """When it must be over; waiting for a person moves it."""
         lineage = run.state.lineage
         return None if lineage is None else lineage.deadline
+
+
+async def open_desk(
+    run: RunContext,
+    workshop: Workshop,
+    *,
+    label: str,
+    model: str,
+    grant: Grant,
+    flow_tools: Sequence[FlowTool],
+    output_tokens: int,
+    parent: str | None = None,
+) -> Desk:
+    """A desk in this workshop for a run, which pays from its own purse and from its parent's."""
+    opened = workshop.open_model(model)
+
+    def emit(progress: Progress) -> None:
+        if run.is_replaying:
+            return
+        told = structs.replace(progress, session_id=run.run)
+        run.emit(told)
+        workshop.watch(told)
+
+    return Desk(
+        label=label,
+        model=opened,
+        grant=grant,
+        tools=workshop.open_tools(grant),
+        flow_tools={tool.name: tool for tool in flow_tools},
+        purse=await workshop.open_purse(run, grant.budget, parent),
+        settings=ModelSettings(max_output_tokens=output_tokens),
+        emit=emit,
+        redactor=workshop.redactor,
+        clock=workshop.world.now,
+        ceiling=lambda given, taken: workshop.ceiling(model, given, taken),
+        seconds=run.state.seconds,
+        window=workshop.window(model, opened),
+        approval=workshop.approval,
+        can_ask=workshop.can_ask,
+    )

@@ -12,7 +12,7 @@ from deputy.core.progress import Progress
 from deputy.engine.handin import budget_warning, hand_in, pressing
 from deputy.engine.prompts import prompt
 from deputy.engine.reached import repeats_itself
-from deputy.engine.talk import ASK, raw
+from deputy.engine.talk import ASK, said, words_of
 from deputy.engine.tool_use import use_tools
 from deputy.engine.turn import TurnArgs, TurnView, call_model
 
@@ -90,8 +90,8 @@ async def converse(run: RunContext, talk: Talk, desk: Desk) -> Report:
 
 
 async def say(run: RunContext, talk: Talk, key: str, text: str) -> None:
-    """Say something to the model, on the record."""
-    await run.record(key, Said(message=raw(talk.say(text))))
+    """Say something to the model, on the record; what was said there before stands."""
+    talk.say(words_of(await run.record(key, said(text))))
 
 
 async def go_on(run: RunContext, talk: Talk) -> bool:
