@@ -16,7 +16,6 @@ from deputy.core.outcome import (
     Rejected,
     Usage,
     shortened,
-    timed_out,
 )
 from deputy.core.request import Hop, Lineage
 
@@ -63,26 +62,6 @@ def test_an_outcome_of_no_known_kind_is_not_an_outcome():
 def test_a_refusal_shows_its_code_and_advice():
     rejected = Rejected(lineage=LINEAGE, summary="s", errors=(ERROR,))
     assert (rejected.code, rejected.advice, rejected.session_id) == ("BOOM", "Try again.", "sess_1_child")
-
-
-@pytest.mark.rule("time.partial")
-def test_a_timeout_is_partial_and_keeps_what_was_found():
-    outcome = timed_out(
-        LINEAGE,
-        600.0,
-        "deputy resume sess_1_child",
-        report="so far",
-        notes=["a", "b"],
-        artifacts=[Artifact(type="report", path="out.md")],
-        usage=Usage(input=10),
-    )
-    assert outcome.status == "partial"
-    assert outcome.summary == "Time ran out at the limit of 600 s; 1 artifact and 2 notes were kept."
-    assert (outcome.report, outcome.notes, outcome.usage.input) == ("so far", ("a", "b"), 10)
-    (error,) = outcome.errors
-    assert (error.type, error.code, error.recoverable) == ("timeout", "TIMEOUT", True)
-    assert error.recommendation == "Resume it: deputy resume sess_1_child"
-    assert outcome.next_steps == "deputy resume sess_1_child"
 
 
 USAGES = st.builds(

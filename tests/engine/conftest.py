@@ -17,6 +17,7 @@ from deputy.core.script import Script, ScriptedCall, ScriptedConversation, Scrip
 from deputy.core.task import Task
 from deputy.engine.root import DELEGATE, RUN, FanOut
 from deputy.journal.reader import Reader
+from deputy.models.script import ScriptModel
 from deputy.wiring import open_runtime
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class House:
 
         self.model = f"script:{self._script}"
         self._monkeypatch = monkeypatch
+        self._scripted: list[ScriptModel] = []
 
     def use(self, provider: ProviderServer, model: str = "anthropic:claude-sonnet-4-5") -> None:
         """Ask this provider, over its socket."""
@@ -62,8 +64,18 @@ class House:
             self._monkeypatch.setenv(name, value)
         self.model = model
 
-    def script(self, *conversations: ScriptedConversation) -> None:
-        self._script.write_bytes(msgspec.json.encode(Script(conversations=conversations)))
+    def script(self, *conversations: ScriptedConversation, strict: bool = True) -> None:
+        """Have this said, by one model for all runtimes; unless it is not strict, every turn must be asked for."""
+        script = Script(conversations=conversations)
+        self._script.write_bytes(msgspec.json.encode(script))
+        model = ScriptModel(script, name=self.model)
+        self._monkeypatch.setattr(ScriptModel, "read", lambda _: model)
+        if strict:
+            self._scripted.append(model)
+
+    def check(self) -> None:
+        """Fail when a turn of a script was never asked for."""
+        assert [turn for model in self._scripted for turn in model.unasked()] == []
 
     @asynccontextmanager
     async def open(self, window: int | None = None, **options: Any):
@@ -146,8 +158,10 @@ class House:
 
 
 @pytest.fixture
-def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> House:
-    return House(tmp_path, monkeypatch)
+def house(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    house = House(tmp_path, monkeypatch)
+    yield house
+    house.check()
 
 
 __all__ = ["House", "Policy", "call", "talk", "turn"]

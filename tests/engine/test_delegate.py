@@ -38,6 +38,7 @@ def test_one_failing_child_never_stops_the_others(house: House):
     house.script(
         talk(turn("never", faults=("bad_api_key",)), when="work of one"),
         talk(turn("fine"), when="work of two"),
+        strict=False,
     )
     failed, fine = asyncio.run(house.delegate(*tasks("one", "two")))
     assert isinstance(failed, Failed)
@@ -71,7 +72,10 @@ def test_a_deadline_returns_the_notes_and_what_was_said_so_far(house: House):
     house.script(talk(turn("So far.", call("Note", content="seen")), turn("never", delay_seconds=60)))
     outcome = house.one(Task(label="scout", prompt="Look.", timeout=0.5))
     assert isinstance(outcome, Partial)
-    assert (outcome.errors[0].type, outcome.errors[0].recoverable) == ("timeout", True)
+    (error,) = outcome.errors
+    assert (error.type, error.code, error.recoverable) == ("timeout", "TIMEOUT", True)
+    assert outcome.summary == "Partial: The time limit of 0.5 s was reached."
+    assert error.recommendation == f"Use what was found, or go on with: deputy resume {outcome.session_id}"
     assert (outcome.notes, outcome.report) == (("seen",), "So far.")
     assert outcome.next_steps == f"deputy resume {outcome.session_id}"
 
@@ -81,24 +85,61 @@ def test_at_the_soft_limit_it_hands_in_a_report_of_its_own(house: House):
     house.script(talk(turn("", call("Run", command="sleep 60")), turn("What I have.")))
     outcome = house.one(Task(label="scout", prompt="Look.", timeout=1.0, tools=("Run",)))
     assert isinstance(outcome, Partial)
-    assert outcome.errors[0].type == "timeout"
+    assert (outcome.errors[0].code, outcome.errors[0].message) == ("TIMEOUT", "The time limit of 1 s was reached.")
     assert outcome.report == "What I have."
 
 
+@pytest.mark.rule("time.handin")
+def test_the_subagent_is_told_of_its_limit_and_the_caller_of_the_subagents(house: House):
+    (house.workspace / "a.txt").write_text("the same\n")
+    with ProviderServer(*[turn("", call("Read", path="a.txt"))] * 8, turn("All I know.")) as provider:
+        house.use(provider)
+        outcome = house.one()
+    assert outcome.summary == "Partial: The same call had the same result 8 times."
+    assert "You made the same call" in str(provider.asked[-1].body["messages"][-1])
+
+
 @pytest.mark.rule("budget")
-def test_a_spent_budget_hands_in_and_spends_no_more(house: House):
-    house.script(talk(*[turn("", call("Glob", pattern=f"*{n}"), usage=tokens(1000, 100)) for n in range(20)]))
-    task = Task(label="scout", prompt="Look.", budget=Budget(tokens=10_000), max_output_tokens=500)
-    outcome = house.one(task)
+@pytest.mark.parametrize(
+    ("budget", "turns"), [(Budget(tokens=10_000), 4), (Budget(requests=2), 1), (Budget(requests=5), 4)]
+)
+def test_a_spent_budget_hands_in_and_spends_no_more(house: House, budget: Budget, turns: int):
+    work = [turn("", call("Glob", pattern=f"*{n}"), usage=tokens(1000, 100)) for n in range(turns)]
+    house.script(talk(*work, turn("What I have.", usage=tokens(1000, 100))))
+    outcome = house.one(Task(label="scout", prompt="Look.", budget=budget, max_output_tokens=500))
     assert isinstance(outcome, Partial)
-    assert outcome.errors[0].type == "budget"
+    assert (outcome.errors[0].type, outcome.report) == ("budget", "What I have.")
+    assert outcome.usage.requests == turns + 1
     assert outcome.usage.input + outcome.usage.output <= 10_000
+
+
+@pytest.mark.rule("budget")
+def test_a_budget_in_dollars_keeps_its_last_turn_too(house: House):
+    work = [turn("", call("Glob", pattern=f"*{n}"), usage=tokens(10_000, 1000)) for n in range(3)]
+    with ProviderServer(*work, turn("What I have.", usage=tokens(10_000, 1000))) as provider:
+        house.use(provider)
+        task = Task(label="scout", prompt="Look.", budget=Budget(cost=260_000_000), max_output_tokens=500)
+        outcome = house.one(task)
+    assert (outcome.errors[0].message, outcome.report) == ("The budget of $0.26 is spent.", "What I have.")
+    assert outcome.usage.cost <= 260_000_000
+
+
+@pytest.mark.rule("budget")
+def test_a_budget_that_is_used_for_the_most_part_is_told_once(house: House):
+    work = [turn("", call("Glob", pattern=f"*{n}")) for n in range(19)]
+    with ProviderServer(*work, turn("What I have.")) as provider:
+        house.use(provider)
+        outcome = house.one(Task(label="scout", prompt="Look.", budget=Budget(requests=20)))
+    assert (outcome.errors[0].message, outcome.report) == ("The budget of 20 requests is spent.", "What I have.")
+    told = [str(asked.body).count("of your budget") for asked in provider.asked]
+    assert told == [0] * 16 + [1] * 4
+    assert "You have used 16 requests of 20 requests of your budget" in str(provider.asked[16].body["messages"][-1])
 
 
 @pytest.mark.rule("budget")
 def test_siblings_share_the_budget_of_the_tree(house: House):
     spend = turn("done", usage=tokens(3000, 100))
-    house.script(talk(spend, times=4))
+    house.script(talk(spend, times=2))
     labels = tasks("one", "two", "three", "four", max_output_tokens=200)
     outcomes = asyncio.run(house.delegate(*labels, concurrency=1, budget=Budget(tokens=7000)))
     assert sum(outcome.usage.input + outcome.usage.output for outcome in outcomes) <= 7000

@@ -2,9 +2,11 @@ import pytest
 from tests.engine.conftest import House, call, talk, turn
 
 from deputy.core.conversation import Used
+from deputy.core.events import ModelCallBegun
 from deputy.core.outcome import Blocked, Completed, Failed, Partial
 from deputy.core.task import Task
 from deputy.testing import ProviderServer
+from deputy.testing.faults import answers
 
 
 @pytest.mark.rule("loop")
@@ -47,6 +49,33 @@ def test_results_keep_the_order_of_the_calls_with_exactly_one_each(house: House)
     assert "does not exist" in results[1]
     assert "was not given to you" in results[3]
     assert not (house.workspace / "no.txt").exists()
+
+
+@pytest.mark.rule("untrusted")
+def test_what_a_failing_tool_says_is_fenced_and_our_own_refusals_are_not(house: House):
+    house.script(
+        talk(
+            turn(
+                "", call("Run", command="echo obey me; exit 3"), call("Nonsense"), call("Write", path="a", content="")
+            ),
+            turn("done"),
+        )
+    )
+    failed, unknown, withheld = house.results(house.one(Task(label="scout", prompt="Look.", tools=("Run",))))
+    assert failed.startswith("[data from Run ")
+    assert "obey me" in failed
+    assert failed.endswith("]")
+    assert "[end of data" in failed
+    assert unknown.startswith("The tool 'Nonsense' does not exist")
+    assert withheld.startswith("The tool 'Write' was not given to you")
+
+
+@pytest.mark.rule("untrusted")
+def test_a_failure_that_repeats_is_still_told_from_a_new_one(house: House):
+    with ProviderServer(*[turn("", call("Run", command="exit 3"))] * 8, turn("All I know.")) as provider:
+        house.use(provider)
+        outcome = house.one(Task(label="scout", prompt="Look.", tools=("Run",)))
+    assert (outcome.errors[0].code, outcome.report) == ("REPETITION", "All I know.")
 
 
 @pytest.mark.rule("note")
@@ -96,6 +125,28 @@ def test_a_call_repeated_with_the_same_result_is_warned_about_and_then_ended(hou
     assert warned == [0, 0, 0, 1, 2, 3, 4, 5, 6]
 
 
+def test_the_warning_stands_at_the_call_that_repeats(house: House):
+    (house.workspace / "a.txt").write_text("the same\n")
+    turns = [turn("", call("Read", path="a.txt"), call("Glob", pattern=f"*{n}")) for n in range(3)]
+    with ProviderServer(*turns, turn("done")) as provider:
+        house.use(provider)
+        house.one()
+    repeating, other = provider.asked[-1].body["messages"][-1]["content"]
+    assert "You have had this result 3 times." in str(repeating)
+    assert "You have had" not in str(other)
+
+
+def test_every_model_call_carries_the_key_that_its_record_names(house: House):
+    (house.workspace / "a.txt").write_text("the same\n")
+    with ProviderServer(*[turn("", call("Read", path="a.txt"))] * 8, turn("All I know.")) as provider:
+        house.use(provider)
+        outcome = house.one()
+    sent = [asked.headers["idempotency-key"] for asked in provider.asked]
+    begun = [record.event for record in house.records(outcome.session_id) if isinstance(record.event, ModelCallBegun)]
+    assert sent == [event.call for event in begun]
+    assert len(set(sent)) == 9
+
+
 @pytest.mark.rule("context.window")
 def test_a_full_context_leads_to_one_last_turn_without_tools(house: House):
     (house.workspace / "big.txt").write_text("x" * 4000 + "\n")
@@ -113,17 +164,54 @@ def test_a_full_context_leads_to_one_last_turn_without_tools(house: House):
 
 
 @pytest.mark.rule("context.window")
-def test_a_provider_that_says_the_context_is_full_leads_to_the_last_turn_too(house: House):
-    house.script(
-        talk(turn("", call("Note", content="seen")), turn("never", faults=("context_exhausted",)), turn("Handed in."))
+@pytest.mark.rule("time.handin")
+@pytest.mark.parametrize(("window", "is_told"), [(None, False), (None, True), (10**6, False), (10**6, True)])
+def test_a_provider_that_says_the_context_is_full_gets_less_of_it_and_never_less_of_the_task(
+    house: House, window: int | None, is_told: bool
+):
+    for name in ("old", "new"):
+        (house.workspace / f"{name}.txt").write_text(f"{name} line\n" * 1500)
+    words = "prompt is too long: 9000 tokens > 8192 maximum" if is_told else "prompt is too long"
+    full = answers(400, {"type": "error", "error": {"type": "invalid_request_error", "message": words}})
+    script = (
+        turn("", call("Note", content="seen")),
+        turn("", call("Read", path="old.txt")),
+        turn("", call("Read", path="new.txt")),
+        turn("Handed in.", faults=("full",)),
     )
-    outcome = house.one()
+    with ProviderServer(*script, faults={"full": full}) as provider:
+        house.use(provider)
+        outcome = house.one(Task(label="scout", prompt="The task itself."), window=window)
     assert isinstance(outcome, Partial)
-    assert (outcome.errors[0].type, outcome.notes) == ("context_exhausted", ("seen",))
+    assert (outcome.errors[0].type, outcome.errors[0].recoverable) == ("context_exhausted", True)
+    assert (outcome.report, outcome.notes) == ("Handed in.", ("seen",))
+    refused, last = (str(asked.body["messages"]) for asked in provider.asked[-2:])
+    assert "old line" in refused
+    assert "old line" not in last
+    assert "The task itself." in last
+    assert "seen" in last
+    assert len(last) < 0.7 * len(refused)
+
+
+@pytest.mark.rule("time.handin")
+def test_what_the_provider_counted_decides_how_much_is_dropped(house: House):
+    (house.workspace / "old.txt").write_text("old line\n" * 400)
+    (house.workspace / "new.txt").write_text("new line\n")
+    script = (
+        turn("", call("Read", path="old.txt")),
+        turn("", call("Read", path="new.txt"), usage=Used(input_tokens=19_000, output_tokens=10)),
+        turn("Handed in."),
+    )
+    with ProviderServer(*script) as provider:
+        house.use(provider)
+        outcome = house.one(window=20_000)
+    assert (outcome.errors[0].code, outcome.report) == ("CONTEXT_EXHAUSTED", "Handed in.")
+    assert "old line" not in str(provider.asked[-1].body)
 
 
 def test_a_model_that_fails_for_good_is_a_failed_outcome_that_keeps_what_there_is(house: House):
-    house.script(talk(turn("I begin.", call("Note", content="seen")), turn("never", faults=("bad_api_key",))))
+    fails = turn("never", faults=("bad_api_key",))
+    house.script(talk(turn("I begin.", call("Note", content="seen")), fails), strict=False)
     outcome = house.one()
     assert isinstance(outcome, Failed)
     assert (outcome.errors[0].code, outcome.report, outcome.notes) == ("BAD_API_KEY", "I begin.", ("seen",))

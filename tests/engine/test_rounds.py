@@ -1,13 +1,16 @@
 """Runs that are refused, cancelled or resumed: each ends once, tells what was used, and goes on where it stopped."""
 
 import asyncio
+import json
+import os
 
 import pytest
 from tests.engine.conftest import House, call, talk, turn
 
+from deputy.core.contract.evidence import CLOCK_STEP_SECONDS
 from deputy.core.events import Record, Refused
 from deputy.core.guard import Policy
-from deputy.core.outcome import Cancelled, Completed, Partial, Rejected
+from deputy.core.outcome import Blocked, Cancelled, Completed, Partial, Rejected
 from deputy.core.task import Task
 from deputy.journal.reader import Reader
 from deputy.testing import ProviderServer
@@ -52,3 +55,48 @@ def test_a_refusal_is_written_once(house: House):
     with Reader.open(house.home) as reader:
         records = [one for one in reader.records(refused.session_id) if isinstance(one, Record)]
     assert sum(isinstance(record.event, Refused) for record in records) == 1
+
+
+@pytest.mark.rule("contract.evidence")
+def test_what_an_earlier_round_wrote_is_evidence_in_a_later_one(house: House):
+    begun = turn("Which one?\n[AWAITING_HUMAN_INPUT]")
+    house.script(talk(begun))
+    outcome = house.one(Task(label="scout", prompt="Write.", return_format="json"))
+    assert isinstance(outcome, Blocked)
+    report = house.workspace / "report.md"
+    report.write_text("found\n")
+    # As early as the first round could have written it, which is before the second began.
+    first = house.records(outcome.session_id)[0].at - CLOCK_STEP_SECONDS / 2
+    os.utime(report, (first, first))
+    returned = {
+        "status": "completed",
+        "summary": "Written.",
+        "artifacts": [{"type": "report", "path": "report.md"}],
+        "metadata": {"session_id": outcome.session_id, "agent_type": "scout"},
+    }
+    house.script(talk(begun, turn(json.dumps(returned))), strict=False)
+    assert isinstance(house.resume(outcome.session_id, "The left one."), Completed)
+
+
+@pytest.mark.rule("resume")
+def test_files_before_a_task_are_read_once_however_often_its_run_is_taken_up(house: House):
+    notes = house.workspace / "notes.txt"
+    notes.write_text("as it was\n")
+    task = Task(label="scout", prompt="Look.", context=("notes.txt",), tools=("Run",))
+
+    async def go():
+        async with house.open(approval="ask") as runtime:
+            run = await house.begin(runtime, task)
+            await house.until(lambda: any(seen.event == "waiting" for seen in house.seen))
+            (child,) = await runtime.journal.descendants(run)
+        notes.write_text("as it is now\n")
+        async with house.open(approval="ask") as runtime:
+            await runtime.engine.send(child.run, "approval", False)
+            await runtime.engine.ensure(run)
+            await runtime.engine.result(run)
+
+    with ProviderServer(turn("", call("Run", command="true")), turn("done")) as provider:
+        house.use(provider)
+        asyncio.run(go())
+    assert all("as it was" in str(asked.body) for asked in provider.asked)
+    assert "as it is now" not in str(provider.asked[-1].body)

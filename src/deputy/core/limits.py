@@ -112,7 +112,12 @@ class Limit(Struct, frozen=True, kw_only=True):
 
 def time_limit(seconds: float) -> Limit:
     """The limit on elapsed seconds; the last turn has its time inside it."""
-    return _limit(seconds, min(HANDIN_SECONDS, seconds * _HANDIN_SHARE))
+    return _limit(seconds, handin_seconds(seconds))
+
+
+def handin_seconds(seconds: float) -> float:
+    """How much of a time limit belongs to the last turn."""
+    return min(HANDIN_SECONDS, seconds * _HANDIN_SHARE)
 
 
 def context_limit(window_tokens: int, output_tokens: int = HANDIN_OUTPUT_TOKENS) -> Limit:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from msgspec import UNSET, Struct, UnsetType
 
 from deputy.core.errors import Error
 from deputy.core.request import Lineage
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 SUMMARY_LENGTH = 500
 
@@ -137,40 +134,3 @@ Outcome: TypeAlias = Completed | Partial | Failed | Blocked | Cancelled | Reject
 def shortened(text: str, length: int = SUMMARY_LENGTH) -> str:
     """Text as a summary can hold it: cut with `…` when it is too long."""
     return text if len(text) <= length else f"{text[: length - 1].rstrip()}…"
-
-
-def timed_out(
-    lineage: Lineage,
-    seconds: float,
-    resume_command: str,
-    *,
-    report: str = "",
-    notes: Sequence[str] = (),
-    artifacts: Sequence[Artifact] = (),
-    usage: Usage = NO_USAGE,
-    model: str | None = None,
-    backend: str | None = None,
-) -> Partial:
-    """The outcome of a delegation whose time ran out: what it has so far, and the exact command that resumes it."""
-    found = f"{len(artifacts)} artifact{'s' * (len(artifacts) != 1)} and {len(notes)} note{'s' * (len(notes) != 1)}"
-    return Partial(
-        lineage=lineage,
-        summary=f"Time ran out at the limit of {seconds:g} s; {found} were kept.",
-        report=report,
-        notes=tuple(notes),
-        artifacts=tuple(artifacts),
-        errors=(
-            Error(
-                type="timeout",
-                code="TIMEOUT",
-                message=f"The delegation reached its time limit of {seconds:g} s.",
-                recoverable=True,
-                recommendation=f"Resume it: {resume_command}",
-            ),
-        ),
-        next_steps=resume_command,
-        usage=usage,
-        model=model,
-        backend=backend,
-        duration_seconds=seconds,
-    )

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from msgspec import structs
+from msgspec import Struct, structs
 
-from deputy.core.conversation import ModelSettings
 from deputy.core.errors import Error
-from deputy.core.events import Admitted, Started
+from deputy.core.events import Admitted, Lost, Said, Started
 from deputy.core.outcome import Artifact, Blocked, Completed, Failed, Partial, Rejected, shortened
 from deputy.core.progress import Kind, Progress
-from deputy.engine.desk import Desk
+from deputy.engine.desk import open_desk
 from deputy.engine.loop import Report, converse, go_on, say
+from deputy.engine.ports import Files
 from deputy.engine.prompts import prompt
-from deputy.engine.talk import remembered
+from deputy.engine.talk import remembered, said, words_of
 from deputy.engine.validate import Accepted, NotAccepted, accept, instruction
 
 if TYPE_CHECKING:
     from deputy.core.events import Requested
     from deputy.core.outcome import Outcome
     from deputy.core.request import Grant
+    from deputy.engine.desk import Desk
     from deputy.engine.ports import RunContext
     from deputy.engine.talk import Talk
     from deputy.engine.workshop import Workshop
@@ -65,32 +66,15 @@ async def _admitted(run: RunContext, birth: Requested, workshop: Workshop) -> Gr
 
 
 async def _desk(run: RunContext, birth: Requested, grant: Grant, workshop: Workshop) -> Desk:
-    model = workshop.open_model(birth.model)
-    flow_tools = {tool.name: tool for tool in workshop.flow_tools if tool.name in grant.tools or not tool.is_granted}
-
-    def emit(progress: Progress) -> None:
-        if run.is_replaying:
-            return
-        told = structs.replace(progress, session_id=run.run)
-        run.emit(told)
-        workshop.watch(told)
-
-    return Desk(
+    return await open_desk(
+        run,
+        workshop,
         label=birth.label,
-        model=model,
+        model=birth.model,
         grant=grant,
-        tools=workshop.open_tools(grant),
-        flow_tools=flow_tools,
-        purse=await workshop.open_purse(run, grant.budget, birth.parent),
-        settings=ModelSettings(max_output_tokens=birth.terms.max_output_tokens),
-        emit=emit,
-        redactor=workshop.redactor,
-        clock=workshop.world.now,
-        ceiling=lambda given, taken: workshop.ceiling(birth.model, given, taken),
-        seconds=run.state.seconds,
-        window=workshop.window(birth.model, model),
-        approval=workshop.approval,
-        can_ask=workshop.can_ask,
+        flow_tools=tuple(tool for tool in workshop.flow_tools if tool.name in grant.tools or not tool.is_granted),
+        output_tokens=birth.terms.max_output_tokens,
+        parent=birth.parent,
     )
 
 
@@ -100,10 +84,35 @@ async def _begin(run: RunContext, birth: Requested, desk: Desk, workshop: Worksh
     await run.record("started", Started(backend=NATIVE, model=desk.model.name, scratchpad=scratchpad))
     talk = remembered(_system(desk, scratchpad, workshop.base_prompt), run.past, desk.overhead())
     if not await go_on(run, talk):
-        files = await workshop.files.before_prompt(birth.terms.context)
-        parts = (files, birth.request.prompt, instruction(run, birth.terms))
-        await say(run, talk, "task", "\n\n".join(part for part in parts if part))
+        task = _joined(birth.request.prompt, instruction(run, birth.terms))
+        if birth.terms.context:
+            view = _TaskView(files=workshop.files, task=task)
+            event = await run.step("task", _with_files, TaskArgs(paths=birth.terms.context), view=view)
+            if isinstance(event, Lost):
+                raise TypeError("reading files may be repeated and is never lost")
+            talk.say(words_of(event))
+        else:
+            await say(run, talk, "task", task)
     return talk
+
+
+class TaskArgs(Struct, frozen=True, kw_only=True):
+    """The files that stand before a task."""
+
+    paths: tuple[str, ...]
+
+
+class _TaskView(Struct, frozen=True, kw_only=True):
+    files: Files
+    task: str
+
+
+async def _with_files(args: TaskArgs, view: _TaskView) -> Said:
+    return said(_joined(await view.files.before_prompt(args.paths), view.task))
+
+
+def _joined(*parts: str) -> str:
+    return "\n\n".join(part for part in parts if part)
 
 
 def _system(desk: Desk, scratchpad: str, base: str) -> str:
@@ -200,7 +209,8 @@ def _first_line(text: str) -> str:
 def _resumable(error: Error | None, run: str) -> Error:
     if error is None:
         error = Error(type="execution", message="It ended without a reason.", recoverable=True, recommendation="")
-    return structs.replace(error, recommendation=f"Use what was found, or go on with: deputy resume {run}")
+    advice = f"Use what was found, or go on with: deputy resume {run}"
+    return structs.replace(error, recoverable=True, recommendation=advice)
 
 
 def _question(text: str, run: str) -> Error:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Literal
 
-from msgspec import Struct, json
+from msgspec import Struct, json, structs
 
 from deputy.core.conversation import ModelSettings, Toolset, ToolSpec
-from deputy.core.limits import HANDIN_SECONDS
+from deputy.core.limits import handin_seconds
 from deputy.core.progress import Progress
 from deputy.core.redact import Redactor
 from deputy.core.request import Grant
@@ -17,12 +17,13 @@ from deputy.engine.purse import Purse
 from deputy.engine.talk import CHARACTERS_PER_TOKEN
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from deputy.engine.ports import RunContext, Tool
+    from deputy.engine.workshop import Workshop
 
 Approval = Literal["granted", "ask", "refuse"]
 """What happens when a tool needs approval: it was given before, a person is asked, or nobody can be."""
-
-_HANDIN_SHARE = 0.2
 
 
 class Desk(Struct, frozen=True, kw_only=True):
@@ -64,9 +65,54 @@ class Desk(Struct, frozen=True, kw_only=True):
         deadline = self.deadline(run)
         if deadline is None or self.seconds is None:
             return deadline
-        return deadline - min(HANDIN_SECONDS, self.seconds * _HANDIN_SHARE)
+        return deadline - handin_seconds(self.seconds)
+
+    def seconds_left(self, run: RunContext) -> float | None:
+        """How long there is until the last turn must begin, never nothing; None is for ever."""
+        soft = self.soft_deadline(run)
+        return None if soft is None else max(0.001, soft - self.clock())
 
     def deadline(self, run: RunContext) -> float | None:
         """When it must be over; waiting for a person moves it."""
         lineage = run.state.lineage
         return None if lineage is None else lineage.deadline
+
+
+async def open_desk(
+    run: RunContext,
+    workshop: Workshop,
+    *,
+    label: str,
+    model: str,
+    grant: Grant,
+    flow_tools: Sequence[FlowTool],
+    output_tokens: int,
+    parent: str | None = None,
+) -> Desk:
+    """A desk in this workshop for a run, which pays from its own purse and from its parent's."""
+    opened = workshop.open_model(model)
+
+    def emit(progress: Progress) -> None:
+        if run.is_replaying:
+            return
+        told = structs.replace(progress, session_id=run.run)
+        run.emit(told)
+        workshop.watch(told)
+
+    return Desk(
+        label=label,
+        model=opened,
+        grant=grant,
+        tools=workshop.open_tools(grant),
+        flow_tools={tool.name: tool for tool in flow_tools},
+        purse=await workshop.open_purse(run, grant.budget, parent),
+        settings=ModelSettings(max_output_tokens=output_tokens),
+        emit=emit,
+        redactor=workshop.redactor,
+        clock=workshop.world.now,
+        ceiling=lambda given, taken: workshop.ceiling(model, given, taken),
+        seconds=run.state.seconds,
+        window=workshop.window(model, opened),
+        approval=workshop.approval,
+        can_ask=workshop.can_ask,
+    )

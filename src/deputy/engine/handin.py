@@ -2,67 +2,114 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import structs
 
-from deputy.core.conversation import Conversation, ToolMessage, ToolResult, Toolset
-from deputy.core.errors import Error
+from deputy.core.conversation import Conversation, ToolMessage, ToolResult, Toolset, UserMessage
 from deputy.core.events import HandedIn, Lost, ModelCallBegun
-from deputy.core.limits import HANDIN_OUTPUT_TOKENS, HANDIN_SECONDS, Part, budget_limit, context_limit, fit_for_handin
+from deputy.core.limits import (
+    HANDIN_OUTPUT_TOKENS,
+    HANDIN_SECONDS,
+    Amount,
+    Part,
+    budget_limit,
+    context_limit,
+    fit_for_handin,
+)
 from deputy.engine.prompts import prompt
-from deputy.engine.talk import CHARACTERS_PER_TOKEN, Talk
+from deputy.engine.purse import amount
+from deputy.engine.reached import budget_is_spent, context_is_full, priced, time_is_up, told_to_hand_in
+from deputy.engine.talk import CHARACTERS_PER_TOKEN, raw
 from deputy.engine.turn import TurnArgs, TurnView, call_model
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from deputy.core.conversation import Message
+    from deputy.core.errors import Error
+    from deputy.core.limits import Resource, Standing
     from deputy.engine.desk import Desk
     from deputy.engine.ports import RunContext
+    from deputy.engine.talk import Talk
 
 _DROPPED = "[This result was dropped to make room for your report.]"
+_CLEARLY_BELOW = 0.6
+"""How much of what was too much is tried next: our counts and the provider's differ."""
 
 
 def pressing(run: RunContext, talk: Talk, desk: Desk) -> Error | None:
     """The limit that calls for the last turn now, if one does."""
     soft = desk.soft_deadline(run)
     if soft is not None and run.now() >= soft:
-        return limit_reached("timeout", f"Your time limit of {desk.seconds or 0:g} s is nearly reached.")
+        return time_is_up(desk.seconds)
     output = desk.settings.max_output_tokens or HANDIN_OUTPUT_TOKENS
     if desk.window is not None and context_limit(desk.window, output).standing(talk.tokens) in ("handin", "stop"):
-        return limit_reached("context_exhausted", f"Your context of {desk.window:,} tokens is nearly full.")
-    cap = desk.purse.account.budget.tokens
-    used = talk.usage.input + talk.usage.output
-    if cap is not None and talk.turn and budget_limit(cap, talk.tokens + output).standing(used) in ("handin", "stop"):
-        return limit_reached("budget", f"Your budget of {cap:,} tokens is nearly spent.")
+        return context_is_full(desk.window)
+    for use in _uses(talk, desk):
+        if talk.turn and use.standing in ("handin", "stop"):
+            return budget_is_spent(use.resource, use.cap)
     return None
 
 
-def limit_reached(kind: Literal["timeout", "context_exhausted", "budget", "repetition"], message: str) -> Error:
-    """A limit as the error that a partial outcome carries."""
-    code = {"timeout": "TIMEOUT", "context_exhausted": "CONTEXT_EXHAUSTED", "budget": "BUDGET_SPENT"}
-    return Error(
-        type=kind,
-        code=code.get(kind, "REPETITION"),
-        message=message,
-        recoverable=True,
-        recommendation="Use what was found, or resume it with more room.",
-    )
+def budget_warning(talk: Talk, desk: Desk) -> str:
+    """What the subagent is told, once, when most of a budget is used; nothing before and after."""
+    warned = [use for use in _uses(talk, desk) if use.standing == "warned"]
+    if talk.is_warned or not warned:
+        return ""
+    talk.is_warned = True
+    shares = " and ".join(f"{priced(use.resource, use.used)} of {priced(use.resource, use.cap)}" for use in warned)
+    return f"You have used {shares} of your budget: finish what matters most, and report."
 
 
-async def hand_in(run: RunContext, talk: Talk, desk: Desk, why: Error) -> str:
-    """The last turn, without tools, within its own bounds; what it says, or what was said before."""
+class _Use(NamedTuple):
+    resource: Resource
+    used: int
+    cap: int
+    standing: Standing
+
+
+def _uses(talk: Talk, desk: Desk) -> Iterator[_Use]:
+    """How much is used of each budget of its own, of which the last turn must still be paid.
+
+    The sums are those of the conversation: they are the same when the run is replayed, which a purse's are not.
+    """
+    output = max(desk.settings.max_output_tokens or 0, HANDIN_OUTPUT_TOKENS)
+    # The conversation is paid for twice: in the turn that may come before the last one, and in the last one.
+    given = 2 * talk.tokens
+    last = Amount(tokens=given + output, requests=1, cost=desk.ceiling(given, output))
+    used = amount(talk.usage)
+    budget = desk.purse.account.budget
+    for resource in ("tokens", "requests", "cost"):
+        cap, so_far, needed = (getattr(each, resource) for each in (budget, used, last))
+        # Where no price is known, no call is made under a cap on cost.
+        if cap is not None and so_far is not None and needed is not None:
+            yield _Use(resource, so_far, cap, budget_limit(cap, needed).standing(so_far))
+
+
+async def hand_in(run: RunContext, talk: Talk, desk: Desk, why: Error, *, is_full: bool = False) -> str:
+    """The last turn, without tools, within its own bounds; what it says, or what was said before.
+
+    `is_full` says that the provider refused the conversation as it is, whatever we believe its window to be.
+    """
     await run.record(f"handin:{talk.turn}", HandedIn(limit=why.type, reason=why.message))
-    words = prompt("handin").format(reason=why.message)
+    words = prompt("handin").format(reason=told_to_hand_in(why))
+    call = f"{run.run}:handin:{talk.turn}"
+    last = fitted(talk, desk, words, is_full=is_full)
     view = TurnView(
         label=desk.label,
         model=desk.model,
-        conversation=fitted(talk, desk, words),
+        conversation=last.conversation,
         toolset=Toolset(),
-        settings=structs.replace(desk.settings, max_output_tokens=HANDIN_OUTPUT_TOKENS, tool_choice="auto"),
-        tokens=talk.tokens + len(words) // CHARACTERS_PER_TOKEN,
+        settings=structs.replace(
+            desk.settings, max_output_tokens=last.output, tool_choice="auto", idempotency_key=call
+        ),
+        tokens=last.tokens,
         purse=desk.purse,
         ceiling=desk.ceiling,
         seconds=_seconds_left(run, desk),
+        limit=desk.seconds,
+        learn_window=talk.learn_window,
         emit=desk.emit,
         redactor=desk.redactor,
     )
@@ -71,7 +118,7 @@ async def hand_in(run: RunContext, talk: Talk, desk: Desk, why: Error) -> str:
         call_model,
         TurnArgs(turn=talk.turn, model=desk.model.name),
         view=view,
-        begun=ModelCallBegun(model=desk.model.name, call=f"{run.run}:handin:{talk.turn}"),
+        begun=ModelCallBegun(model=desk.model.name, call=call),
     )
     if isinstance(ended, Lost):
         return talk.text
@@ -79,17 +126,42 @@ async def hand_in(run: RunContext, talk: Talk, desk: Desk, why: Error) -> str:
     return message.text if message is not None and message.text else talk.text
 
 
-def fitted(talk: Talk, desk: Desk, words: str) -> Conversation:
+class LastTurn(NamedTuple):
+    """What the last turn is asked with: a conversation of about so many tokens, and room for the answer."""
+
+    conversation: Conversation
+    tokens: int
+    output: int
+
+
+def fitted(talk: Talk, desk: Desk, words: str, *, is_full: bool) -> LastTurn:
     """The conversation with the oldest tool results dropped until the last turn fits, and its words said."""
     messages = talk.conversation.messages
-    sizes = [_part(message, first=index == 0) for index, message in enumerate(messages)]
-    room = desk.window - HANDIN_OUTPUT_TOKENS - len(words) // CHARACTERS_PER_TOKEN if desk.window else None
-    dropped = set(fit_for_handin(sizes, room)) if room is not None else set[int]()
-    fitted = Talk(talk.conversation.system)
-    for index, message in enumerate(messages):
-        fitted.conversation.append(_without_results(message) if index in dropped else message)
-    fitted.say(words)
-    return fitted.conversation
+    parts = [_part(message, first=index == 0) for index, message in enumerate(messages)]
+    fixed = desk.overhead() + (len(talk.conversation.system) + len(words)) // CHARACTERS_PER_TOKEN
+    guessed = fixed + sum(part.tokens for part in parts)
+    # The provider counts and we guess: what we guess is stretched to what it last counted.
+    stretch = max(1.0, talk.tokens / max(1, guessed))
+    room = _room(talk, desk, is_full=is_full)
+    dropped: frozenset[int] = frozenset()
+    output = HANDIN_OUTPUT_TOKENS
+    if room is not None:
+        reserve = min(HANDIN_OUTPUT_TOKENS, room // 4)
+        dropped = frozenset(fit_for_handin(parts, int((room - reserve) / stretch) - fixed))
+        guessed -= sum(parts[index].tokens for index in dropped)
+        output = max(1, min(HANDIN_OUTPUT_TOKENS, room - int(guessed * stretch)))
+    fitting = (_without_results(message) if index in dropped else message for index, message in enumerate(messages))
+    conversation = Conversation(talk.conversation.system, (*fitting, UserMessage(text=words)))
+    return LastTurn(conversation, int(guessed * stretch), output)
+
+
+def _room(talk: Talk, desk: Desk, *, is_full: bool) -> int | None:
+    """How many tokens the last turn may have in all; None where nothing is known to bound it."""
+    rooms = [room for room in (desk.window, talk.window) if room is not None]
+    if is_full:
+        rooms = [int(min([*rooms, talk.tokens]) * _CLEARLY_BELOW)]
+    left = desk.purse.left("tokens")
+    return min((*rooms, *(() if left is None else (max(0, left),))), default=None)
 
 
 def _seconds_left(run: RunContext, desk: Desk) -> float:
@@ -102,9 +174,7 @@ def _part(message: Message, *, first: bool) -> Part:
         case ToolMessage(results=results):
             return Part(tokens=sum(len(one.content) for one in results) // CHARACTERS_PER_TOKEN, kind="tool_result")
         case _:
-            size = sum(len(part.text) for part in getattr(message, "parts", ()) if hasattr(part, "text"))
-            size += len(getattr(message, "text", "")) if not size else 0
-            return Part(tokens=size // CHARACTERS_PER_TOKEN, kind="task" if first else "other")
+            return Part(tokens=len(raw(message)) // CHARACTERS_PER_TOKEN, kind="task" if first else "other")
 
 
 def _without_results(message: Message) -> Message:

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from deputy.core.conversation import ToolResult
 from deputy.core.errors import Error
 from deputy.core.events import Lost, ModelCallBegun, Said
 from deputy.core.progress import Progress
-from deputy.engine.handin import hand_in, limit_reached, pressing
+from deputy.engine.handin import budget_warning, hand_in, pressing
 from deputy.engine.prompts import prompt
-from deputy.engine.talk import ASK, raw
+from deputy.engine.reached import repeats_itself
+from deputy.engine.talk import ASK, said, words_of
 from deputy.engine.tool_use import use_tools
 from deputy.engine.turn import TurnArgs, TurnView, call_model
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from deputy.core.conversation import AssistantMessage
+    from deputy.core.conversation import AssistantMessage, ToolResult
     from deputy.core.events import ModelCallEnded
     from deputy.engine.desk import Desk
     from deputy.engine.ports import RunContext
@@ -49,16 +47,19 @@ async def converse(run: RunContext, talk: Talk, desk: Desk) -> Report:
         limit = pressing(run, talk, desk)
         if limit is not None:
             return await _limited(run, talk, desk, limit)
+        call = f"{run.run}:{talk.turn}"
         view = TurnView(
             label=desk.label,
             model=desk.model,
             conversation=talk.conversation,
             toolset=toolset,
-            settings=desk.settings,
+            settings=structs.replace(desk.settings, idempotency_key=call),
             tokens=talk.tokens,
             purse=desk.purse,
             ceiling=desk.ceiling,
-            seconds=_seconds_left(run, desk),
+            seconds=desk.seconds_left(run),
+            limit=desk.seconds,
+            learn_window=talk.learn_window,
             emit=desk.emit,
             redactor=desk.redactor,
         )
@@ -67,7 +68,7 @@ async def converse(run: RunContext, talk: Talk, desk: Desk) -> Report:
             call_model,
             TurnArgs(turn=talk.turn, model=desk.model.name),
             view=view,
-            begun=ModelCallBegun(model=desk.model.name, call=f"{run.run}:{talk.turn}"),
+            begun=ModelCallBegun(model=desk.model.name, call=call),
         )
         if isinstance(ended, Lost):
             raise TypeError("a model call may be repeated and is never lost")
@@ -89,8 +90,8 @@ async def converse(run: RunContext, talk: Talk, desk: Desk) -> Report:
 
 
 async def say(run: RunContext, talk: Talk, key: str, text: str) -> None:
-    """Say something to the model, on the record."""
-    await run.record(key, Said(message=raw(talk.say(text))))
+    """Say something to the model, on the record; what was said there before stands."""
+    talk.say(words_of(await run.record(key, said(text))))
 
 
 async def go_on(run: RunContext, talk: Talk) -> bool:
@@ -110,33 +111,33 @@ async def _use_tools(run: RunContext, talk: Talk, desk: Desk, message: Assistant
         return Report(kind="asked", text=str(question.arguments.get("question", "")))
     used = await use_tools(run, desk, talk.turn, calls)
     results = [one.result for one in used]
-    most = max(talk.repeated(call, result) for call, result in zip(calls, results, strict=True))
-    talk.get(_warned(results, most))
+    times = [talk.repeated(call, result) for call, result in zip(calls, results, strict=True)]
+    told = [_warned(result, count) for result, count in zip(results, times, strict=True)]
+    talk.get([*told[:-1], _with(told[-1], budget_warning(talk, desk))])
     talk.keep(calls, used)
-    if most >= MAX_REPEATS:
-        why = limit_reached("repetition", f"You made the same call with the same result {most} times.")
-        return await _limited(run, talk, desk, why)
+    if max(times) >= MAX_REPEATS:
+        return await _limited(run, talk, desk, repeats_itself(max(times)))
     return None
 
 
-def _warned(results: Sequence[ToolResult], most: int) -> Sequence[ToolResult]:
-    if most < WARN_REPEATS:
-        return results
-    warning = f"\n\nYou have had this result {most} times. Do something else, or report what you have."
-    last = results[-1]
-    said = ToolResult(call_id=last.call_id, name=last.name, content=last.content + warning, is_error=last.is_error)
-    return [*results[:-1], said]
+def _warned(result: ToolResult, times: int) -> ToolResult:
+    warning = f"You have had this result {times} times. Do something else, or report what you have."
+    return _with(result, warning if times >= WARN_REPEATS else "")
+
+
+def _with(result: ToolResult, words: str) -> ToolResult:
+    return structs.replace(result, content=f"{result.content}\n\n{words}") if words else result
 
 
 async def _failed(run: RunContext, talk: Talk, desk: Desk, ended: ModelCallEnded) -> Report:
     error = ended.error or _empty(desk.model.name)
     if error.type in _LIMITS:
-        return await _limited(run, talk, desk, error)
+        return await _limited(run, talk, desk, error, is_full=error.type == "context_exhausted")
     return Report(kind="failed", text=talk.text, error=error)
 
 
-async def _limited(run: RunContext, talk: Talk, desk: Desk, why: Error) -> Report:
-    return Report(kind="limited", text=await hand_in(run, talk, desk, why), error=why)
+async def _limited(run: RunContext, talk: Talk, desk: Desk, why: Error, *, is_full: bool = False) -> Report:
+    return Report(kind="limited", text=await hand_in(run, talk, desk, why, is_full=is_full), error=why)
 
 
 def _answered(text: str) -> Report:
@@ -144,11 +145,6 @@ def _answered(text: str) -> Report:
     if words.endswith(AWAITING):
         return Report(kind="asked", text=words.removesuffix(AWAITING).rstrip())
     return Report(kind="answered", text=text)
-
-
-def _seconds_left(run: RunContext, desk: Desk) -> float | None:
-    soft = desk.soft_deadline(run)
-    return None if soft is None else max(0.001, soft - desk.clock())
 
 
 def _tell_tokens(talk: Talk, desk: Desk) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from deputy.core.limits import Account, Amount, Shortfall, reserve_all
 
 if TYPE_CHECKING:
-    from deputy.core.limits import Budget
+    from deputy.core.limits import Budget, Resource
     from deputy.core.outcome import Usage
 
 
@@ -28,6 +28,10 @@ class Purse:
                 for purse, account in zip(self._chain, accounts, strict=True):
                     purse.account = account
                 return None
+
+    def left(self, resource: Resource) -> int | None:
+        """What can still be reserved of a resource, here and above; None where there is no cap."""
+        return min((left for one in self._chain if (left := one.account.left(resource)) is not None), default=None)
 
     def commit(self, held: Amount, spent: Amount) -> None:
         """Give a hold back and spend what was really used."""

@@ -6,16 +6,15 @@ from functools import reduce
 from operator import add
 from typing import TYPE_CHECKING, Any
 
-from msgspec import UNSET, Struct, json, structs
+from msgspec import UNSET, Struct, json
 
-from deputy.core.conversation import ModelSettings
 from deputy.core.errors import Error, passed_up
 from deputy.core.events import Opened, Started
 from deputy.core.outcome import NO_USAGE, Completed, Failed, Partial, shortened
 from deputy.core.results import results_markdown
 from deputy.core.task import Task
 from deputy.engine.delegate import NATIVE, as_reported, so_far
-from deputy.engine.desk import Desk
+from deputy.engine.desk import open_desk
 from deputy.engine.fanout import fan_out
 from deputy.engine.loop import converse, go_on, say
 from deputy.engine.prompts import prompt
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from deputy.core.outcome import Outcome
-    from deputy.core.progress import Progress
     from deputy.core.results import Result
     from deputy.engine.ports import RunContext
     from deputy.engine.workshop import Workshop
@@ -59,34 +57,17 @@ async def delegate_all(run: RunContext, birth: Opened, workshop: Workshop) -> Ou
 
 async def parent(run: RunContext, birth: Opened, workshop: Workshop) -> Outcome:
     """Let a parent agent work on a person's prompt, with every tool and Delegate among them."""
-    model = workshop.open_model(birth.model)
-
-    def emit(progress: Progress) -> None:
-        if run.is_replaying:
-            return
-        told = structs.replace(progress, session_id=run.run)
-        run.emit(told)
-        workshop.watch(told)
-
-    desk = Desk(
+    desk = await open_desk(
+        run,
+        workshop,
         label=birth.label or RUN,
-        model=model,
+        model=birth.model,
         grant=birth.grant,
-        tools=workshop.open_tools(birth.grant),
-        flow_tools={tool.name: tool for tool in workshop.flow_tools if tool.name in birth.grant.tools},
-        purse=await workshop.open_purse(run, birth.grant.budget, None),
-        settings=ModelSettings(max_output_tokens=PARENT_OUTPUT_TOKENS),
-        emit=emit,
-        redactor=workshop.redactor,
-        clock=workshop.world.now,
-        ceiling=lambda given, taken: workshop.ceiling(birth.model, given, taken),
-        seconds=run.state.seconds,
-        window=workshop.window(birth.model, model),
-        approval=workshop.approval,
-        can_ask=workshop.can_ask,
+        flow_tools=tuple(tool for tool in workshop.flow_tools if tool.name in birth.grant.tools),
+        output_tokens=PARENT_OUTPUT_TOKENS,
     )
     try:
-        await run.record("started", Started(backend=NATIVE, model=model.name))
+        await run.record("started", Started(backend=NATIVE, model=desk.model.name))
         told = prompt("parent").format(tools=", ".join(spec.name for spec in desk.toolset().items))
         talk = remembered("\n\n".join(filter(None, (workshop.base_prompt, told))), run.past, desk.overhead())
         if not await go_on(run, talk):

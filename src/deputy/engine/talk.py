@@ -32,6 +32,10 @@ class Talk:
         self.turn = 0
         self.tokens = overhead + len(system) // CHARACTERS_PER_TOKEN
         """How full the context is: what the provider last counted, and an estimate of what came after."""
+        self.window: int | None = None
+        """What the model can hold, where its provider said so when it was too much."""
+        self.is_warned = False
+        """Whether the model was told that its budget comes to an end."""
         self.usage: Usage = NO_USAGE
         self.notes: list[str] = []
         self.text = ""
@@ -45,11 +49,9 @@ class Talk:
         messages = self.conversation.messages
         return bool(messages) and isinstance(messages[-1], AssistantMessage)
 
-    def say(self, text: str) -> UserMessage:
+    def say(self, text: str) -> None:
         """The caller says something."""
-        message = UserMessage(text=text)
-        self._append(message, len(text))
-        return message
+        self._append(UserMessage(text=text), len(text))
 
     def hear(self, ended: ModelCallEnded) -> AssistantMessage | None:
         """The model answered, or failed to; what it used counts either way."""
@@ -63,6 +65,10 @@ class Talk:
         if ended.usage.input:
             self.tokens = ended.usage.input + ended.usage.output
         return message
+
+    def learn_window(self, tokens: int) -> None:
+        """The provider told how much the model can hold."""
+        self.window = tokens
 
     def get(self, results: Sequence[ToolResult]) -> None:
         """The tools of a turn gave their results, one for each call and in their order."""
@@ -101,9 +107,9 @@ def remembered(system: str, records: Iterable[Record], overhead: int = 0) -> Tal
 
     for record in records:
         match record.event:
-            case Said(message=raw):
+            case Said() as event:
                 settle()
-                talk.say(json.decode(raw, type=UserMessage).text)
+                talk.say(words_of(event))
             case ModelCallEnded() as ended:
                 settle()
                 message = talk.hear(ended)
@@ -115,17 +121,27 @@ def remembered(system: str, records: Iterable[Record], overhead: int = 0) -> Tal
             case Noted(content=content):
                 talk.notes.append(content)
             case Resumed(message=raw):
-                said = None if raw is UNSET else json.decode(raw, type=str)
+                answer = None if raw is UNSET else json.decode(raw, type=str)
                 asked = next((call for call in pending.values() if call.name == ASK and call.id not in results), None)
-                if asked is not None and said is not None:
-                    results[asked.id] = ToolResult(call_id=asked.id, name=ASK, content=said)
+                if asked is not None and answer is not None:
+                    results[asked.id] = ToolResult(call_id=asked.id, name=ASK, content=answer)
                 settle()
-                if asked is None and said is not None:
-                    talk.say(said)
+                if asked is None and answer is not None:
+                    talk.say(answer)
             case _:
                 continue
     settle()
     return talk
+
+
+def said(text: str) -> Said:
+    """Something the caller says, as the journal keeps it."""
+    return Said(message=raw(UserMessage(text=text)))
+
+
+def words_of(event: Said) -> str:
+    """What the caller said."""
+    return json.decode(event.message, type=UserMessage).text
 
 
 def raw(message: Message | ToolResult) -> Raw:

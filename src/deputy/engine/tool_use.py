@@ -12,17 +12,18 @@ from deputy.core.conversation import ToolCall, ToolResult
 from deputy.core.events import Lost, ToolCallBegun, ToolCallEnded
 from deputy.core.progress import Progress
 from deputy.engine.fence import fenced
-from deputy.engine.ports import ToolContext, ToolOutput, Tools
+from deputy.engine.ports import ToolContext, Tools
 from deputy.engine.talk import raw
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from deputy.engine.desk import Desk
-    from deputy.engine.ports import RunContext
+    from deputy.engine.ports import RunContext, ToolOutput
 
 _LOST = "This call was under way when its process died. What it did is unknown, and it was not made again: look first."
 _MALFORMED = "The arguments are not a JSON object; nothing was run."
+_STOPPED = "It was stopped: your time limit is nearly reached."
 _REFUSED = "This call needs approval, and it was not given. Nothing was run."
 
 
@@ -67,23 +68,26 @@ async def use_tools(run: RunContext, desk: Desk, turn: int, calls: Sequence[Tool
 async def _use_tool(run: RunContext, desk: Desk, key: str, call: ToolCall) -> Used:
     desk.emit(Progress(event="tool_call", label=desk.label, tool=call.name, args=_shown(call)))
     if call.malformed is not None:
-        return Used(_result(call, ToolOutput(text=_MALFORMED, is_error=True), run.run))
+        return Used(_refusal(call, _MALFORMED))
     flow_tool = desk.flow_tools.get(call.name)
     if flow_tool is None and not await _is_approved(run, desk, key, call):
-        return await _recorded(run, key, call, ToolOutput(text=_REFUSED, is_error=True))
+        return _read(await run.record(key, _ended(_refusal(call, _REFUSED))))
     if flow_tool is not None:
-        return await _recorded(run, key, call, await flow_tool.run(call, key, run, desk))
+        output = await flow_tool.run(call, key, run, desk)
+        # What is part of the flow fails in words of our own: nothing from outside has run.
+        result = _refusal(call, output.text) if output.is_error else _result(call, output, run.run)
+        return _read(await run.record(key, _ended(result, output.changed)))
     tool = desk.tools.find(call.name)
     ended = await run.step(
         key,
         call_tool,
         ToolArgs(tool=call.name, call=call.id),
-        view=ToolView(tools=desk.tools, call=call, key=run.run, seconds=_seconds_left(run, desk)),
+        view=ToolView(tools=desk.tools, call=call, key=run.run, seconds=desk.seconds_left(run)),
         begun=ToolCallBegun(tool=call.name, call=call.id, arguments=Raw(json.encode(call.arguments))),
         repeatable=tool is None or tool.traits.repeatable,
     )
     if isinstance(ended, Lost):
-        return Used(_result(call, ToolOutput(text=_LOST, is_error=True), run.run))
+        return Used(_refusal(call, _LOST))
     return _read(ended)
 
 
@@ -93,13 +97,10 @@ async def call_tool(args: ToolArgs, view: ToolView) -> ToolCallEnded:
         async with asyncio.timeout(view.seconds):
             output = await view.tools.run(args.tool, view.call.arguments, ToolContext(call_id=view.key))
     except TimeoutError:
-        output = ToolOutput(text="It was stopped: your time limit is nearly reached.", is_error=True)
-    return _ended(view.call, output, view.key)
-
-
-async def _recorded(run: RunContext, key: str, call: ToolCall, output: ToolOutput) -> Used:
-    ended = await run.record(key, _ended(call, output, run.run))
-    return _read(ended)
+        return _ended(_refusal(view.call, _STOPPED))
+    if view.tools.find(args.tool) is None:
+        return _ended(_refusal(view.call, output.text))
+    return _ended(_result(view.call, output, view.key), output.changed)
 
 
 async def _is_approved(run: RunContext, desk: Desk, key: str, call: ToolCall) -> bool:
@@ -119,23 +120,24 @@ def _read(ended: ToolCallEnded) -> Used:
     return Used(json.decode(ended.message, type=ToolResult), ended.changed)
 
 
-def _ended(call: ToolCall, output: ToolOutput, key: str) -> ToolCallEnded:
-    return ToolCallEnded(tool=call.name, call=call.id, message=raw(_result(call, output, key)), changed=output.changed)
+def _ended(result: ToolResult, changed: tuple[str, ...] = ()) -> ToolCallEnded:
+    return ToolCallEnded(tool=result.name, call=result.call_id, message=raw(result), changed=changed)
 
 
 def _result(call: ToolCall, output: ToolOutput, key: str) -> ToolResult:
-    content = output.text if output.is_error else fenced(output.text, call.name, key)
+    """What a tool said, its errors too: data, whoever wrote it."""
+    content = fenced(output.text, call.name, key)
     return ToolResult(call_id=call.id, name=call.name, content=content, is_error=output.is_error)
+
+
+def _refusal(call: ToolCall, words: str) -> ToolResult:
+    """Why no tool said anything, in words of our own."""
+    return ToolResult(call_id=call.id, name=call.name, content=words, is_error=True)
 
 
 def _reads_only(desk: Desk, call: ToolCall) -> bool:
     tool = desk.flow_tools.get(call.name) or desk.tools.find(call.name)
     return tool is None or tool.traits.reads_only
-
-
-def _seconds_left(run: RunContext, desk: Desk) -> float | None:
-    soft = desk.soft_deadline(run)
-    return None if soft is None else max(0.001, soft - desk.clock())
 
 
 def _shown(call: ToolCall, length: int = 120) -> str:

@@ -18,7 +18,7 @@ from deputy.core.conversation import (
     Toolset,
     Used,
 )
-from deputy.core.errors import Error, ModelError
+from deputy.core.errors import ContextExhausted, Error, ModelError
 from deputy.core.events import ModelCallEnded
 from deputy.core.limits import Amount, Shortfall
 from deputy.core.outcome import Usage
@@ -26,6 +26,7 @@ from deputy.core.progress import Progress
 from deputy.core.redact import Redactor
 from deputy.engine.ports import Model
 from deputy.engine.purse import Purse, amount
+from deputy.engine.reached import time_is_up
 from deputy.engine.talk import raw
 
 
@@ -49,6 +50,10 @@ class TurnView(Struct, frozen=True, kw_only=True):
     ceiling: Callable[[int, int], int | None]
     seconds: float | None
     """How long it may take; None is as long as it gives signs of life."""
+    limit: float | None
+    """The time limit of the task, which is reached when a call takes too long."""
+    learn_window: Callable[[int], None]
+    """Told of the window when the provider names it in its refusal: a help, and nothing that a replay needs."""
     emit: Callable[[Progress], None]
     redactor: Redactor
 
@@ -68,7 +73,7 @@ async def call_model(args: TurnArgs, view: TurnView) -> ModelCallEnded:
     except ModelError as failure:
         told.fail(failure)
     except TimeoutError:
-        told.error = _timed_out(view.seconds or 0.0)
+        told.error = time_is_up(view.limit)
     finally:
         view.purse.commit(wanted, amount(told.usage))
     return told.ended()
@@ -108,6 +113,8 @@ class _Told:
     def fail(self, failure: ModelError) -> None:
         if failure.used is not None:
             self.usage += failure.used.usage
+        if isinstance(failure, ContextExhausted) and failure.window is not None:
+            self._view.learn_window(failure.window)
         error = failure.as_value()
         self.error = structs.replace(error, message=self._view.redactor.redact(error.message))
 
@@ -127,14 +134,4 @@ def _out_of_budget(shortfall: Shortfall) -> Error:
         message=f"The budget is spent: {shortfall.message}.",
         recoverable=True,
         recommendation="Raise the budget and resume.",
-    )
-
-
-def _timed_out(seconds: float) -> Error:
-    return Error(
-        type="timeout",
-        code="TURN_TIMEOUT",
-        message=f"The model gave no answer within the {seconds:g} s that were left.",
-        recoverable=True,
-        recommendation="Give it more time and resume.",
     )

@@ -90,7 +90,9 @@ async def _checked(
         return None, checked.problems
     paths = tuple(artifact.path for artifact in checked.return_.artifacts)
     facts = await look(run, f"evidence:{attempt}", paths, files)
-    problems = contract.weigh_evidence(checked.return_, facts, kind=terms.kind or None, started_at=run.state.started_at)
+    # Every round counts: what an earlier one wrote is evidence in a later one.
+    since = run.state.requested_at
+    problems = contract.weigh_evidence(checked.return_, facts, kind=terms.kind or None, started_at=since)
     return (None, problems) if problems else (Accepted(report=report, returned=checked.return_), ())
 
 
