@@ -1,6 +1,9 @@
+import os
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 from deputy.interfaces.cli import COMMANDS
 
@@ -64,3 +67,34 @@ def test_every_command_stands_in_the_reference():
     told = (Path(__file__).parents[3] / "docs" / "cli.md").read_text()
     headings = " ".join(line for line in told.splitlines() if line.startswith("## "))
     assert [name for name in COMMANDS if name not in headings.replace(",", "").split()] == []
+
+
+def shell(line: str, tmp_path) -> subprocess.CompletedProcess[str]:
+    deputy_line = f"{sys.executable} -c 'from deputy.interfaces.cli import main; main()'"
+    env = {**os.environ, "DEPUTY_HOME": str(tmp_path / "home"), "DEPUTY_MODEL": "offline:scout"}
+    return subprocess.run(
+        ["sh", "-c", line.replace("deputy", deputy_line, 1)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=tmp_path,
+        env=env,
+        timeout=60,
+    )
+
+
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("deputy delegate -t a=x <&-", 6),
+        ("deputy run <&-", 2),
+        ("deputy delegate -t a=x --yes >&-", 0),
+        ("deputy delegate -t a=x --yes 2>&-", 0),
+        ("deputy models >/dev/full", 1),
+        ("deputy delegate -t a=x --yes >/dev/full", 1),
+    ],
+)
+def test_closed_and_full_streams_are_no_traceback(tmp_path, line, code):
+    run = shell(line, tmp_path)
+    assert "Traceback" not in run.stderr
+    assert run.returncode == code, run.stderr

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
+from contextlib import suppress
 from importlib import import_module
 from typing import TYPE_CHECKING, NoReturn
 
@@ -70,6 +72,7 @@ def deputy() -> None:
 
 def main() -> None:
     """Run the command line; what goes wrong on purpose becomes one clear line and an exit code."""
+    _open_closed_streams()
     signal.signal(signal.SIGINT, _interrupted)
     try:
         deputy.main(prog_name="deputy")
@@ -77,6 +80,16 @@ def main() -> None:
         _stop(error, 2)
     except DeputyError as error:
         _stop(error, 1)
+    except OSError as error:
+        # Nobody reads what is printed, or there is no room for it; what was done is in the journal.
+        _stop(DeputyError(f"cannot write the output: {error.strerror or error}; `deputy ps --all` shows the runs"), 1)
+
+
+def _open_closed_streams() -> None:
+    """A closed standard stream would be None, and the next file opened would take its number."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: PTH123, SIM115  it stays open until the end
 
 
 def _interrupted(number: int, frame: FrameType | None) -> NoReturn:
@@ -85,5 +98,16 @@ def _interrupted(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def _stop(error: DeputyError, code: int) -> None:
-    click.echo(f"deputy: {error}", err=True)
+    with suppress(OSError):
+        click.echo(f"deputy: {error}", err=True)
+    _forget_output()
     sys.exit(code)
+
+
+def _forget_output() -> None:
+    """What could not be printed is not tried again at exit, where it would be a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
