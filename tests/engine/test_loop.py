@@ -194,6 +194,15 @@ def test_a_provider_that_says_the_context_is_full_gets_less_of_it_and_never_less
 
 
 @pytest.mark.rule("time.handin")
+def test_a_last_turn_that_has_nothing_to_drop_still_has_room_for_an_answer(house: House):
+    with ProviderServer(turn("Too much for me.", faults=("context_exhausted",))) as provider:
+        house.use(provider)
+        outcome = house.one(Task(label="scout", prompt="x" * 40_000))
+    assert (outcome.errors[0].code, outcome.report) == ("CONTEXT_EXHAUSTED", "Too much for me.")
+    assert provider.asked[-1].body["max_tokens"] > 1000
+
+
+@pytest.mark.rule("time.handin")
 def test_what_the_provider_counted_decides_how_much_is_dropped(house: House):
     (house.workspace / "old.txt").write_text("old line\n" * 400)
     (house.workspace / "new.txt").write_text("new line\n")

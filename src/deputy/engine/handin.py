@@ -77,9 +77,10 @@ def _uses(talk: Talk, desk: Desk) -> Iterator[_Use]:
     output = max(desk.settings.max_output_tokens or 0, HANDIN_OUTPUT_TOKENS)
     # The conversation is paid for twice: in the turn that may come before the last one, and in the last one.
     given = 2 * talk.tokens
-    last = Amount(tokens=given + output, requests=1, cost=desk.ceiling(given, output))
-    used = amount(talk.usage)
     budget = desk.purse.account.budget
+    cost = None if budget.cost is None else desk.ceiling(given, output)
+    last = Amount(tokens=given + output, requests=1, cost=cost)
+    used = amount(talk.usage)
     for resource in ("tokens", "requests", "cost"):
         cap, so_far, needed = (getattr(each, resource) for each in (budget, used, last))
         # Where no price is known, no call is made under a cap on cost.
@@ -149,7 +150,7 @@ def fitted(talk: Talk, desk: Desk, words: str, *, is_full: bool) -> LastTurn:
         reserve = min(HANDIN_OUTPUT_TOKENS, room // 4)
         dropped = frozenset(fit_for_handin(parts, int((room - reserve) / stretch) - fixed))
         guessed -= sum(parts[index].tokens for index in dropped)
-        output = max(1, min(HANDIN_OUTPUT_TOKENS, room - int(guessed * stretch)))
+        output = max(1, reserve, min(HANDIN_OUTPUT_TOKENS, room - int(guessed * stretch)))
     fitting = (_without_results(message) if index in dropped else message for index, message in enumerate(messages))
     conversation = Conversation(talk.conversation.system, (*fitting, UserMessage(text=words)))
     return LastTurn(conversation, int(guessed * stretch), output)
