@@ -14,6 +14,7 @@ import pytest
 from deputy.core.errors import StorageCorrupt, StorageDenied, StorageError, StorageTooNew
 from deputy.journal import home as homes
 from deputy.journal import schema
+from deputy.journal.connection import open_writer
 from deputy.journal.reader import Reader
 from deputy.journal.retention import keep_house
 from deputy.journal.sqlite import SqliteJournal
@@ -209,3 +210,20 @@ def test_a_migration_that_fails_changes_nothing(filled: Callable[..., Path], mon
     assert reader is not None
     with reader:
         assert len(list(reader.records("sess_1_aaaaaa"))) == 7
+
+
+@pytest.mark.parametrize("kind", ["pipe", "link", "directory"])
+def test_a_journal_that_is_no_file_is_refused_without_waiting(tmp_path, kind):
+    folder = tmp_path / "home"
+    folder.mkdir(0o700)
+    path = folder / "journal.db"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "link":
+        path.symlink_to(tmp_path / "elsewhere.db")
+    else:
+        path.mkdir()
+    with pytest.raises(StorageDenied, match="it is not a regular file. Move it away"):
+        Reader.open(folder)
+    with pytest.raises(StorageDenied, match="it is not a regular file. Move it away"):
+        open_writer(folder, "group")

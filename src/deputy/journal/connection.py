@@ -50,7 +50,7 @@ def open_writer(folder: Path, fsync: Fsync, patience: float = PATIENCE_SECONDS) 
 def open_reader(folder: Path, patience: float = PATIENCE_SECONDS) -> sqlite3.Connection | None:
     """A connection that only reads; None when there is no journal. Makes and changes nothing."""
     path = folder / home.JOURNAL
-    if not home.check_home(folder) or not path.exists():
+    if not home.check_home(folder) or not home.has_file(path):
         return None
     with typed(path):
         connection = patiently(lambda: _connect(path, "ro"), path, patience)

@@ -172,14 +172,30 @@ def _make_directory(path: Path) -> None:
         )
 
 
+def has_file(path: Path) -> bool:
+    """Whether a file is there; a pipe, which would be waited for without end, or a link is refused."""
+    try:
+        found = path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError as error:
+        explain(path, error)
+    _check_kind(path, found)
+    return True
+
+
 def _check_file(path: Path) -> None:
     try:
         found = path.lstat()
     except OSError as error:
         explain(path, error)
-    if not stat.S_ISREG(found.st_mode):
-        raise StorageDenied(str(path), "it is not a regular file", "Move it away, or name another home.")
+    _check_kind(path, found)
     if found.st_uid != os.geteuid():
         raise StorageDenied(str(path), f"it belongs to user {found.st_uid}, not to you ({os.geteuid()})")
     if stat.S_IMODE(found.st_mode) != _FILE:
         path.chmod(_FILE)
+
+
+def _check_kind(path: Path, found: os.stat_result) -> None:
+    if not stat.S_ISREG(found.st_mode):
+        raise StorageDenied(str(path), "it is not a regular file", "Move it away, or name another home.")
