@@ -223,7 +223,7 @@ def test_a_journal_that_is_no_file_is_refused_without_waiting(tmp_path, kind):
         path.symlink_to(tmp_path / "elsewhere.db")
     else:
         path.mkdir()
-    with pytest.raises(StorageDenied, match="it is not a regular file. Move it away"):
+    with pytest.raises(StorageDenied, match=r"it is not a regular file\. Move it away"):
         Reader.open(folder)
-    with pytest.raises(StorageDenied, match="it is not a regular file. Move it away"):
+    with pytest.raises(StorageDenied, match=r"it is not a regular file\. Move it away"):
         open_writer(folder, "group")

@@ -69,8 +69,9 @@ def command(
 ) -> None:
     """Hand tasks to subagents, and print their results.
 
-    They work at the same time, read the workspace and change nothing. Progress
-    goes to standard error, the result to standard output.
+    They work at the same time and only read the workspace, unless a task of a
+    file names tools that change it. Progress goes to standard error, the result
+    to standard output.
     """
     call = _call(given, context, file, concurrency, "json" if as_json else form)
     ctx.exit(carry_out(lambda stop: _run(call, model, workspace, yes, events, stop)))
