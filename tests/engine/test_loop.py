@@ -1,8 +1,10 @@
+import asyncio
+
 import pytest
 from tests.engine.conftest import House, call, talk, turn
 
 from deputy.core.conversation import Used
-from deputy.core.events import ModelCallBegun
+from deputy.core.events import Asked, ModelCallBegun
 from deputy.core.outcome import Blocked, Completed, Failed, Partial
 from deputy.core.task import Task
 from deputy.testing import ProviderServer
@@ -247,3 +249,22 @@ def test_the_system_prompt_says_what_it_is_and_what_it_can_do(house: House):
     house.script(talk(turn("ok"), when="You are a subagent"))
     outcome = house.one(Task(label="scout", prompt="Look."), base_prompt="The base.")
     assert isinstance(outcome, Completed)
+
+
+@pytest.mark.rule("escalate")
+def test_a_parent_asks_the_person_it_works_for(house: House):
+    house.script(talk(turn("", call("Ask", question="Left or right?")), turn("Left it is.")))
+
+    async def go():
+        async with house.open(can_ask=True) as runtime:
+            run = await house.start_parent(runtime, "Turn.")
+            async for record in runtime.engine.events(run):
+                if isinstance(record.event, Asked):
+                    await runtime.engine.send(run, "answer", "left")
+                    break
+            return record.event.question, await runtime.engine.result(run)
+
+    question, outcome = asyncio.run(go())
+    assert question == "Left or right?"
+    assert isinstance(outcome, Completed)
+    assert "left" in house.results(outcome)[0]

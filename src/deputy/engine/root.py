@@ -18,7 +18,7 @@ from deputy.engine.desk import open_desk
 from deputy.engine.fanout import fan_out
 from deputy.engine.loop import converse, go_on, say
 from deputy.engine.prompts import prompt
-from deputy.engine.talk import remembered
+from deputy.engine.talk import ASK, remembered
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -63,7 +63,8 @@ async def parent(run: RunContext, birth: Opened, workshop: Workshop) -> Outcome:
         label=birth.label or RUN,
         model=birth.model,
         grant=birth.grant,
-        flow_tools=tuple(tool for tool in workshop.flow_tools if tool.name in birth.grant.tools),
+        # Notes are for subagents; a parent speaks to the person, and may ask.
+        flow_tools=tuple(tool for tool in workshop.flow_tools if tool.name in birth.grant.tools | {ASK}),
         output_tokens=PARENT_OUTPUT_TOKENS,
     )
     try:
