@@ -44,6 +44,8 @@ class ScriptModel:
     def read(cls, path: str) -> Self:
         """A model with the script of a file."""
         try:
+            if not Path(path).is_file():
+                raise FileNotFoundError(2, "there is no such file, or it is not a regular one")
             with Path(path).open("rb") as file:
                 data = file.read(SIZE_LIMIT + 1)
         except OSError as error:
