@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 CEILING: Final = 512
+_FEWEST, _MOST, _OTHER_FILES = 16, 4096, 256
 RECOVERY: Final = 8.0
 """How many slots a full round of successes wins back: each success adds this over the limit."""
 WINDOW_SECONDS: Final = 0.1
@@ -21,6 +22,14 @@ SHARE: Final = 10
 MARGIN: Final = 1.25
 QUIET_SECONDS: Final = 1.0
 LONGEST_JITTER_SECONDS: Final = 1.0
+
+
+def most_requests() -> int:
+    """How many requests this process can have under way: as many as it may open sockets, less what else it opens."""
+    import resource
+
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(_FEWEST, min(_MOST, allowed - _OTHER_FILES))
 
 
 class SharedPace(Protocol):

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from deputy.core.conversation import Used
 from deputy.core.errors import UsageError
 from deputy.models.catalog import Catalog, Named, ProviderEntry, WireName, read_catalog
-from deputy.models.governor import CEILING, Governors
+from deputy.models.governor import Governors, most_requests
 from deputy.models.secret import Secret
 from deputy.models.timing import Timing
 from deputy.models.usage import priced
@@ -44,7 +44,7 @@ class Models:
         timing: Timing | None = None,
         retry: RetryPolicy | None = None,
         idle_seconds: float | None = None,
-        ceiling: int = CEILING,
+        ceiling: int | None = None,
         pace_of: Callable[[str], SharedPace] | None = None,
     ) -> None:
         self.catalog = catalog or read_catalog()
@@ -52,7 +52,10 @@ class Models:
         self._timing = timing or Timing()
         self._retry = retry
         self._idle_seconds = idle_seconds
-        self._governors = Governors(timing=self._timing, ceiling=ceiling, pace_of=pace_of)
+        requests = most_requests() if ceiling is None else ceiling
+        self._governors = Governors(timing=self._timing, ceiling=requests, pace_of=pace_of)
+            timing=self._timing, ceiling=most_requests() if ceiling is None else ceiling, pace_of=pace_of
+        )
         self._http: Http | None = None
         self._opened: dict[str, Model] = {}
 

@@ -44,8 +44,8 @@ class ScriptModel:
     def read(cls, path: str) -> Self:
         """A model with the script of a file."""
         try:
-            if not Path(path).is_file():
-                raise FileNotFoundError(2, "there is no such file, or it is not a regular one")
+            if Path(path).exists() and not Path(path).is_file():
+                raise UsageError("model", f"script:{path}", "the script must be a regular file")
             with Path(path).open("rb") as file:
                 data = file.read(SIZE_LIMIT + 1)
         except OSError as error:
