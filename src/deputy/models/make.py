@@ -54,8 +54,6 @@ class Models:
         self._idle_seconds = idle_seconds
         requests = most_requests() if ceiling is None else ceiling
         self._governors = Governors(timing=self._timing, ceiling=requests, pace_of=pace_of)
-            timing=self._timing, ceiling=most_requests() if ceiling is None else ceiling, pace_of=pace_of
-        )
         self._http: Http | None = None
         self._opened: dict[str, Model] = {}
 
