@@ -52,16 +52,25 @@ class JournalSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     fsync: Literal["group", "each", "off"] = "group"
 
 
+class AgentSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[agents]`: whose definitions may grant more than reading."""
+
+    trusted: tuple[str, ...] = ()
+    """Projects whose own definitions count like the user's: folders, `~` allowed."""
+
+
 class UserSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the user's own file may say beyond a project's: it is trusted, so it may name addresses."""
 
     journal: JournalSettings = JournalSettings()
+    agents: AgentSettings = AgentSettings()
     catalog: dict[str, Any] = {}
     """Laid over the shipped catalog of providers and models, field by field."""
 
 
 _TABLES = {
     "": UserSettings,
+    "agents": AgentSettings,
     "journal": JournalSettings,
     "models": ModelSettings,
     "models.routes": Route,

@@ -25,9 +25,11 @@ from deputy.runtimes.local import LocalEngine
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
+    from deputy.agents.catalogue import Catalogue
     from deputy.core.guard import Policy
     from deputy.core.progress import Progress
     from deputy.core.request import Grant
+    from deputy.core.role import NoRole, Role
     from deputy.engine.desk import Approval
     from deputy.engine.ports import Folder, Tool, Tools
     from deputy.journal.sqlite import Fsync, Lease
@@ -70,11 +72,44 @@ class WorkspaceFiles:
         """Add a note to a scratchpad."""
         await asyncio.to_thread(transcript.add_note, Path(scratchpad), self._redactor.redact(content))
 
-    def open(self, grant: Grant) -> Folder:
-        """What a grant gives of the workspace."""
+    def open(self, grant: Grant, root: str = "") -> Folder:
+        """What a grant gives of a directory, which is the workspace unless another is named."""
         from deputy.tools.folder import WorkspaceFolder
 
-        return WorkspaceFolder(self._root, grant)
+        return WorkspaceFolder(root or self._root, grant)
+
+
+class WorkspaceAgents:
+    """The agents whose definitions can be seen from the workspace, read anew whenever one is asked for."""
+
+    def __init__(self, workspace: Path, models: Models, *, trusts_project: bool) -> None:
+        self._workspace = workspace
+        self._models = models
+        self._trusts_project = trusts_project
+
+    def names(self) -> Sequence[str]:
+        """The names to choose from."""
+        from deputy.agents.roles import names_in
+
+        return names_in(self._catalogue())
+
+    async def find(self, name: str) -> Role | NoRole:
+        """What a definition says now, or why it cannot be used."""
+        from deputy.agents.roles import find_role
+
+        catalogue = await asyncio.to_thread(self._catalogue)
+        return find_role(catalogue, name, self._models.usable, trusts_project=self._trusts_project)
+
+    def _catalogue(self) -> Catalogue:
+        from deputy.agents.catalogue import load_agents
+
+        return load_agents(self._workspace, Path.home())
+
+
+def is_trusted(workspace: Path, trusted: Sequence[str]) -> bool:
+    """Whether the user trusts the definitions of a project: it is named, or lies in a folder that is."""
+    real = Path(os.path.realpath(workspace))
+    return any(real.is_relative_to(os.path.realpath(Path(folder).expanduser())) for folder in trusted if folder)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -85,6 +120,7 @@ class Runtime:
     journal: SqliteJournal
     models: Models
     workshop: Workshop
+    agents: WorkspaceAgents
     folder: Path
 
 
@@ -101,6 +137,7 @@ async def open_runtime(
     tools: Sequence[Tool] = (),
     base_prompt: str = "",
     windows: Mapping[str, int] | None = None,
+    trusts_project: bool | None = None,
 ) -> AsyncGenerator[Runtime]:
     """Open the journal, the models and the engine; on leaving, what is at work stops where it can go on later."""
     from deputy.models.catalog import read_catalog
@@ -123,6 +160,9 @@ async def open_runtime(
             pace_of=lambda account: JournalPace(journal, account),
         ) as models,
     ):
+        if trusts_project is None:
+            trusts_project = is_trusted(workspace, settings.agents.trusted)
+        agents = WorkspaceAgents(workspace, models, trusts_project=trusts_project)
         workshop = Workshop(
             world=world,
             open_model=models.open,
@@ -137,10 +177,12 @@ async def open_runtime(
             base_prompt=base_prompt,
             approval=approval,
             can_ask=can_ask,
-            flow_tools=(NoteTool(files), AskTool(), DelegateTool(models.missing_key, models.prices_of)),
+            flow_tools=(NoteTool(files), AskTool(), DelegateTool(models.missing_key, models.prices_of, agents)),
         )
         async with LocalEngine(journal, lambda run, birth: carry_out(run, birth, workshop), world) as engine:
-            yield Runtime(engine=engine, journal=journal, models=models, workshop=workshop, folder=folder)
+            yield Runtime(
+                engine=engine, journal=journal, models=models, workshop=workshop, agents=agents, folder=folder
+            )
 
 
 def known_secrets(environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -148,8 +190,8 @@ def known_secrets(environ: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(value for name, value in environ.items() if name.upper().endswith(_SECRET_NAMES))
 
 
-def _open_tools(root: Path, own: tuple[Tool, ...], slots: asyncio.Semaphore, grant: Grant) -> Tools:
+def _open_tools(workspace: Path, own: tuple[Tool, ...], slots: asyncio.Semaphore, grant: Grant, root: str) -> Tools:
     from deputy.tools.toolbox import Toolbox, standard_tools
     from deputy.tools.workspace import Workspace
 
-    return Toolbox((*standard_tools(Workspace(root, grant), os.environ, slots=slots), *own), grant)
+    return Toolbox((*standard_tools(Workspace(root or workspace, grant), os.environ, slots=slots), *own), grant)

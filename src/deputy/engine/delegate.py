@@ -11,6 +11,7 @@ from deputy.core.events import Admitted, Lost, Said, Started
 from deputy.core.outcome import Artifact, Blocked, Completed, Failed, Partial, Rejected, shortened
 from deputy.core.progress import Kind, Progress
 from deputy.core.request import delegation_context
+from deputy.core.role import DELEGATE
 from deputy.engine.desk import open_desk
 from deputy.engine.leftovers import left_on_disk
 from deputy.engine.loop import Report, converse, go_on, say
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from deputy.core.outcome import Outcome
     from deputy.core.request import Grant, TaskContext
     from deputy.engine.desk import Desk
-    from deputy.engine.ports import RunContext
+    from deputy.engine.ports import FlowTool, RunContext
     from deputy.engine.talk import Talk
     from deputy.engine.workshop import Workshop
 
@@ -47,6 +48,8 @@ async def delegate(run: RunContext, birth: Requested, workshop: Workshop) -> Out
         verdict = await accept(run, talk, desk, birth.terms, report)
         left = await left_on_disk(run, talk, desk, birth.terms.folder) if verdict.report.kind == "limited" else None
         outcome = _outcome(run, talk, desk, verdict, left)
+        if birth.terms.role is not None:
+            outcome = structs.replace(outcome, warnings=(*birth.terms.role.warnings, *outcome.warnings))
     finally:
         workshop.leave(run.run)
         workshop.forget(run.run)
@@ -77,18 +80,32 @@ async def _desk(run: RunContext, birth: Requested, grant: Grant, workshop: Works
         label=birth.label,
         model=birth.model,
         grant=grant,
-        flow_tools=tuple(tool for tool in workshop.flow_tools if tool.name in grant.tools or not tool.is_granted),
+        flow_tools=tuple(tool for tool in workshop.flow_tools if _is_offered(tool, run, grant, workshop)),
         output_tokens=birth.terms.max_output_tokens,
         output=output_schema(birth.terms),
+        root=birth.terms.root,
         parent=birth.parent,
     )
+
+
+def _is_offered(tool: FlowTool, run: RunContext, grant: Grant, workshop: Workshop) -> bool:
+    """Whether it has a tool of the flow: handing work on is for those who may still have somebody below them."""
+    lineage = run.state.lineage
+    is_lowest = lineage is None or lineage.depth >= workshop.policy.max_depth
+    return not tool.is_granted or (tool.name in grant.tools and not (tool.name == DELEGATE and is_lowest))
 
 
 async def _begin(run: RunContext, birth: Requested, desk: Desk, workshop: Workshop) -> Talk:
     """The conversation as it stands when the work begins or goes on."""
     scratchpad = workshop.files.scratchpad(birth.label, run.run)
     await run.record("started", Started(backend=NATIVE, model=desk.model.name, scratchpad=scratchpad))
-    system = _joined(workshop.base_prompt, _told(desk, scratchpad), _standing(run, birth.request.task_context))
+    role = birth.terms.role
+    system = _joined(
+        workshop.base_prompt,
+        "" if role is None else role.prompt,
+        _told(desk, scratchpad),
+        _standing(run, birth.request.task_context),
+    )
     talk = remembered(system, run.past, desk.overhead())
     if not await go_on(run, talk):
         task = _joined(birth.request.prompt, instruction(run, birth.terms))

@@ -13,12 +13,12 @@ from deputy.core.task import terms_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from deputy.core.task import Task
+    from deputy.core.task import Task, Terms
     from deputy.engine.ports import RunContext
 
 
 async def fan_out(
-    run: RunContext, key: str, tasks: Sequence[Task], *, concurrency: int, model: str, grant: Grant
+    run: RunContext, key: str, tasks: Sequence[Task], *, concurrency: int, model: str, grant: Grant, root: str = ""
 ) -> tuple[Result, ...]:
     """Hand each task to a child of its own; one that fails never stops the others."""
     gate = asyncio.Semaphore(concurrency)
@@ -35,7 +35,8 @@ async def fan_out(
         async with gate:
             name = f"{key}.{index}"
             session_id = await run.new_id(f"{name}:id")
-            requested = _requested(task, index, len(tasks), session_id, lineage, grant, model)
+            terms = terms_of(task, index, len(tasks), root)
+            requested = _requested(task, terms, session_id, lineage, grant, model)
             child = before.get(name) or await run.spawn(name, requested)
             return Result(label=task.label, outcome=await run.join(f"{name}:joined", child))
 
@@ -44,9 +45,7 @@ async def fan_out(
     return tuple(task.result() for task in running)
 
 
-def _requested(
-    task: Task, index: int, total: int, session_id: str, caller: Lineage, grant: Grant, model: str
-) -> Requested:
+def _requested(task: Task, terms: Terms, session_id: str, caller: Lineage, grant: Grant, model: str) -> Requested:
     chosen = task.model or model
     request = Request(
         session_id=session_id,
@@ -55,7 +54,8 @@ def _requested(
         caller=caller,
         caller_grant=grant,
         wanted=task.wanted,
+        is_recursive=task.role is not None and task.role.is_recursive,
         seconds=task.timeout,
         provider=chosen.partition(":")[0],
     )
-    return Requested(request=request, label=task.label, model=chosen, terms=terms_of(task, index, total))
+    return Requested(request=request, label=task.label, model=chosen, terms=terms)

@@ -6,7 +6,7 @@ from functools import reduce
 from operator import add
 from typing import TYPE_CHECKING, Any
 
-from msgspec import UNSET, Struct, json
+from msgspec import UNSET, Struct, json, structs
 
 from deputy.core.errors import Error, advice, passed_up
 from deputy.core.events import Opened, Started
@@ -70,11 +70,13 @@ async def parent(run: RunContext, birth: Opened, workshop: Workshop) -> Outcome:
     try:
         await run.record("started", Started(backend=NATIVE, model=desk.model.name))
         told = prompt("parent").format(tools=", ".join(spec.name for spec in desk.toolset().items))
-        talk = remembered("\n\n".join(filter(None, (workshop.base_prompt, told))), run.past, desk.overhead())
+        prompts = (workshop.base_prompt, "" if birth.role is None else birth.role.prompt, told)
+        talk = remembered("\n\n".join(filter(None, prompts)), run.past, desk.overhead())
         if not await go_on(run, talk):
             await say(run, talk, "task", birth.prompt)
         report = await converse(run, talk, desk)
-        return as_reported(so_far(run, talk, desk), report, run.run)
+        outcome = as_reported(so_far(run, talk, desk), report, run.run)
+        return outcome if birth.role is None else structs.replace(outcome, warnings=birth.role.warnings)
     finally:
         workshop.forget(run.run)
 

@@ -29,7 +29,7 @@ class Workshop:
         *,
         world: World,
         open_model: Callable[[str], Model],
-        open_tools: Callable[[Grant], Tools],
+        open_tools: Callable[[Grant, str], Tools],
         ceiling: Callable[[str, int, int], int | None],
         thinking: Callable[[str], ThinkingLevel | None] = lambda _: None,
         windows: Mapping[str, int],

@@ -43,7 +43,7 @@ def check_task(task: Task, where: str) -> None:
         )
     _check_budget(task.budget, f"{where}.budget")
     problems: list[FieldProblem] = []
-    fields = {name: getattr(task, name) for name in Task.__struct_fields__ if name not in ("schema", "budget")}
+    fields = {name: getattr(task, name) for name in Task.__struct_fields__ if name not in ("schema", "budget", "role")}
     # The rules read what JSON can say, which has no tuples.
     form = {
         name: list(cast("tuple[Any]", value)) if isinstance(value, tuple) else value for name, value in fields.items()

@@ -20,6 +20,7 @@ from deputy.core.outcome import Cancelled
 from deputy.core.progress import Progress
 from deputy.core.request import READ_ONLY_TOOLS, Grant, Lineage
 from deputy.core.results import Result
+from deputy.core.role import NoRole, Role, as_parent, in_role
 from deputy.core.task import DEFAULT_CONCURRENCY, Task
 from deputy.engine.root import DELEGATE, RUN, FanOut
 from deputy.interfaces.answering import AnsweringDesk
@@ -69,8 +70,10 @@ class Deputy:
         answer: Answerer | None = None,
         watch: Callable[[Progress], None] | None = None,
         base_prompt: str = "",
+        trusts_project: bool | None = None,
     ) -> None:
         self._model = model
+        self._model_is_named = model is not None
         self._workspace = Path(workspace).absolute()
         self._home = home
         self._tools = tuple(map(as_tool, tools))
@@ -82,6 +85,7 @@ class Deputy:
         self._answer = answer
         self._watch = watch
         self._base_prompt = base_prompt
+        self._trusts_project = trusts_project
         self._stack = AsyncExitStack()
         self._runtime: Runtime | None = None
         self._watchers: list[_Watcher] = []
@@ -99,6 +103,7 @@ class Deputy:
                 can_ask=self._answer is not None,
                 tools=self._tools,
                 base_prompt=self._base_prompt,
+                trusts_project=self._trusts_project,
             )
         )
         if self._answer is not None:
@@ -122,25 +127,34 @@ class Deputy:
         results = await self._whole(session_id, self.results(session_id))
         return tuple(result.outcome for result in results)
 
-    async def run(self, prompt: str) -> Outcome:
-        """Let a parent agent work on a prompt with every tool, Delegate among them."""
-        session_id = await self.start(prompt)
+    async def run(self, prompt: str, *, agent: str | None = None) -> Outcome:
+        """Let a parent agent work on a prompt with every tool, Delegate among them; or an agent by its definition."""
+        session_id = await self.start(prompt, agent=agent)
         return await self._whole(session_id, self.outcome(session_id))
 
-    async def start(self, work: str | Sequence[Task], *, concurrency: int = DEFAULT_CONCURRENCY) -> str:
-        """Start a prompt or many tasks without waiting for them; gives the session id."""
+    async def start(
+        self, work: str | Sequence[Task], *, concurrency: int = DEFAULT_CONCURRENCY, agent: str | None = None
+    ) -> str:
+        """Start a prompt or many tasks without waiting for them; gives the session id.
+
+        `agent` names the definition that a prompt is worked on by; tasks name their own.
+        """
         if not work:
             raise UsageError("tasks", work, "give at least one task, or a prompt")
         check_concurrency(concurrency)
         if isinstance(work, str):
             check_prompt(work)
-            return await self._open(command=RUN, prompt=work)
+            return await self._open(command=RUN, prompt=work, role=await self._role(agent, "agent"))
         check_kinds(work)
         tasks = tuple(map(self._prepared, work))
         for index, task in enumerate(tasks):
             check_task(task, f"tasks[{index}]")
-        fan_out = FanOut(tasks=tasks, concurrency=concurrency)
+        fan_out = FanOut(tasks=await self.cast(tasks), concurrency=concurrency)
         return await self._open(command=DELEGATE, arguments=Raw(json.encode(fan_out)))
+
+    async def cast(self, tasks: Sequence[Task]) -> tuple[Task, ...]:
+        """The tasks with the definitions of the agents they name: their tools, models and limits as they will be."""
+        return tuple([await self._cast(index, task) for index, task in enumerate(tasks)])
 
     async def outcome(self, session_id: str) -> Outcome:
         """Wait for a run's end."""
@@ -236,14 +250,39 @@ class Deputy:
             raise UsageError("Deputy", "not open", "use it with `async with Deputy(...) as deputy:`")
         return self._runtime
 
-    async def _open(self, *, command: str, prompt: str = "", arguments: Raw | UnsetType = UNSET) -> str:
-        model = (await self.default_model()).model
+    async def _cast(self, index: int, task: Task) -> Task:
+        role = None if task.role is not None else await self._role(task.agent, f"tasks[{index}].agent")
+        return task if role is None else in_role(task, role, self._grant)
+
+    async def _role(self, name: str | None, field: str) -> Role | None:
+        """The definition of an agent; one that there is not is an error before anything is spent."""
+        if name is None:
+            return None
+        match await self._of.agents.find(name):
+            case NoRole(reason=reason):
+                raise UsageError(field, name, reason)
+            case Role() as role:
+                return role
+
+    async def _open(
+        self, *, command: str, prompt: str = "", arguments: Raw | UnsetType = UNSET, role: Role | None = None
+    ) -> str:
+        # A model that was named for this Deputy goes before the one of a definition.
+        named = self._model if self._model_is_named or role is None else role.model
+        model = named or (await self.default_model()).model
         self._of.models.open(model)
         session_id = await self._of.engine.draw_id()
+        seconds = None if role is None else role.seconds
         birth = Opened(
-            lineage=Lineage.root(session_id),
+            lineage=Lineage.root(
+                session_id,
+                agent=None if role is None else role.name,
+                deadline=None if seconds is None else self._of.workshop.world.now() + seconds,
+            ),
             model=model,
-            grant=self._grant,
+            grant=self._grant if role is None else as_parent(role, self._grant),
+            seconds=seconds,
+            role=role,
             command=command,
             prompt=prompt,
             arguments=arguments,

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from deputy.engine.ports.durable import Engine, Journal, L, Lease, RunContext, World
 from deputy.engine.ports.model import Model
 from deputy.engine.ports.tool import (
+    Agents,
     Files,
     FlowTool,
     Folder,
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from deputy.engine.ports.durable import Workflow as Workflow
 
 __all__ = [
+    "Agents",
     "Engine",
     "Files",
     "FlowTool",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 import click
+from msgspec import structs
 
 from deputy.core.errors import UsageError
 from deputy.core.task import MAX_CONCURRENCY, DelegateCall, read_call
@@ -46,6 +47,7 @@ Exit codes:
 @click.option("-t", "--task", "given", multiple=True, metavar="LABEL=PROMPT", help="A task; give it once for each.")
 @click.option("--tasks", "file", metavar="FILE|-", help="Tasks as JSON.")
 @click.option("--context", multiple=True, metavar="PATH", help="A file to put before the prompt of each -t task.")
+@click.option("--agent", metavar="NAME", help="The agent that does the -t tasks; `deputy agents` lists them.")
 @click.option("--model", metavar="M", help="provider:model or an alias; a task's own model wins.")
 @click.option("--concurrency", type=int, metavar="N", help="How many run at once (default 2).")
 @click.option("--workspace", default=".", type=click.Path(exists=True, file_okay=False), help="What they may look at.")
@@ -59,6 +61,7 @@ def command(
     given: tuple[str, ...],
     file: str | None,
     context: tuple[str, ...],
+    agent: str | None,
     model: str | None,
     concurrency: int | None,
     workspace: str,
@@ -73,21 +76,19 @@ def command(
     file names tools that change it. Progress goes to standard error, the result
     to standard output.
     """
-    call = _call(given, context, file, concurrency, "json" if as_json else form)
+    own = [_task(text, context, agent) for text in given]
+    call = _call(own, file, concurrency, "json" if as_json else form)
     ctx.exit(carry_out(lambda stop: _run(call, model, workspace, yes, events, stop)))
 
 
 # --- what is asked for ------------------------------------------------------------------------------------------------
 
 
-def _call(
-    given: Sequence[str], context: Sequence[str], file: str | None, concurrency: int | None, form: str | None
-) -> DelegateCall:
+def _call(own: Sequence[dict[str, Any]], file: str | None, concurrency: int | None, form: str | None) -> DelegateCall:
     """The call that the command line makes, checked like one that a model makes."""
     arguments = _arguments(file)
     tasks: Any = arguments.get("tasks", [])
     if isinstance(tasks, list):
-        own = [_task(text, context) for text in given]
         arguments["tasks"] = [*cast("list[Any]", tasks), *own]
     if not arguments["tasks"]:
         raise UsageError("-t", None, 'give at least one task: -t "label=what it should do", or --tasks FILE')
@@ -121,11 +122,11 @@ def _arguments(file: str | None) -> dict[str, Any]:
     return cast("dict[str, Any]", value)
 
 
-def _task(text: str, context: Sequence[str]) -> dict[str, Any]:
+def _task(text: str, context: Sequence[str], agent: str | None) -> dict[str, Any]:
     label, equals, prompt = text.partition("=")
     if not equals:
         raise UsageError("-t", text, "write LABEL=PROMPT")
-    return {"label": label.strip(), "prompt": prompt, "context": list(context)}
+    return {"label": label.strip(), "prompt": prompt, "context": list(context), "agent": agent}
 
 
 # --- the run ----------------------------------------------------------------------------------------------------------
@@ -142,6 +143,7 @@ async def _run(
         audience = Audience(lines)
         async with Deputy(model, workspace=workspace, watch=audience.tell) as deputy:
             chosen = (await deputy.default_model()).model
+            call = structs.replace(call, tasks=await deputy.cast(call.tasks))
             _check_keys(deputy, call, chosen)
             if not (yes or await _is_approved(deputy, call, chosen, stop)):
                 if events == "-" or call.result_form == "json":

@@ -34,6 +34,7 @@ Exit codes:
 @click.command(epilog=EXAMPLES)
 @click.argument("prompt", required=False)
 @click.option("--model", metavar="M", help="provider:model or an alias; `deputy doctor` says which is taken without.")
+@click.option("--agent", metavar="NAME", help="Work by an agent's definition; `deputy agents` lists them.")
 @click.option("--workspace", default=".", type=click.Path(exists=True, file_okay=False), help="Where it works.")
 @click.option("-y", "--yes", is_flag=True, help="Approve everything it asks for.")
 @click.option("--events", metavar="FILE|-", help="Write what happens as JSON lines.")
@@ -43,6 +44,7 @@ def command(
     ctx: click.Context,
     prompt: str | None,
     model: str | None,
+    agent: str | None,
     workspace: str,
     yes: bool,
     events: str | None,
@@ -53,7 +55,7 @@ def command(
     Without PROMPT it is read from standard input.
     """
     text = _prompt(prompt)
-    ctx.exit(carry_out(lambda stop: _run(text, model, workspace, yes, events, as_json, stop)))
+    ctx.exit(carry_out(lambda stop: _run(text, model, agent, workspace, yes, events, as_json, stop)))
 
 
 def _prompt(given: str | None) -> str:
@@ -69,7 +71,14 @@ def _prompt(given: str | None) -> str:
 
 
 async def _run(
-    prompt: str, model: str | None, workspace: str, yes: bool, events: str | None, as_json: bool, stop: asyncio.Event
+    prompt: str,
+    model: str | None,
+    agent: str | None,
+    workspace: str,
+    yes: bool,
+    events: str | None,
+    as_json: bool,
+    stop: asyncio.Event,
 ) -> int:
     from deputy.interfaces.cli.asking import Person, can_ask
     from deputy.interfaces.library import Deputy
@@ -91,7 +100,7 @@ async def _run(
                 chosen = (await deputy.default_model()).model
                 if (provider := deputy.missing_key(chosen)) is not None:
                     raise UsageError("--model", chosen, f"no API key for provider {provider}; see `deputy doctor`")
-                session_id = await deputy.start(prompt)
+                session_id = await deputy.start(prompt, agent=agent)
                 outcome = await until_done(deputy.outcome(session_id), stop, lambda: deputy.cancel(session_id))
                 if outcome is not None:
                     await deputy.delivered(session_id)
