@@ -145,6 +145,7 @@ async def open_runtime(
     from deputy.tools.ask import AskTool
     from deputy.tools.delegate import DelegateTool
     from deputy.tools.note import NoteTool
+    from deputy.tools.worktree import GitWorktrees
 
     folder = home.make_home(home.home_path() if folder is None else folder)
     world = RealWorld()
@@ -171,6 +172,7 @@ async def open_runtime(
             thinking=models.thinking,
             windows=windows or {},
             files=files,
+            workplaces=GitWorktrees(folder / home.WORKTREES, workspace, os.environ, transcript.safe_id),
             redactor=redactor,
             watch=watch,
             policy=policy,

@@ -13,6 +13,8 @@ from deputy.core.outcome import Blocked, Completed, Outcome, Partial
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_SHOWN_FILES = 20
+
 Mark = Literal["ok", "partial", "error", "blocked", "cancelled", "rejected"]
 
 
@@ -69,6 +71,8 @@ def _result_form(result: Result) -> dict[str, Any]:
         form["question"] = outcome.question
     if outcome.artifacts:
         form["artifacts"] = outcome.artifacts
+    if outcome.branch:
+        form["branch"] = outcome.branch
     if outcome.warnings:
         form["warnings"] = outcome.warnings
     if outcome.errors:
@@ -97,10 +101,19 @@ def _section(result: Result) -> str:
         parts.append(f"**Question:** {outcome.question}")
     if outcome.report:
         parts.append(outcome.report)
+    if outcome.branch:
+        parts.append(_changes(outcome))
     if outcome.notes and not isinstance(outcome, Completed):
         parts.append("**Findings before exhaustion:**" if isinstance(outcome, Partial) else "**Findings so far:**")
         parts.extend(outcome.notes)
     return "\n\n".join(parts)
+
+
+def _changes(outcome: Outcome) -> str:
+    """Where what was changed is to be found, and which files that are."""
+    files = [artifact.path for artifact in outcome.artifacts]
+    more = f" and {len(files) - _SHOWN_FILES} more" if len(files) > _SHOWN_FILES else ""
+    return f"**Branch**: {outcome.branch} (changed: {', '.join(files[:_SHOWN_FILES]) or 'nothing'}{more})"
 
 
 def _title(outcome: Outcome) -> str:

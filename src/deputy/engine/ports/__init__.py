@@ -16,6 +16,7 @@ from deputy.engine.ports.tool import (
     Tools,
     ToolTraits,
 )
+from deputy.engine.ports.workplace import NoWorkplace, WorkDone, Workplace, Workplaces
 
 if TYPE_CHECKING:
     from deputy.engine.ports.durable import Beginning as Beginning
@@ -32,6 +33,7 @@ __all__ = [
     "L",
     "Lease",
     "Model",
+    "NoWorkplace",
     "RunContext",
     "TaskFiles",
     "Tool",
@@ -39,5 +41,8 @@ __all__ = [
     "ToolOutput",
     "ToolTraits",
     "Tools",
+    "WorkDone",
+    "Workplace",
+    "Workplaces",
     "World",
 ]
