@@ -139,17 +139,16 @@ def shared_out(slots: int, uses: Iterable[Use]) -> dict[str, int]:
 
     What cannot be divided goes to whoever was served least recently, so that it goes round.
     """
-    line: list[Use] = sorted(uses, key=lambda use: (use.served_at, use.owner))
-    shares = dict.fromkeys((use.owner for use in line), 0)
-    hungry: list[Use] = [use for use in line if use.wanted > 0]
-    while slots > 0 and hungry:
-        each, rest = divmod(slots, len(hungry))
-        for place, use in enumerate(hungry):
-            given = min(use.wanted - shares[use.owner], each + (place < rest))
-            shares[use.owner] += given
-            slots -= given
-        hungry = [use for use in hungry if use.wanted > shares[use.owner]]
-    each, rest = divmod(slots, max(1, len(line)))
-    for place, use in enumerate(line):
-        shares[use.owner] += each + (place < rest)
+    line = sorted(uses, key=lambda use: (use.served_at, use.owner))
+    modest_first = sorted(line, key=lambda use: use.wanted)
+    shares: dict[str, int] = {}
+    for place, use in enumerate(modest_first):
+        if use.wanted > slots // (len(line) - place):
+            break
+        shares[use.owner] = use.wanted
+        slots -= use.wanted
+    rest = [use.owner for use in line if use.owner not in shares] or [use.owner for use in line]
+    each, over = divmod(slots, max(1, len(rest)))
+    for place, owner in enumerate(rest):
+        shares[owner] = shares.get(owner, 0) + each + (place < over)
     return shares

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _NEVER: Final = float("-inf")
 _LONGEST_HOLD_SECONDS: Final = 7 * 86_400.0
 """A hold beyond this is no provider's wish but damage."""
+_LATEST_SECONDS: Final = 1.0
+"""How far ahead of this process another can have read the clock; a start later than that is damage."""
 
 
 class Held(NamedTuple):
@@ -90,7 +92,8 @@ class JournalPace:
         after, share = agree(before, ask, me, self._joined)
         self._joined = None if after.limit is None else after.limit.since
         old, new = _use(before, me), _use(after, me)
-        if before.limit != after.limit or not _says_the_same(old, new, ask.now):
+        is_misleading = share is None and self.is_limited(ask.now)
+        if is_misleading or before.limit != after.limit or not _says_the_same(old, new, ask.now):
             self._write_agreement(connection, after)
         elif old is not None and share is not None:
             return replace(share, until=old.until)  # as the others have it
@@ -117,7 +120,7 @@ class JournalPace:
     def _held(self, connection: sqlite3.Connection, now: float) -> tuple[float, float]:
         query = "SELECT CAST(held_until AS REAL), CAST(last_start AS REAL) FROM paces WHERE account = ?"
         held, last = connection.execute(query, (self._key,)).fetchone() or (_NEVER, _NEVER)
-        return held if held < now + _LONGEST_HOLD_SECONDS else _NEVER, min(last, now)
+        return held if held < now + _LONGEST_HOLD_SECONDS else _NEVER, last if last < now + _LATEST_SECONDS else _NEVER
 
     def _write(self, connection: sqlite3.Connection, held_until: float, last_start: float) -> None:
         query = (

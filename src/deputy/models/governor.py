@@ -20,6 +20,8 @@ SHARE: Final = 10
 """No window gets more than a tenth of what a storm threw back."""
 MARGIN: Final = 1.6
 """How much wider starts are spaced than that needs, so that it holds although the machine delays some of them."""
+CALM_SPACING_SECONDS: Final = 0.001
+"""Starts that close together are not paced any more."""
 QUIET_SECONDS: Final = 1.0
 LONGEST_JITTER_SECONDS: Final = 1.0
 TICK_SECONDS: Final = 0.2
@@ -127,6 +129,9 @@ class Governor:
         self._line = asyncio.Lock()
         self._in_line = 0
         self._thrown_back = 0
+        """How many requests the storm threw back; 0 when there is none."""
+        self._handed_out = 0
+        """How many starts the line has given since the storm was last at its worst."""
         self._last_throttle = float("-inf")
 
     async def enter(self, patience_seconds: float = float("inf")) -> float:
@@ -137,8 +142,7 @@ class Governor:
         await self._take_slot()
         now = self._timing.clock()
         if not self._thrown_back and self._pace.is_calm(now):
-            self._last_start = now
-            return now
+            return self._start_now()
         try:
             return await self._stand_in_line(patience_seconds)
         except BaseException:
@@ -155,7 +159,7 @@ class Governor:
         """A request was served."""
         self._successes += 1
         if self._thrown_back and not self._in_line and self._timing.clock() - self._last_throttle > QUIET_SECONDS:
-            self._thrown_back = 0
+            self._end_storm()
 
     async def throttled(self, started: float, wait_seconds: float) -> None:
         """A request that had started then was thrown back; nobody starts before the wait is over.
@@ -167,6 +171,8 @@ class Governor:
         self._last_throttle = now
         if started > self._last_cut:
             self._last_cut = now
+            self._thrown_back = 1
+            self._handed_out = 0
             self._cutting = started
             self._settle()
         jitter = min(LONGEST_JITTER_SECONDS, wait_seconds / 10) * self._timing.draw()
@@ -244,8 +250,12 @@ class Governor:
 
     @property
     def spacing(self) -> float:
-        """Seconds between two starts in a storm."""
-        return MARGIN * WINDOW_SECONDS / max(1, self._thrown_back // SHARE)
+        """Seconds between two starts in a storm; half of that after each round in which nothing is thrown back."""
+        rounds = self._handed_out // max(1, self._thrown_back)
+        return MARGIN * WINDOW_SECONDS / max(1, self._thrown_back // SHARE) / 2 ** min(rounds, 32)
+
+    def _end_storm(self) -> None:
+        self._thrown_back = self._handed_out = 0
 
     async def _stand_in_line(self, patience_seconds: float) -> float:
         self._in_line += 1
@@ -253,18 +263,29 @@ class Governor:
             async with self._line:
                 while True:
                     now = self._timing.clock()
+                    if not self._pace.is_calm(now):
+                        # Whoever else was thrown back: those who wait here for it must not start all at once.
+                        self._thrown_back = max(self._thrown_back, self._in_line)
+                    elif self.spacing < CALM_SPACING_SECONDS:
+                        self._end_storm()
+                    if not self._thrown_back:
+                        return self._start_now()
                     wait = self._last_start + self.spacing - now
                     if wait <= 0:
                         wait = await self._pace.take(now, self.spacing)
                     if wait <= 0:
-                        # Others may have kept us waiting for the answer: what counts is when it really starts.
-                        self._last_start = self._timing.clock()
-                        return self._last_start
+                        self._handed_out += 1
+                        return self._start_now()
                     if wait > patience_seconds:
                         raise RateLimited(f"the provider wants to be left alone for {wait:.0f} s", retry_after=wait)
                     await self._timing.sleep(wait)
         finally:
             self._in_line -= 1
+
+    def _start_now(self) -> float:
+        """What counts for those who follow is when a request really starts, however late that is."""
+        self._last_start = self._timing.clock()
+        return self._last_start
 
 
 class Governors:
