@@ -259,14 +259,14 @@ class Governor:
 
     async def _stand_in_line(self, patience_seconds: float) -> float:
         self._in_line += 1
+        if not self._pace.is_calm(self._timing.clock()):
+            # Whoever it was that was thrown back: those who wait here for it must not start all at once.
+            self._thrown_back = max(self._thrown_back, self._in_line)
         try:
             async with self._line:
                 while True:
                     now = self._timing.clock()
-                    if not self._pace.is_calm(now):
-                        # Whoever else was thrown back: those who wait here for it must not start all at once.
-                        self._thrown_back = max(self._thrown_back, self._in_line)
-                    elif self.spacing < CALM_SPACING_SECONDS:
+                    if self._pace.is_calm(now) and self.spacing < CALM_SPACING_SECONDS:
                         self._end_storm()
                     if not self._thrown_back:
                         return self._start_now()
