@@ -74,7 +74,9 @@ def make_file(path: Path, content: Callable[[], bytes]) -> bool:
                 raise
             return False
         finally:
-            _clear_drafts(draft, path)
+            with suppress(OSError):
+                draft.unlink(missing_ok=True)
+            clear_drafts(path)
     except OSError as error:
         explain(path, error)
     return True
@@ -102,10 +104,9 @@ def _link(draft: Path, path: Path) -> None:
         path.chmod(_FILE)
 
 
-def _clear_drafts(draft: Path, path: Path) -> None:
-    """Remove a draft, and once the file is there also those of processes that died over theirs."""
+def clear_drafts(path: Path) -> None:
+    """Remove what was to become a file that is there now: processes that died over it have left theirs."""
     with suppress(OSError):
-        draft.unlink(missing_ok=True)
         for left in path.parent.glob(f".{path.name}.*.new") if path.exists() else ():
             left.unlink(missing_ok=True)
 
