@@ -45,6 +45,8 @@ class Opened(_Event, frozen=True, kw_only=True):
     command: str = ""
     model: str = ""
     seconds: float | None = None
+    workspace: str = ""
+    """The folder it works in, from its root; whoever resumes it works there too."""
     grant: Grant = Grant()
     arguments: Raw | UnsetType = UNSET
     """What the command was called with, where that is more than a prompt."""

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from functools import reduce
-from operator import add
 from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, Struct, json
 
 from deputy.core.errors import Error, passed_up
 from deputy.core.events import Opened, Started
-from deputy.core.outcome import NO_USAGE, Completed, Failed, Partial, shortened
+from deputy.core.outcome import Completed, Failed, Partial, shortened
 from deputy.core.results import results_markdown
 from deputy.core.task import Task
 from deputy.engine.delegate import NATIVE, as_reported, so_far
@@ -89,7 +87,6 @@ def _together(run: RunContext, results: Sequence[Result]) -> Outcome:
         "lineage": state.lineage,
         "report": results_markdown(results),
         "summary": shortened(f"{done} of {len(results)} subagents completed."),
-        "usage": reduce(add, (outcome.usage for outcome in outcomes), NO_USAGE),
         "artifacts": tuple(artifact for outcome in outcomes for artifact in outcome.artifacts),
         "backend": NATIVE,
         "duration_seconds": round(max(0.0, run.now() - began), 3),

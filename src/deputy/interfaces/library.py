@@ -234,6 +234,7 @@ class Deputy:
             model=model,
             grant=self._grant,
             command=command,
+            workspace=str(self._workspace),
             prompt=prompt,
             arguments=arguments,
         )

@@ -25,7 +25,7 @@ from deputy.core.events import (
 )
 from deputy.core.state import ASKED, BEGUN
 from deputy.engine.ports import L
-from deputy.runtimes.endings import SoFar
+from deputy.engine.remains import SoFar
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Sequence

@@ -227,6 +227,13 @@ class Journal(Protocol[L]):
         """Record how a run ended, and give its lease up, in one."""
         ...
 
+    async def expire(self, seen: State) -> bool:
+        """End a run whose time is up with what its records show, whoever has its lease, in one; whether this did.
+
+        Nothing is done when it has ended since it was seen, or has been given more time.
+        """
+        ...
+
     async def join(self, lease: L, key: str, child: State) -> Record:
         """Record that a child's outcome is taken, here and with the child, in one."""
         ...
