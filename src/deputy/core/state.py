@@ -356,8 +356,9 @@ def _after_the_end(state: State, event: Delivered | Resumed | Adopted, record: R
                 return None
             lineage = state.lineage
             if lineage is not None:
-                deadline = None if event.seconds is None else record.at + event.seconds
-                lineage = structs.replace(lineage, deadline=deadline)
+                own = None if event.seconds is None else record.at + event.seconds
+                ends = [end for end in (own, event.deadline) if end is not None]
+                lineage = structs.replace(lineage, deadline=min(ends, default=None))
             return {
                 "status": "requested",
                 "round": event.round,

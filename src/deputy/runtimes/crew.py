@@ -6,10 +6,11 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
-from msgspec import json
+from msgspec import UNSET, Raw, json
 
-from deputy.core.errors import Error, LeaseHeld, LeaseLost, StorageCorrupt, StorageError, UnknownRun
-from deputy.core.events import CANCEL, Opened, Refused, Requested, Returned
+from deputy.core.errors import Error, LeaseHeld, LeaseLost, StorageCorrupt, StorageError, UnknownRun, UsageError
+from deputy.core.events import CANCEL, Opened, Refused, Requested, Resumed, Returned
+from deputy.core.limits import inherited_deadline
 from deputy.core.outcome import Cancelled, Failed, Partial, Rejected, shortened
 from deputy.core.request import ID_LENGTH, ID_LETTERS, new_session_id
 from deputy.core.results import Result
@@ -122,6 +123,46 @@ class Crew(Generic[L]):
         if birth is None:
             raise UnknownRun(lease.run)
         self.start(lease, birth, history, is_late=is_late)
+
+    async def next_round(self, run: str) -> int:
+        """The round that sets a run to work again: the one it is in, when that completed or goes on."""
+        state = await self._journal.state(run)
+        if state is None:
+            raise UnknownRun(run)
+        return state.round if state.is_live or state.status == "completed" else state.round + 1
+
+    async def resume(self, run: str, number: int, message: Any, *, within: float | None) -> None:
+        """Have a run in this round: begun by now, going on, or behind it already."""
+        state = await self._journal.state(run)
+        if state is not None and not state.is_live and state.round < number:
+            with suppress(LeaseHeld):
+                await self.begin_round(await self._journal.acquire(run), message, within=within)
+        else:
+            await self.ensure(run)
+
+    async def begin_round(
+        self, lease: L, message: Any, *, seconds: float | None = None, within: float | None = None
+    ) -> int:
+        """Start another round of a run that has ended; gives its number."""
+        state = lease.state
+        try:
+            if state.is_live:
+                raise UsageError("ID", state.run, f"this run is {state.status}; only one that has ended is resumed")
+            # A round has the time that the one before it had, unless another is given, and never its caller's last.
+            seconds = state.seconds if seconds is None else seconds
+            resumed = Resumed(
+                round=state.round + 1,
+                message=UNSET if message is None else Raw(json.encode(message)),
+                seconds=seconds,
+                deadline=None if within is None else inherited_deadline(self.world.now(), within, seconds),
+            )
+            await self._journal.append(lease, f"resumed:{resumed.round}", resumed)
+            await self.go_on(lease)
+        except BaseException:
+            with suppress(LeaseLost, StorageError):
+                await self._journal.release(lease)
+            raise
+        return resumed.round
 
     async def ensure(self, run: str) -> bool:
         """Put a run to work that should be and is not; whether that was so."""

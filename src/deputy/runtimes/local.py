@@ -6,10 +6,9 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic
 
-from msgspec import UNSET, Raw, json
+from msgspec import json
 
-from deputy.core.errors import LeaseLost, StorageError, UnknownRun, UsageError
-from deputy.core.events import Resumed
+from deputy.core.errors import StorageError, UnknownRun, UsageError
 from deputy.engine.ports import L
 from deputy.engine.recover import LeftBehind, Overdue, find, overdue
 from deputy.runtimes.crew import Crew
@@ -75,21 +74,7 @@ class LocalEngine(Generic[L]):
 
     async def resume(self, run: str, message: Any = None, *, seconds: float | None = None) -> int:
         """Start another round of a run that has ended; gives the round's number."""
-        lease = await self._journal.acquire(run)
-        try:
-            if lease.state.is_live:
-                raise UsageError("ID", run, f"this run is {lease.state.status}; only one that has ended is resumed")
-            number = lease.state.round + 1
-            raw = UNSET if message is None else Raw(json.encode(message))
-            # A round has the time that the one before it had, unless another is given.
-            resumed = Resumed(round=number, message=raw, seconds=lease.state.seconds if seconds is None else seconds)
-            await self._journal.append(lease, f"resumed:{number}", resumed)
-            await self._crew.go_on(lease)
-        except BaseException:
-            with suppress(LeaseLost, StorageError):
-                await self._journal.release(lease)
-            raise
-        return number
+        return await self._crew.begin_round(await self._journal.acquire(run), message, seconds=seconds)
 
     async def cancel(self, run: str, reason: str = "") -> None:
         """Stop a run and all runs below it, whoever is at work on them."""

@@ -102,6 +102,10 @@ class RunContext(Protocol):
         """Make a child run, exactly once, and start it; gives its id."""
         ...
 
+    async def again(self, key: str, child: str, message: str | None = None) -> None:
+        """Set a child of an earlier round to work again, exactly once; one that completed or is at work is left so."""
+        ...
+
     async def join(self, key: str, child: str) -> Outcome:
         """Wait for a child's end and take its outcome."""
         ...
