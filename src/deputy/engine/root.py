@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, Struct, ValidationError, json
 
-from deputy.core.errors import Error, passed_up
+from deputy.core.errors import Error, advice, passed_up
 from deputy.core.events import Opened, Resumed, Started
 from deputy.core.outcome import Completed, Failed, Partial, shortened
 from deputy.core.results import results_markdown
@@ -108,12 +108,14 @@ def _together(run: RunContext, results: Sequence[Result]) -> Outcome:
         "report": results_markdown(results),
         "summary": shortened(f"{done} of {len(results)} subagents completed."),
         "artifacts": tuple(artifact for outcome in outcomes for artifact in outcome.artifacts),
+        "warnings": tuple(warning for outcome in outcomes for warning in outcome.warnings),
         "backend": NATIVE,
         "duration_seconds": round(max(0.0, run.now() - began), 3),
     }
     if done == len(outcomes):
         return Completed(**fields)
     errors = tuple(error for one in outcomes for error in passed_up(one.errors, one.session_id)) or (_STOPPED,)
+    fields["next_steps"] = advice(errors)
     has_something = done or any(isinstance(outcome, Partial) for outcome in outcomes)
     return Partial(**fields, errors=errors) if has_something else Failed(**fields, errors=errors)
 

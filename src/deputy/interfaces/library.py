@@ -32,8 +32,10 @@ from deputy.wiring import Runtime, open_runtime
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 
+    from deputy.core.approval import Prices
     from deputy.core.events import Record
     from deputy.core.outcome import Outcome
+    from deputy.core.redact import Redactor
     from deputy.core.state import State
     from deputy.engine.desk import Approval
     from deputy.engine.ports import Tool
@@ -218,6 +220,15 @@ class Deputy:
     def missing_key(self, model: str) -> str | None:
         """The provider whose key is missing for a model; None when it can be asked."""
         return self._of.models.missing_key(model)
+
+    def prices_of(self, model: str) -> Prices:
+        """What is known of a model's prices, to say what work can cost before it is begun."""
+        return self._of.models.prices_of(model)
+
+    @property
+    def redactor(self) -> Redactor:
+        """What takes secrets out of texts before a person sees them."""
+        return self._of.workshop.redactor
 
     async def events(self) -> AsyncIterator[Progress]:
         """What subagents do, as it happens, until this Deputy is closed or the loop is left."""

@@ -4,7 +4,17 @@ from typing import TYPE_CHECKING
 
 from deputy.engine.ports.durable import Engine, Journal, L, Lease, RunContext, World
 from deputy.engine.ports.model import Model
-from deputy.engine.ports.tool import Files, FlowTool, Tool, ToolContext, ToolOutput, Tools, ToolTraits
+from deputy.engine.ports.tool import (
+    Files,
+    FlowTool,
+    Folder,
+    TaskFiles,
+    Tool,
+    ToolContext,
+    ToolOutput,
+    Tools,
+    ToolTraits,
+)
 
 if TYPE_CHECKING:
     from deputy.engine.ports.durable import Beginning as Beginning
@@ -15,11 +25,13 @@ __all__ = [
     "Engine",
     "Files",
     "FlowTool",
+    "Folder",
     "Journal",
     "L",
     "Lease",
     "Model",
     "RunContext",
+    "TaskFiles",
     "Tool",
     "ToolContext",
     "ToolOutput",
