@@ -13,7 +13,6 @@ from random import SystemRandom
 from typing import TYPE_CHECKING
 
 from deputy.config import load_catalog, load_user
-from deputy.core.contract import FileFact
 from deputy.core.redact import Redactor
 from deputy.engine.workflow import carry_out
 from deputy.engine.workshop import Workshop
@@ -26,6 +25,7 @@ from deputy.runtimes.local import LocalEngine
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
+    from deputy.core.contract import FileFact
     from deputy.core.guard import Policy
     from deputy.core.progress import Progress
     from deputy.core.request import Grant
@@ -83,18 +83,9 @@ class WorkspaceFiles:
 
     async def facts(self, paths: Sequence[str]) -> Sequence[FileFact]:
         """What is on disk where artifacts are said to be."""
-        return await asyncio.to_thread(lambda: [_fact(self._root, path) for path in paths])
+        from deputy.tools.file_facts import file_facts
 
-
-def _fact(root: Path, path: str) -> FileFact:
-    place = root / path
-    try:
-        found = place.stat()
-        inside = place.resolve().is_relative_to(root.resolve())
-    except (OSError, ValueError):
-        return FileFact(path=path, exists=False)
-    size = sum(1 for _ in place.iterdir()) if place.is_dir() else found.st_size
-    return FileFact(path=path, exists=True, size=size, modified_at=found.st_mtime, is_inside=inside)
+        return await asyncio.to_thread(file_facts, self._root, paths)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from deputy.core.limits import NANOS_PER_DOLLAR
 from deputy.core.redact import Redactor
 
 if TYPE_CHECKING:
@@ -12,7 +13,6 @@ if TYPE_CHECKING:
     from deputy.core.task import Task
 
 GOAL_LENGTH = 60
-NANOS_PER_DOLLAR = 1_000_000_000
 
 
 def spawn_summary(tasks: Sequence[Task], *, model: str, risk: str, ceiling: int | None) -> str:

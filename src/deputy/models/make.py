@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from deputy.core.conversation import Used
 from deputy.core.errors import UsageError
+from deputy.core.limits import IDLE_SECONDS
 from deputy.models.catalog import Catalog, Named, ProviderEntry, WireName, read_catalog
 from deputy.models.governor import Governors, most_requests
 from deputy.models.secret import Secret
@@ -141,7 +142,7 @@ class Models:
     def _over_the_wire(self, named: Named, endpoint: Endpoint) -> Model:
         from deputy.models.http import Http
         from deputy.models.wire import Target
-        from deputy.models.wire_model import IDLE_SECONDS, WireModel
+        from deputy.models.wire_model import WireModel
 
         provider = self.catalog.providers[named.provider]
         if provider.protocol is None:

@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from msgspec import json, to_builtins
 
-from deputy.core.forms import NANOS_PER_DOLLAR
+from deputy.core.limits import NANOS_PER_DOLLAR
 
 if TYPE_CHECKING:
     from deputy.core.progress import Progress
