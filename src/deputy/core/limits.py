@@ -132,6 +132,9 @@ def fit_for_handin(parts: Sequence[Part], room_tokens: int) -> tuple[int, ...]:
 
 # --- budgets ----------------------------------------------------------------------------------------------------------
 
+NANOS_PER_DOLLAR = 1_000_000_000
+"""Costs are whole billionths of a dollar, so that sums are exact."""
+
 Resource = Literal["tokens", "cost", "requests", "spawns"]
 _RESOURCES: tuple[Resource, ...] = ("tokens", "cost", "requests", "spawns")
 
