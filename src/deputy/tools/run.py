@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import Meta, Struct
 
 from deputy.engine.ports import ToolOutput, ToolTraits
-from deputy.tools.children import TAG, Ended, tag_of, watch
-from deputy.tools.cut import HeadAndTail
+from deputy.processes.head_and_tail import HeadAndTail
+from deputy.processes.sweep import TAG, tag_of
+from deputy.tools.children import Ended, watch
 from deputy.tools.errors import ToolError
 from deputy.tools.interruptible import interruptible
 from deputy.tools.typed import TypedTool

@@ -2,16 +2,22 @@
 
 from typing import TYPE_CHECKING
 
+from deputy.engine.ports.backend import Assignment, Backend, BackendEnd, NotReady, Ready
 from deputy.engine.ports.durable import Engine, Journal, L, Lease, RunContext, World
 from deputy.engine.ports.model import Model
 from deputy.engine.ports.tool import Files, FlowTool, Tool, ToolContext, ToolOutput, Tools, ToolTraits
 
 if TYPE_CHECKING:
+    from deputy.engine.ports.backend import BackendEvent as BackendEvent
+    from deputy.engine.ports.backend import Emit as Emit
     from deputy.engine.ports.durable import Beginning as Beginning
     from deputy.engine.ports.durable import Birth as Birth
     from deputy.engine.ports.durable import Workflow as Workflow
 
 __all__ = [
+    "Assignment",
+    "Backend",
+    "BackendEnd",
     "Engine",
     "Files",
     "FlowTool",
@@ -19,6 +25,8 @@ __all__ = [
     "L",
     "Lease",
     "Model",
+    "NotReady",
+    "Ready",
     "RunContext",
     "Tool",
     "ToolContext",
