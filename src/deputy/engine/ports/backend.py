@@ -14,6 +14,14 @@ from deputy.core.outcome import NO_USAGE, Usage
 from deputy.core.request import Grant
 
 
+class OwnSession(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A backend's own conversation, to go on with later."""
+
+    id: str
+    counted: Usage = NO_USAGE
+    """What the backend has counted over all of it, where it counts so: what a later turn took is told from it."""
+
+
 class Assignment(Struct, frozen=True, kw_only=True):
     """One turn of a backend: a task to begin with, or a message to go on with."""
 
@@ -34,8 +42,8 @@ class Assignment(Struct, frozen=True, kw_only=True):
     """How long it may be silent."""
     max_output_tokens: int | None = None
     """The longest answer that is wanted, where the backend can be told."""
-    resume: str | None = None
-    """The backend's own session to go on with, as `BackendEnd.own_session` said it."""
+    resume: OwnSession | None = None
+    """The backend's own session to go on with, just as `BackendEnd.own_session` was the last time."""
     message: str = ""
     """What to go on with."""
     spill: str = ""
@@ -81,8 +89,8 @@ class BackendEnd(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of this turn alone; its cost is unknown where the backend does not tell it."""
     model: str = ""
     """The model really used, where the backend tells it."""
-    own_session: str | None = None
-    """The backend's own id for the conversation."""
+    own_session: OwnSession | None = None
+    """The backend's own conversation; None where it has none or did not come to say so."""
     is_resumable: bool = False
     """Whether it can go on from there; else it starts afresh with what is known."""
     changed: tuple[str, ...] = ()
