@@ -47,7 +47,7 @@ from deputy.core.errors import (
     StreamCut,
     UsageError,
 )
-from deputy.models.failures import failure_of
+from deputy.core.failures import failure_of
 from deputy.models.wire import CallUnderWay, encode
 from deputy.models.wire_model import IDLE_SECONDS, with_ids
 
