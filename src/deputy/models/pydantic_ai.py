@@ -48,7 +48,7 @@ from deputy.core.errors import (
     UsageError,
 )
 from deputy.core.limits import IDLE_SECONDS
-from deputy.models.failures import failure_of
+from deputy.core.failures import failure_of
 from deputy.models.wire import CallUnderWay, encode
 from deputy.models.wire_model import with_ids
 

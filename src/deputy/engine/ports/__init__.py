@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from deputy.engine.ports.backend import Assignment, Backend, BackendEnd, NotReady, Ready
 from deputy.engine.ports.durable import Engine, Journal, L, Lease, RunContext, World
 from deputy.engine.ports.model import Model
 from deputy.engine.ports.tool import (
@@ -17,11 +18,16 @@ from deputy.engine.ports.tool import (
 )
 
 if TYPE_CHECKING:
+    from deputy.engine.ports.backend import BackendEvent as BackendEvent
+    from deputy.engine.ports.backend import Emit as Emit
     from deputy.engine.ports.durable import Beginning as Beginning
     from deputy.engine.ports.durable import Birth as Birth
     from deputy.engine.ports.durable import Workflow as Workflow
 
 __all__ = [
+    "Assignment",
+    "Backend",
+    "BackendEnd",
     "Engine",
     "Files",
     "FlowTool",
@@ -30,6 +36,8 @@ __all__ = [
     "L",
     "Lease",
     "Model",
+    "NotReady",
+    "Ready",
     "RunContext",
     "TaskFiles",
     "Tool",
