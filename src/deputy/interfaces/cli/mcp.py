@@ -86,9 +86,7 @@ def _options(model: str | None, workspace: str, allow: tuple[str, ...], yes: boo
     )
 
 
-async def _serve(
-    options: Options, port: int | None, host: str, names: tuple[str, ...], stop: asyncio.Event
-) -> int:
+async def _serve(options: Options, port: int | None, host: str, names: tuple[str, ...], stop: asyncio.Event) -> int:
     from deputy.interfaces.mcp.hub import Hub
     from deputy.interfaces.mcp.server import make_server
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _REFUSED = (
     "Starting subagents needs approval, and this server refuses it. Nothing was started and nothing was spent. "
-    "A person can allow it: `deputy mcp --yes`, or approval = \"ask\" under [mcp] in Deputy's config."
+    'A person can allow it: `deputy mcp --yes`, or approval = "ask" under [mcp] in Deputy\'s config.'
 )
 _TOO_MANY = f"{MOST_CALLS} calls are being waited for already; ask again when some have ended. Nothing was started."
 
@@ -39,11 +39,7 @@ _TOO_MANY = f"{MOST_CALLS} calls are being waited for already; ask again when so
 async def delegate(call: Call) -> Answer:
     """Hand tasks to subagents and wait for all of them."""
     wanted = await _checked(call)
-    if not isinstance(wanted, DelegateCall):
-        return wanted
-    with _counted(call) as has_room:
-        if not has_room:
-            return refused(_TOO_MANY)
+    with _counted(call):
         run, question = await _open(call, wanted)
         if tasks.is_wanted(call.context):
             return await tasks.created(call.hub, run)
@@ -60,8 +56,6 @@ async def delegate(call: Call) -> Answer:
 async def start(call: Call) -> Answer:
     """Start tasks without waiting for them."""
     wanted = await _checked(call)
-    if not isinstance(wanted, DelegateCall):
-        return wanted
     run, question = await _open(call, wanted)
     if question and approving.can_elicit(call.context):
         if approving.is_modern(call.context):
@@ -84,23 +78,20 @@ def answer(results: Sequence[Result], form: str, run: str) -> CallToolResult:
 # --- before anything is spent -----------------------------------------------------------------------------------------
 
 
-async def _checked(call: Call) -> DelegateCall | CallToolResult:
+async def _checked(call: Call) -> DelegateCall:
+    """What is asked for, if it can be done here; checked before anybody is asked and anything is spent."""
     from deputy.tools.delegate import read_wanted
 
     wanted = read_wanted(call.arguments)
     if not isinstance(wanted, DelegateCall):
-        return refused("\n".join(f"{problem.field} {problem.message}." for problem in wanted))
+        raise DeputyError("\n".join(f"{problem.field} {problem.message}." for problem in wanted))
     if call.hub.options.approval == "refuse":
-        return refused(_REFUSED)
+        raise DeputyError(_REFUSED)
     deputy = await call.hub.deputy()
     default = (await deputy.default_model()).model
     for model in dict.fromkeys(task.model or default for task in wanted.tasks):
-        try:
-            provider = deputy.missing_key(model)
-        except DeputyError as error:
-            return refused(str(error))
-        if provider is not None:
-            return refused(f"Cannot spawn subagents: no API key for provider {provider}")
+        if (provider := deputy.missing_key(model)) is not None:
+            raise DeputyError(f"Cannot spawn subagents: no API key for provider {provider}")
     return wanted
 
 
@@ -137,11 +128,13 @@ async def _question(deputy: Deputy, wanted: DelegateCall) -> str:
 
 
 @contextmanager
-def _counted(call: Call) -> Generator[bool]:
-    """Whether there is room for one more call, which is counted until the block is left."""
+def _counted(call: Call) -> Generator[None]:
+    """Count one more call until the block is left, if there is room for it."""
+    if call.hub.calls >= MOST_CALLS:
+        raise DeputyError(_TOO_MANY)
     call.hub.calls += 1
     try:
-        yield call.hub.calls <= MOST_CALLS
+        yield
     finally:
         call.hub.calls -= 1
 

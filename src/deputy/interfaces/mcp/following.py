@@ -1,4 +1,4 @@
-"""What a client is told while it waits: one line about the subagents, at least every few seconds, always counting up."""
+"""What a client is told while it waits: a line about the subagents, at least every few seconds, always counting up."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The door of the HTTP server: who calls it by the wrong name, from a web page, or without the token gets no further."""
+"""The door of the HTTP server: no further for the wrong name, a foreign web page, or whoever has no token."""
 
 from __future__ import annotations
 

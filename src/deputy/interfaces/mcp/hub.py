@@ -1,4 +1,4 @@
-"""What all connections of an MCP server share: one Deputy, opened when it is first needed, and who follows which run."""
+"""What all connections of an MCP server share: one Deputy, opened when first needed, and who follows which run."""
 
 from __future__ import annotations
 
@@ -92,16 +92,18 @@ class Hub:
 
         options = self.options
         try:
-            async with Deputy(
-                options.model,
-                workspace=options.workspace,
-                home=options.home,
-                policy=Policy(max_live=MOST_CALLS * 4, max_live_per_provider=MOST_CALLS * 4),
-                allow=options.allow,
-            ) as deputy:
-                async with beside(self._route(deputy)):
-                    opened.set_result(deputy)
-                    await self._over.wait()
+            async with (
+                Deputy(
+                    options.model,
+                    workspace=options.workspace,
+                    home=options.home,
+                    policy=Policy(max_live=MOST_CALLS * 4, max_live_per_provider=MOST_CALLS * 4),
+                    allow=options.allow,
+                ) as deputy,
+                beside(self._route(deputy)),
+            ):
+                opened.set_result(deputy)
+                await self._over.wait()
         except DeputyError as error:
             if opened.done():
                 raise

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from deputy.interfaces.mcp.call import refused, told_as_json
 from deputy.interfaces.mcp.schemas import MOST_TEXT
@@ -39,4 +39,4 @@ def _agents(call: Call) -> dict[str, Any]:
     from deputy.agents.catalogue import load_agents
     from deputy.interfaces.cli.agents import catalogue_form, home
 
-    return cast("dict[str, Any]", catalogue_form(load_agents(call.hub.options.workspace.absolute(), home())))
+    return catalogue_form(load_agents(call.hub.options.workspace.absolute(), home()))

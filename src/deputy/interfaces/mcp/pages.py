@@ -40,8 +40,6 @@ _KINDS = {
 }
 _PROMPT = "delegate"
 
-Context = "ServerRequestContext[Any, Any]"
-
 
 class Pages:
     """The resources and prompts of a server."""
@@ -69,7 +67,7 @@ class Pages:
         from deputy.interfaces.mcp.runs import read_journal
 
         runs = tuple(self._hub.started)
-        listed = await read_journal(self._hub, lambda reader: _listed(reader, runs)) if runs else []
+        listed: list[Resource] = await read_journal(self._hub, lambda reader: _listed(reader, runs)) if runs else []
         return ListResourcesResult(resources=listed)
 
     async def read(
@@ -85,9 +83,7 @@ class Pages:
             text = await read_journal(self._hub, lambda reader: _page(reader, run, kind))
         except UnknownRun:
             raise _unknown(params.uri) from None
-        return ReadResourceResult(
-            contents=[TextResourceContents(uri=params.uri, mime_type=_KINDS[kind][0], text=text)]
-        )
+        return ReadResourceResult(contents=[TextResourceContents(uri=params.uri, mime_type=_KINDS[kind][0], text=text)])
 
     async def prompts(
         self, context: ServerRequestContext[Any, Any], params: PaginatedRequestParams | None
@@ -95,12 +91,14 @@ class Pages:
         """The advice for parents, as a prompt that a person can pick."""
         work = PromptArgument(name="work", description="What should be done.", required=False)
         return ListPromptsResult(
-            prompts=[Prompt(name=_PROMPT, description="Split work among subagents, and use what they report.", arguments=[work])]
+            prompts=[
+                Prompt(
+                    name=_PROMPT, description="Split work among subagents, and use what they report.", arguments=[work]
+                )
+            ]
         )
 
-    async def prompt(
-        self, context: ServerRequestContext[Any, Any], params: GetPromptRequestParams
-    ) -> GetPromptResult:
+    async def prompt(self, context: ServerRequestContext[Any, Any], params: GetPromptRequestParams) -> GetPromptResult:
         """The advice, before the work."""
         if params.name != _PROMPT:
             raise MCPError(code=INVALID_PARAMS, message=f"Unknown prompt: {params.name!r:.80}")

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct, ValidationError, convert, field
 
-from deputy.core.errors import UnknownRun
+from deputy.core.errors import DeputyError, UnknownRun
 from deputy.engine.root import APPROVAL
-from deputy.interfaces.mcp.call import refused, told_as_json
+from deputy.interfaces.mcp.call import told_as_json
 from deputy.interfaces.mcp.following import followed
 from deputy.interfaces.mcp.schemas import DEFAULT_WAIT_SECONDS, MOST_WAIT_SECONDS
 
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from deputy.interfaces.mcp.call import Answer, Call
     from deputy.interfaces.mcp.hub import Hub
     from deputy.journal.reader import Reader
+
+
+_Arguments = TypeVar("_Arguments", bound=Struct)
 
 
 class RunArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -46,8 +49,7 @@ class ResumeArguments(RunArguments, frozen=True, kw_only=True, forbid_unknown_fi
 
 async def status(call: Call) -> Answer:
     """Say where a run and its subagents stand."""
-    wanted = _read(call, RunArguments)
-    return await status_of(call.hub, wanted.session_id) if isinstance(wanted, RunArguments) else wanted
+    return await status_of(call.hub, _read(call, RunArguments).session_id)
 
 
 async def result(call: Call) -> Answer:
@@ -55,8 +57,6 @@ async def result(call: Call) -> Answer:
     from deputy.interfaces.mcp.delegating import answer
 
     wanted = _read(call, ResultArguments)
-    if not isinstance(wanted, ResultArguments):
-        return wanted
     run = wanted.session_id
     deputy = await call.hub.deputy()
     await deputy.state(run)
@@ -65,7 +65,7 @@ async def result(call: Call) -> Answer:
             asyncio.timeout(min(max(wanted.wait, 0.0), MOST_WAIT_SECONDS) or 0.01),
             followed(call.hub, call.context.session, run, ()),
         ):
-            if not await _is_left(call.hub, run):
+            if not await is_left(call.hub, run):
                 results = await deputy.results(run)
                 call.hub.answering(call.context.request_id, run)
                 return answer(results, wanted.result_form, run)
@@ -76,35 +76,33 @@ async def result(call: Call) -> Answer:
 
 async def cancel(call: Call) -> Answer:
     """Stop a run and everything below it."""
-    wanted = _read(call, RunArguments)
-    if not isinstance(wanted, RunArguments):
-        return wanted
-    await (await call.hub.deputy()).cancel(wanted.session_id)
-    return await status_of(call.hub, wanted.session_id)
+    run = _read(call, RunArguments).session_id
+    await (await call.hub.deputy()).cancel(run)
+    return await status_of(call.hub, run)
 
 
 async def resume(call: Call) -> Answer:
     """Go on with a run that ended or was interrupted, without waiting for its end."""
     wanted = _read(call, ResumeArguments)
-    if not isinstance(wanted, ResumeArguments):
-        return wanted
     run = wanted.session_id
     deputy = await call.hub.deputy()
     state = await deputy.state(run)
     if APPROVAL in state.waits.values():
         # The one who asks cannot be the one who approves.
-        return refused(f"It waits for a person's approval: `deputy approve {run}`, or `deputy approve {run} --deny`.")
-    if state.is_live and not await _is_left(call.hub, run) and not state.waits:
+        raise DeputyError(
+            f"It waits for a person's approval: `deputy approve {run}`, or `deputy approve {run} --deny`."
+        )
+    if state.is_live and not await is_left(call.hub, run) and not state.waits:
         return await status_of(call.hub, run)
     await deputy.go_on(run, wanted.answer)
     return await status_of(call.hub, run)
 
 
-def _read(call: Call, kind: type[RunArguments]) -> RunArguments | CallToolResult:
+def _read(call: Call, kind: type[_Arguments]) -> _Arguments:
     try:
         return convert(call.arguments, kind)
     except ValidationError as error:
-        return refused(f"{error}. Nothing was done.")
+        raise DeputyError(f"{error}. Nothing was done.") from error
 
 
 # --- what the journal says --------------------------------------------------------------------------------------------
@@ -115,7 +113,7 @@ async def status_of(hub: Hub, run: str) -> CallToolResult:
     return told_as_json(await read_journal(hub, lambda reader: _status_form(reader, run)))
 
 
-async def _is_left(hub: Hub, run: str) -> bool:
+async def is_left(hub: Hub, run: str) -> bool:
     """Whether a run is live and nobody is at work on it."""
     form = await read_journal(hub, lambda reader: _status_form(reader, run))
     return form["status"] == "interrupted"

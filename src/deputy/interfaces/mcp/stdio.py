@@ -1,4 +1,4 @@
-"""Standard input and output as a transport: bounded in memory, quick to stop, and open to nobody else while it serves."""
+"""Standard input and output as a transport: bounded in memory, quick to stop, and nobody else's while it serves."""
 
 from __future__ import annotations
 

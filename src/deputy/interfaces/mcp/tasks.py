@@ -17,6 +17,8 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from msgspec import Struct
 
 from deputy.core.errors import UnknownRun
+from deputy.engine.root import APPROVAL, DELEGATE
+from deputy.interfaces.mcp.runs import is_left
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -175,18 +177,18 @@ class RunTasks:
 
     async def get(self, task_id: str, *, can_ask: bool) -> Task | None:
         """Where a run stands; one that nobody is at work on any more is gone on with."""
-        deputy = await self._hub.deputy()
-        try:
-            state = await deputy.state(task_id)
-        except UnknownRun:
+        state = await self._find(task_id)
+        if state is None:
             return None
+        if state.is_live and not state.waits and await is_left(self._hub, task_id):
+            await (await self._hub.deputy()).go_on(task_id)
         return await self._task(state, can_ask=can_ask)
 
     async def update(self, task_id: str, answers: InputResponses) -> bool:
         """Pass on a person's yes or no."""
         from deputy.interfaces.mcp import approving
 
-        if not await self._knows(task_id):
+        if await self._find(task_id) is None:
             return False
         if approving.KEY in answers:
             await approving.answer_run(self._hub, task_id, is_approved=approving.is_yes(answers[approving.KEY]))
@@ -194,21 +196,21 @@ class RunTasks:
 
     async def cancel(self, task_id: str) -> bool:
         """Stop a run and everything below it."""
-        if not await self._knows(task_id):
+        if await self._find(task_id) is None:
             return False
         await (await self._hub.deputy()).cancel(task_id)
         return True
 
-    async def _knows(self, task_id: str) -> bool:
+    async def _find(self, task_id: str) -> State | None:
+        """The run of a task: only calls of Delegate are ones."""
         try:
-            await (await self._hub.deputy()).state(task_id)
+            state = await (await self._hub.deputy()).state(task_id)
         except UnknownRun:
-            return False
-        return True
+            return None
+        return state if state.command == DELEGATE else None
 
     async def _task(self, state: State, *, can_ask: bool) -> Task:
         from deputy.core.request import timestamp
-        from deputy.engine.root import APPROVAL
         from deputy.interfaces.mcp import approving
 
         asks = APPROVAL in state.waits.values()
@@ -222,9 +224,7 @@ class RunTasks:
             result=None if state.is_live or state.status == "cancelled" else await self._result(state.run),
             input_requests=None
             if requests is None
-            else {
-                key: one.model_dump(by_alias=True, mode="json", exclude_none=True) for key, one in requests.items()
-            },
+            else {key: one.model_dump(by_alias=True, mode="json", exclude_none=True) for key, one in requests.items()},
         )
 
     async def _result(self, run: str) -> CallToolResult:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,16 +23,15 @@ _STOPS = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempoten
 
 def served_tools() -> tuple[ServedTool, ...]:
     """Delegate and its siblings."""
-    made = partial(_tool)
     return (
-        made("Delegate", "Hand work to subagents", "delegating.delegate", DELEGATE_SCHEMA, _SPENDS, schemas.RESULTS),
-        made("DelegateStart", "Start subagents and go on", "delegating.start", schemas.START, _SPENDS),
-        made("DelegateStatus", "Where started subagents stand", "runs.status", schemas.RUN, _READS),
-        made("DelegateResult", "Results of started subagents", "runs.result", schemas.RESULT, _READS),
-        made("DelegateCancel", "Stop subagents", "runs.cancel", schemas.RUN, _STOPS),
-        made("DelegateResume", "Go on with subagents", "runs.resume", schemas.RESUME, _SPENDS),
-        made("Detect", "Requests for delegation in a text", "looking.detect", schemas.DETECT, _READS),
-        made("Agents", "Agent definitions found here", "looking.agents", schemas.AGENTS, _READS),
+        _tool("Delegate", "Hand work to subagents", "delegating.delegate", DELEGATE_SCHEMA, _SPENDS, schemas.RESULTS),
+        _tool("DelegateStart", "Start subagents and go on", "delegating.start", schemas.START, _SPENDS),
+        _tool("DelegateStatus", "Where started subagents stand", "runs.status", schemas.RUN, _READS),
+        _tool("DelegateResult", "Results of started subagents", "runs.result", schemas.RESULT, _READS),
+        _tool("DelegateCancel", "Stop subagents", "runs.cancel", schemas.RUN, _STOPS),
+        _tool("DelegateResume", "Go on with subagents", "runs.resume", schemas.RESUME, _SPENDS),
+        _tool("Detect", "Requests for delegation in a text", "looking.detect", schemas.DETECT, _READS),
+        _tool("Agents", "Agent definitions found here", "looking.agents", schemas.AGENTS, _READS),
     )
 
 
