@@ -46,7 +46,7 @@ class DelegateTool:
 
     async def run(self, call: ToolCall, key: str, run: RunContext, desk: Desk) -> ToolOutput:
         """Check the call, have it approved, and fan it out."""
-        wanted = _read(call)
+        wanted = read_wanted(call.arguments)
         if not isinstance(wanted, DelegateCall):
             return _error("\n".join(f"{problem.field} {problem.message}." for problem in wanted))
         for model in dict.fromkeys(task.model or desk.asked for task in wanted.tasks):
@@ -82,8 +82,9 @@ class DelegateTool:
         return "" if is_approved else _DENIED
 
 
-def _read(call: ToolCall) -> DelegateCall | tuple[FieldProblem, ...]:
-    wanted = read_call(call.arguments)
+def read_wanted(arguments: object) -> DelegateCall | tuple[FieldProblem, ...]:
+    """The call that a model's arguments make, or every problem they have."""
+    wanted = read_call(arguments)
     if not isinstance(wanted, DelegateCall):
         return wanted
     problems = [problem for index, task in enumerate(wanted.tasks) for problem in _problems(index, task)]
