@@ -6,7 +6,9 @@ import sqlite3
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -150,6 +152,24 @@ def test_opening_rewrites_nothing(filled: Callable[..., Path]) -> None:
         assert len(list(reader.records("sess_1_aaaaaa"))) == 103
     keep_house(home, now=0.0)
     assert (home / "journal.db").read_bytes() == before
+
+
+def test_of_many_that_make_the_journal_at_once_one_does_and_none_fails(home: Path) -> None:
+    homes.make_home(home)
+    start = threading.Barrier(8)
+
+    def make() -> bool:
+        start.wait()
+        return homes.make_file(home / "journal.db", schema.fresh)
+
+    with ThreadPoolExecutor(8) as pool:
+        made = [future.result() for future in [pool.submit(make) for _ in range(8)]]
+    assert sum(made) == 1
+    assert modes(home) == {".": 0o700, "journal.db": 0o600}
+    with closing(open_writer(home, "group")) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert connection.execute("PRAGMA auto_vacuum").fetchone() == (2,)
 
 
 def test_an_empty_file_becomes_a_journal(home: Path) -> None:
