@@ -9,8 +9,9 @@ import pytest
 from deputy.core.conversation import AssistantMessage, ModelSettings, Retried, Stop, Text, Toolset, Used
 from deputy.core.errors import BadKey, ContextExhausted, RateLimited, ServerFailed, StreamCut
 from deputy.core.script import Script, ScriptedConversation
-from deputy.models.governor import Governor, Governors, LocalPace
+from deputy.models.governor import Governor, Governors
 from deputy.models.make import Models, account
+from deputy.models.pace import LocalPace
 from deputy.models.retry import RetryingModel, RetryPolicy
 from deputy.models.secret import Secret
 from deputy.models.timing import Timing
