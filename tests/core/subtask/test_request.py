@@ -8,7 +8,6 @@ from deputy.core.subtask.request import (
     SUBTASK_SCHEMA,
     Continuation,
     SubtaskRequest,
-    depth_allowed,
     read_continuation,
     read_notes,
 )
@@ -117,17 +116,6 @@ def test_a_join_says_how_many_must_complete(join: dict[str, Any], needed: int) -
 def test_a_quorum_needs_its_number_and_no_more_than_there_are() -> None:
     assert fields(read_continuation({"requests": [GOOD], "join": "quorum"})) == ["quorum"]
     assert fields(read_continuation({"requests": [GOOD], "join": "quorum", "quorum": 2})) == ["quorum"]
-
-
-@pytest.mark.rule("subtask.depth")
-def test_a_request_lowers_the_depth_or_raises_it_to_the_ceiling_and_binds_those_below() -> None:
-    assert depth_allowed([]) == 10
-    assert depth_allowed([4]) == 4
-    assert depth_allowed([20]) == 20
-    assert depth_allowed([99]) == 32
-    assert depth_allowed([4, 20]) == 4
-    assert depth_allowed([20, None, 12]) == 12
-    assert depth_allowed([], limit=50, ceiling=8) == 8
 
 
 def test_a_problem_names_what_was_found() -> None:

@@ -21,16 +21,12 @@ from deputy.core.field_readers import (
 from deputy.core.subtask.settings import SETTINGS_SCHEMA, PartialSettings, read_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
 MAX_REQUESTS = 64
 MAX_TYPE = 64
 MAX_HINTS = 16
 MAX_FILES = 50
-MAX_DEPTH = 10
-"""How deep subtasks of one chain may nest when nobody says otherwise."""
-MAX_DEPTH_CEILING = 32
-"""How deep a request may ask for, unless the configuration sets another ceiling."""
 MAX_CONTINUATIONS = 16
 """How often one task may ask."""
 SUBTYPE = "subtask"
@@ -219,15 +215,3 @@ def _old_form(fields: dict[str, Any]) -> Continuation | tuple[FieldProblem, ...]
     request = SubtaskRequest(type=kind.strip(), description=description, inputs=inputs)
     warning = "notes.task is the old form of a request; write notes.subtask_request with type, description and inputs."
     return Continuation(requests=(request,), warnings=(warning,))
-
-
-def depth_allowed(asked: Sequence[int | None], limit: int = MAX_DEPTH, ceiling: int = MAX_DEPTH_CEILING) -> int:
-    """How deep a chain may go, given every `max_depth` on the way down.
-
-    A request may lower the limit, or raise it as far as the ceiling; what it says then binds all below it.
-    """
-    allowed, most = min(limit, ceiling), ceiling
-    for depth in asked:
-        if depth is not None:
-            allowed = most = min(depth, most)
-    return allowed
