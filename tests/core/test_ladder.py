@@ -84,8 +84,16 @@ def test_every_rung_is_taken_once_and_the_last_is_inline() -> None:
 @pytest.mark.rule("fallback")
 @pytest.mark.parametrize(
     ("code", "blame"),
-    [("OVERLOADED", "model"), ("MODEL_NOT_FOUND", "model"), ("REFUSED", "model"), ("NO_API_KEY", "backend"),
-     ("PROGRAM_NOT_INSTALLED", "backend"), ("TIMEOUT", "work"), ("INVALID_RETURN", "work"), ("", "work")],
+    [
+        ("OVERLOADED", "model"),
+        ("MODEL_NOT_FOUND", "model"),
+        ("REFUSED", "model"),
+        ("NO_API_KEY", "backend"),
+        ("PROGRAM_NOT_INSTALLED", "backend"),
+        ("TIMEOUT", "work"),
+        ("INVALID_RETURN", "work"),
+        ("", "work"),
+    ],
 )
 def test_an_error_says_what_has_failed(code: str, blame: str) -> None:
     error = Error(type="x", message="m", recoverable=True, recommendation="r", **({"code": code} if code else {}))

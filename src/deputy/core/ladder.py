@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec import UNSET, Struct
 
+from deputy.core.errors import Error
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    from deputy.core.errors import Error
 
 NATIVE = "native"
 INLINE = "inline"
