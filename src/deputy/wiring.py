@@ -25,7 +25,6 @@ from deputy.runtimes.local import LocalEngine
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
-    from deputy.core.contract import FileFact
     from deputy.core.guard import Policy
     from deputy.core.progress import Progress
     from deputy.core.request import Grant

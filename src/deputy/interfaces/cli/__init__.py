@@ -36,6 +36,8 @@ COMMANDS = {
     "errors": "Show the errors that delegations met, the latest first.",
     "prune": "Remove delegations that ended long ago, with their transcripts.",
     "pin": "Keep a delegation, and the tree it belongs to, whatever its age.",
+    "task": "Keep the numbered tasks of this project.",
+    "todo": "Show the tasks that are not over.",
     "models": "List providers and models, and say which have a key.",
 }
 _MODULES = {"show": "show_run"}
