@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from deputy.core.limits import NANOS_PER_DOLLAR
 from deputy.core.redact import Redactor
 from deputy.core.role import WRITING_TOOLS
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from deputy.core.task import Task
 
 GOAL_LENGTH = 60
-NANOS_PER_DOLLAR = 1_000_000_000
 _MODEL_LENGTH = 80
 _READ = 16
 """How many times what is shown is looked at of a text: half a secret does not look like one."""

@@ -47,6 +47,8 @@ class Opened(_Event, frozen=True, kw_only=True):
     command: str = ""
     model: str = ""
     seconds: float | None = None
+    workspace: str = ""
+    """The folder it works in, from its root; whoever resumes it works there too."""
     grant: Grant = Grant()
     role: Role | None = None
     """The definition of the agent that it is, where it is one."""
@@ -210,7 +212,7 @@ class Repaired(_Event, frozen=True, kw_only=True):
 
 
 class Drawn(_Event, frozen=True, kw_only=True):
-    """An id was drawn."""
+    """An id or a number was drawn that must be the same whenever it is asked for again."""
 
     value: str
 
@@ -275,6 +277,8 @@ class Resumed(_Event, frozen=True, kw_only=True):
     round: int
     message: Raw | UnsetType = UNSET
     seconds: float | None = None
+    deadline: float | None = None
+    """When it must be over because its caller must; None where only its own limit counts."""
 
 
 class Adopted(_Event, frozen=True, kw_only=True):

@@ -68,6 +68,20 @@ def inherited_deadline(now: float, caller_deadline: float | None, seconds: float
     return given if own is None else min(own, given)
 
 
+# --- depth of subtasks ------------------------------------------------------------------------------------------------
+
+
+def depth_allowed(asked: Sequence[int], limit: int, ceiling: int) -> int:
+    """How deep a chain of subtasks may go, given what the requests on the way down said, the nearest last.
+
+    A request may lower the limit, or raise it as far as the ceiling; what it says then binds all below it.
+    """
+    allowed, most = min(limit, ceiling), ceiling
+    for depth in asked:
+        allowed = most = min(depth, most)
+    return allowed
+
+
 # --- soft and hard limits ---------------------------------------------------------------------------------------------
 
 Standing = Literal["clear", "warned", "handin", "stop"]
@@ -131,6 +145,9 @@ def fit_for_handin(parts: Sequence[Part], room_tokens: int) -> tuple[int, ...]:
 
 
 # --- budgets ----------------------------------------------------------------------------------------------------------
+
+NANOS_PER_DOLLAR = 1_000_000_000
+"""Costs are whole billionths of a dollar, so that sums are exact."""
 
 Resource = Literal["tokens", "cost", "requests", "spawns"]
 _RESOURCES: tuple[Resource, ...] = ("tokens", "cost", "requests", "spawns")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from msgspec import Struct
 
-from deputy.core.limits import Budget
+from deputy.core.limits import NANOS_PER_DOLLAR, Budget
 from deputy.core.request import Wanted
 from deputy.core.role import Isolation, Role
 
@@ -22,7 +22,6 @@ DEFAULT_CONCURRENCY = 2
 MAX_LABEL = 32
 MAX_CONTEXT = 10
 MIN_OUTPUT_TOKENS, MAX_OUTPUT_TOKENS, DEFAULT_OUTPUT_TOKENS = 100, 16384, 4096
-NANOS_PER_DOLLAR = 1_000_000_000
 MOST = 100_000_000
 """The most seconds or dollars that anybody can mean."""
 

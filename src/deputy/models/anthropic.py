@@ -22,8 +22,8 @@ from deputy.core.conversation import (
     UserMessage,
 )
 from deputy.core.errors import BadReply, ContextExhausted, Refused, StreamCut
+from deputy.core.failures import failure_of
 from deputy.models.closed_schema import closed
-from deputy.models.failures import failure_of
 from deputy.models.wire import NOTHING, CallUnderWay, Ending, Told, count, decode, encode, tools_field, with_arrays
 
 if TYPE_CHECKING:

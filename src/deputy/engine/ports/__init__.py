@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from deputy.engine.ports.backend import Assignment, Backend, BackendEnd, NotReady, Ready
 from deputy.engine.ports.durable import Engine, Journal, L, Lease, RunContext, World
 from deputy.engine.ports.model import Model
 from deputy.engine.ports.tool import (
@@ -19,12 +20,17 @@ from deputy.engine.ports.tool import (
 from deputy.engine.ports.workplace import NoWorkplace, WorkDone, Workplace, Workplaces
 
 if TYPE_CHECKING:
+    from deputy.engine.ports.backend import BackendEvent as BackendEvent
+    from deputy.engine.ports.backend import Emit as Emit
     from deputy.engine.ports.durable import Beginning as Beginning
     from deputy.engine.ports.durable import Birth as Birth
     from deputy.engine.ports.durable import Workflow as Workflow
 
 __all__ = [
     "Agents",
+    "Assignment",
+    "Backend",
+    "BackendEnd",
     "Engine",
     "Files",
     "FlowTool",
@@ -34,6 +40,8 @@ __all__ = [
     "Lease",
     "Model",
     "NoWorkplace",
+    "NotReady",
+    "Ready",
     "RunContext",
     "TaskFiles",
     "Tool",

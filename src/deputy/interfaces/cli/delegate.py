@@ -10,8 +10,9 @@ from msgspec import structs
 from deputy.core.errors import UsageError
 from deputy.core.task import MAX_CONCURRENCY, DelegateCall, read_call
 from deputy.interfaces.cli.session import CANCELLED, REJECTED, carry_out, exit_code, not_stopped, until_done
-from deputy.interfaces.cli.show import plain, show_json
+from deputy.interfaces.cli.show import show_json
 from deputy.interfaces.cli.source import read_text
+from deputy.interfaces.plain import plain
 
 if TYPE_CHECKING:
     import asyncio
