@@ -46,10 +46,12 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class JournalSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[journal]`: how long runs are kept, and when they are safe on disk."""
+    """`[journal]`: how long runs are kept, when they are safe on disk, and who goes on with what was interrupted."""
 
     retention_days: float = 7.0
     fsync: Literal["group", "each", "off"] = "group"
+    adopt: bool = False
+    """Whether any process that works goes on with what a dead one left, instead of leaving it to `deputy resume`."""
 
 
 class UserSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -67,7 +69,14 @@ _TABLES = {
     "models.routes": Route,
     "text": TextSettings,
 }
-_KINDS = {"float": "a number", "str": "a string", "array": "a list", "object": "a table", "str | null": "a string"}
+_KINDS = {
+    "bool": "true or false",
+    "float": "a number",
+    "str": "a string",
+    "array": "a list",
+    "object": "a table",
+    "str | null": "a string",
+}
 
 
 def load_user(home: str | None = None) -> UserSettings:

@@ -158,8 +158,23 @@ async def open_runtime(
             can_ask=can_ask,
             flow_tools=(NoteTool(files), AskTool(), DelegateTool(models.missing_key)),
         )
-        async with LocalEngine(journal, lambda run, birth: carry_out(run, birth, workshop), world) as engine:
+        engine = LocalEngine(
+            journal,
+            lambda run, birth: carry_out(run, birth, workshop),
+            world,
+            clean_up=_end_children,
+            # What works in another folder must not go on in this one.
+            adopts=(lambda state: state.workspace == str(workspace)) if settings.journal.adopt else None,
+        )
+        async with engine:
             yield Runtime(engine=engine, journal=journal, models=models, workshop=workshop, folder=folder)
+
+
+async def _end_children(run: str) -> None:
+    """End what a run's commands left running when their process died."""
+    from deputy.tools.children import sweep, tag_of
+
+    await asyncio.to_thread(sweep, tag_of(run))
 
 
 def known_secrets(environ: Mapping[str, str]) -> tuple[str, ...]:

@@ -18,6 +18,7 @@ from deputy.core.errors import StorageCorrupt, StorageDenied, StorageError, Stor
 from deputy.journal import home as homes
 from deputy.journal import schema
 from deputy.journal.connection import open_writer
+from deputy.journal.pace import read_paces
 from deputy.journal.reader import Reader
 from deputy.journal.retention import keep_house
 from deputy.journal.sqlite import SqliteJournal
@@ -217,6 +218,23 @@ def test_an_older_journal_is_brought_up_to_date_with_all_it_holds(
         asyncio.run(opened.close())
     elif isinstance(opened, Reader):
         opened.close()
+
+
+@pytest.mark.rule("disk")
+def test_a_journal_of_the_first_version_keeps_what_was_agreed_on_with_providers(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:1])
+        patch.setattr(schema, "VERSION", 1)
+        open_writer(home, "off").close()
+    with closing(sqlite3.connect(home / "journal.db")) as connection, connection:
+        connection.execute("INSERT INTO paces VALUES ('boot/acme', 7.0, 5.0)")
+        assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+    with closing(open_writer(home, "off")) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (schema.VERSION,)
+        assert connection.execute("SELECT * FROM paces").fetchall() == [("boot/acme", 7.0, 5.0, 0.0, "{}")]
+        assert read_paces(connection) == {"boot/acme": (7.0, 0.0)}
 
 
 def test_a_migration_that_fails_changes_nothing(filled: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:

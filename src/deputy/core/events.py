@@ -45,6 +45,8 @@ class Opened(_Event, frozen=True, kw_only=True):
     command: str = ""
     model: str = ""
     seconds: float | None = None
+    workspace: str = ""
+    """The folder it works in, from its root; whoever resumes it works there too."""
     grant: Grant = Grant()
     arguments: Raw | UnsetType = UNSET
     """What the command was called with, where that is more than a prompt."""
@@ -200,7 +202,7 @@ class Repaired(_Event, frozen=True, kw_only=True):
 
 
 class Drawn(_Event, frozen=True, kw_only=True):
-    """An id was drawn."""
+    """An id or a number was drawn that must be the same whenever it is asked for again."""
 
     value: str
 
@@ -265,6 +267,8 @@ class Resumed(_Event, frozen=True, kw_only=True):
     round: int
     message: Raw | UnsetType = UNSET
     seconds: float | None = None
+    deadline: float | None = None
+    """When it must be over because its caller must; None where only its own limit counts."""
 
 
 class Adopted(_Event, frozen=True, kw_only=True):

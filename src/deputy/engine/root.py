@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from functools import reduce
-from operator import add
 from typing import TYPE_CHECKING, Any
 
-from msgspec import UNSET, Struct, json
+from msgspec import UNSET, Struct, ValidationError, json
 
 from deputy.core.errors import Error, passed_up
-from deputy.core.events import Opened, Started
-from deputy.core.outcome import NO_USAGE, Completed, Failed, Partial, shortened
+from deputy.core.events import Opened, Resumed, Started
+from deputy.core.outcome import Completed, Failed, Partial, shortened
 from deputy.core.results import results_markdown
 from deputy.core.task import Task
 from deputy.engine.delegate import NATIVE, as_reported, so_far
@@ -29,6 +27,8 @@ if TYPE_CHECKING:
     from deputy.engine.workshop import Workshop
 
 DELEGATE, RUN = "delegate", "run"
+TASK = "task"
+"""How the keys of a call's tasks begin."""
 PARENT_OUTPUT_TOKENS = 8192
 
 
@@ -48,11 +48,29 @@ async def delegate_all(run: RunContext, birth: Opened, workshop: Workshop) -> Ou
         await workshop.open_purse(run, birth.grant.budget, None)
         await run.record("started", Started())
         results = await fan_out(
-            run, "task", call.tasks, concurrency=call.concurrency, model=birth.model, grant=birth.grant
+            run,
+            TASK,
+            call.tasks,
+            concurrency=call.concurrency,
+            model=birth.model,
+            grant=birth.grant,
+            messages=_messages(run),
         )
     finally:
         workshop.forget(run.run)
     return _together(run, results)
+
+
+def _messages(run: RunContext) -> dict[str, str]:
+    """What whoever resumed the call says to each of its subagents, by session id."""
+    said = [record.event.message for record in run.past if isinstance(record.event, Resumed)]
+    if not said or said[-1] is UNSET:
+        return {}
+    try:
+        return json.decode(said[-1], type=dict[str, str])
+    except ValidationError:
+        # Said to the call itself, which has no ears.
+        return {}
 
 
 async def parent(run: RunContext, birth: Opened, workshop: Workshop) -> Outcome:
@@ -89,7 +107,6 @@ def _together(run: RunContext, results: Sequence[Result]) -> Outcome:
         "lineage": state.lineage,
         "report": results_markdown(results),
         "summary": shortened(f"{done} of {len(results)} subagents completed."),
-        "usage": reduce(add, (outcome.usage for outcome in outcomes), NO_USAGE),
         "artifacts": tuple(artifact for outcome in outcomes for artifact in outcome.artifacts),
         "backend": NATIVE,
         "duration_seconds": round(max(0.0, run.now() - began), 3),

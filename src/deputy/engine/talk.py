@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 CHARACTERS_PER_TOKEN = 4
 NOTE, ASK = "Note", "Ask"
+LAST = "handin:"
+"""What the keys of a last turn have in them."""
 _INTERRUPTED = "This call was interrupted and has no result."
 
 
@@ -53,8 +55,11 @@ class Talk:
         """The caller says something."""
         self._append(UserMessage(text=text), len(text))
 
-    def hear(self, ended: ModelCallEnded) -> AssistantMessage | None:
-        """The model answered, or failed to; what it used counts either way."""
+    def hear(self, ended: ModelCallEnded, *, is_last: bool = False) -> AssistantMessage | None:
+        """The model answered, or failed to; what it used counts either way.
+
+        In a last turn it may have been asked with less than all, and what its provider counted is not how full it is.
+        """
         self.turn += 1
         self.usage += ended.usage
         if ended.message is UNSET:
@@ -62,7 +67,7 @@ class Talk:
         message = json.decode(ended.message, type=AssistantMessage)
         self.text = message.text or self.text
         self._append(message, len(ended.message))
-        if ended.usage.input:
+        if ended.usage.input and not is_last:
             self.tokens = ended.usage.input + ended.usage.output
         return message
 
@@ -112,7 +117,7 @@ def remembered(system: str, records: Iterable[Record], overhead: int = 0) -> Tal
                 talk.say(words_of(event))
             case ModelCallEnded() as ended:
                 settle()
-                message = talk.hear(ended)
+                message = talk.hear(ended, is_last=LAST in record.key)
                 pending.update({call.id: call for call in (() if message is None else message.calls)})
             case ToolCallEnded(message=raw) if raw is not UNSET:
                 result = json.decode(raw, type=ToolResult)

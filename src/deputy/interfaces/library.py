@@ -25,6 +25,7 @@ from deputy.engine.root import DELEGATE, RUN, FanOut
 from deputy.interfaces.answering import AnsweringDesk
 from deputy.interfaces.beside import cause_of
 from deputy.interfaces.checking import check_concurrency, check_kinds, check_prompt, check_task
+from deputy.interfaces.resuming import go_on, questions, settle_caller
 from deputy.tools.own import as_tool
 from deputy.wiring import Runtime, open_runtime
 
@@ -36,7 +37,8 @@ if TYPE_CHECKING:
     from deputy.core.state import State
     from deputy.engine.desk import Approval
     from deputy.engine.ports import Tool
-    from deputy.interfaces.answering import Answerer
+    from deputy.interfaces.answering import Answerer, Question
+    from deputy.interfaces.resuming import Answer
     from deputy.models.default import Choice
 
 ALL_TOOLS = READ_ONLY_TOOLS | {"Edit", "Write", "Run", "Delegate"}
@@ -70,6 +72,7 @@ class Deputy:
     ) -> None:
         self._model = model
         self._workspace = Path(workspace).absolute()
+        self._is_placed = str(workspace) != "."
         self._home = home
         self._tools = tuple(map(as_tool, tools))
         self._own = frozenset(one.name for one in self._tools)
@@ -163,20 +166,29 @@ class Deputy:
             self._tell_end(index, len(results), result)
         return tuple(results)
 
-    async def resume(self, session_id: str, answer: str | None = None) -> Outcome:
-        """Go on with a run that has ended or was interrupted, with a further message or the answer to its question."""
-        await self.go_on(session_id, answer)
-        return await self._whole(session_id, self.outcome(session_id))
+    async def resume(self, session_id: str, answer: Answer = None) -> Outcome:
+        """Go on with a run that has ended or was interrupted, with a further message or the answer to its question.
 
-    async def go_on(self, session_id: str, answer: str | None = None) -> None:
+        Where several subagents ask, the answers are given by their session ids.
+        """
+        await self.go_on(session_id, answer)
+        outcome = await self._whole(session_id, self.outcome(session_id))
+        await self.settle_caller(session_id)
+        return outcome
+
+    async def go_on(self, session_id: str, answer: Answer = None) -> None:
         """The same without waiting for its end."""
         state = await self.state(session_id)
-        if state.is_live:
-            await self._revive(state, answer)
-            return
-        if state.command == DELEGATE:
-            answer = await self._resume_children(state, answer)
-        await self._of.engine.resume(session_id, answer)
+        await self._check_place(state)
+        await go_on(self._of, state, answer)
+
+    async def settle_caller(self, session_id: str) -> None:
+        """Bring the call that a task belongs to up to date, when with this task all of it is completed."""
+        await settle_caller(self._of, session_id)
+
+    async def questions(self, session_id: str) -> tuple[Question, ...]:
+        """What a run, or the tasks of a call, wait for a person to say."""
+        return await questions(self._of, await self.state(session_id))
 
     async def state(self, session_id: str) -> State:
         """Where a run stands."""
@@ -234,6 +246,7 @@ class Deputy:
             model=model,
             grant=self._grant,
             command=command,
+            workspace=str(self._workspace),
             prompt=prompt,
             arguments=arguments,
         )
@@ -265,28 +278,13 @@ class Deputy:
             return Cancelled(lineage=whole.lineage, summary="It was not started: the whole call ended first.")
         return await self._of.engine.result(child)
 
-    async def _resume_children(self, state: State, answer: str | None) -> str | None:
-        """Go on with every task that did not complete; an answer is for the one that asked."""
-        children = _children(await self._of.journal.records(state.run))
-        states = [await self._of.engine.get(child) for child in children.values()]
-        open_ones = [one for one in states if one is not None and not one.is_live and one.status != "completed"]
-        asking = [one.run for one in open_ones if one.status == "blocked"]
-        if answer is not None and len(asking) > 1:
-            raise UsageError("ID", state.run, f"several of its tasks ask; answer each by its own: {', '.join(asking)}")
-        for one in open_ones:
-            await self._of.engine.resume(one.run, answer if one.run in asking or not asking else None)
-        return None
-
-    async def _revive(self, state: State, answer: str | None) -> None:
-        """Go on with a run that its process left, or give one that waits its answer."""
-        engine = self._of.engine
-        topics = list(state.waits.values())
-        if answer is not None and topics:
-            body = answer.strip().lower() in ("y", "yes", "true") if topics[0] == "approval" else answer
-            await engine.send(state.run, topics[0], body)
+    async def _check_place(self, state: State) -> None:
+        """Refuse to go on in a folder that nobody named, when the run worked in another."""
+        root = None if state.lineage is None else await self._of.engine.get(state.lineage.root_id)
+        recorded = "" if root is None else root.workspace
+        if self._is_placed or recorded in ("", str(self._workspace)):
             return
-        if not await engine.ensure(state.run):
-            raise UsageError("ID", state.run, "another process is at work on it; follow it with `deputy watch`")
+        raise UsageError("workspace", str(self._workspace), f"this run works in {recorded}: open Deputy(workspace=…)")
 
     def _tell(self, progress: Progress) -> None:
         if progress.event == "completed":

@@ -50,6 +50,11 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             id TEXT PRIMARY KEY, first_at REAL NOT NULL, last_at REAL NOT NULL, count INTEGER NOT NULL,
             body BLOB NOT NULL)""",
     ),
+    (
+        # How many requests a provider takes at once, and whose share of that is how large.
+        "ALTER TABLE paces ADD COLUMN limited_until REAL NOT NULL DEFAULT 0",
+        "ALTER TABLE paces ADD COLUMN agreement BLOB NOT NULL DEFAULT '{}'",
+    ),
 )
 """One tuple of statements per version; a version that was released never changes."""
 
