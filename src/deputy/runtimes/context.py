@@ -24,6 +24,7 @@ from deputy.core.events import (
     ToolCallEnded,
 )
 from deputy.core.state import ASKED, BEGUN
+from deputy.engine.interrupted import Interrupted
 from deputy.engine.ports import L
 from deputy.engine.remains import SoFar
 
@@ -63,6 +64,8 @@ class LocalContext(Generic[L]):
         self._now = next(resumed, lease.state.requested_at)
         self._used: set[str] = set()
         self._ahead = {name for name, record in self._done.items() if isinstance(record.event, _TOLD)}
+        self.is_stopped = False
+        """Whether the run is to end here and now."""
         self.busy = 0
         self.waiting: list[asyncio.Future[None]] = []
 
@@ -107,6 +110,12 @@ class LocalContext(Generic[L]):
                 event: Known = await do(args, view)
             except (StorageError, LeaseLost):
                 raise
+            except Interrupted as stopped:
+                # A run that only leaves this process, and not the world, makes the call again.
+                if self.is_stopped:
+                    self.so_far.see(stopped.event)
+                    self._journal.append_soon(self._lease, name, stopped.event)
+                raise asyncio.CancelledError from stopped
             except DeputyError as error:
                 event = StepEnded(step=_name(do), error=_as_value(error))
             return self._result(key, await self._write(name, event))

@@ -66,6 +66,7 @@ class _Work(Generic[L]):
 
     def stop(self) -> None:
         """Interrupt the flow; one that has not begun looks by itself, and cancelled before that would never end."""
+        self.context.is_stopped = True
         if self.has_begun and self.task is not None:
             self.task.cancel()
 
@@ -431,7 +432,8 @@ class Crew(Generic[L]):
         found = await self._found(work, is_late=is_late)
         if is_late and not work.lease.state.is_cancelling:
             return await self._stopped_late(work)
-        return Cancelled(**found, summary="Cancelled; what was found until then is kept.")
+        unknown = " What the call under way had used is not known." if work.context.so_far.is_use_unknown else ""
+        return Cancelled(**found, summary=f"Cancelled; what was found until then is kept.{unknown}")
 
     def _is_worth_trying(self, state: State, trouble: StorageError) -> bool:
         """Whether a run may go on by itself after trouble: it may have been for a moment, and not again and again."""

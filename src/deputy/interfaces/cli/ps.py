@@ -49,8 +49,8 @@ def _row(standing: Standing, entry: dict[str, Any], now: float) -> tuple[str, ..
         entry["status"],
         _span(now - state.requested_at),
         "-" if deadline is None else ("overdue" if deadline < now else _span(deadline - now)),
-        _count(state.usage.input),
-        _count(state.usage.output),
+        _count(standing.usage.input),
+        _count(standing.usage.output),
         f"{'  ' * depth}{one_line(said + detail, _LABEL)}",
     )
 

@@ -10,7 +10,7 @@ import click
 from deputy.interfaces.cli.journal import not_found, open_journal
 from deputy.interfaces.cli.show import one_line, show, show_json
 
-_LEFT_OUT = frozenset({"outcome", "usage", "delegation_path"})
+_LEFT_OUT = frozenset({"outcome", "usage", "own_usage", "delegation_path"})
 
 
 @click.command(

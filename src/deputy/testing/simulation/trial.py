@@ -92,7 +92,8 @@ class WatchedWorkshop(Workshop):
 
     def left_over(self) -> str:
         """What is still counted; nothing when nobody is at work."""
-        return f"{self._live or ''}{list(self._purses) or ''}{self.held or ''}"
+        counted = (self._live, self._on_provider, self._in_tree, self._spawned, self._purses, self.held)
+        return " ".join(str(list(each)) for each in counted if each)
 
 
 class Process:
