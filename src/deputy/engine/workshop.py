@@ -118,7 +118,10 @@ class Workshop:
         purse.count(amount(run.state.usage))
         if above is not None:
             above.count_from(run.run, amount(run.state.usage))
-        admitted = {state.run for state in below if state.status != "rejected"}
+        # Every admission puts a signature on the lineage; one that was only asked for is not in anybody's count.
+        admitted = {
+            one.run for one in below if one.lineage is not None and len(one.lineage.signatures) >= one.lineage.depth
+        }
         for state in below:
             spawned = _SPAWN if state.run in admitted else NOTHING
             purse.count_from(state.run, amount(state.usage) + spawned)

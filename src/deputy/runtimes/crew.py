@@ -422,7 +422,7 @@ class Crew(Generic[L]):
                 raise
             if not (work.is_cancelled or work.is_late):
                 return None
-        except Exception as bug:
+        except Exception as bug:  # whatever a flow raises, its run must come to an outcome
             trouble = storage_trouble(bug)
             if trouble is not None:
                 raise trouble from bug
