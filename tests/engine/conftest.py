@@ -109,10 +109,17 @@ class House:
         self.seen.append(progress)
         self._news.set()
 
-    async def begin(self, runtime: Any, *tasks: Task, concurrency: int = 2, budget: Budget | None = None) -> str:
+    async def begin(
+        self,
+        runtime: Any,
+        *tasks: Task,
+        concurrency: int = 2,
+        budget: Budget | None = None,
+        tools: frozenset[str] = frozenset(),
+    ) -> str:
         run = await runtime.engine.draw_id()
         arguments = msgspec.Raw(msgspec.json.encode(FanOut(tasks=tasks, concurrency=concurrency)))
-        grant = Grant(tools=ALL, budget=budget or Budget())
+        grant = Grant(tools=ALL | tools, budget=budget or Budget())
         birth = Opened(lineage=Lineage.root(run), model=self.model, command=DELEGATE, arguments=arguments, grant=grant)
         await runtime.engine.submit(run, birth)
         return run

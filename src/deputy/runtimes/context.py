@@ -66,6 +66,8 @@ class LocalContext(Generic[L]):
         self._ahead = {name for name, record in self._done.items() if isinstance(record.event, _TOLD)}
         self.is_stopped = False
         """Whether the run is to end here and now."""
+        self.is_left = False
+        """Whether this process has no more time for the run."""
         self.busy = 0
         self.waiting: list[asyncio.Future[None]] = []
 
@@ -225,6 +227,9 @@ class LocalContext(Generic[L]):
 
     def _claim(self, key: str) -> str:
         """The key within the run; each is used once, or two operations would take each other's result."""
+        if self.is_stopped or self.is_left:
+            # A tool may have swallowed the cancel; nothing begins after it all the same.
+            raise asyncio.CancelledError
         if not key or key != key.strip() or not key.isprintable() or len(key) > 200:
             raise UsageError("key", key, "a key is 1 to 200 printable characters without spaces around them")
         if key in self._used:

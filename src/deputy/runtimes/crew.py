@@ -311,11 +311,17 @@ class Crew(Generic[L]):
 
     async def stop_all(self, states: Sequence[State], reason: str) -> None:
         """Want all these runs stopped, asked together so that they are asked in one commit."""
-        async with asyncio.TaskGroup() as asking:
-            for state in states:
-                work = self._work.get(state.run)
-                if state.is_live and not (work is not None and work.is_cancelled):
-                    asking.create_task(self._ask_to_stop(state, reason))
+        try:
+            async with asyncio.TaskGroup() as asking:
+                for state in states:
+                    work = self._work.get(state.run)
+                    if state.is_live and not (work is not None and work.is_cancelled):
+                        asking.create_task(self._ask_to_stop(state, reason))
+        except ExceptionGroup as raised:
+            trouble = storage_trouble(raised)
+            if trouble is None:
+                raise
+            raise trouble from raised
 
     async def _ask_to_stop(self, state: State, reason: str) -> None:
         await self._journal.send(state.run, CANCEL, f"{CANCEL}:{state.round}", json.encode(reason))
@@ -376,6 +382,7 @@ class Crew(Generic[L]):
         """Stop all work without ending it: whoever comes next goes on with it."""
         self._leaving = True
         for work in self._work.values():
+            work.context.is_left = True
             if work.task is not None:
                 work.task.cancel()
 

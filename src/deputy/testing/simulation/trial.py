@@ -250,6 +250,7 @@ class Trial:
         work = self.tasks.create_task(process.work())
         await asyncio.wait({work, process.crashed}, return_when=asyncio.FIRST_COMPLETED)
         if process.life.is_dead:
+            self.ledger.forget_what_was_lost()
             await _bury()
             await asyncio.sleep(self.scenario.downtime_seconds)
             return False
