@@ -8,6 +8,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 from msgspec import UNSET, Raw, Struct, UnsetType, json, to_builtins
 
 from deputy.core.errors import Error, UsageError
+from deputy.core.limits import Use
 from deputy.core.outcome import NO_USAGE, Fallback, Outcome, Rejected, Usage
 from deputy.core.request import Grant, Lineage, Request
 from deputy.core.task import Terms
@@ -94,6 +95,8 @@ class Said(_Event, frozen=True, kw_only=True):
     """A message entered the conversation that no model and no tool made: the task, an answer, a correction."""
 
     message: Raw
+    warnings: tuple[str, ...] = ()
+    """What should have been in it and could not be."""
 
 
 class ModelCallBegun(_Event, frozen=True, kw_only=True):
@@ -113,6 +116,10 @@ class ModelCallEnded(_Event, frozen=True, kw_only=True):
     usage: Usage = NO_USAGE
     stop: str = ""
     error: Error | None = None
+    window: int | None = None
+    """How much the model can hold, where its provider said so when it was too much."""
+    budgets: tuple[Use, ...] = ()
+    """How much was used by then of its budgets and of those that it shares with others."""
 
 
 class ToolCallBegun(_Event, frozen=True, kw_only=True):

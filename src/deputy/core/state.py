@@ -196,7 +196,12 @@ def _born(event: Opened | Requested, record: Record) -> dict[str, Any]:
         }
     request = event.request
     lineage = request.caller.child(
-        request.session_id, request.target, signature="", now=record.at, seconds=request.seconds
+        request.session_id,
+        request.target,
+        signature="",
+        now=record.at,
+        seconds=request.seconds,
+        subtask_limit=request.subtask_limit,
     )
     task = request.task_context
     number = UNSET if task is None else task.task_number

@@ -16,13 +16,14 @@ from deputy.core.errors import StorageError, UnknownRun, UsageError
 from deputy.core.events import Opened, Spawned
 from deputy.core.guard import Policy
 from deputy.core.limits import Budget
-from deputy.core.outcome import Cancelled
+from deputy.core.outcome import Cancelled, Rejected
 from deputy.core.progress import Progress
 from deputy.core.request import READ_ONLY_TOOLS, Grant, Lineage
 from deputy.core.results import Result
 from deputy.core.task import DEFAULT_CONCURRENCY, Task
-from deputy.engine.root import DELEGATE, RUN, FanOut
-from deputy.interfaces.answering import AnsweringDesk
+from deputy.engine.root import APPROVAL, DELEGATE, RUN, FanOut
+from deputy.interfaces.answering import AnsweringDesk, answer_key
+from deputy.interfaces.approving import find_asking
 from deputy.interfaces.beside import cause_of
 from deputy.interfaces.checking import check_concurrency, check_kinds, check_prompt, check_task
 from deputy.interfaces.resuming import go_on, questions, settle_caller
@@ -30,10 +31,12 @@ from deputy.tools.own import as_tool
 from deputy.wiring import Runtime, open_runtime
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 
+    from deputy.core.approval import Prices
     from deputy.core.events import Record
     from deputy.core.outcome import Outcome
+    from deputy.core.redact import Redactor
     from deputy.core.state import State
     from deputy.engine.desk import Approval
     from deputy.engine.ports import Tool
@@ -69,6 +72,7 @@ class Deputy:
         answer: Answerer | None = None,
         watch: Callable[[Progress], None] | None = None,
         base_prompt: str = "",
+        allow: Collection[str] = ALL_TOOLS,
     ) -> None:
         self._model = model
         self._workspace = Path(workspace).absolute()
@@ -76,7 +80,7 @@ class Deputy:
         self._home = home
         self._tools = tuple(map(as_tool, tools))
         self._own = frozenset(one.name for one in self._tools)
-        self._grant = Grant(tools=ALL_TOOLS | self._own, budget=budget or Budget())
+        self._grant = Grant(tools=frozenset(allow) | self._own, budget=budget or Budget())
         # The tool's bounds are for what a model asks for; a program may ask for thousands.
         self._policy = policy or Policy(max_spawns=MANY, max_live=MANY, max_live_per_provider=MANY)
         self._approval: Approval = approval if answer is None else "ask"
@@ -128,8 +132,13 @@ class Deputy:
         session_id = await self.start(prompt)
         return await self._whole(session_id, self.outcome(session_id))
 
-    async def start(self, work: str | Sequence[Task], *, concurrency: int = DEFAULT_CONCURRENCY) -> str:
-        """Start a prompt or many tasks without waiting for them; gives the session id."""
+    async def start(
+        self, work: str | Sequence[Task], *, concurrency: int = DEFAULT_CONCURRENCY, question: str = ""
+    ) -> str:
+        """Start a prompt or many tasks without waiting for them; gives the session id.
+
+        Tasks with a question wait until a person has approved it: `approve`, or `deputy approve ID` anywhere.
+        """
         if not work:
             raise UsageError("tasks", work, "give at least one task, or a prompt")
         check_concurrency(concurrency)
@@ -140,7 +149,7 @@ class Deputy:
         tasks = tuple(map(self._prepared, work))
         for index, task in enumerate(tasks):
             check_task(task, f"tasks[{index}]")
-        fan_out = FanOut(tasks=tasks, concurrency=concurrency)
+        fan_out = FanOut(tasks=tasks, concurrency=concurrency, question=question)
         return await self._open(command=DELEGATE, arguments=Raw(json.encode(fan_out)))
 
     async def outcome(self, session_id: str) -> Outcome:
@@ -197,6 +206,14 @@ class Deputy:
             raise UnknownRun(session_id)
         return state
 
+    async def approve(self, session_id: str, *, is_approved: bool = True) -> bool:
+        """Say yes or no to what a run waits for; whether it did wait."""
+        asking = await find_asking(self._of.journal, session_id)
+        if asking is None:
+            return False
+        await self._of.engine.send(asking.run, APPROVAL, is_approved, key=answer_key(asking.key))
+        return True
+
     async def cancel(self, session_id: str) -> None:
         """Stop a delegation and everything below it."""
         await self._of.engine.cancel(session_id)
@@ -218,6 +235,15 @@ class Deputy:
     def missing_key(self, model: str) -> str | None:
         """The provider whose key is missing for a model; None when it can be asked."""
         return self._of.models.missing_key(model)
+
+    def prices_of(self, model: str) -> Prices:
+        """What is known of a model's prices, to say what work can cost before it is begun."""
+        return self._of.models.prices_of(model)
+
+    @property
+    def redactor(self) -> Redactor:
+        """What takes secrets out of texts before a person sees them."""
+        return self._of.workshop.redactor
 
     async def events(self) -> AsyncIterator[Progress]:
         """What subagents do, as it happens, until this Deputy is closed or the loop is left."""
@@ -274,6 +300,8 @@ class Deputy:
         return done
 
     async def _outcome_of(self, child: str | None, whole: Outcome) -> Outcome:
+        if child is None and isinstance(whole, Rejected):
+            return whole
         if child is None:
             return Cancelled(lineage=whole.lineage, summary="It was not started: the whole call ended first.")
         return await self._of.engine.result(child)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from deputy.core.state import State
     from deputy.engine.recover import Standing
     from deputy.journal.connection import Fsync
+    from deputy.journal.pace import Held
     from deputy.journal.transaction import Lease, Transaction
 
     T = TypeVar("T")
@@ -108,6 +109,10 @@ class SqliteJournal:
     async def transact(self, do: Callable[[Transaction], T]) -> T:
         """Run a function in the next transaction and wait until it is durable."""
         return await self._writer.submit(do)
+
+    def transact_soon(self, do: Callable[[Transaction], T]) -> asyncio.Future[T]:
+        """Run a function in the next transaction, without waiting; its future must be heard."""
+        return self._writer.submit(do)
 
     async def begin(self, run: str, event: Opened | Requested) -> Lease | None:
         """Make a run with its first record, and take its lease; None when there is such a run already."""
@@ -253,9 +258,9 @@ class SqliteJournal:
         self._writer.show_progress(run, self._clock(), body if self._redact is None else self._redact(body))
 
     @property
-    def held_until(self) -> dict[str, float]:
+    def paces(self) -> dict[str, Held]:
         """Until when requests to providers are held back, by account, as of the last commit."""
-        return self._writer.held_until
+        return self._writer.paces
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
