@@ -134,6 +134,13 @@ def _quota(request: Request, policy: Policy, census: Census) -> _Refusal | None:
             f"This tree has spawned {census.spawned} of at most {policy.max_spawns} subagents.",
             "Go on with the results you have, or do this work yourself.",
         )
+    if census.spawns_left is not None and census.spawns_left <= 0:
+        return _Refusal(
+            "budget",
+            "SPAWN_BUDGET",
+            "The budget of subagents that may be spawned is spent.",
+            "Go on with the results you have, or do this work yourself.",
+        )
     if census.live >= policy.max_live:
         return _Refusal(
             "quota",

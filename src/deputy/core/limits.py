@@ -313,6 +313,8 @@ class Census(Struct, frozen=True, kw_only=True):
     spawned: int = 0
     live: int = 0
     live_by_provider: dict[str, int] = {}
+    spawns_left: int | None = None
+    """What is left of the budgets on spawns, its caller's and those above; None where there is no cap."""
 
     def entered(self, provider: str) -> Census:
         """The census with one more."""

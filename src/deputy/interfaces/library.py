@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from msgspec import UNSET, Raw, UnsetType, json, structs
 
 from deputy.core.contract import schema_of
-from deputy.core.errors import UnknownRun, UsageError
+from deputy.core.errors import StorageError, UnknownRun, UsageError
 from deputy.core.events import Opened, Spawned
 from deputy.core.guard import Policy
 from deputy.core.limits import Budget
@@ -331,7 +331,7 @@ class Deputy:
             done = await work
         except asyncio.CancelledError:
             # Work that does not stop in time is left to itself: a cancel from above is never turned into another error.
-            with suppress(TimeoutError):
+            with suppress(TimeoutError, StorageError):
                 async with asyncio.timeout(_STOP_SECONDS):
                     await self._of.engine.cancel(session_id)
                     await self._of.engine.result(session_id)

@@ -51,8 +51,8 @@ def _row(standing: Standing, entry: dict[str, Any], now: float) -> tuple[str, ..
         entry["status"],
         elapsed(now - state.requested_at),
         "-" if deadline is None else ("overdue" if deadline < now else elapsed(deadline - now)),
-        count(state.usage.input),
-        count(state.usage.output),
+        count(standing.usage.input),
+        count(standing.usage.output),
         f"{'  ' * depth}{one_line(said + detail, _LABEL)}",
     )
 
