@@ -12,7 +12,9 @@ from pathlib import Path
 from random import SystemRandom
 from typing import TYPE_CHECKING
 
-from deputy.config import load_catalog, load_user
+from deputy.config import load_catalog, load_rules, load_user
+from deputy.core.contract import FileFact
+from deputy.core.guard import Policy
 from deputy.core.redact import Redactor
 from deputy.engine.workflow import carry_out
 from deputy.engine.workshop import Workshop
@@ -25,10 +27,9 @@ from deputy.runtimes.local import LocalEngine
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
-    from deputy.core.contract import FileFact
-    from deputy.core.guard import Policy
     from deputy.core.progress import Progress
     from deputy.core.request import Grant
+    from deputy.core.rules import Rules
     from deputy.engine.desk import Approval
     from deputy.engine.ports import Tool, Tools
     from deputy.journal.sqlite import Fsync, Lease
@@ -83,9 +84,18 @@ class WorkspaceFiles:
 
     async def facts(self, paths: Sequence[str]) -> Sequence[FileFact]:
         """What is on disk where artifacts are said to be."""
-        from deputy.tools.file_facts import file_facts
+        return await asyncio.to_thread(lambda: [_fact(self._root, path) for path in paths])
 
-        return await asyncio.to_thread(file_facts, self._root, paths)
+
+def _fact(root: Path, path: str) -> FileFact:
+    place = root / path
+    try:
+        found = place.stat()
+        inside = place.resolve().is_relative_to(root.resolve())
+    except (OSError, ValueError):
+        return FileFact(path=path, exists=False)
+    size = sum(1 for _ in place.iterdir()) if place.is_dir() else found.st_size
+    return FileFact(path=path, exists=True, size=size, modified_at=found.st_mtime, is_inside=inside)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,6 +120,8 @@ async def open_runtime(
     can_ask: bool = False,
     fsync: Fsync | None = None,
     tools: Sequence[Tool] = (),
+    private: Sequence[Path] = (),
+    rules: Rules | None = None,
     base_prompt: str = "",
     windows: Mapping[str, int] | None = None,
 ) -> AsyncGenerator[Runtime]:
@@ -125,25 +137,34 @@ async def open_runtime(
     redactor = Redactor(known_secrets(os.environ))
     files = WorkspaceFiles(workspace, folder, redactor)
     settings = load_user()
+    rules = load_rules(str(workspace)) if rules is None else rules
     await asyncio.to_thread(keep_house, folder, world.now(), settings.journal.retention_days * _DAY_SECONDS)
     async with (
         SqliteJournal(folder, fsync=fsync or settings.journal.fsync, redact=redactor.redact_json) as journal,
         Models(
             environ=os.environ,
             catalog=read_catalog(load_catalog(str(workspace))),
+            idle_seconds=rules.idle_seconds,
             pace_of=lambda account: JournalPace(journal, account),
         ) as models,
     ):
         workshop = Workshop(
             world=world,
             open_model=models.open,
-            open_tools=partial(_open_tools, workspace, tuple(tools), asyncio.Semaphore(SEARCHES)),
+            open_tools=partial(
+                _open_tools,
+                workspace,
+                (folder, *private),
+                tuple(tools),
+                asyncio.Semaphore(SEARCHES),
+                rules.tool_seconds,
+            ),
             ceiling=models.ceiling,
             windows=windows or {},
             files=files,
             redactor=redactor,
             watch=watch,
-            policy=policy,
+            policy=policy or Policy(max_depth=rules.max_depth, repairs=rules.repairs),
             base_prompt=base_prompt,
             approval=approval,
             can_ask=can_ask,
@@ -158,8 +179,17 @@ def known_secrets(environ: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(value for name, value in environ.items() if name.upper().endswith(_SECRET_NAMES))
 
 
-def _open_tools(root: Path, own: tuple[Tool, ...], slots: asyncio.Semaphore, grant: Grant) -> Tools:
+def _open_tools(
+    root: Path,
+    private: tuple[Path, ...],
+    own: tuple[Tool, ...],
+    slots: asyncio.Semaphore,
+    seconds: Mapping[str, float],
+    grant: Grant,
+) -> Tools:
     from deputy.tools.toolbox import Toolbox, standard_tools
     from deputy.tools.workspace import Workspace
 
-    return Toolbox((*standard_tools(Workspace(root, grant), os.environ, slots=slots), *own), grant)
+    workspace = Workspace(root, grant, private=private)
+    standard = standard_tools(workspace, os.environ, slots=slots, run_seconds=seconds.get("Run"))
+    return Toolbox((*standard, *own), grant, seconds)

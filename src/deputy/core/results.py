@@ -33,6 +33,20 @@ class Result(Struct, frozen=True, kw_only=True):
                 return "error"
 
 
+Overall = Literal["completed", "partial", "blocked", "failed", "cancelled", "rejected"]
+
+
+def overall(outcomes: Sequence[Outcome]) -> Overall:
+    """How many outcomes went together: completed when all did, partial when something is usable, else the worst."""
+    statuses = {outcome.status for outcome in outcomes}
+    if statuses == {"completed"}:
+        return "completed"
+    if statuses & {"completed", "partial"}:
+        return "partial"
+    worst: tuple[Overall, ...] = ("blocked", "failed", "cancelled", "rejected")
+    return next(status for status in worst if status in statuses)
+
+
 def results_form(results: Sequence[Result]) -> dict[str, Any]:
     """The JSON form: counts, and each result in the order of the tasks."""
     marks = [result.mark for result in results]
@@ -55,7 +69,8 @@ def _result_form(result: Result) -> dict[str, Any]:
     form: dict[str, Any] = {
         "label": result.label,
         "status": result.mark,
-        "session_id": outcome.session_id,
+        # A task that never began has no session of its own.
+        "session_id": outcome.session_id or None,
         "usage": usage_form(outcome.usage),
     }
     if outcome.report:
@@ -84,11 +99,12 @@ def _section(result: Result) -> str:
         f"### [{result.label}] {_title(outcome)}",
         f"**Usage**: in={usage.input:,} out={usage.output:,}",
     ]
-    if not isinstance(outcome, Completed):
-        parts.extend(f"{error.message} {error.recommendation}".strip() for error in outcome.errors)
     if isinstance(outcome, Blocked) and outcome.question:
         parts.append(f"**Question:** {outcome.question}")
-    if outcome.report:
+        parts.extend(error.recommendation for error in outcome.errors)
+    elif not isinstance(outcome, Completed):
+        parts.extend(f"{error.message} {error.recommendation}".strip() for error in outcome.errors)
+    if outcome.report and outcome.report != getattr(outcome, "question", ""):
         parts.append(outcome.report)
     if outcome.notes and not isinstance(outcome, Completed):
         parts.append("**Findings before exhaustion:**" if isinstance(outcome, Partial) else "**Findings so far:**")

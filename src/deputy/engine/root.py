@@ -10,7 +10,7 @@ from msgspec import UNSET, Struct, json
 
 from deputy.core.errors import Error, passed_up
 from deputy.core.events import Opened, Started
-from deputy.core.outcome import NO_USAGE, Completed, Failed, Partial, shortened
+from deputy.core.outcome import NO_USAGE, Blocked, Completed, Failed, Partial, shortened
 from deputy.core.results import results_markdown
 from deputy.core.task import Task
 from deputy.engine.delegate import NATIVE, as_reported, so_far
@@ -98,7 +98,16 @@ def _together(run: RunContext, results: Sequence[Result]) -> Outcome:
         return Completed(**fields)
     errors = tuple(error for one in outcomes for error in passed_up(one.errors, one.session_id)) or (_STOPPED,)
     has_something = done or any(isinstance(outcome, Partial) for outcome in outcomes)
-    return Partial(**fields, errors=errors) if has_something else Failed(**fields, errors=errors)
+    return Partial(**fields, errors=errors) if has_something else _without_result(outcomes, errors, fields)
+
+
+def _without_result(outcomes: Sequence[Outcome], errors: tuple[Error, ...], fields: dict[str, Any]) -> Outcome:
+    """The outcome of tasks of which none has anything to show: somebody asks, or they failed."""
+    asking = [outcome for outcome in outcomes if isinstance(outcome, Blocked)]
+    if not asking:
+        return Failed(**fields, errors=errors)
+    question = "\n".join(f"[{one.lineage.path[-1].name.removeprefix('task:')}] {one.question}" for one in asking)
+    return Blocked(**fields, errors=errors, question=question)
 
 
 _STOPPED = Error(

@@ -64,7 +64,11 @@ def is_unread(stream: TextIO) -> bool:
 
 
 def _outliving(stream: TextIO, kind: type[OutlivingFile]) -> TextIO:
-    raw = kind(stream.fileno(), "wb", closefd=False)
+    try:
+        raw = kind(stream.fileno(), "wb", closefd=False)
+    except OSError:
+        # It is no file: whoever put it there reads it.
+        return stream
     return TextIOWrapper(
         BufferedWriter(raw),
         encoding=stream.encoding,
