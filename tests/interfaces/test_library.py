@@ -538,7 +538,7 @@ def test_several_who_ask_are_answered_by_their_ids(house, place):
             call = await deputy.start([Task(label="a", prompt="x"), Task(label="b", prompt="y")])
             whole = await deputy.outcome(call)
             questions = await deputy.questions(call)
-            with pytest.raises(UsageError, match="several of its tasks ask"):
+            with pytest.raises(UsageError, match="answer first who waits for it"):
                 await deputy.resume(call, "red")
             with pytest.raises(UsageError, match="answer who asks"):
                 await deputy.resume(call, {"sess_1_nobody": "red"})

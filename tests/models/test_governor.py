@@ -201,8 +201,8 @@ async def test_a_hundred_subagents_over_a_real_socket_wait_and_come_back_paced()
     first, again = times[:100], times[100:]
     assert len(again) == 100
     assert min(again) >= min(first) + retry_after
-    # Between our start and the server's note of it lies the machine's own noise.
-    assert busiest(again) <= 10 + 3
+    # As the server sees them come, whatever this machine puts between a start and that.
+    assert busiest(again) <= 10
 
 
 # --- retries ---

@@ -274,8 +274,6 @@ async def ask_google(url, *, thinking):
         if thinking
         else {
             "tool_config": {"function_calling_config": {"mode": "ANY", "allowed_function_names": ["Read"]}},
-            "response_mime_type": "application/json",
-            "response_json_schema": ANSWER,
         }
     )
     client = genai.Client(api_key="k", http_options=google_types.HttpOptions(base_url=url, api_version="v1beta"))

@@ -26,6 +26,7 @@ def outcome_form(outcome: Outcome) -> dict[str, Any]:
         "notes": outcome.notes,
         "artifacts": outcome.artifacts,
         "errors": outcome.errors,
+        "warnings": outcome.warnings,
         "next_steps": outcome.next_steps,
         "usage": usage_form(outcome.usage),
         "model": outcome.model,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
+from deputy.core.errors import advice
 from deputy.core.forms import usage_form
 from deputy.core.outcome import Blocked, Completed, Outcome, Partial
 
@@ -83,6 +84,10 @@ def _result_form(result: Result) -> dict[str, Any]:
         form["question"] = outcome.question
     if outcome.artifacts:
         form["artifacts"] = outcome.artifacts
+    if outcome.warnings:
+        form["warnings"] = outcome.warnings
+    if outcome.errors:
+        form["advice"] = advice(outcome.errors)
     return form
 
 
@@ -99,11 +104,13 @@ def _section(result: Result) -> str:
         f"### [{result.label}] {_title(outcome)}",
         f"**Usage**: in={usage.input:,} out={usage.output:,}",
     ]
+    parts.extend(f"**Warning:** {warning}" for warning in outcome.warnings)
     if isinstance(outcome, Blocked) and outcome.question:
         parts.append(f"**Question:** {outcome.question}")
-        parts.extend(error.recommendation for error in outcome.errors)
+        parts.extend(filter(None, (advice(outcome.errors),)))
     elif not isinstance(outcome, Completed):
-        parts.extend(f"{error.message} {error.recommendation}".strip() for error in outcome.errors)
+        parts.extend(error.message for error in outcome.errors)
+        parts.extend(filter(None, (advice(outcome.errors),)))
     if outcome.report and outcome.report != getattr(outcome, "question", ""):
         parts.append(outcome.report)
     if outcome.notes and not isinstance(outcome, Completed):

@@ -326,6 +326,8 @@ class Terms(Struct, frozen=True, kw_only=True, omit_defaults=True):
     schema: dict[str, Any] | None = None
     kind: str = ""
     """The command it serves, when a completed one must show artifacts."""
+    folder: str = ""
+    """The folder of the workspace that its work belongs in, where there is one."""
     index: int = 0
     total: int = 1
 

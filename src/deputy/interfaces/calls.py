@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec import UNSET, json, structs
 
 from deputy.core.events import Opened, Spawned
-from deputy.core.outcome import Cancelled
+from deputy.core.outcome import Cancelled, Rejected
 from deputy.core.request import task_hop
 from deputy.engine.root import FanOut
 
@@ -33,7 +33,7 @@ def children_of(records: Iterable[Record]) -> dict[int, str]:
     return {int(key.removeprefix("task.")): child for key, child in spawned.items() if key.startswith("task.")}
 
 
-def never_started(task: Task, whole: Outcome) -> Cancelled:
+def never_started(task: Task, whole: Outcome) -> Cancelled | Rejected:
     """How a task ended that has no run of its own, and so no session id."""
     lineage = structs.replace(
         whole.lineage,
@@ -41,4 +41,6 @@ def never_started(task: Task, whole: Outcome) -> Cancelled:
         depth=whole.lineage.depth + 1,
         path=(*whole.lineage.path, task_hop(task.label)),
     )
+    if isinstance(whole, Rejected):
+        return structs.replace(whole, lineage=lineage)
     return Cancelled(lineage=lineage, summary="It was not started: the whole call ended first.")

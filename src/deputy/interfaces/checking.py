@@ -65,6 +65,10 @@ _OPTIONS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "approval": (lambda value: value in (None, "granted", "ask", "refuse"), "give 'granted', 'ask' or 'refuse'"),
     "answer": (lambda value: value is None or callable(value), "give an async function that takes a deputy.Question"),
     "watch": (lambda value: value is None or callable(value), "give a function that takes a deputy.Progress"),
+    "allow": (
+        lambda value: _members(value) is not None and all(isinstance(one, str) for one in _members(value) or ()),
+        "give the names of tools",
+    ),
     "private": (
         lambda value: all(isinstance(one, str | Path) for one in _members(value) or ()) and _members(value) is not None,
         "give a list of paths",
@@ -75,8 +79,9 @@ _OPTIONS: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def _members(value: object) -> tuple[object, ...] | None:
-    """What a list holds; None when it is no list."""
-    return tuple(cast("Iterable[object]", value)) if isinstance(value, list | tuple) else None
+    """What a list or a set holds; None when it is neither."""
+    kinds = (list, tuple, set, frozenset)
+    return tuple(cast("Iterable[object]", value)) if isinstance(value, kinds) else None
 
 
 def check_tasks(tasks: object) -> None:

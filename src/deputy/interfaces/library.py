@@ -21,8 +21,9 @@ from deputy.core.progress import Progress
 from deputy.core.request import READ_ONLY_TOOLS, Grant, Lineage
 from deputy.core.results import Result
 from deputy.core.task import Task
-from deputy.engine.root import DELEGATE, RUN, FanOut
-from deputy.interfaces.answering import AnsweringDesk
+from deputy.engine.root import APPROVAL, DELEGATE, RUN, FanOut
+from deputy.interfaces.answering import AnsweringDesk, answer_key
+from deputy.interfaces.approving import find_asking
 from deputy.interfaces.beside import cause_of
 from deputy.interfaces.calls import children_of, never_started, tasks_of
 from deputy.interfaces.checking import (
@@ -33,15 +34,17 @@ from deputy.interfaces.checking import (
     check_task,
     check_tasks,
 )
-from deputy.interfaces.resuming import go_on, questions, unfinished
+from deputy.interfaces.resuming import go_on, questions, settle_caller, unfinished
 from deputy.interfaces.watching import Watcher
 from deputy.tools.own import as_tool
 from deputy.wiring import Runtime, open_runtime
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 
+    from deputy.core.approval import Prices
     from deputy.core.outcome import Outcome
+    from deputy.core.redact import Redactor
     from deputy.core.rules import Rules
     from deputy.core.state import State
     from deputy.engine.desk import Approval
@@ -78,6 +81,7 @@ class Deputy:
         answer: Answerer | None = None,
         watch: Callable[[Progress], None] | None = None,
         base_prompt: str = "",
+        allow: Collection[str] = ALL_TOOLS,
         private: Sequence[str | Path] = (),
         rules: Rules | None = None,
     ) -> None:
@@ -94,13 +98,15 @@ class Deputy:
             base_prompt=base_prompt,
             private=private,
             rules=rules,
+            allow=allow,
         )
         self._model = model
         self._workspace = Path(workspace).absolute()
+        self._is_placed = str(workspace) != "."
         self._home = None if home is None else Path(home).expanduser().absolute()
         self._tools = tuple(map(as_tool, tools))
         self._own = frozenset(one.name for one in self._tools)
-        self._grant = Grant(tools=ALL_TOOLS | self._own, budget=budget or Budget())
+        self._grant = Grant(tools=frozenset(allow) | self._own, budget=budget or Budget())
         self._rules = load_rules(str(workspace)) if rules is None else rules
         # The tool's bounds are for what a model asks for; a program may ask for thousands.
         self._policy = policy or Policy(
@@ -170,8 +176,11 @@ class Deputy:
         session_id = await self.start(prompt)
         return await self._whole(session_id, self.outcome(session_id))
 
-    async def start(self, work: str | Sequence[Task], *, concurrency: int | None = None) -> str:
-        """Start a prompt or many tasks without waiting for them; gives the session id."""
+    async def start(self, work: str | Sequence[Task], *, concurrency: int | None = None, question: str = "") -> str:
+        """Start a prompt or many tasks without waiting for them; gives the session id.
+
+        Tasks with a question wait until a person has approved it: `approve`, or `deputy approve ID` anywhere.
+        """
         if isinstance(work, str):
             check_prompt(work)
             return await self._open(command=RUN, prompt=work, seconds=self._rules.seconds(RUN, None))
@@ -182,7 +191,7 @@ class Deputy:
         for index, task in enumerate(tasks):
             check_task(task, f"tasks[{index}]")
         tasks = tuple(structs.replace(task, timeout=self._rules.seconds(DELEGATE, task.timeout)) for task in tasks)
-        fan_out = FanOut(tasks=tasks, concurrency=concurrency)
+        fan_out = FanOut(tasks=tasks, concurrency=concurrency, question=question)
         return await self._open(command=DELEGATE, arguments=Raw(json.encode(fan_out)))
 
     async def outcome(self, session_id: str) -> Outcome:
@@ -214,11 +223,19 @@ class Deputy:
         Where several subagents ask, the answers are given by their session ids.
         """
         await self.go_on(session_id, answer)
-        return await self._whole(session_id, self.outcome(session_id))
+        outcome = await self._whole(session_id, self.outcome(session_id))
+        await self.settle_caller(session_id)
+        return outcome
 
     async def go_on(self, session_id: str, answer: Answer = None) -> None:
         """The same without waiting for its end."""
-        await go_on(self._of, await self.state(session_id), answer)
+        state = await self.state(session_id)
+        await self._check_place(state)
+        await go_on(self._of, state, answer)
+
+    async def settle_caller(self, session_id: str) -> None:
+        """Bring the call that a task belongs to up to date, when with this task all of it is completed."""
+        await settle_caller(self._of, session_id)
 
     async def questions(self, session_id: str) -> tuple[Question, ...]:
         """What a run, or the tasks of a call, wait for a person to say."""
@@ -235,6 +252,14 @@ class Deputy:
         if state is None:
             raise UnknownRun(session_id)
         return state
+
+    async def approve(self, session_id: str, *, is_approved: bool = True) -> bool:
+        """Say yes or no to what a run waits for; whether it did wait."""
+        asking = await find_asking(self._of.journal, session_id)
+        if asking is None:
+            return False
+        await self._of.engine.send(asking.run, APPROVAL, is_approved, key=answer_key(asking.key))
+        return True
 
     async def cancel(self, session_id: str) -> None:
         """Stop a delegation and everything below it."""
@@ -258,6 +283,15 @@ class Deputy:
     def missing_key(self, model: str) -> str | None:
         """The provider whose key is missing for a model; None when it can be asked."""
         return self._of.models.missing_key(model)
+
+    def prices_of(self, model: str) -> Prices:
+        """What is known of a model's prices, to say what work can cost before it is begun."""
+        return self._of.models.prices_of(model)
+
+    @property
+    def redactor(self) -> Redactor:
+        """What takes secrets out of texts before a person sees them."""
+        return self._of.workshop.redactor
 
     async def events(self) -> AsyncIterator[Progress]:
         """What subagents do, as it happens, until this Deputy is closed or the loop is left."""
@@ -289,6 +323,7 @@ class Deputy:
             model=model,
             grant=self._grant,
             command=command,
+            workspace=str(self._workspace),
             prompt=prompt,
             arguments=arguments,
             seconds=seconds,
@@ -318,6 +353,14 @@ class Deputy:
 
     async def _outcome_of(self, child: str | None, task: Task, whole: Outcome) -> Outcome:
         return never_started(task, whole) if child is None else await self._of.engine.result(child)
+
+    async def _check_place(self, state: State) -> None:
+        """Refuse to go on in a folder that nobody named, when the run worked in another."""
+        root = None if state.lineage is None else await self._of.engine.get(state.lineage.root_id)
+        recorded = "" if root is None else root.workspace
+        if self._is_placed or recorded in ("", str(self._workspace)):
+            return
+        raise UsageError("workspace", str(self._workspace), f"this run works in {recorded}: open Deputy(workspace=…)")
 
     def _tell(self, progress: Progress) -> None:
         if progress.event == "completed":

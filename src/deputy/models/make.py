@@ -6,6 +6,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Final, Self, assert_never
 from urllib.parse import urlsplit
 
+from deputy.core.approval import Prices
 from deputy.core.conversation import Used
 from deputy.core.errors import UsageError
 from deputy.core.limits import IDLE_SECONDS
@@ -124,6 +125,11 @@ class Models:
             return 0 if name.startswith(OFFLINE) else None
         prices = self.catalog.entry(self.catalog.resolve(name)).prices
         return priced(Used(input_tokens=input_tokens, output_tokens=output_tokens), prices).cost
+
+    def prices_of(self, name: str) -> Prices:
+        """What is known of a model's prices, for whoever must approve what it can cost."""
+        window = None if _is_wireless(name) else self.catalog.entry(self.catalog.resolve(name)).window
+        return Prices(lambda given, taken: self.ceiling(name, given, taken), window)
 
     def _endpoint(self, provider: str) -> Endpoint:
         from deputy.models.wire_model import Endpoint

@@ -47,8 +47,8 @@ from deputy.core.errors import (
     StreamCut,
     UsageError,
 )
+from deputy.core.failures import failure_of
 from deputy.core.limits import IDLE_SECONDS
-from deputy.models.failures import failure_of
 from deputy.models.wire import CallUnderWay, encode
 from deputy.models.wire_model import with_ids
 

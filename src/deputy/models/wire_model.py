@@ -12,8 +12,8 @@ from yarl import URL
 
 from deputy.core.conversation import AssistantMessage, Part, Stop, Text, ToolCall, Used
 from deputy.core.errors import BadReply, BadRequest, ContextExhausted, EmptyReply, ModelError, NoKey, Silent, StreamCut
+from deputy.core.failures import failure_of
 from deputy.core.limits import IDLE_SECONDS
-from deputy.models.failures import failure_of
 from deputy.models.http import no_answer
 from deputy.models.secret import Secret
 from deputy.models.sse import EventReader

@@ -2,24 +2,44 @@
 
 from typing import TYPE_CHECKING
 
+from deputy.engine.ports.backend import Assignment, Backend, BackendEnd, NotReady, Ready
 from deputy.engine.ports.durable import Engine, Journal, L, Lease, RunContext, World
 from deputy.engine.ports.model import Model
-from deputy.engine.ports.tool import Files, FlowTool, Tool, ToolContext, ToolOutput, Tools, ToolTraits
+from deputy.engine.ports.tool import (
+    Files,
+    FlowTool,
+    Folder,
+    TaskFiles,
+    Tool,
+    ToolContext,
+    ToolOutput,
+    Tools,
+    ToolTraits,
+)
 
 if TYPE_CHECKING:
+    from deputy.engine.ports.backend import BackendEvent as BackendEvent
+    from deputy.engine.ports.backend import Emit as Emit
     from deputy.engine.ports.durable import Beginning as Beginning
     from deputy.engine.ports.durable import Birth as Birth
     from deputy.engine.ports.durable import Workflow as Workflow
 
 __all__ = [
+    "Assignment",
+    "Backend",
+    "BackendEnd",
     "Engine",
     "Files",
     "FlowTool",
+    "Folder",
     "Journal",
     "L",
     "Lease",
     "Model",
+    "NotReady",
+    "Ready",
     "RunContext",
+    "TaskFiles",
     "Tool",
     "ToolContext",
     "ToolOutput",

@@ -23,7 +23,9 @@ COMMANDS = {
     "run": "Let a parent agent work, with all tools and subagents.",
     "watch": "Follow a run that is at work in another terminal.",
     "resume": "Go on with a run that ended, waits or was interrupted.",
+    "approve": "Say yes or no to what a run waits for.",
     "cancel": "Stop a run and everything below it.",
+    "mcp": "Serve Delegate and its siblings to any MCP client.",
     "doctor": "Say what works here, and what to do about the rest.",
     "detect": "Show the requests for delegation that a text holds; nothing is run.",
     "check-return": "Check what a subagent returned against the return contract.",
@@ -34,6 +36,8 @@ COMMANDS = {
     "errors": "Show the errors that delegations met, the latest first.",
     "prune": "Remove delegations that ended long ago, with their transcripts.",
     "pin": "Keep a delegation, and the tree it belongs to, whatever its age.",
+    "task": "Keep the numbered tasks of this project.",
+    "todo": "Show the tasks of this project that are not over.",
     "models": "List providers and models, and say which have a key.",
 }
 _MODULES = {"show": "show_run"}

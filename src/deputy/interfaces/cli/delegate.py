@@ -170,7 +170,7 @@ async def _run(
             chosen = (await deputy.default_model()).model
             _check_keys(deputy, call, chosen)
             _warn_of_context(call, workspace)
-            if not (yes or await _is_approved(call, chosen, person, rules.approval)):
+            if not (yes or await _is_approved(deputy, call, chosen, person, rules.approval)):
                 if last is not None or call.result_form == "json":
                     _show(_refused(call), call, last)
                 return CANCELLED if stop.is_set() else REJECTED
@@ -212,15 +212,20 @@ def _check_keys(deputy: Deputy, call: DelegateCall, model: str) -> None:
             raise UsageError("--model", name, f"{told}; `deputy doctor` says what to set")
 
 
-async def _is_approved(call: DelegateCall, model: str, person: Person, policy: ApprovalPolicy) -> bool:
+async def _is_approved(deputy: Deputy, call: DelegateCall, model: str, person: Person, policy: ApprovalPolicy) -> bool:
     """One approval for the whole call; where nobody can be asked, it is refused."""
     from deputy.core.approval import cost_ceiling, spawn_summary
     from deputy.interfaces.answering import Question
     from deputy.interfaces.cli.asking import approval_for
-    from deputy.models.make import OFFLINE
 
-    ceiling = 0 if model.startswith(OFFLINE) else cost_ceiling(call.tasks)
-    summary = spawn_summary(call.tasks, model=model, risk="medium", ceiling=ceiling)
+    summary = spawn_summary(
+        call.tasks,
+        model=model,
+        risk="medium",
+        cost=cost_ceiling(call.tasks, lambda task: deputy.prices_of(task.model or model)),
+        concurrency=call.concurrency,
+        redactor=deputy.redactor,
+    )
     match approval_for(policy, yes=False):
         case "granted":
             return True

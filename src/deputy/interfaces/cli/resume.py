@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from deputy.core.state import State
     from deputy.interfaces.cli.asking import Person
     from deputy.interfaces.library import Deputy
+    from deputy.interfaces.resuming import Answer
 
 EXAMPLES = """\b
 Examples:
@@ -35,16 +37,25 @@ Exit codes are those of the outcome; 3 when there is no such run."""
 @click.command(epilog=EXAMPLES)
 @click.argument("run", metavar="ID")
 @click.option("--answer", metavar="TEXT", help="The answer to its question, or a further message.")
-@click.option("--workspace", default=".", type=click.Path(exists=True, file_okay=False), help="Where it works.")
+@click.option(
+    "--workspace", type=click.Path(exists=True, file_okay=False), help="Where it works, if not where it worked before."
+)
 @click.option("-y", "--yes", is_flag=True, help="Approve everything it asks for.")
 @click.option("--events", metavar="FILE|-", help="Write what happens as JSON lines.")
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
 @click.pass_context
 def command(
-    ctx: click.Context, run: str, answer: str | None, workspace: str, yes: bool, events: str | None, as_json: bool
+    ctx: click.Context,
+    run: str,
+    answer: str | None,
+    workspace: str | None,
+    yes: bool,
+    events: str | None,
+    as_json: bool,
 ) -> None:
     """Go on with a run that ended, waits or was interrupted."""
-    ctx.exit(carry_out(lambda stop: _resume(run, answer, workspace, yes, events, as_json, stop)))
+    place = _workspace(run, workspace)
+    ctx.exit(carry_out(lambda stop: _resume(run, answer, place, yes, events, as_json, stop)))
 
 
 async def _resume(
@@ -81,7 +92,7 @@ async def _resume(
             except UnknownRun as error:
                 click.echo(f"deputy: {error}", err=True)
                 return NOTHING_FOUND
-            answers = await _answers(deputy, state, answer, person if can_ask() else None)
+            answers = await _answer(deputy, state, answer, person if can_ask() else None)
             if stop.is_set():
                 return CANCELLED
             async with open_view(await _labels(deputy, state), is_quiet=is_quiet) as view:
@@ -102,6 +113,7 @@ async def _resume(
                 lines=lines if events == "-" else None,
             )
             await deputy.delivered(run)
+            await deputy.settle_caller(run)
             return CANCELLED if stop.is_set() else exit_code([result.outcome for result in results])
 
 
@@ -112,22 +124,33 @@ async def _labels(deputy: Deputy, state: State) -> tuple[str, ...]:
     return () if state.parent is None else (state.label,)
 
 
-async def _answers(
-    deputy: Deputy, state: State, given: str | None, person: Person | None
-) -> str | dict[str, str] | None:
-    """The answers to what is asked, from the command line or from the person."""
-    if state.status == "completed" and given is None:
-        raise UsageError("ID", state.run, "it is completed; give --answer to say what more you want")
+async def _answer(deputy: Deputy, state: State, given: str | None, person: Person | None) -> Answer:
+    """The answer to what the run asks, from the command line or from the person, who is asked for each that asks."""
     if state.status == "rejected":
         raise UsageError("ID", state.run, "it was refused and never ran: ask for the work anew")
-    questions = () if given is not None else await deputy.questions(state.run)
-    if not questions:
+    if state.status == "completed" and given is None:
+        raise UsageError("ID", state.run, "it is completed; give --answer to say what more you want")
+    # Whoever is still live asks by itself when it is taken up.
+    if given is not None or person is None or state.is_live:
         return given
-    if person is None:
-        asked = "; ".join(f"{one.session_id} asks: {one.text[:200]}" for one in questions)
-        raise UsageError("--answer", None, f"it waits for a person: give --answer TEXT ({asked})")
-    answers: dict[str, str] = {}
-    for question in questions:
-        said = await person.answer(question)
-        answers[question.session_id] = said if isinstance(said, str) else ("yes" if said else "no")
-    return answers
+    answers = {question.session_id: await person.answer(question) for question in await deputy.questions(state.run)}
+    return {
+        asked: said if isinstance(said, str) else ("yes" if said else "no") for asked, said in answers.items()
+    } or None
+
+
+def _workspace(run: str, given: str | None) -> str:
+    """Where the run works: where it is told to, else where it worked before, else here."""
+    from deputy.journal.home import home_path
+    from deputy.journal.reader import Reader
+
+    reader = Reader.open(home_path()) if given is None else None
+    recorded = ""
+    if reader is not None:
+        with reader:
+            state = reader.state(run)
+            root = None if state is None or state.lineage is None else reader.state(state.lineage.root_id)
+        recorded = "" if root is None else root.workspace
+    if recorded and not Path(recorded).is_dir():
+        raise UsageError("--workspace", recorded, "it worked there, and that folder is gone; name another")
+    return str(Path(given or recorded or ".").absolute())

@@ -159,6 +159,8 @@ def _changed(row: Row, progress: Progress, now: float) -> Row:
             return _at_work(row, "↻", f"again: {progress.reason or ''}", "warning")
         case "fallback":
             return _at_work(row, "↪", f"other model: {progress.reason or ''}", "warning")
+        case "warning":
+            return _at_work(row, "⚠", progress.content or "", "warning")
         case "waiting":
             return _at_work(row, "?", f"asks: {progress.content or ''}", "warning")
         case "completed":
