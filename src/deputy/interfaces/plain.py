@@ -33,6 +33,20 @@ def terminal_width() -> int:
     return max(20, shutil.get_terminal_size().columns) if sys.stdout.isatty() else _PIPE_COLUMNS
 
 
+def filled(start: str, text: str) -> str:
+    """A text after what it is about, broken between words so that its lines stand below each other."""
+    import textwrap
+
+    return textwrap.fill(
+        " ".join(plain(text).split()),
+        terminal_width(),
+        initial_indent=start,
+        subsequent_indent=" " * len(start),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
 @cache
 def _controls() -> dict[int, int | None]:
     removed = [*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x2028, 0x2029]
