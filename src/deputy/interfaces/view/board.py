@@ -85,6 +85,9 @@ class Board:
             self._size = max(self._size, progress.total or 0)
         free = [i for i, row in enumerate(self.rows) if not row.session_id and not row.is_over]
         named = [i for i in free if self.rows[i].label == progress.label]
+        if self._is_closed and not named:
+            # One who ended before this view was opened.
+            return None
         wanted = progress.index if progress.index in named else next(iter(named or free), len(self.rows))
         if wanted == len(self.rows):
             self.rows.append(Row(label=progress.label))
