@@ -76,6 +76,16 @@ def test_other_accounts_are_not_held_back(tmp_path):
     assert paced(tmp_path, scene) == 0.0
 
 
+def test_what_was_agreed_on_before_a_reboot_is_forgotten(tmp_path):
+    async def scene(one, two, journals):
+        with closing(sqlite3.connect(journals[0].path)) as connection, connection:
+            connection.execute("INSERT INTO paces (account, held_until, last_start) VALUES ('old/acme/key', 9e9, 9e9)")
+        await one.hold(130.0)
+        return await one.take(130.0, 0.1), len(journals[0].paces)
+
+    assert paced(tmp_path, scene) == (0.0, 1)
+
+
 # --- shares of a limit ---
 
 

@@ -42,7 +42,8 @@ class JournalPace:
     def __init__(self, journal: SqliteJournal, account: str) -> None:
         self._journal = journal
         # After a reboot the clock starts anew, and what was agreed on before means nothing.
-        self._key = f"{journal.owner.partition('/')[0]}/{account}"
+        self._boot = f"{journal.owner.partition('/')[0]}/"
+        self._key = self._boot + account
         self._joined: float | None = None
 
     def is_calm(self, now: float) -> bool:
@@ -59,6 +60,8 @@ class JournalPace:
         def do(tx: Transaction) -> None:
             held, last = self._held(tx.connection, until)
             self._write(tx.connection, max(held, until), last)
+            query = "DELETE FROM paces WHERE substr(account, 1, ?) != ?"
+            tx.connection.execute(query, (len(self._boot), self._boot))
 
         await self._journal.transact(do)
 

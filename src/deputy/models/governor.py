@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from deputy.core.errors import RateLimited
-from deputy.core.throttle import MOST_SLOTS, Agreement, Ask, Share, agree
+from deputy.core.throttle import MOST_SLOTS, Ask
+from deputy.models.pace import LocalPace
 from deputy.models.timing import Timing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from deputy.core.throttle import Share
+    from deputy.models.pace import SharedPace
 
 CEILING: Final = 512
 _FEWEST, _OTHER_FILES = 16, 256
@@ -36,69 +40,6 @@ def most_requests() -> int:
 
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return max(_FEWEST, min(MOST_SLOTS, allowed - _OTHER_FILES))
-
-
-class SharedPace(Protocol):
-    """When requests to one provider and key may start, and how many, for everyone who shares it.
-
-    Times are on a monotonic clock.
-    """
-
-    def is_calm(self, now: float) -> bool:
-        """Whether nobody holds starts back, as far as is known without asking; on the way of every request."""
-        ...
-
-    def is_limited(self, now: float) -> bool:
-        """Whether a limit is in force, as far as is known without asking; on the way of every request."""
-        ...
-
-    async def hold(self, until: float) -> None:
-        """Nobody starts before this time."""
-        ...
-
-    async def take(self, now: float, spacing: float) -> float:
-        """Take a start now: 0 when it is given, else how many seconds to wait before asking again."""
-        ...
-
-    def share(self, ask: Ask, heard: Callable[[Share | None], None]) -> None:
-        """Ask for a share of the limit; told when it is known to all, None when there is no limit."""
-        ...
-
-
-class LocalPace:
-    """The pace of one process."""
-
-    def __init__(self) -> None:
-        self._held_until = float("-inf")
-        self._last_start = float("-inf")
-        self._agreement = Agreement()
-        self._joined: float | None = None
-
-    def is_calm(self, now: float) -> bool:
-        """Whether nobody holds starts back."""
-        return self._held_until <= now
-
-    def is_limited(self, now: float) -> bool:
-        """Whether a limit is in force."""
-        return self._agreement.limit is not None and self._agreement.limit.is_in_force(now)
-
-    async def hold(self, until: float) -> None:
-        """Nobody starts before this time."""
-        self._held_until = max(self._held_until, until)
-
-    async def take(self, now: float, spacing: float) -> float:
-        """Take a start now, or learn how long to wait."""
-        at = max(self._held_until, self._last_start + spacing)
-        if at > now:
-            return at - now
-        self._last_start = now
-        return 0.0
-
-    def share(self, ask: Ask, heard: Callable[[Share | None], None]) -> None:
-        """Have the whole limit."""
-        self._agreement, share = agree(self._agreement, ask, "", self._joined)
-        self._joined = None if self._agreement.limit is None else self._agreement.limit.since
-        heard(share)
 
 
 class Governor:
@@ -259,14 +200,14 @@ class Governor:
 
     async def _stand_in_line(self, patience_seconds: float) -> float:
         self._in_line += 1
+        if not self._pace.is_calm(self._timing.clock()):
+            # Whoever it was that was thrown back: those who wait here for it must not start all at once.
+            self._thrown_back = max(self._thrown_back, self._in_line)
         try:
             async with self._line:
                 while True:
                     now = self._timing.clock()
-                    if not self._pace.is_calm(now):
-                        # Whoever else was thrown back: those who wait here for it must not start all at once.
-                        self._thrown_back = max(self._thrown_back, self._in_line)
-                    elif self.spacing < CALM_SPACING_SECONDS:
+                    if self._pace.is_calm(now) and self.spacing < CALM_SPACING_SECONDS:
                         self._end_storm()
                     if not self._thrown_back:
                         return self._start_now()

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from deputy.core.conversation import ThinkingLevel
     from deputy.engine.ports import Model
-    from deputy.models.governor import SharedPace
     from deputy.models.http import Http
+    from deputy.models.pace import SharedPace
     from deputy.models.retry import RetryPolicy
     from deputy.models.wire import Wire
     from deputy.models.wire_model import Endpoint

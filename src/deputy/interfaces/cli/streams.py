@@ -66,8 +66,8 @@ def is_unread(stream: TextIO) -> bool:
 def _outliving(stream: TextIO, kind: type[OutlivingFile]) -> TextIO:
     try:
         raw = kind(stream.fileno(), "wb", closefd=False)
-    except OSError:
-        # It is no file: whoever put it there reads it.
+    except (OSError, ValueError):
+        # It is no file of the system's, so it has no reader that could go away.
         return stream
     return TextIOWrapper(
         BufferedWriter(raw),
