@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from msgspec import Struct, structs
+from msgspec import Meta, Struct, structs
 
 from deputy.core.errors import UsageError
 
@@ -35,7 +35,20 @@ WALL_LIMITS: Mapping[str, WallLimit] = {
     "errors": _SIMPLE,
     "meta": _SIMPLE,
 }
+OTHER = "other"
+"""Every kind of delegation that has no limit of its own."""
+
 OTHER_WALL_LIMIT = WallLimit(3600, 7200)
+MOST_SECONDS = 30 * 86_400
+"""The longest that anybody may let a delegation take."""
+
+
+class WallSetting(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A limit as a person sets it; what is not said stays as it is."""
+
+    default: Annotated[float, Meta(ge=1, le=MOST_SECONDS)] | None = None
+    max: Annotated[float, Meta(ge=1, le=MOST_SECONDS)] | None = None
+
 
 IDLE_SECONDS = 300.0
 TOOL_SECONDS = 120.0
@@ -100,6 +113,40 @@ def depth_allowed(asked: Sequence[int], limit: int, ceiling: int) -> int:
     for depth in asked:
         allowed = most = min(depth, most)
     return allowed
+
+
+# --- depth of subtasks ------------------------------------------------------------------------------------------------
+
+
+def depth_allowed(asked: Sequence[int], limit: int, ceiling: int) -> int:
+    """How deep a chain of subtasks may go, given what the requests on the way down said, the nearest last.
+
+    A request may lower the limit, or raise it as far as the ceiling; what it says then binds all below it.
+    """
+    allowed, most = min(limit, ceiling), ceiling
+    for depth in asked:
+        allowed = most = min(depth, most)
+    return allowed
+
+
+class RunningTool(Struct, frozen=True):
+    """A tool call under way; no limit of its own means that it waits for something that has one."""
+
+    started_at: float
+    limit_seconds: float | None = TOOL_SECONDS
+
+
+def silent_seconds(now: float, last_sign_at: float, running: Sequence[RunningTool] = ()) -> float:
+    """How long nothing was heard; a running tool is a sign of life until its own limit."""
+    signs = (now if tool.limit_seconds is None else tool.started_at + tool.limit_seconds for tool in running)
+    return max(0.0, now - max((last_sign_at, *signs)))
+
+
+def is_hung(
+    now: float, last_sign_at: float, running: Sequence[RunningTool] = (), idle_seconds: float = IDLE_SECONDS
+) -> bool:
+    """Whether the silence has lasted so long that the turn must end, as retryable."""
+    return silent_seconds(now, last_sign_at, running) >= idle_seconds
 
 
 # --- soft and hard limits ---------------------------------------------------------------------------------------------
