@@ -97,8 +97,15 @@ class Play:
             case "prints garbage":
                 print("Welcome!\n<html>\n{not json}\n[1, 2]\n\x00\x1b[2J")
                 sys.exit(0)
-            case "floods":
+            case "floods" | "floods and says nothing more":
                 _flood(int(self.script["flood_bytes"]))
+                if self.how != "floods":
+                    sys.exit(0)
+            case "prints an endless line":
+                os.write(1, b'{"type": "message", "content": "')
+                for _ in range(int(self.script["flood_bytes"]) // 65_536):
+                    os.write(1, b"x" * 65_536)
+                os.write(1, b'"}\n')
             case "asks at the terminal":
                 print("Do you trust this folder? [y/n] ", end="", flush=True)
                 time.sleep(FOR_EVER)
