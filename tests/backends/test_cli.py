@@ -232,6 +232,17 @@ def test_claude_tells_costs_of_this_turn_alone_and_its_retries(run, programs):
     assert [(event.code, event.attempt) for event in told if isinstance(event, Retried)] == [("overloaded_error", 1)]
 
 
+def test_a_turn_that_broke_off_may_have_done_more_than_it_told(run, programs):
+    for name in NAMES:
+        programs.play(name, SAYS, misbehaviour="crashes")
+        assert run(name, grant=Grant(tools=WRITING)).may_have_written
+        assert not run(name).may_have_written
+    programs.play("codex", SAYS)
+    assert run("codex", grant=Grant(tools=WRITING)).may_have_written
+    programs.play("claude", SAYS)
+    assert not run("claude", grant=Grant(tools=WRITING)).may_have_written
+
+
 def test_errors_on_the_way_that_are_not_fatal_are_warnings(run, programs):
     end = run("codex")
     assert end.kind == "answered"

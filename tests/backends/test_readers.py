@@ -17,8 +17,8 @@ KINDS = """item.completed item.started turn.completed turn.failed error assistan
 message_start message_delta content_block_delta text_delta tool_use tool_result step_finish command_execution
 file_change agent_message completed started permission_denied api_retry success stop"""
 NAMES_OF_FIELDS = """type subtype session_id thread_id sessionID message content text id item part tool_call call_id
-args result status state input output error errors data usage stats model modelUsage tokens cache role parameters tool_id
-tool_name event delta changes path is_error api_error_status reason readToolCall writeToolCall"""
+args result status state input output error errors data usage stats model modelUsage tokens cache role parameters
+tool_id tool_name event delta changes path is_error api_error_status reason readToolCall writeToolCall"""
 WORDS = st.sampled_from(f"{KINDS} {NAMES_OF_FIELDS}".split())
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5) | WORDS,

