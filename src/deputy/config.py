@@ -46,16 +46,41 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class JournalSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[journal]`: how long runs are kept, and when they are safe on disk."""
+    """`[journal]`: how long runs are kept, when they are safe on disk, and who goes on with what was interrupted."""
 
     retention_days: float = 7.0
     fsync: Literal["group", "each", "off"] = "group"
+    adopt: bool = False
+    """Whether any process that works goes on with what a dead one left, instead of leaving it to `deputy resume`."""
+
+
+class McpSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[mcp]`: who lets MCP clients start subagents, and which MCP servers subagents may use."""
+
+    approval: Literal["ask", "granted", "refuse"] = "ask"
+    approval_seconds: float = 120.0
+    servers: dict[str, Any] = {}
+    """By name, each a `McpServer`; read one by one, so that a mistake names the server."""
+
+
+class McpServer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[mcp.servers.NAME]`: a program to start, or an address to call."""
+
+    command: str | None = None
+    args: tuple[str, ...] = ()
+    env: dict[str, str] = {}
+    url: str | None = None
+    headers: dict[str, str] = {}
+    tools: tuple[str, ...] | None = None
+    """Only these of its tools; all of them when nothing is said."""
+    timeout_seconds: float = 60.0
 
 
 class UserSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the user's own file may say beyond a project's: it is trusted, so it may name addresses."""
 
     journal: JournalSettings = JournalSettings()
+    mcp: McpSettings = McpSettings()
     catalog: dict[str, Any] = {}
     """Laid over the shipped catalog of providers and models, field by field."""
 
@@ -63,11 +88,19 @@ class UserSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 _TABLES = {
     "": UserSettings,
     "journal": JournalSettings,
+    "mcp": McpSettings,
     "models": ModelSettings,
     "models.routes": Route,
     "text": TextSettings,
 }
-_KINDS = {"float": "a number", "str": "a string", "array": "a list", "object": "a table", "str | null": "a string"}
+_KINDS = {
+    "bool": "true or false",
+    "float": "a number",
+    "str": "a string",
+    "array": "a list",
+    "object": "a table",
+    "str | null": "a string",
+}
 
 
 def load_user(home: str | None = None) -> UserSettings:

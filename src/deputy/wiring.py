@@ -13,7 +13,6 @@ from random import SystemRandom
 from typing import TYPE_CHECKING
 
 from deputy.config import load_catalog, load_user
-from deputy.core.contract import FileFact
 from deputy.core.redact import Redactor
 from deputy.engine.workflow import carry_out
 from deputy.engine.workshop import Workshop
@@ -30,11 +29,10 @@ if TYPE_CHECKING:
     from deputy.core.progress import Progress
     from deputy.core.request import Grant
     from deputy.engine.desk import Approval
-    from deputy.engine.ports import Tool, Tools
+    from deputy.engine.ports import Folder, Tool, Tools
     from deputy.journal.sqlite import Fsync, Lease
     from deputy.models.make import Models
 
-CONTEXT_BYTES = 200_000
 _DAY_SECONDS = 86_400.0
 _SECRET_NAMES = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSPHRASE", "CREDENTIALS")
 SEARCHES = 8
@@ -72,29 +70,11 @@ class WorkspaceFiles:
         """Add a note to a scratchpad."""
         await asyncio.to_thread(transcript.add_note, Path(scratchpad), self._redactor.redact(content))
 
-    async def before_prompt(self, paths: Sequence[str]) -> str:
-        """The files that a task names, each under its path."""
-        if not paths:
-            return ""
-        from deputy.tools.context_files import files_before_prompt
-        from deputy.tools.workspace import Workspace
+    def open(self, grant: Grant) -> Folder:
+        """What a grant gives of the workspace."""
+        from deputy.tools.folder import WorkspaceFolder
 
-        return await asyncio.to_thread(files_before_prompt, paths, Workspace(self._root), CONTEXT_BYTES)
-
-    async def facts(self, paths: Sequence[str]) -> Sequence[FileFact]:
-        """What is on disk where artifacts are said to be."""
-        return await asyncio.to_thread(lambda: [_fact(self._root, path) for path in paths])
-
-
-def _fact(root: Path, path: str) -> FileFact:
-    place = root / path
-    try:
-        found = place.stat()
-        inside = place.resolve().is_relative_to(root.resolve())
-    except (OSError, ValueError):
-        return FileFact(path=path, exists=False)
-    size = sum(1 for _ in place.iterdir()) if place.is_dir() else found.st_size
-    return FileFact(path=path, exists=True, size=size, modified_at=found.st_mtime, is_inside=inside)
+        return WorkspaceFolder(self._root, grant)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -148,6 +128,7 @@ async def open_runtime(
             open_model=models.open,
             open_tools=partial(_open_tools, workspace, tuple(tools), asyncio.Semaphore(SEARCHES)),
             ceiling=models.ceiling,
+            thinking=models.thinking,
             windows=windows or {},
             files=files,
             redactor=redactor,
@@ -156,10 +137,25 @@ async def open_runtime(
             base_prompt=base_prompt,
             approval=approval,
             can_ask=can_ask,
-            flow_tools=(NoteTool(files), AskTool(), DelegateTool(models.missing_key)),
+            flow_tools=(NoteTool(files), AskTool(), DelegateTool(models.missing_key, models.prices_of)),
         )
-        async with LocalEngine(journal, lambda run, birth: carry_out(run, birth, workshop), world) as engine:
+        engine = LocalEngine(
+            journal,
+            lambda run, birth: carry_out(run, birth, workshop),
+            world,
+            clean_up=_end_children,
+            # What works in another folder must not go on in this one.
+            adopts=(lambda state: state.workspace == str(workspace)) if settings.journal.adopt else None,
+        )
+        async with engine:
             yield Runtime(engine=engine, journal=journal, models=models, workshop=workshop, folder=folder)
+
+
+async def _end_children(run: str) -> None:
+    """End what a run's commands left running when their process died."""
+    from deputy.tools.children import sweep, tag_of
+
+    await asyncio.to_thread(sweep, tag_of(run))
 
 
 def known_secrets(environ: Mapping[str, str]) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from tests.crash.lab import Operation
 
-FAULTS = {"ENOSPC": (errno.ENOSPC, "CWTM"), "EIO": (errno.EIO, "CWSTURM"), "EMFILE": (errno.EMFILE, "O")}
+FAULTS = {"ENOSPC": (errno.ENOSPC, "CWTLM"), "EIO": (errno.EIO, "CWSTURLM"), "EMFILE": (errno.EMFILE, "O")}
 
 
 class Bench:

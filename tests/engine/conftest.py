@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -109,11 +110,19 @@ class House:
         self.seen.append(progress)
         self._news.set()
 
-    async def begin(self, runtime: Any, *tasks: Task, concurrency: int = 2, budget: Budget | None = None) -> str:
+    async def begin(
+        self,
+        runtime: Any,
+        *tasks: Task,
+        concurrency: int = 2,
+        budget: Budget | None = None,
+        seconds: float | None = None,
+    ) -> str:
         run = await runtime.engine.draw_id()
+        lineage = Lineage.root(run, deadline=None if seconds is None else time.time() + seconds)
         arguments = msgspec.Raw(msgspec.json.encode(FanOut(tasks=tasks, concurrency=concurrency)))
         grant = Grant(tools=ALL, budget=budget or Budget())
-        birth = Opened(lineage=Lineage.root(run), model=self.model, command=DELEGATE, arguments=arguments, grant=grant)
+        birth = Opened(lineage=lineage, model=self.model, command=DELEGATE, arguments=arguments, grant=grant)
         await runtime.engine.submit(run, birth)
         return run
 

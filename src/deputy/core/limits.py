@@ -68,24 +68,18 @@ def inherited_deadline(now: float, caller_deadline: float | None, seconds: float
     return given if own is None else min(own, given)
 
 
-class RunningTool(Struct, frozen=True):
-    """A tool call under way; no limit of its own means that it waits for something that has one."""
-
-    started_at: float
-    limit_seconds: float | None = TOOL_SECONDS
+# --- depth of subtasks ------------------------------------------------------------------------------------------------
 
 
-def silent_seconds(now: float, last_sign_at: float, running: Sequence[RunningTool] = ()) -> float:
-    """How long nothing was heard; a running tool is a sign of life until its own limit."""
-    signs = (now if tool.limit_seconds is None else tool.started_at + tool.limit_seconds for tool in running)
-    return max(0.0, now - max((last_sign_at, *signs)))
+def depth_allowed(asked: Sequence[int], limit: int, ceiling: int) -> int:
+    """How deep a chain of subtasks may go, given what the requests on the way down said, the nearest last.
 
-
-def is_hung(
-    now: float, last_sign_at: float, running: Sequence[RunningTool] = (), idle_seconds: float = IDLE_SECONDS
-) -> bool:
-    """Whether the silence has lasted so long that the turn must end, as retryable."""
-    return silent_seconds(now, last_sign_at, running) >= idle_seconds
+    A request may lower the limit, or raise it as far as the ceiling; what it says then binds all below it.
+    """
+    allowed, most = min(limit, ceiling), ceiling
+    for depth in asked:
+        allowed = most = min(depth, most)
+    return allowed
 
 
 # --- soft and hard limits ---------------------------------------------------------------------------------------------
@@ -108,11 +102,6 @@ class Limit(Struct, frozen=True, kw_only=True):
         if used >= self.soft:
             return "handin"
         return "warned" if used >= self.warn else "clear"
-
-
-def time_limit(seconds: float) -> Limit:
-    """The limit on elapsed seconds; the last turn has its time inside it."""
-    return _limit(seconds, handin_seconds(seconds))
 
 
 def handin_seconds(seconds: float) -> float:
@@ -156,6 +145,9 @@ def fit_for_handin(parts: Sequence[Part], room_tokens: int) -> tuple[int, ...]:
 
 
 # --- budgets ----------------------------------------------------------------------------------------------------------
+
+NANOS_PER_DOLLAR = 1_000_000_000
+"""Costs are whole billionths of a dollar, so that sums are exact."""
 
 Resource = Literal["tokens", "cost", "requests", "spawns"]
 _RESOURCES: tuple[Resource, ...] = ("tokens", "cost", "requests", "spawns")
@@ -207,6 +199,14 @@ class Budget(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return Budget(**{name: _tighter(getattr(self, name), getattr(other, name)) for name in _RESOURCES})
 
 
+class Use(Struct, frozen=True, kw_only=True):
+    """How much of a budget is used of one resource."""
+
+    resource: Resource
+    used: int
+    cap: int
+
+
 class Shortfall(Struct, frozen=True, kw_only=True):
     """Why a reservation was refused."""
 
@@ -237,6 +237,15 @@ class Account(Struct, frozen=True, kw_only=True):
         used: int | None = getattr(self.spent + self.held, resource)
         return 0 if used is None else cap - used
 
+    def uses(self) -> tuple[Use, ...]:
+        """How much is used, or held for work under way, of each resource that has a cap."""
+        taken = self.spent + self.held
+        return tuple(
+            Use(resource=name, used=used, cap=cap)
+            for name in _RESOURCES
+            if (cap := getattr(self.budget, name)) is not None and (used := getattr(taken, name)) is not None
+        )
+
     def reserve(self, amount: Amount) -> Account | Shortfall:
         """The account with this amount held, or why it cannot be: the check and the hold are one operation."""
         for resource in _RESOURCES:
@@ -250,10 +259,6 @@ class Account(Struct, frozen=True, kw_only=True):
     def commit(self, held: Amount, spent: Amount) -> Account:
         """The account after work ended: the hold is gone and what was really used is spent."""
         return structs.replace(self, held=self.held - _priced(held), spent=self.spent + spent)
-
-    def release(self, held: Amount) -> Account:
-        """The account after work that used nothing: the hold is gone."""
-        return self.commit(held, NOTHING)
 
 
 def reserve_all(accounts: Sequence[Account], amount: Amount) -> tuple[Account, ...] | Shortfall:
@@ -295,12 +300,4 @@ class Census(Struct, frozen=True, kw_only=True):
             spawned=self.spawned + 1,
             live=self.live + 1,
             live_by_provider={**self.live_by_provider, provider: self.live_by_provider.get(provider, 0) + 1},
-        )
-
-    def left(self, provider: str) -> Census:
-        """The census after one has ended; spawns of the tree are never given back."""
-        return structs.replace(
-            self,
-            live=self.live - 1,
-            live_by_provider={**self.live_by_provider, provider: self.live_by_provider.get(provider, 0) - 1},
         )

@@ -59,6 +59,8 @@ class Ending(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="s
     notes: tuple[str, ...] = ()
     artifacts: tuple[Artifact, ...] = ()
     errors: tuple[Error, ...] = ()
+    warnings: tuple[str, ...] = ()
+    """What its caller should know and what did not keep it from its work."""
     next_steps: str = ""
     usage: Usage = NO_USAGE
     model: str | None = None

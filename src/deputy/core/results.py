@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
+from deputy.core.errors import advice
 from deputy.core.forms import usage_form
 from deputy.core.outcome import Blocked, Completed, Outcome, Partial
 
@@ -68,6 +69,10 @@ def _result_form(result: Result) -> dict[str, Any]:
         form["question"] = outcome.question
     if outcome.artifacts:
         form["artifacts"] = outcome.artifacts
+    if outcome.warnings:
+        form["warnings"] = outcome.warnings
+    if outcome.errors:
+        form["advice"] = advice(outcome.errors)
     return form
 
 
@@ -85,7 +90,9 @@ def _section(result: Result) -> str:
         f"**Usage**: in={usage.input:,} out={usage.output:,}",
     ]
     if not isinstance(outcome, Completed):
-        parts.extend(f"{error.message} {error.recommendation}".strip() for error in outcome.errors)
+        parts.extend(error.message for error in outcome.errors)
+        parts.extend(filter(None, (advice(outcome.errors),)))
+    parts.extend(f"**Warning:** {warning}" for warning in outcome.warnings)
     if isinstance(outcome, Blocked) and outcome.question:
         parts.append(f"**Question:** {outcome.question}")
     if outcome.report:

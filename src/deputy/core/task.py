@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 
 from msgspec import Struct
 
-from deputy.core.limits import Budget
+from deputy.core.limits import NANOS_PER_DOLLAR, Budget
 from deputy.core.request import Wanted
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ DEFAULT_CONCURRENCY = 2
 MAX_LABEL = 32
 MAX_CONTEXT = 10
 MIN_OUTPUT_TOKENS, MAX_OUTPUT_TOKENS, DEFAULT_OUTPUT_TOKENS = 100, 16384, 4096
-NANOS_PER_DOLLAR = 1_000_000_000
 MOST = 100_000_000
 """The most seconds or dollars that anybody can mean."""
 
@@ -327,6 +326,8 @@ class Terms(Struct, frozen=True, kw_only=True, omit_defaults=True):
     schema: dict[str, Any] | None = None
     kind: str = ""
     """The command it serves, when a completed one must show artifacts."""
+    folder: str = ""
+    """The folder of the workspace that its work belongs in, where there is one."""
     index: int = 0
     total: int = 1
 

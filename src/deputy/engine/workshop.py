@@ -13,6 +13,7 @@ from deputy.engine.purse import Purse, amount
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from deputy.core.conversation import ThinkingLevel
     from deputy.core.outcome import Rejected
     from deputy.core.progress import Progress
     from deputy.core.request import Grant, Request
@@ -30,6 +31,7 @@ class Workshop:
         open_model: Callable[[str], Model],
         open_tools: Callable[[Grant], Tools],
         ceiling: Callable[[str, int, int], int | None],
+        thinking: Callable[[str], ThinkingLevel | None] = lambda _: None,
         windows: Mapping[str, int],
         files: Files,
         watch: Callable[[Progress], None],
@@ -44,6 +46,7 @@ class Workshop:
         self.open_model = open_model
         self.open_tools = open_tools
         self.ceiling = ceiling
+        self.thinking = thinking
         self._windows = windows
         self.files = files
         self.redactor = redactor or Redactor()

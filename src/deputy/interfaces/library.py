@@ -16,27 +16,32 @@ from deputy.core.errors import UnknownRun, UsageError
 from deputy.core.events import Opened, Spawned
 from deputy.core.guard import Policy
 from deputy.core.limits import Budget
-from deputy.core.outcome import Cancelled
+from deputy.core.outcome import Cancelled, Rejected
 from deputy.core.progress import Progress
 from deputy.core.request import READ_ONLY_TOOLS, Grant, Lineage
 from deputy.core.results import Result
 from deputy.core.task import DEFAULT_CONCURRENCY, Task
-from deputy.engine.root import DELEGATE, RUN, FanOut
-from deputy.interfaces.answering import AnsweringDesk
+from deputy.engine.root import APPROVAL, DELEGATE, RUN, FanOut
+from deputy.interfaces.answering import AnsweringDesk, answer_key
+from deputy.interfaces.approving import find_asking
 from deputy.interfaces.beside import cause_of
 from deputy.interfaces.checking import check_concurrency, check_kinds, check_prompt, check_task
+from deputy.interfaces.resuming import go_on, questions, settle_caller
 from deputy.tools.own import as_tool
 from deputy.wiring import Runtime, open_runtime
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 
+    from deputy.core.approval import Prices
     from deputy.core.events import Record
     from deputy.core.outcome import Outcome
+    from deputy.core.redact import Redactor
     from deputy.core.state import State
     from deputy.engine.desk import Approval
     from deputy.engine.ports import Tool
-    from deputy.interfaces.answering import Answerer
+    from deputy.interfaces.answering import Answerer, Question
+    from deputy.interfaces.resuming import Answer
     from deputy.models.default import Choice
 
 ALL_TOOLS = READ_ONLY_TOOLS | {"Edit", "Write", "Run", "Delegate"}
@@ -67,13 +72,15 @@ class Deputy:
         answer: Answerer | None = None,
         watch: Callable[[Progress], None] | None = None,
         base_prompt: str = "",
+        allow: Collection[str] = ALL_TOOLS,
     ) -> None:
         self._model = model
         self._workspace = Path(workspace).absolute()
+        self._is_placed = str(workspace) != "."
         self._home = home
         self._tools = tuple(map(as_tool, tools))
         self._own = frozenset(one.name for one in self._tools)
-        self._grant = Grant(tools=ALL_TOOLS | self._own, budget=budget or Budget())
+        self._grant = Grant(tools=frozenset(allow) | self._own, budget=budget or Budget())
         # The tool's bounds are for what a model asks for; a program may ask for thousands.
         self._policy = policy or Policy(max_spawns=MANY, max_live=MANY, max_live_per_provider=MANY)
         self._approval: Approval = approval if answer is None else "ask"
@@ -125,8 +132,13 @@ class Deputy:
         session_id = await self.start(prompt)
         return await self._whole(session_id, self.outcome(session_id))
 
-    async def start(self, work: str | Sequence[Task], *, concurrency: int = DEFAULT_CONCURRENCY) -> str:
-        """Start a prompt or many tasks without waiting for them; gives the session id."""
+    async def start(
+        self, work: str | Sequence[Task], *, concurrency: int = DEFAULT_CONCURRENCY, question: str = ""
+    ) -> str:
+        """Start a prompt or many tasks without waiting for them; gives the session id.
+
+        Tasks with a question wait until a person has approved it: `approve`, or `deputy approve ID` anywhere.
+        """
         if not work:
             raise UsageError("tasks", work, "give at least one task, or a prompt")
         check_concurrency(concurrency)
@@ -137,7 +149,7 @@ class Deputy:
         tasks = tuple(map(self._prepared, work))
         for index, task in enumerate(tasks):
             check_task(task, f"tasks[{index}]")
-        fan_out = FanOut(tasks=tasks, concurrency=concurrency)
+        fan_out = FanOut(tasks=tasks, concurrency=concurrency, question=question)
         return await self._open(command=DELEGATE, arguments=Raw(json.encode(fan_out)))
 
     async def outcome(self, session_id: str) -> Outcome:
@@ -163,20 +175,29 @@ class Deputy:
             self._tell_end(index, len(results), result)
         return tuple(results)
 
-    async def resume(self, session_id: str, answer: str | None = None) -> Outcome:
-        """Go on with a run that has ended or was interrupted, with a further message or the answer to its question."""
-        await self.go_on(session_id, answer)
-        return await self._whole(session_id, self.outcome(session_id))
+    async def resume(self, session_id: str, answer: Answer = None) -> Outcome:
+        """Go on with a run that has ended or was interrupted, with a further message or the answer to its question.
 
-    async def go_on(self, session_id: str, answer: str | None = None) -> None:
+        Where several subagents ask, the answers are given by their session ids.
+        """
+        await self.go_on(session_id, answer)
+        outcome = await self._whole(session_id, self.outcome(session_id))
+        await self.settle_caller(session_id)
+        return outcome
+
+    async def go_on(self, session_id: str, answer: Answer = None) -> None:
         """The same without waiting for its end."""
         state = await self.state(session_id)
-        if state.is_live:
-            await self._revive(state, answer)
-            return
-        if state.command == DELEGATE:
-            answer = await self._resume_children(state, answer)
-        await self._of.engine.resume(session_id, answer)
+        await self._check_place(state)
+        await go_on(self._of, state, answer)
+
+    async def settle_caller(self, session_id: str) -> None:
+        """Bring the call that a task belongs to up to date, when with this task all of it is completed."""
+        await settle_caller(self._of, session_id)
+
+    async def questions(self, session_id: str) -> tuple[Question, ...]:
+        """What a run, or the tasks of a call, wait for a person to say."""
+        return await questions(self._of, await self.state(session_id))
 
     async def state(self, session_id: str) -> State:
         """Where a run stands."""
@@ -184,6 +205,14 @@ class Deputy:
         if state is None:
             raise UnknownRun(session_id)
         return state
+
+    async def approve(self, session_id: str, *, is_approved: bool = True) -> bool:
+        """Say yes or no to what a run waits for; whether it did wait."""
+        asking = await find_asking(self._of.journal, session_id)
+        if asking is None:
+            return False
+        await self._of.engine.send(asking.run, APPROVAL, is_approved, key=answer_key(asking.key))
+        return True
 
     async def cancel(self, session_id: str) -> None:
         """Stop a delegation and everything below it."""
@@ -206,6 +235,15 @@ class Deputy:
     def missing_key(self, model: str) -> str | None:
         """The provider whose key is missing for a model; None when it can be asked."""
         return self._of.models.missing_key(model)
+
+    def prices_of(self, model: str) -> Prices:
+        """What is known of a model's prices, to say what work can cost before it is begun."""
+        return self._of.models.prices_of(model)
+
+    @property
+    def redactor(self) -> Redactor:
+        """What takes secrets out of texts before a person sees them."""
+        return self._of.workshop.redactor
 
     async def events(self) -> AsyncIterator[Progress]:
         """What subagents do, as it happens, until this Deputy is closed or the loop is left."""
@@ -234,6 +272,7 @@ class Deputy:
             model=model,
             grant=self._grant,
             command=command,
+            workspace=str(self._workspace),
             prompt=prompt,
             arguments=arguments,
         )
@@ -261,32 +300,19 @@ class Deputy:
         return done
 
     async def _outcome_of(self, child: str | None, whole: Outcome) -> Outcome:
+        if child is None and isinstance(whole, Rejected):
+            return whole
         if child is None:
             return Cancelled(lineage=whole.lineage, summary="It was not started: the whole call ended first.")
         return await self._of.engine.result(child)
 
-    async def _resume_children(self, state: State, answer: str | None) -> str | None:
-        """Go on with every task that did not complete; an answer is for the one that asked."""
-        children = _children(await self._of.journal.records(state.run))
-        states = [await self._of.engine.get(child) for child in children.values()]
-        open_ones = [one for one in states if one is not None and not one.is_live and one.status != "completed"]
-        asking = [one.run for one in open_ones if one.status == "blocked"]
-        if answer is not None and len(asking) > 1:
-            raise UsageError("ID", state.run, f"several of its tasks ask; answer each by its own: {', '.join(asking)}")
-        for one in open_ones:
-            await self._of.engine.resume(one.run, answer if one.run in asking or not asking else None)
-        return None
-
-    async def _revive(self, state: State, answer: str | None) -> None:
-        """Go on with a run that its process left, or give one that waits its answer."""
-        engine = self._of.engine
-        topics = list(state.waits.values())
-        if answer is not None and topics:
-            body = answer.strip().lower() in ("y", "yes", "true") if topics[0] == "approval" else answer
-            await engine.send(state.run, topics[0], body)
+    async def _check_place(self, state: State) -> None:
+        """Refuse to go on in a folder that nobody named, when the run worked in another."""
+        root = None if state.lineage is None else await self._of.engine.get(state.lineage.root_id)
+        recorded = "" if root is None else root.workspace
+        if self._is_placed or recorded in ("", str(self._workspace)):
             return
-        if not await engine.ensure(state.run):
-            raise UsageError("ID", state.run, "another process is at work on it; follow it with `deputy watch`")
+        raise UsageError("workspace", str(self._workspace), f"this run works in {recorded}: open Deputy(workspace=…)")
 
     def _tell(self, progress: Progress) -> None:
         if progress.event == "completed":

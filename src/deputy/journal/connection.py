@@ -36,7 +36,7 @@ _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PR
 def open_writer(folder: Path, fsync: Fsync, patience: float = PATIENCE_SECONDS) -> sqlite3.Connection:
     """A connection that writes; home, file and tables are made if they are missing."""
     path = home.make_home(folder) / home.JOURNAL
-    home.make_file(path)
+    home.make_file(path, schema.fresh)
     with typed(path):
         connection = patiently(lambda: _connect(path, "rw"), path, patience)
         try:
@@ -55,13 +55,13 @@ def open_reader(folder: Path, patience: float = PATIENCE_SECONDS) -> sqlite3.Con
     with typed(path):
         connection = patiently(lambda: _connect(path, "ro"), path, patience)
         try:
-            if patiently(lambda: schema.check(connection, str(path)), path, patience):
+            if patiently(lambda: _is_readable(connection, path), path, patience):
                 return connection
         except BaseException:
             connection.close()
             raise
     connection.close()
-    # An older or empty file: the tables are brought up to date once, by a writer.
+    # An older, empty or half made file is brought up to date once, by a writer.
     open_writer(folder, "group", patience).close()
     return open_reader(folder, patience)
 
@@ -120,6 +120,16 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
     return sqlite3.connect(
         f"file:{name}?mode={mode}", uri=True, isolation_level=None, timeout=0.5, check_same_thread=False
     )
+
+
+def _is_readable(connection: sqlite3.Connection, path: Path) -> bool:
+    try:
+        return schema.check(connection, str(path))
+    except sqlite3.OperationalError as error:
+        # A process died over a file that had no write-ahead log yet: what it left half done is undone by who writes.
+        if error.sqlite_errorcode != sqlite3.SQLITE_READONLY_ROLLBACK:
+            raise
+        return False
 
 
 def _prepare(connection: sqlite3.Connection, path: Path, fsync: Fsync) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from deputy.core.events import Refused, Returned
 from deputy.core.forms import outcome_form, usage_form
 from deputy.core.request import timestamp
-from deputy.engine.recover import Standing, seconds_late, shown_status
+from deputy.engine.recover import Standing, overdue, seconds_late, shown_status
 from deputy.journal.reader import STALE_SECONDS
 from deputy.journal.rows import Damaged
 
@@ -37,6 +37,11 @@ def listed(reader: Reader, *, ended: int = 0) -> list[Standing]:
     if ended:
         states |= {state.run: state for state in reader.ended(ended)}
     return as_tree(standings(reader, list(states.values())))
+
+
+def late(reader: Reader, now: float) -> list[State]:
+    """The runs past their deadline that should be ended by whoever looks, those below before those above."""
+    return [] if reader.damage else overdue(standings(reader, reader.live()), now)
 
 
 def as_tree(standings: Iterable[Standing]) -> list[Standing]:

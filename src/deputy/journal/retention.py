@@ -73,6 +73,7 @@ def prune(folder: Path, before: float, *, dry_run: bool = False, delivered_only:
 
 def keep_house(folder: Path, now: float, kept_seconds: float = KEPT_SECONDS) -> int:
     """What is done at start-up: old runs go, unless their result was never handed over. Tells how many trees went."""
+    home.clear_drafts(folder / home.JOURNAL)
     trees = prune(folder, now - kept_seconds, delivered_only=True)
     reader = Reader.open(folder)
     if reader is not None:

@@ -10,7 +10,6 @@ from deputy.journal import schema
 if TYPE_CHECKING:
     from pathlib import Path
 
-_PAGE = 4096
 _LARGEST = 1 << 30
 _CHANGES, _PAGES, _FREE, _VALID_FOR = slice(24, 28), slice(28, 32), slice(32, 40), slice(92, 96)
 """Where the first page says how often the file changed, how large it is, what is free, and when that was so."""
@@ -21,30 +20,20 @@ def open_copy(path: Path) -> sqlite3.Connection | None:
     try:
         if path.stat().st_size > _LARGEST:
             return None
-        rest = path.read_bytes()[_PAGE:]
+        rest = path.read_bytes()[schema.PAGE :]
     except OSError:
         return None
-    first = bytearray(_first_page())
+    # Tables are made in the same order everywhere, and so lie in the same places.
+    first = bytearray(schema.fresh()[: schema.PAGE])
+    first[schema.LOGGED] = b"\1\1"
     first[_CHANGES] = first[_VALID_FOR] = bytes(4)
-    first[_PAGES] = (1 + len(rest) // _PAGE).to_bytes(4, "big")
+    first[_PAGES] = (1 + len(rest) // schema.PAGE).to_bytes(4, "big")
     first[_FREE] = bytes(8)
     connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
     try:
-        connection.deserialize(bytes(first) + rest[: len(rest) // _PAGE * _PAGE])
+        connection.deserialize(bytes(first) + rest[: len(rest) // schema.PAGE * schema.PAGE])
         connection.execute("SELECT 1 FROM events").fetchone()
     except sqlite3.Error:
         connection.close()
         return None
     return connection
-
-
-def _first_page() -> bytes:
-    """The first page that every journal has: its tables are made in the same order, and so lie in the same places."""
-    connection = sqlite3.connect(":memory:", isolation_level=None)
-    try:
-        connection.execute(f"PRAGMA page_size = {_PAGE}")
-        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-        schema.migrate(connection, ":memory:")
-        return connection.serialize()[:_PAGE]
-    finally:
-        connection.close()

@@ -48,8 +48,9 @@ from deputy.core.errors import (
     UsageError,
 )
 from deputy.core.failures import failure_of
+from deputy.core.limits import IDLE_SECONDS
 from deputy.models.wire import CallUnderWay, encode
-from deputy.models.wire_model import IDLE_SECONDS, with_ids
+from deputy.models.wire_model import with_ids
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable

@@ -25,7 +25,7 @@ from deputy.core.events import (
 )
 from deputy.core.state import ASKED, BEGUN
 from deputy.engine.ports import L
-from deputy.runtimes.endings import SoFar
+from deputy.engine.remains import SoFar
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Sequence
@@ -135,6 +135,19 @@ class LocalContext(Generic[L]):
                 raise UsageError("session_id", child, "a run of this id exists already; draw another")
             self._crew.start(lease, requested)
         return child
+
+    async def again(self, key: str, child: str, message: str | None = None) -> None:
+        """Set a child of an earlier round to work again, exactly once; one that completed or is at work is left so."""
+        name = self._claim(key)
+        record = self._done.pop(name, None)
+        with self._at_work():
+            if record is None:
+                # Which round it is to reach is written first: a crash in between must not give it another one.
+                drawn = Drawn(value=str(await self._crew.next_round(child)))
+                record = await self._journal.append(self._lease, name, drawn)
+            number = int(cast("Drawn", self._seen(record).event).value)
+            lineage = self.state.lineage
+            await self._crew.resume(child, number, message, within=None if lineage is None else lineage.deadline)
 
     async def join(self, key: str, child: str) -> Outcome:
         """Wait for a child's end and take its outcome."""

@@ -17,6 +17,7 @@ from deputy.tools.typed import described
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from deputy.core.approval import Prices
     from deputy.core.conversation import ToolCall
     from deputy.core.task import Task
     from deputy.engine.desk import Desk
@@ -34,8 +35,9 @@ class DelegateTool:
     traits = ToolTraits(reads_only=False, repeatable=False, needs_approval=True, risk="medium")
     schema: dict[str, Any] = DELEGATE_SCHEMA
 
-    def __init__(self, missing_key: Callable[[str], str | None]) -> None:
+    def __init__(self, missing_key: Callable[[str], str | None], prices_of: Callable[[str], Prices]) -> None:
         self._missing_key = missing_key
+        self._prices_of = prices_of
 
     @property
     def description(self) -> str:
@@ -44,17 +46,17 @@ class DelegateTool:
 
     async def run(self, call: ToolCall, key: str, run: RunContext, desk: Desk) -> ToolOutput:
         """Check the call, have it approved, and fan it out."""
-        wanted = _read(call)
+        wanted = read_wanted(call.arguments)
         if not isinstance(wanted, DelegateCall):
             return _error("\n".join(f"{problem.field} {problem.message}." for problem in wanted))
-        for model in dict.fromkeys(task.model or desk.model.name for task in wanted.tasks):
+        for model in dict.fromkeys(task.model or desk.asked for task in wanted.tasks):
             if (provider := self._missing_key(model)) is not None:
                 return _error(f"Cannot spawn subagents: no API key for provider {provider}")
         refusal = await self._refusal(wanted, key, run, desk)
         if refusal:
             return _error(refusal)
         results = await fan_out(
-            run, key, wanted.tasks, concurrency=wanted.concurrency, model=desk.model.name, grant=desk.grant
+            run, key, wanted.tasks, concurrency=wanted.concurrency, model=desk.asked, grant=desk.grant
         )
         if wanted.result_form == "json":
             return ToolOutput(text=json.encode(results_form(results)).decode())
@@ -65,15 +67,24 @@ class DelegateTool:
             return ""
         if desk.approval == "refuse":
             return _NOBODY
-        ceiling = cost_ceiling(wanted.tasks)
-        question = spawn_summary(wanted.tasks, model=desk.model.name, risk=self.traits.risk, ceiling=ceiling)
+        question = spawn_summary(
+            wanted.tasks,
+            model=desk.asked,
+            risk=self.traits.risk,
+            cost=cost_ceiling(
+                wanted.tasks, lambda task: self._prices_of(task.model or desk.asked), desk.purse.left("cost")
+            ),
+            concurrency=wanted.concurrency,
+            redactor=desk.redactor,
+        )
         desk.emit(Progress(event="waiting", label=desk.label, content=question))
         is_approved = json.decode(await run.recv(f"{key}:approval", "approval", question), type=bool)
         return "" if is_approved else _DENIED
 
 
-def _read(call: ToolCall) -> DelegateCall | tuple[FieldProblem, ...]:
-    wanted = read_call(call.arguments)
+def read_wanted(arguments: object) -> DelegateCall | tuple[FieldProblem, ...]:
+    """The call that a model's arguments make, or every problem they have."""
+    wanted = read_call(arguments)
     if not isinstance(wanted, DelegateCall):
         return wanted
     problems = [problem for index, task in enumerate(wanted.tasks) for problem in _problems(index, task)]

@@ -170,7 +170,8 @@ def test_where_nobody_can_be_asked_it_is_refused_and_nothing_is_spent(house):
     assert run.stderr.startswith("Spawn 2 subagents: [a] use ")
     assert "ghp_a1" not in run.stderr
     assert "…" in run.stderr
-    assert f"model: {MODEL} · tools: read-only · risk: medium · cost: not capped" in run.stderr
+    facts = f"model: {MODEL} · tools: read-only · policy: 2 at once, no time limit · risk: medium"
+    assert f"{facts} · cost: not bounded (set a budget to bound it)" in run.stderr
     assert "--yes" in run.stderr
 
 

@@ -5,7 +5,17 @@ from typing import TYPE_CHECKING
 from deputy.engine.ports.backend import Assignment, Backend, BackendEnd, NotReady, Ready
 from deputy.engine.ports.durable import Engine, Journal, L, Lease, RunContext, World
 from deputy.engine.ports.model import Model
-from deputy.engine.ports.tool import Files, FlowTool, Tool, ToolContext, ToolOutput, Tools, ToolTraits
+from deputy.engine.ports.tool import (
+    Files,
+    FlowTool,
+    Folder,
+    TaskFiles,
+    Tool,
+    ToolContext,
+    ToolOutput,
+    Tools,
+    ToolTraits,
+)
 
 if TYPE_CHECKING:
     from deputy.engine.ports.backend import BackendEvent as BackendEvent
@@ -21,6 +31,7 @@ __all__ = [
     "Engine",
     "Files",
     "FlowTool",
+    "Folder",
     "Journal",
     "L",
     "Lease",
@@ -28,6 +39,7 @@ __all__ = [
     "NotReady",
     "Ready",
     "RunContext",
+    "TaskFiles",
     "Tool",
     "ToolContext",
     "ToolOutput",

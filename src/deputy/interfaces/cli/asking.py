@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from deputy.interfaces.beside import beside
-from deputy.interfaces.cli.show import plain
+from deputy.interfaces.plain import plain
 
 if TYPE_CHECKING:
     from deputy.interfaces.answering import Question

@@ -9,8 +9,9 @@ import click
 from deputy.core.errors import UsageError
 from deputy.core.task import MAX_CONCURRENCY, DelegateCall, read_call
 from deputy.interfaces.cli.session import CANCELLED, REJECTED, carry_out, exit_code, not_stopped, until_done
-from deputy.interfaces.cli.show import plain, show_json
+from deputy.interfaces.cli.show import show_json
 from deputy.interfaces.cli.source import read_text
+from deputy.interfaces.plain import plain
 
 if TYPE_CHECKING:
     import asyncio
@@ -143,7 +144,7 @@ async def _run(
         async with Deputy(model, workspace=workspace, watch=audience.tell) as deputy:
             chosen = (await deputy.default_model()).model
             _check_keys(deputy, call, chosen)
-            if not (yes or await _is_approved(call, chosen, stop)):
+            if not (yes or await _is_approved(deputy, call, chosen, stop)):
                 if events == "-" or call.result_form == "json":
                     _show(_refused(call), call, lines if events == "-" else None)
                 return CANCELLED if stop.is_set() else REJECTED
@@ -170,16 +171,21 @@ def _check_keys(deputy: Deputy, call: DelegateCall, model: str) -> None:
             raise UsageError("--model", name, f"{told}; `deputy doctor` says what to set")
 
 
-async def _is_approved(call: DelegateCall, model: str, stop: asyncio.Event) -> bool:
+async def _is_approved(deputy: Deputy, call: DelegateCall, model: str, stop: asyncio.Event) -> bool:
     """One approval for the whole call; where nobody can be asked, it is refused."""
     from deputy.core.approval import cost_ceiling, spawn_summary
     from deputy.interfaces.answering import Question
     from deputy.interfaces.cli.asking import Person, can_ask
     from deputy.interfaces.view.painters import Silence
-    from deputy.models.make import OFFLINE
 
-    ceiling = 0 if model.startswith(OFFLINE) else cost_ceiling(call.tasks)
-    summary = spawn_summary(call.tasks, model=model, risk="medium", ceiling=ceiling)
+    summary = spawn_summary(
+        call.tasks,
+        model=model,
+        risk="medium",
+        cost=cost_ceiling(call.tasks, lambda task: deputy.prices_of(task.model or model)),
+        concurrency=call.concurrency,
+        redactor=deputy.redactor,
+    )
     if not can_ask():
         click.echo(f"{plain(summary)}\ndeputy: not approved: nobody can be asked here; --yes approves it", err=True)
         return False

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from deputy.interfaces.cli.show import plain, show_json
+from deputy.interfaces.cli.show import show_json
+from deputy.interfaces.plain import plain
 
 if TYPE_CHECKING:
     from deputy.core.outcome import Outcome
@@ -29,7 +30,7 @@ def show_outcome(outcome: Outcome, *, as_json: bool, is_told: bool = False) -> N
 
 
 def _ending(outcome: Outcome) -> list[str]:
-    from deputy.interfaces.view.board import dollars, elapsed, tokens
+    from deputy.interfaces.numbers import dollars, elapsed, tokens
 
     usage = outcome.usage
     seconds = elapsed(outcome.duration_seconds)

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from deputy.interfaces.cli.journal import open_journal
-from deputy.interfaces.cli.show import one_line, show, show_json
+from deputy.interfaces.cli.show import show, show_json
+from deputy.interfaces.numbers import count, elapsed
+from deputy.interfaces.plain import one_line
 
 if TYPE_CHECKING:
     from deputy.engine.recover import Standing
@@ -47,10 +49,10 @@ def _row(standing: Standing, entry: dict[str, Any], now: float) -> tuple[str, ..
     return (
         state.run,
         entry["status"],
-        _span(now - state.requested_at),
-        "-" if deadline is None else ("overdue" if deadline < now else _span(deadline - now)),
-        _count(state.usage.input),
-        _count(state.usage.output),
+        elapsed(now - state.requested_at),
+        "-" if deadline is None else ("overdue" if deadline < now else elapsed(deadline - now)),
+        count(state.usage.input),
+        count(state.usage.output),
         f"{'  ' * depth}{one_line(said + detail, _LABEL)}",
     )
 
@@ -61,16 +63,3 @@ def _table(rows: list[tuple[str, ...]]) -> str:
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
     )
-
-
-def _span(seconds: float) -> str:
-    """A length of time in its two largest units, as people read it."""
-    whole = max(0, int(seconds))
-    for size, unit, smaller, name in ((86400, "d", 3600, "h"), (3600, "h", 60, "m"), (60, "m", 1, "s")):
-        if whole >= size:
-            return f"{whole // size}{unit}{whole % size // smaller:02d}{name}"
-    return f"{whole}s"
-
-
-def _count(tokens: int) -> str:
-    return f"{tokens / 1000:.1f}k" if tokens >= 1000 else str(tokens)

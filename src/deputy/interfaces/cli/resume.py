@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -14,9 +15,9 @@ from deputy.interfaces.cli.session import CANCELLED, NOTHING_FOUND, carry_out, e
 if TYPE_CHECKING:
     import asyncio
 
-    from deputy.core.state import State
     from deputy.interfaces.cli.asking import Person
     from deputy.interfaces.library import Deputy
+    from deputy.interfaces.resuming import Answer
 
 EXAMPLES = """\b
 Examples:
@@ -34,16 +35,25 @@ Exit codes are those of the outcome; 3 when there is no such run."""
 @click.command(epilog=EXAMPLES)
 @click.argument("run", metavar="ID")
 @click.option("--answer", metavar="TEXT", help="The answer to its question, or a further message.")
-@click.option("--workspace", default=".", type=click.Path(exists=True, file_okay=False), help="Where it works.")
+@click.option(
+    "--workspace", type=click.Path(exists=True, file_okay=False), help="Where it works, if not where it worked before."
+)
 @click.option("-y", "--yes", is_flag=True, help="Approve everything it asks for.")
 @click.option("--events", metavar="FILE|-", help="Write what happens as JSON lines.")
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
 @click.pass_context
 def command(
-    ctx: click.Context, run: str, answer: str | None, workspace: str, yes: bool, events: str | None, as_json: bool
+    ctx: click.Context,
+    run: str,
+    answer: str | None,
+    workspace: str | None,
+    yes: bool,
+    events: str | None,
+    as_json: bool,
 ) -> None:
     """Go on with a run that ended, waits or was interrupted."""
-    ctx.exit(carry_out(lambda stop: _resume(run, answer, workspace, yes, events, as_json, stop)))
+    place = _workspace(run, workspace)
+    ctx.exit(carry_out(lambda stop: _resume(run, answer, place, yes, events, as_json, stop)))
 
 
 async def _resume(
@@ -76,14 +86,14 @@ async def _resume(
                 answer=person.answer if asks else None,
             ) as deputy:
                 try:
-                    answer = await _answer(deputy, run, answer, person if asks else None)
-                    await deputy.go_on(run, answer)
+                    await deputy.go_on(run, await _answer(deputy, run, answer, person if asks else None))
                 except UnknownRun as error:
                     click.echo(f"deputy: {error}", err=True)
                     return NOTHING_FOUND
                 outcome = await until_done(deputy.outcome(run), stop, lambda: deputy.cancel(run))
                 if outcome is not None:
                     await deputy.delivered(run)
+                    await deputy.settle_caller(run)
         parent.finish()
         if outcome is None:
             return not_stopped(run)
@@ -92,23 +102,32 @@ async def _resume(
         return CANCELLED if stop.is_set() else exit_code([outcome])
 
 
-async def _answer(deputy: Deputy, run: str, given: str | None, person: Person | None) -> str | None:
-    """The answer to what the run asks, from the command line or from the person."""
-    from deputy.interfaces.answering import Question
-
+async def _answer(deputy: Deputy, run: str, given: str | None, person: Person | None) -> Answer:
+    """The answer to what the run asks, from the command line or from the person, who is asked for each that asks."""
     state = await deputy.state(run)
     if state.status == "completed" and given is None:
         raise UsageError("ID", run, "it is completed; give --answer to say what more you want")
-    if given is not None or not _asks(state):
+    # Whoever is still live asks by itself when it is taken up.
+    if given is not None or person is None or state.is_live:
         return given
-    if person is None:
-        question = state.question or "it asks something; see `deputy show`"
-        raise UsageError("ID", run, f"it waits for an answer: give --answer TEXT ({question[:200]})")
-    topic = next(iter(state.waits.values()), "answer")
-    asked = Question(session_id=run, label=state.label or "run", topic=topic, text=state.question)
-    said = await person.answer(asked)
-    return said if isinstance(said, str) else ("yes" if said else "no")
+    answers = {question.session_id: await person.answer(question) for question in await deputy.questions(run)}
+    return {
+        asked: said if isinstance(said, str) else ("yes" if said else "no") for asked, said in answers.items()
+    } or None
 
 
-def _asks(state: State) -> bool:
-    return state.status in ("blocked", "waiting")
+def _workspace(run: str, given: str | None) -> str:
+    """Where the run works: where it is told to, else where it worked before, else here."""
+    from deputy.journal.home import home_path
+    from deputy.journal.reader import Reader
+
+    reader = Reader.open(home_path()) if given is None else None
+    recorded = ""
+    if reader is not None:
+        with reader:
+            state = reader.state(run)
+            root = None if state is None or state.lineage is None else reader.state(state.lineage.root_id)
+        recorded = "" if root is None else root.workspace
+    if recorded and not Path(recorded).is_dir():
+        raise UsageError("--workspace", recorded, "it worked there, and that folder is gone; name another")
+    return str(Path(given or recorded or ".").absolute())

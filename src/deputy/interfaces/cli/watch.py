@@ -10,6 +10,7 @@ import click
 from msgspec import MsgspecError, json
 
 from deputy.core.progress import Progress
+from deputy.interfaces.cli.journal import end_what_is_late
 from deputy.interfaces.cli.session import CANCELLED, NOTHING_FOUND, carry_out, exit_code
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ Exit codes are those of the outcome; 3 when nothing is running, 4 when the
 run was interrupted: its process is gone, and `deputy resume` goes on."""
 
 LOOK_SECONDS = 0.2
+_LATE_LOOKS = 25
+"""Every how-manieth look is also for runs past their deadline."""
 INTERRUPTED = 4
 
 
@@ -101,12 +104,16 @@ class _Follower:
         self.reader = reader
         self._run = run
         self._seen = -1
+        self._looks = 0
         self._told: dict[str, int] = {}
         self._usage: dict[str, tuple[int, int]] = {}
         self._over: set[str] = set()
 
     def look(self) -> tuple[list[Progress], int | None]:
         """What is new, and the exit code when there is nothing more to follow."""
+        if self._looks % _LATE_LOOKS == 0:
+            end_what_is_late(self.reader)
+        self._looks += 1
         changes = self.reader.changes()
         news = list(self.news()) if changes != self._seen else []
         self._seen = changes

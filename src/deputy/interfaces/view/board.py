@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Literal, assert_never
 
 from msgspec import Struct, structs
 
-from deputy.core.forms import NANOS_PER_DOLLAR
-from deputy.interfaces.cli.show import one_line
+from deputy.interfaces.numbers import dollars, elapsed, tokens
+from deputy.interfaces.plain import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -147,6 +147,8 @@ def _changed(row: Row, progress: Progress, now: float) -> Row:
             return _at_work(row, "↻", f"again: {progress.reason or ''}", "warning")
         case "fallback":
             return _at_work(row, "↪", f"other model: {progress.reason or ''}", "warning")
+        case "warning":
+            return _at_work(row, "⚠", progress.content or "", "warning")
         case "waiting":
             return _at_work(row, "?", f"asks: {progress.content or ''}", "warning")
         case "completed":
@@ -166,38 +168,3 @@ def _ended(row: Row, progress: Progress, now: float) -> Row:
     reason = (progress.reason or "").replace("_", " ")
     activity = one_line(f"{word}: {reason}" if reason and status != "completed" else word, _ACTIVITY_WIDTH)
     return structs.replace(row, mark=mark, tone=tone, activity=activity, status=status, ended=now)
-
-
-# --- numbers as people read them --------------------------------------------------------------------------------------
-
-
-def tokens(given: int, taken: int) -> str:
-    """What went in and came out."""
-    return f"in={count(given)} out={count(taken)}"
-
-
-def count(number: int) -> str:
-    """A number in at most four characters or so: 890, 2.1k, 45k, 1.2M."""
-    for size, unit in ((1_000_000, "M"), (1_000, "k")):
-        if number >= size * 0.9995:
-            scaled = number / size
-            return f"{scaled:.0f}{unit}" if scaled >= 9.95 else f"{scaled:.1f}".removesuffix(".0") + unit
-    return str(number)
-
-
-def elapsed(seconds: float) -> str:
-    """A length of time: 0.4s, 12s, 3m05s, 2h07m."""
-    if seconds < 9.95:
-        return f"{max(0.0, seconds):.1f}s"
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole}s"
-    return f"{whole // 60}m{whole % 60:02d}s" if whole < 3600 else f"{whole // 3600}h{whole % 3600 // 60:02d}m"
-
-
-def dollars(nanos: int | None) -> str:
-    """A cost, or nothing where there is none or none is known."""
-    if not nanos:
-        return ""
-    cost = nanos / NANOS_PER_DOLLAR
-    return f"${cost:.2f}" if cost >= 0.01 else f"${cost:.4f}"

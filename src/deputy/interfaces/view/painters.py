@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Protocol
 
 from deputy.interfaces.beside import beside
-from deputy.interfaces.cli.show import plain
+from deputy.interfaces.plain import plain
 from deputy.interfaces.view.board import Board, heading, line, text_of
 
 if TYPE_CHECKING:

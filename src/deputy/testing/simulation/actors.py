@@ -23,7 +23,7 @@ from deputy.core.conversation import (
 )
 from deputy.core.events import ModelCallEnded, ToolCallEnded
 from deputy.core.outcome import NO_USAGE
-from deputy.engine.ports import ToolContext, ToolOutput, ToolTraits
+from deputy.engine.ports import TaskFiles, ToolContext, ToolOutput, ToolTraits
 from deputy.testing.simulation.invariants import CANCEL_SECONDS, Violation, expect, is_well_formed
 
 if TYPE_CHECKING:
@@ -303,7 +303,7 @@ class SimTools:
 
 
 class SimFiles:
-    """A workspace without files, and scratchpads that outlive processes."""
+    """Scratchpads that outlive processes."""
 
     def __init__(self, ledger: Ledger, life: Life) -> None:
         self._ledger = ledger
@@ -318,13 +318,27 @@ class SimFiles:
         await self._life.lasts()
         self._ledger.notes.setdefault(scratchpad, []).append(content)
 
-    async def before_prompt(self, paths: Sequence[str]) -> str:
+    def open(self, grant: Grant) -> SimFolder:
+        """The same for everybody."""
+        return SimFolder()
+
+
+class SimFolder:
+    """A workspace without files."""
+
+    root = "/workspace"
+
+    async def before_prompt(self, paths: Sequence[str]) -> TaskFiles:
         """Nothing: there are no files."""
-        return ""
+        return TaskFiles()
 
     async def facts(self, paths: Sequence[str]) -> Sequence[FileFact]:
         """That none of the files is there."""
         return [FileFact(path=path, exists=False) for path in paths]
+
+    async def changed_in(self, folder: str, since: float) -> Sequence[str]:
+        """Nothing."""
+        return ()
 
 
 def _failure(chance: Random, used: Used) -> errors.ModelError:

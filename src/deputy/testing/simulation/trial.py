@@ -277,13 +277,14 @@ class Trial:
     def _draw_resumes(self) -> list[tuple[str, int, str | None]]:
         chance = Random(f"{self.scenario.seed} resumes")
         ended = [state for state in self.disk.states() if state.status in _RESUMABLE]
-        if self.scenario.is_parent and chance.random() < 0.5:
+        if chance.random() < 0.5:
             able = [state for state in ended if state.run == ROOT]
         else:
             # Whoever is resumed alone has its own budget, and no longer what is left of its caller's.
             able = [state for state in ended if state.run != ROOT]
         chosen = chance.sample(able, min(len(able), self.scenario.resumes))
-        return [(state.run, state.round + 1, chance.choice((None, "Go on."))) for state in chosen]
+        said = None if chosen and chosen[0].command == DELEGATE else "Go on."
+        return [(state.run, state.round + 1, chance.choice((None, said))) for state in chosen]
 
     def _birth(self) -> Opened:
         scenario = self.scenario
