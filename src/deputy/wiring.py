@@ -153,7 +153,7 @@ async def open_runtime(
 
 async def _end_children(run: str) -> None:
     """End what a run's commands left running when their process died."""
-    from deputy.tools.children import sweep, tag_of
+    from deputy.processes.sweep import sweep, tag_of
 
     await asyncio.to_thread(sweep, tag_of(run))
 

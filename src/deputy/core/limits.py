@@ -68,6 +68,26 @@ def inherited_deadline(now: float, caller_deadline: float | None, seconds: float
     return given if own is None else min(own, given)
 
 
+class RunningTool(Struct, frozen=True):
+    """A tool call under way; no limit of its own means that it waits for something that has one."""
+
+    started_at: float
+    limit_seconds: float | None = TOOL_SECONDS
+
+
+def silent_seconds(now: float, last_sign_at: float, running: Sequence[RunningTool] = ()) -> float:
+    """How long nothing was heard; a running tool is a sign of life until its own limit."""
+    signs = (now if tool.limit_seconds is None else tool.started_at + tool.limit_seconds for tool in running)
+    return max(0.0, now - max((last_sign_at, *signs)))
+
+
+def is_hung(
+    now: float, last_sign_at: float, running: Sequence[RunningTool] = (), idle_seconds: float = IDLE_SECONDS
+) -> bool:
+    """Whether the silence has lasted so long that the turn must end, as retryable."""
+    return silent_seconds(now, last_sign_at, running) >= idle_seconds
+
+
 # --- depth of subtasks ------------------------------------------------------------------------------------------------
 
 

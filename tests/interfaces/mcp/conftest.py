@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 from mcp import Client, StdioServerParameters
 
@@ -143,14 +143,12 @@ class Wire:
         return message
 
     def resident_bytes(self) -> int:
-        with open(f"/proc/{self.process.pid}/statm") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        pages = Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
     def go(self) -> int:
         """Be gone, as a client is that was killed; the server's exit code."""
         for pipe in (self.process.stdin, self.process.stdout):
-            try:
+            with suppress(BrokenPipeError):
                 pipe.close()
-            except BrokenPipeError:
-                pass
         return self.process.wait(20)

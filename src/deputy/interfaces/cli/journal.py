@@ -42,7 +42,7 @@ def end_what_is_late(reader: Reader) -> None:
     if not found:
         return
     from deputy.journal.monitor import end_late
-    from deputy.tools.children import sweep, tag_of
+    from deputy.processes.sweep import sweep, tag_of
 
     try:
         ended = end_late(reader.path.parent, found)

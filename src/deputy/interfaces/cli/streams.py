@@ -64,7 +64,11 @@ def is_unread(stream: TextIO) -> bool:
 
 
 def _outliving(stream: TextIO, kind: type[OutlivingFile]) -> TextIO:
-    raw = kind(stream.fileno(), "wb", closefd=False)
+    try:
+        raw = kind(stream.fileno(), "wb", closefd=False)
+    except (OSError, ValueError):
+        # It is no file of the system's, so it has no reader that could go away.
+        return stream
     return TextIOWrapper(
         BufferedWriter(raw),
         encoding=stream.encoding,

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from deputy.interfaces.cli.show import one_line, plain, show, show_json
+from deputy.interfaces.cli.show import show, show_json
+from deputy.interfaces.plain import one_line, plain
 
 if TYPE_CHECKING:
     from deputy.commands.task_file import TaskFile

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
-from msgspec import json, structs
+from msgspec import json
 
 from deputy.core.approval import cost_ceiling, spawn_summary
 from deputy.core.errors import DeputyError
 from deputy.core.results import results_form, results_markdown
 from deputy.core.task import DelegateCall
 from deputy.interfaces.beside import beside
-from deputy.interfaces.cli.show import plain
 from deputy.interfaces.mcp import approving, tasks
 from deputy.interfaces.mcp.call import refused, told
 from deputy.interfaces.mcp.following import followed
@@ -70,9 +70,13 @@ def answer(results: Sequence[Result], form: str, run: str) -> CallToolResult:
     from deputy.engine.fence import fenced
 
     data = results_form(results)
-    text = json.encode(data).decode() if form == "json" else fenced(results_markdown(results), "Delegate", run)
+    text = json.encode(data).decode() if form == "json" else fenced(results_markdown(results), "Delegate", _draw)
     is_rejected = bool(results) and all(result.outcome.status == "rejected" for result in results)
     return refused(text, data) if is_rejected else told(text, data)
+
+
+def _draw(letters: str, count: int) -> str:
+    return "".join(secrets.choice(letters) for _ in range(count))
 
 
 # --- before anything is spent -----------------------------------------------------------------------------------------
@@ -116,12 +120,15 @@ async def _open(call: Call, wanted: DelegateCall) -> tuple[str, str]:
 
 
 async def _question(deputy: Deputy, wanted: DelegateCall) -> str:
-    from deputy.models.make import OFFLINE
-
     model = (await deputy.default_model()).model
-    ceiling = 0 if model.startswith(OFFLINE) else cost_ceiling(wanted.tasks)
-    shown = [structs.replace(task, label=plain(task.label)) for task in wanted.tasks]
-    return plain(spawn_summary(shown, model=model, risk="medium", ceiling=ceiling))
+    return spawn_summary(
+        wanted.tasks,
+        model=model,
+        risk="medium",
+        cost=cost_ceiling(wanted.tasks, lambda task: deputy.prices_of(task.model or model)),
+        concurrency=wanted.concurrency,
+        redactor=deputy.redactor,
+    )
 
 
 # --- while it is waited for -------------------------------------------------------------------------------------------
