@@ -4,6 +4,7 @@ import pytest
 from click.testing import CliRunner
 
 from deputy.interfaces.cli.doctor import command
+from deputy.testing import install_fake_programs
 
 
 def doctor(house, *arguments: str, **env: str):
@@ -38,3 +39,15 @@ def test_what_must_be_done_first_is_said_and_is_exit_code_one(house, env, said):
     run = doctor(house, **env)
     assert run.exit_code == 1
     assert said in run.stdout
+
+
+def test_it_says_which_programs_of_other_agents_are_there(house, tmp_path):
+    programs = install_fake_programs(tmp_path / "bin")
+    programs.play("cursor-agent", (), version="1.0.3")
+    form = json.loads(
+        doctor(house, "--json", PATH=f"{tmp_path / 'bin'}:/usr/bin:/bin", OPENAI_API_KEY="sk-test").stdout
+    )
+    found = [check for check in form["checks"] if check["name"] == "programs"]
+    assert "claude 2.1.325 (Claude Code) (no login seen), codex codex-cli 0.166.0, gemini" in found[0]["found"]
+    assert "cursor-agent is not the program that is meant" in found[1]["found"]
+    assert "another program" in found[1]["advice"]
