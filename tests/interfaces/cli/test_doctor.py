@@ -6,6 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from deputy.interfaces.cli.doctor import command
+from deputy.testing import install_fake_programs
 
 
 def doctor(house, *arguments: str, **env: str):
@@ -23,7 +24,7 @@ def test_a_fresh_machine_can_work_and_is_told_what_would_be_better(house):
 
 
 def test_it_says_which_model_and_why(house):
-    form = json.loads(doctor(house, "--json", OPENAI_API_KEY="sk-secret-value").stdout)
+    form = json.loads(house.run("doctor", "--json", OPENAI_API_KEY="sk-secret-value").stdout)
     assert (form["ok"], form["model"], form["reason"]) == (True, "openai:gpt-5.2", "OPENAI_API_KEY is set")
     assert "sk-secret-value" not in json.dumps(form)
 
@@ -75,3 +76,15 @@ def test_on_a_narrow_terminal_its_lines_stand_below_each_other(house):
     assert terminal.end() == 0
     lines = terminal.text.replace("\r", "").splitlines()
     assert all(line.startswith(("✓ ", "· ", " " * 12)) for line in lines)
+
+
+def test_it_says_which_programs_of_other_agents_are_there(house, tmp_path):
+    programs = install_fake_programs(tmp_path / "bin")
+    programs.play("cursor-agent", (), version="1.0.3")
+    form = json.loads(
+        house.run("doctor", "--json", PATH=f"{tmp_path / 'bin'}:/usr/bin:/bin", OPENAI_API_KEY="sk-test").stdout
+    )
+    found = [check for check in form["checks"] if check["name"] == "programs"]
+    assert "claude 2.1.325 (Claude Code) (no login seen), codex codex-cli 0.166.0, gemini" in found[0]["found"]
+    assert "cursor-agent is not the program that is meant" in found[1]["found"]
+    assert "another program" in found[1]["advice"]

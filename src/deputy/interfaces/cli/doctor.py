@@ -30,7 +30,6 @@ Examples:
 Exit codes:
   0 it can work   1 something must be done first"""
 
-_PROGRAMS = ("claude", "codex", "cursor-agent", "opencode", "gemini")
 _SEARCH_VARIABLES = ("BRAVE_API_KEY", "TAVILY_API_KEY", "SEARXNG_URL")
 _PROBE_BYTES = 65_536
 _LEAST_BYTES = 50_000_000
@@ -85,7 +84,7 @@ def _checks(models: Models, choice: Choice) -> Iterator[Check]:
     yield from _keys(models)
     yield _model(models, choice)
     yield _web_search()
-    yield _programs()
+    yield from _programs()
 
 
 def _settings() -> Check:
@@ -216,8 +215,20 @@ def _web_search() -> Check:
     return Check(name="web", status="hint", found="WebSearch is not set up", advice=advice)
 
 
-def _programs() -> Check:
-    import shutil
+def _programs() -> Iterator[Check]:
+    import asyncio
 
-    found = [name for name in _PROGRAMS if shutil.which(name)]
-    return Check(name="programs", status="ok" if found else "hint", found=", ".join(found) or "no other agents found")
+    from deputy.backends.cli import check_programs
+    from deputy.backends.problems import NOT_INSTALLED
+    from deputy.engine.ports import NotReady
+
+    looked = asyncio.run(check_programs(os.environ))
+    found = [
+        f"{name} {ready.version}{'' if ready.is_logged_in else ' (no login seen)'}"
+        for name, ready in looked.items()
+        if not isinstance(ready, NotReady)
+    ]
+    yield Check(name="programs", status="ok" if found else "hint", found=", ".join(found) or "no other agents found")
+    for unfit in looked.values():
+        if isinstance(unfit, NotReady) and unfit.error.code != NOT_INSTALLED:
+            yield Check(name="programs", status="hint", found=unfit.error.message, advice=unfit.error.recommendation)
