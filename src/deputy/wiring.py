@@ -12,7 +12,8 @@ from pathlib import Path
 from random import SystemRandom
 from typing import TYPE_CHECKING
 
-from deputy.config import load_catalog, load_user
+from deputy.config import load_catalog, load_rules, load_user
+from deputy.core.guard import Policy
 from deputy.core.redact import Redactor
 from deputy.engine.workflow import carry_out
 from deputy.engine.workshop import Workshop
@@ -26,10 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
     from deputy.agents.catalogue import Catalogue
-    from deputy.core.guard import Policy
     from deputy.core.progress import Progress
     from deputy.core.request import Grant
     from deputy.core.role import NoRole, Role
+    from deputy.core.rules import Rules
     from deputy.engine.desk import Approval
     from deputy.engine.ports import Folder, Tool, Tools
     from deputy.journal.sqlite import Fsync, Lease
@@ -76,7 +77,7 @@ class WorkspaceFiles:
         """What a grant gives of a directory, which is the workspace unless another is named."""
         from deputy.tools.folder import WorkspaceFolder
 
-        return WorkspaceFolder(root or self._root, grant)
+        return WorkspaceFolder(root or self._root, grant, private=(self._folder,))
 
 
 class WorkspaceAgents:
@@ -135,6 +136,8 @@ async def open_runtime(
     can_ask: bool = False,
     fsync: Fsync | None = None,
     tools: Sequence[Tool] = (),
+    private: Sequence[Path] = (),
+    rules: Rules | None = None,
     base_prompt: str = "",
     windows: Mapping[str, int] | None = None,
     trusts_project: bool | None = None,
@@ -152,12 +155,14 @@ async def open_runtime(
     redactor = Redactor(known_secrets(os.environ))
     files = WorkspaceFiles(workspace, folder, redactor)
     settings = load_user()
+    rules = load_rules(str(workspace)) if rules is None else rules
     await asyncio.to_thread(keep_house, folder, world.now(), settings.journal.retention_days * _DAY_SECONDS)
     async with (
         SqliteJournal(folder, fsync=fsync or settings.journal.fsync, redact=redactor.redact_json) as journal,
         Models(
             environ=os.environ,
             catalog=read_catalog(load_catalog(str(workspace))),
+            idle_seconds=rules.idle_seconds,
             pace_of=lambda account: JournalPace(journal, account),
         ) as models,
     ):
@@ -167,7 +172,14 @@ async def open_runtime(
         workshop = Workshop(
             world=world,
             open_model=models.open,
-            open_tools=partial(_open_tools, workspace, tuple(tools), asyncio.Semaphore(SEARCHES)),
+            open_tools=partial(
+                _open_tools,
+                workspace,
+                (folder, *private),
+                tuple(tools),
+                asyncio.Semaphore(SEARCHES),
+                rules.tool_seconds,
+            ),
             ceiling=models.ceiling,
             thinking=models.thinking,
             windows=windows or {},
@@ -175,7 +187,7 @@ async def open_runtime(
             workplaces=GitWorktrees(folder / home.WORKTREES, workspace, os.environ, transcript.safe_id),
             redactor=redactor,
             watch=watch,
-            policy=policy,
+            policy=policy or Policy(max_depth=rules.max_depth, repairs=rules.repairs),
             base_prompt=base_prompt,
             approval=approval,
             can_ask=can_ask,
@@ -207,8 +219,18 @@ def known_secrets(environ: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(value for name, value in environ.items() if name.upper().endswith(_SECRET_NAMES))
 
 
-def _open_tools(workspace: Path, own: tuple[Tool, ...], slots: asyncio.Semaphore, grant: Grant, root: str) -> Tools:
+def _open_tools(
+    workspace: Path,
+    private: tuple[Path, ...],
+    own: tuple[Tool, ...],
+    slots: asyncio.Semaphore,
+    seconds: Mapping[str, float],
+    grant: Grant,
+    root: str,
+) -> Tools:
     from deputy.tools.toolbox import Toolbox, standard_tools
     from deputy.tools.workspace import Workspace
 
-    return Toolbox((*standard_tools(Workspace(root or workspace, grant), os.environ, slots=slots), *own), grant)
+    place = Workspace(root or workspace, grant, private=private)
+    standard = standard_tools(place, os.environ, slots=slots, run_seconds=seconds.get("Run"))
+    return Toolbox((*standard, *own), grant, seconds)

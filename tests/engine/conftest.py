@@ -116,12 +116,13 @@ class House:
         *tasks: Task,
         concurrency: int = 2,
         budget: Budget | None = None,
+        tools: frozenset[str] = frozenset(),
         seconds: float | None = None,
     ) -> str:
         run = await runtime.engine.draw_id()
         lineage = Lineage.root(run, deadline=None if seconds is None else time.time() + seconds)
         arguments = msgspec.Raw(msgspec.json.encode(FanOut(tasks=tasks, concurrency=concurrency)))
-        grant = Grant(tools=ALL, budget=budget or Budget())
+        grant = Grant(tools=ALL | tools, budget=budget or Budget())
         birth = Opened(lineage=lineage, model=self.model, command=DELEGATE, arguments=arguments, grant=grant)
         await runtime.engine.submit(run, birth)
         return run

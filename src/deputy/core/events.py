@@ -394,6 +394,8 @@ def decode(body: bytes) -> Event:
 def errors_of(event: Event) -> tuple[Error, ...]:
     """The errors that an event tells of."""
     match event:
+        case ModelCallEnded(error=Error(type="cancelled")):
+            return ()
         case ModelCallEnded(error=Error() as error) | ToolCallEnded(error=Error() as error):
             return (error,)
         case StepEnded(error=Error() as error):

@@ -36,6 +36,20 @@ class Result(Struct, frozen=True, kw_only=True):
                 return "error"
 
 
+Overall = Literal["completed", "partial", "blocked", "failed", "cancelled", "rejected"]
+
+
+def overall(outcomes: Sequence[Outcome]) -> Overall:
+    """How many outcomes went together: completed when all did, partial when something is usable, else the worst."""
+    statuses = {outcome.status for outcome in outcomes}
+    if statuses == {"completed"}:
+        return "completed"
+    if statuses & {"completed", "partial"}:
+        return "partial"
+    worst: tuple[Overall, ...] = ("blocked", "failed", "cancelled", "rejected")
+    return next(status for status in worst if status in statuses)
+
+
 def results_form(results: Sequence[Result]) -> dict[str, Any]:
     """The JSON form: counts, and each result in the order of the tasks."""
     marks = [result.mark for result in results]
@@ -58,7 +72,8 @@ def _result_form(result: Result) -> dict[str, Any]:
     form: dict[str, Any] = {
         "label": result.label,
         "status": result.mark,
-        "session_id": outcome.session_id,
+        # A task that never began has no session of its own.
+        "session_id": outcome.session_id or None,
         "usage": usage_form(outcome.usage),
     }
     if outcome.report:
@@ -93,13 +108,14 @@ def _section(result: Result) -> str:
         f"### [{result.label}] {_title(outcome)}",
         f"**Usage**: in={usage.input:,} out={usage.output:,}",
     ]
-    if not isinstance(outcome, Completed):
-        parts.extend(error.message for error in outcome.errors)
-        parts.extend(filter(None, (advice(outcome.errors),)))
     parts.extend(f"**Warning:** {warning}" for warning in outcome.warnings)
     if isinstance(outcome, Blocked) and outcome.question:
         parts.append(f"**Question:** {outcome.question}")
-    if outcome.report:
+        parts.extend(filter(None, (advice(outcome.errors),)))
+    elif not isinstance(outcome, Completed):
+        parts.extend(error.message for error in outcome.errors)
+        parts.extend(filter(None, (advice(outcome.errors),)))
+    if outcome.report and outcome.report != getattr(outcome, "question", ""):
         parts.append(outcome.report)
     if outcome.branch:
         parts.append(_changes(outcome))

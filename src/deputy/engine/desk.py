@@ -53,6 +53,7 @@ class Desk(Struct, frozen=True, kw_only=True):
     window: int | None = None
     approval: Approval = "granted"
     can_ask: bool = False
+    repairs: int = 1
 
     def toolset(self) -> Toolset:
         """The tools as the model is told of them."""
@@ -131,4 +132,5 @@ async def open_desk(
         window=workshop.window(model, opened),
         approval=workshop.approval,
         can_ask=workshop.can_ask,
+        repairs=workshop.policy.repairs,
     )

@@ -8,7 +8,7 @@ from msgspec import UNSET, Struct, ValidationError, json, structs
 
 from deputy.core.errors import Error, advice, passed_up
 from deputy.core.events import Answered, Opened, Resumed, Started
-from deputy.core.outcome import Completed, Failed, Partial, Rejected, shortened
+from deputy.core.outcome import Blocked, Completed, Failed, Partial, Rejected, shortened
 from deputy.core.progress import Progress
 from deputy.core.results import results_markdown
 from deputy.core.task import Task
@@ -151,7 +151,16 @@ def _together(run: RunContext, results: Sequence[Result]) -> Outcome:
     errors = tuple(error for one in outcomes for error in passed_up(one.errors, one.session_id)) or (_STOPPED,)
     fields["next_steps"] = advice(errors)
     has_something = done or any(isinstance(outcome, Partial) for outcome in outcomes)
-    return Partial(**fields, errors=errors) if has_something else Failed(**fields, errors=errors)
+    return Partial(**fields, errors=errors) if has_something else _without_result(outcomes, errors, fields)
+
+
+def _without_result(outcomes: Sequence[Outcome], errors: tuple[Error, ...], fields: dict[str, Any]) -> Outcome:
+    """The outcome of tasks of which none has anything to show: somebody asks, or they failed."""
+    asking = [outcome for outcome in outcomes if isinstance(outcome, Blocked)]
+    if not asking:
+        return Failed(**fields, errors=errors)
+    question = "\n".join(f"[{one.lineage.path[-1].name.removeprefix('task:')}] {one.question}" for one in asking)
+    return Blocked(**fields, errors=errors, question=question)
 
 
 _STOPPED = Error(

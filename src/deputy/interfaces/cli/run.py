@@ -14,8 +14,6 @@ from deputy.interfaces.cli.session import CANCELLED, carry_out, exit_code, not_s
 if TYPE_CHECKING:
     import asyncio
 
-    from deputy.core.outcome import Outcome
-
 EXAMPLES = """\b
 Examples:
   deputy run "Why does the login test fail?"
@@ -80,36 +78,42 @@ async def _run(
     as_json: bool,
     stop: asyncio.Event,
 ) -> int:
-    from deputy.interfaces.cli.asking import Person, can_ask
+    from deputy.config import load_rules
+    from deputy.interfaces.cli.asking import Person, approval_for, can_ask
     from deputy.interfaces.library import Deputy
     from deputy.interfaces.view.audience import Audience, open_events
     from deputy.interfaces.view.painters import open_view
     from deputy.interfaces.view.parent import ParentView
 
     is_quiet = as_json or events == "-"
+    rules = load_rules(workspace)
     async with open_events(events) as lines:
         audience = Audience(lines)
-        async with open_view(is_quiet=is_quiet) as view:
-            parent = ParentView(view, is_streaming=sys.stdout.isatty() and not is_quiet, is_quiet=is_quiet)
-            audience.join(parent)
-            answer = Person(view, stop).answer if can_ask() and not yes else None
-            approval = "granted" if yes else "refuse"
-            async with Deputy(
-                model, workspace=workspace, watch=audience.tell, approval=approval, answer=answer
-            ) as deputy:
-                chosen = (await deputy.default_model()).model
-                if (provider := deputy.missing_key(chosen)) is not None:
-                    raise UsageError("--model", chosen, f"no API key for provider {provider}; see `deputy doctor`")
+        person = Person(stop)
+        async with Deputy(
+            model,
+            workspace=workspace,
+            watch=audience.tell,
+            approval=approval_for(rules.approval, yes=yes),
+            answer=person.answer if can_ask() else None,
+            private=[] if events in (None, "-") else [events],
+            rules=rules,
+        ) as deputy:
+            chosen = (await deputy.default_model()).model
+            if (provider := deputy.missing_key(chosen)) is not None:
+                raise UsageError("--model", chosen, f"no API key for provider {provider}; see `deputy doctor`")
+            async with open_view(is_quiet=is_quiet) as view:
+                person.view = view
+                parent = ParentView(view, is_streaming=sys.stdout.isatty() and not is_quiet, is_quiet=is_quiet)
+                audience.join(parent)
                 session_id = await deputy.start(prompt, agent=agent)
+                if lines is not None:
+                    lines.write("opened", {"session_id": session_id, "model": chosen})
                 outcome = await until_done(deputy.outcome(session_id), stop, lambda: deputy.cancel(session_id))
-                if outcome is not None:
-                    await deputy.delivered(session_id)
-        parent.finish()
-        if outcome is None:
-            return not_stopped(session_id)
-        _show(outcome, as_json=as_json, is_told=parent.has_streamed or events == "-")
-        return CANCELLED if stop.is_set() else exit_code([outcome])
-
-
-def _show(outcome: Outcome, *, as_json: bool, is_told: bool) -> None:
-    show_outcome(outcome, as_json=as_json, is_told=is_told and outcome.status == "completed")
+            parent.finish()
+            if outcome is None:
+                return not_stopped(session_id)
+            is_told = parent.has_streamed and outcome.status == "completed"
+            show_outcome(outcome, as_json=as_json, is_told=is_told, lines=lines if events == "-" else None)
+            await deputy.delivered(session_id)
+            return CANCELLED if stop.is_set() else exit_code([outcome])
