@@ -115,26 +115,6 @@ def depth_allowed(asked: Sequence[int], limit: int, ceiling: int) -> int:
     return allowed
 
 
-class RunningTool(Struct, frozen=True):
-    """A tool call under way; no limit of its own means that it waits for something that has one."""
-
-    started_at: float
-    limit_seconds: float | None = TOOL_SECONDS
-
-
-def silent_seconds(now: float, last_sign_at: float, running: Sequence[RunningTool] = ()) -> float:
-    """How long nothing was heard; a running tool is a sign of life until its own limit."""
-    signs = (now if tool.limit_seconds is None else tool.started_at + tool.limit_seconds for tool in running)
-    return max(0.0, now - max((last_sign_at, *signs)))
-
-
-def is_hung(
-    now: float, last_sign_at: float, running: Sequence[RunningTool] = (), idle_seconds: float = IDLE_SECONDS
-) -> bool:
-    """Whether the silence has lasted so long that the turn must end, as retryable."""
-    return silent_seconds(now, last_sign_at, running) >= idle_seconds
-
-
 # --- soft and hard limits ---------------------------------------------------------------------------------------------
 
 Standing = Literal["clear", "warned", "handin", "stop"]
@@ -346,6 +326,8 @@ class Census(Struct, frozen=True, kw_only=True):
     spawned: int = 0
     live: int = 0
     live_by_provider: dict[str, int] = {}
+    spawns_left: int | None = None
+    """What is left of the budgets on spawns, its caller's and those above; None where there is no cap."""
 
     def entered(self, provider: str) -> Census:
         """The census with one more."""

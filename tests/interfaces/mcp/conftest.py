@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 
 from mcp import Client, StdioServerParameters
 
