@@ -147,7 +147,11 @@ class House:
 
     def results(self, outcome: Outcome) -> list[str]:
         """What tools told the model, call by call."""
-        records = self.records(outcome.session_id)
+        return self.results_of(outcome.session_id)
+
+    def results_of(self, session_id: str) -> list[str]:
+        """The same of a run by its id."""
+        records = self.records(session_id)
         ended = {record.key: record.event for record in records if isinstance(record.event, ToolCallEnded)}
         in_order = sorted(ended, key=lambda key: [int(number) for number in key.removeprefix("tool:").split(".")])
         return [msgspec.json.decode(ended[key].message)["content"] for key in in_order]

@@ -19,6 +19,8 @@ class Policy(Struct, frozen=True, kw_only=True):
     max_spawns: int = 64
     max_live: int = 256
     max_live_per_provider: int = 64
+    repairs: int = 1
+    """How often a return that breaks the contract is sent back."""
     max_subtask_depth: int = 10
     subtask_depth_ceiling: int = 32
     """How far a request may raise that."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from deputy.core.progress import Progress
     from deputy.core.request import Grant, Request
     from deputy.engine.desk import Approval
-    from deputy.engine.ports import Files, FlowTool, Model, RunContext, Tools, World
+    from deputy.engine.ports import Files, FlowTool, Model, RunContext, Tools, Workplaces, World
 
 
 class Workshop:
@@ -29,11 +29,12 @@ class Workshop:
         *,
         world: World,
         open_model: Callable[[str], Model],
-        open_tools: Callable[[Grant], Tools],
+        open_tools: Callable[[Grant, str], Tools],
         ceiling: Callable[[str, int, int], int | None],
         thinking: Callable[[str], ThinkingLevel | None] = lambda _: None,
         windows: Mapping[str, int],
         files: Files,
+        workplaces: Workplaces | None = None,
         watch: Callable[[Progress], None],
         policy: Policy | None = None,
         redactor: Redactor | None = None,
@@ -49,6 +50,7 @@ class Workshop:
         self.thinking = thinking
         self._windows = windows
         self.files = files
+        self.workplaces = workplaces
         self.redactor = redactor or Redactor()
         self.watch = watch
         self.policy = policy or Policy()

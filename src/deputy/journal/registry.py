@@ -43,8 +43,11 @@ def standings(reader: Reader, states: Sequence[State], stale_seconds: float = ST
 
 
 def listed(reader: Reader, *, ended: int = 0) -> list[Standing]:
-    """The live delegations and, if asked for, the latest ended ones: each tree together, callers before callees."""
-    states = {state.run: state for state in reader.live()}
+    """The delegations that are live or wait for a person and, if asked for, the latest ended ones.
+
+    Each tree stands together, callers before callees.
+    """
+    states = {state.run: state for state in (*reader.live(), *_with_callers(reader, reader.blocked()))}
     if ended:
         states |= {state.run: state for state in reader.ended(ended)}
     return as_tree(with_usage(reader, standings(reader, list(states.values()))))
@@ -62,6 +65,17 @@ def with_usage(reader: Reader, found: Sequence[Standing]) -> list[Standing]:
                 used[above] = used.get(above, NO_USAGE) + state.usage
                 above = tree[above].parent if above in tree else None
     return [structs.replace(one, used=used.get(one.state.run)) for one in found]
+
+
+def _with_callers(reader: Reader, states: Iterable[State]) -> Iterable[State]:
+    """These runs and all above them, so that it is seen what they belong to."""
+    known: dict[str, State] = {}
+    for state in states:
+        above: State | None = state
+        while above is not None and above.run not in known:
+            known[above.run] = above
+            above = None if above.parent is None else reader.state(above.parent)
+    return known.values()
 
 
 def late(reader: Reader, now: float) -> list[State]:

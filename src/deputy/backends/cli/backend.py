@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _CHUNK = 64 * 1024
 _NOISE_BYTES = 8_000
 _WATCH_SECONDS = 1.0
-_LINGER_SECONDS = 5.0
+_LINGER_SECONDS = 3.0
 """How long a program may stay after it has said that it is done."""
 _DRAIN_SECONDS = 1.0
 _GO_ON = "Go on."

@@ -144,6 +144,8 @@ PROGRAM = Program(
     settings=_settings,
     keys=("CODEX_API_KEY", "OPENAI_API_KEY"),
     login_files=(".codex/auth.json",),
+    # A command that ends at once is sometimes not told of.
+    tells_all=False,
     logged_out=("not logged in", "missing environment variable", "please log in", "codex login"),
     session_unknown=("no rollout found", "thread/resume failed"),
     model_missing=("no such model", "model is not supported", "does not exist or you do not have access"),

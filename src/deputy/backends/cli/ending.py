@@ -60,16 +60,16 @@ def end_of(program: Program, order: Order, told: Told, stopping: Stopping, exit_
     text = told.text
     if error is not None:
         is_limit = error.type in ("timeout", "context_exhausted", "budget", "output_limit")
-        return _end(
-            program, told, printed, BackendEnd(kind="limited" if is_limit else "failed", text=text, error=error)
-        )
+        end = BackendEnd(kind="limited" if is_limit else "failed", text=text, error=error)
+        return _end(program, order, told, printed, end)
     words = text.rstrip()
     if words.endswith(AWAITING):
-        return _end(program, told, printed, BackendEnd(kind="asked", text=words.removesuffix(AWAITING).rstrip()))
-    return _end(program, told, printed, BackendEnd(kind="answered", text=text))
+        end = BackendEnd(kind="asked", text=words.removesuffix(AWAITING).rstrip())
+        return _end(program, order, told, printed, end)
+    return _end(program, order, told, printed, BackendEnd(kind="answered", text=text))
 
 
-def _end(program: Program, told: Told, printed: Printed, end: BackendEnd) -> BackendEnd:
+def _end(program: Program, order: Order, told: Told, printed: Printed, end: BackendEnd) -> BackendEnd:
     warnings = list(told.warnings)
     if printed.too_long:
         warnings.append(f"{printed.too_long:,} lines of its output were too long and were left out.")
@@ -83,6 +83,7 @@ def _end(program: Program, told: Told, printed: Printed, end: BackendEnd) -> Bac
         is_resumable=own is not None and program.has_sessions and not is_gone,
         changed=tuple(told.changed),
         tools_used=told.tools_used,
+        is_uncertain=order.may_write and bool(told.session) and not (told.is_over and program.tells_all),
         context=told.context,
         warnings=tuple(warnings),
     )

@@ -84,6 +84,8 @@ class Program(Struct, frozen=True, kw_only=True):
     """What asks it to end."""
     grace_seconds: float = 3.0
     has_sessions: bool = True
+    tells_all: bool = True
+    """Whether it tells of every tool that it uses."""
     logged_out: tuple[str, ...] = ()
     """How it says, in lower case, that nobody is logged in …"""
     session_unknown: tuple[str, ...] = ()

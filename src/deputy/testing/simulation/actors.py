@@ -325,7 +325,7 @@ class SimFiles:
         await self._life.lasts()
         self._ledger.notes.setdefault(scratchpad, []).append(content)
 
-    def open(self, grant: Grant) -> SimFolder:
+    def open(self, grant: Grant, root: str = "") -> SimFolder:
         """The same for everybody."""
         return SimFolder()
 

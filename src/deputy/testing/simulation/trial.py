@@ -114,7 +114,7 @@ class Process:
         self.workshop = WatchedWorkshop(
             world=trial.world,
             open_model=lambda name: SimModel(name, ledger, self.life),
-            open_tools=lambda grant: SimTools(grant, ledger, self.life),
+            open_tools=lambda grant, _: SimTools(grant, ledger, self.life),
             ceiling=lambda _, given, taken: given + taken,
             windows={},
             files=files,
