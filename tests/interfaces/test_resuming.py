@@ -211,7 +211,7 @@ def test_an_answer_to_an_interrupted_call_reaches_the_task_that_waits(house, pla
             return call
 
     async def later(call):
-        async with Deputy(model, approval="refuse", **place) as deputy:
+        async with Deputy(model, approval="granted", **place) as deputy:
             with pytest.raises(UsageError, match=r"\[one\] asks: "):
                 await deputy.go_on(call)
             return await deputy.resume(call, "yes")
