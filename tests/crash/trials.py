@@ -146,7 +146,10 @@ class Bench:
         how = chance.choice((_flip, _zero, _cut, _scramble))
         path.write_bytes(how(path.read_bytes(), chance))
         where = f"{path.relative_to(home)} damaged by {how.__name__.strip('_')}, seed {seed}"
-        problems = [f"{where}: {problem}" for problem in self.lab.check(home, self.variant, damaged=path.name)]
+        problems = [
+            f"{where}: {problem}"
+            for problem in self.lab.check(home, self.variant, damaged=f"{path.name} {how.__name__}")
+        ]
         self.clear(home)
         return problems
 

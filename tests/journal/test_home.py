@@ -2,10 +2,12 @@
 
 import asyncio
 import os
+import shutil
 import sqlite3
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -266,3 +268,27 @@ def test_a_journal_that_is_no_file_is_refused_without_waiting(tmp_path, kind):
         Reader.open(folder)
     with pytest.raises(StorageDenied, match=r"it is not a regular file\. Move it away"):
         open_writer(folder, "group")
+
+
+def test_a_home_that_can_only_be_read_is_read(filled: Callable[..., Path]) -> None:
+    home = Path(tempfile.mkdtemp(prefix="deputy-home-", dir="/tmp"))
+    shutil.copy(filled(turns=5) / "journal.db", home)
+    (home / "journal.db").chmod(0o400)
+    home.chmod(0o500)
+    is_root = os.geteuid() == 0
+    if is_root:
+        # Root may write anywhere.
+        os.chown(home, 12345, 12345)
+        os.chown(home / "journal.db", 12345, 12345)
+        os.seteuid(12345)
+    try:
+        reader = Reader.open(home)
+        assert reader is not None
+        with reader:
+            assert len(reader.live()) == 1
+        assert [path.name for path in home.iterdir()] == ["journal.db"]
+    finally:
+        if is_root:
+            os.seteuid(0)
+        home.chmod(0o700)
+        shutil.rmtree(home)

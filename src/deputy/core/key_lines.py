@@ -10,8 +10,6 @@ _BASE64 = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 _CLASS = r"[A-Za-z0-9+/]"
 _SHORT, _LONG = 64, 70
 """How long the lines of a key are: in PEM, and as OpenSSH writes them. Mail and images have lines of 76."""
-LEAST = _SHORT + 2
-"""How long a text is at least that holds a line of a key and what follows it."""
 
 _MARGIN = r"[ \t\"'+|>\\]{0,24}"
 _PREFIX = rf"{_MARGIN}(?:(?:[^\s:\"']{{1,160}}[:-])?[0-9]{{1,7}}(?:\\t|[\t:|-])[ \t|]{{0,8}})?"
@@ -47,16 +45,18 @@ class Place(NamedTuple):
 
 def may_hold_lines(text: str) -> bool:
     """Whether anything in a text is as long as a line of a key: a look that costs next to nothing."""
-    return _RUN in text.encode("utf-8", "surrogatepass").translate(_IS_BASE64)
+    return len(text) >= _SHORT and _RUN in text.encode("utf-8", "surrogatepass").translate(_IS_BASE64)
 
 
 def hide_lines(chunk: str, place: Place, mark: str, *, final: bool) -> tuple[str, Place]:
     """The text that may be shown, with a mark where lines of a key were, and where the stream stands behind it."""
     context, held, block = place
+    if block is None and not held and not final and len(chunk) < _SHORT and not _may_begin_line(context, chunk):
+        return chunk, Place((context + chunk)[-_BEHIND - 1 :])
     text = context + held + chunk
     at = len(context)
     shown: list[str] = []
-    while block is not None or (len(text) - at >= _SHORT and may_hold_lines(text[at:])):
+    while block is not None or may_hold_lines(text[at:]):
         start, end = (at, at) if block is not None else _next_line(text, at)
         if block is None and start == len(text):
             break
@@ -79,6 +79,15 @@ def hide_lines(chunk: str, place: Place, mark: str, *, final: bool) -> tuple[str
     held_from = len(text) if final else max(at, _line_begun(text))
     shown.append(text[at:held_from])
     return "".join(shown), _stand(text, held_from, None)
+
+
+def _may_begin_line(context: str, chunk: str) -> bool:
+    """Whether a chunk may end in the beginning of a line; most end between words, or in one behind another."""
+    words = chunk.rstrip(_BASE64)
+    if len(words) == len(chunk):
+        return False
+    before = words if len(words) > 1 else (context + words)
+    return before[-1:] != " " or not before[-2:-1].isalpha()
 
 
 def _stand(text: str, at: int, block: Block | None) -> Place:
@@ -133,6 +142,8 @@ def _line_begun(text: str) -> int:
 
 def _begins_line(text: str, start: int) -> bool:
     """Whether a line starts here, or what a quote or a name opens."""
+    if text[start - 1 : start] == " " and text[start - 2 : start - 1].isalpha():
+        return False
     before = text[max(0, start - _BEHIND) : start]
     if before.rstrip(" \t").endswith((":", "=", "'", "`")):
         return True

@@ -9,7 +9,7 @@ from urllib.parse import quote, quote_plus
 
 import msgspec
 
-from deputy.core.key_lines import LEAST, Place, hide_lines, may_hold_lines
+from deputy.core.key_lines import Place, hide_lines, may_hold_lines
 from deputy.core.secret_shapes import Shape, finder, shapes, trigger_beginnings
 from deputy.core.secret_values import is_secret_value
 
@@ -38,7 +38,7 @@ class Redactor:
         """The text without its secrets."""
         without = _hide_known(text, self._known, final=True)[0]
         shown = _hide_shapes(without, _State(), final=True)[0]
-        return hide_lines(shown, Place(), MARK, final=True)[0] if len(shown) >= LEAST else shown
+        return hide_lines(shown, Place(), MARK, final=True)[0] if may_hold_lines(shown) else shown
 
     def redact_value(self, value: Any) -> Any:
         """JSON-like data without its secrets; a text under a name like `password` is judged by that name."""
@@ -80,7 +80,7 @@ class Redactor:
     def _may_hold(self, text: str) -> bool:
         if any(spelling in text for spelling in self._known.spellings):
             return True
-        return next(_candidates(text, 0), None) is not None or (len(text) >= LEAST and may_hold_lines(text))
+        return next(_candidates(text, 0), None) is not None or may_hold_lines(text)
 
 
 class _Known:

@@ -81,8 +81,10 @@ _QUOTED = rf"\"(?P<double>(?:[^\"\\\n]|\\[^\n]){{1,{WINDOW}}})|'(?P<single>(?:[^
 _ESCAPED = rf"\\{{1,3}}[\"'](?P<escaped>[^\"'\\\n]{{1,{WINDOW}}})"
 # In a query string (and a list) the next name and its value end a value; elsewhere the same sign is part of it.
 _NEXT = r"(?:amp;)?[A-Za-z_][A-Za-z0-9_.%\[\]-]{0,31}"
-_BARE = rf"(?:[^\s\"'`,;&<>(){{}}\[\]|\\]|&(?!{_NEXT}=))"
-_VALUE = rf"(?:{_QUOTED}|{_ESCAPED}|(?P<bare>{_BARE}{{1,{WINDOW}}}))"
+_BARE_CLASS = r"[^\s\"'`,;&<>(){}\[\]|\\]"
+_AND = rf"&(?!{_NEXT}=)"
+_BARE = rf"(?={_BARE_CLASS}|{_AND}){_BARE_CLASS}{{0,{WINDOW}}}(?:{_AND}{_BARE_CLASS}{{0,{WINDOW}}}){{0,4}}"
+_VALUE = rf"(?:{_QUOTED}|{_ESCAPED}|(?P<bare>{_BARE}))"
 _PLAIN = r"[^\s\"'`,;&<>\\]"
 _STOP = r"[\s\"'`,;&<>(){}\[\]\\]"
 _REACH = WINDOW + 40
@@ -284,10 +286,10 @@ def _assignment() -> Shape:
         undecided=(
             rf"(?i:{names})(?:\\{{0,3}}[\"']?\]?)?{_SPACE}"
             rf"(?:{_ANNOTATION}|{_SEPARATOR}?{_SPACE}[A-Za-z-]{{0,9}}{_SPACE}"
-            rf"(?:\\{{1,3}}|{_QUOTED}|{_ESCAPED}|(?:{_BARE}|(?<=&amp);){{1,{_REACH}}}|[\"'])?)?\Z"
+            rf"(?:\\{{1,3}}|{_QUOTED}|{_ESCAPED}|{_BARE_CLASS}{{0,{_REACH}}}(?:(?:{_AND}|(?<=&amp);){_BARE_CLASS}{{0,{_REACH}}}){{0,5}}|[\"'])?)?\Z"
         ),
-        rest=rf"(?:{_PLAIN}|&(?!{_NEXT}(?:=|\Z)|(?:amp;)?\Z)|[,;](?!{_NEXT}(?:[=:]|\Z)|{_STOP}|\Z))*",
-        last=rf"(?:{_PLAIN}|&(?!{_NEXT}=)|[,;](?!{_NEXT}[=:]|{_STOP}|\Z))*",
+        rest=rf"{_PLAIN}*+(?:(?:&(?!{_NEXT}(?:=|\Z)|(?:amp;)?\Z)|[,;](?!{_NEXT}(?:[=:]|\Z)|{_STOP}|\Z)){_PLAIN}*+)*+",
+        last=rf"{_PLAIN}*+(?:(?:{_AND}|[,;](?!{_NEXT}[=:]|{_STOP}|\Z)){_PLAIN}*+)*+",
         tail=rf"(?:[&,;](?:{_NEXT})?|&amp;)?",
         judge=is_assigned_secret,
     )

@@ -37,6 +37,8 @@ class Desk(Struct, frozen=True, kw_only=True):
     grant: Grant
     tools: Tools
     folder: Folder
+    root: str
+    """The directory it works in, where that is not the workspace."""
     flow_tools: Mapping[str, FlowTool]
     purse: Purse
     settings: ModelSettings
@@ -51,6 +53,7 @@ class Desk(Struct, frozen=True, kw_only=True):
     window: int | None = None
     approval: Approval = "granted"
     can_ask: bool = False
+    repairs: int = 1
 
     def toolset(self) -> Toolset:
         """The tools as the model is told of them."""
@@ -96,6 +99,7 @@ async def open_desk(
     flow_tools: Sequence[FlowTool],
     output_tokens: int,
     output: OutputSchema | None = None,
+    root: str = "",
     parent: str | None = None,
 ) -> Desk:
     """A desk in this workshop for a run, which pays from its own purse and from its parent's."""
@@ -113,8 +117,9 @@ async def open_desk(
         model=opened,
         asked=model,
         grant=grant,
-        tools=workshop.open_tools(grant),
-        folder=workshop.files.open(grant),
+        tools=workshop.open_tools(grant, root),
+        folder=workshop.files.open(grant, root),
+        root=root,
         flow_tools={tool.name: tool for tool in flow_tools},
         purse=await workshop.open_purse(run, grant.budget, parent),
         settings=ModelSettings(max_output_tokens=output_tokens, thinking=workshop.thinking(model), output=output),
@@ -127,4 +132,5 @@ async def open_desk(
         window=workshop.window(model, opened),
         approval=workshop.approval,
         can_ask=workshop.can_ask,
+        repairs=workshop.policy.repairs,
     )

@@ -30,6 +30,7 @@ PATIENCE_SECONDS = 30.0
 _PAUSE_SECONDS = 0.02
 BROKEN = (sqlite3.DatabaseError, UnicodeDecodeError)
 """What reading a damaged file raises; its words may themselves be damaged text."""
+_CLOSED = frozenset({sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR})
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
 
 
@@ -57,6 +58,11 @@ def open_reader(folder: Path, patience: float = PATIENCE_SECONDS) -> sqlite3.Con
         try:
             if patiently(lambda: _is_readable(connection, path), path, patience):
                 return connection
+        except sqlite3.OperationalError as error:
+            connection.close()
+            if _code(error) not in _CLOSED or not _is_at_rest(path):
+                raise
+            return _open_at_rest(path)
         except BaseException:
             connection.close()
             raise
@@ -99,6 +105,8 @@ def storage_error(path: Path, error: sqlite3.Error) -> StorageError:
     match _code(error):
         case sqlite3.SQLITE_FULL:
             return StorageFull(name, what)
+        case sqlite3.SQLITE_IOERR if home.is_full(path):
+            return StorageFull(name, "no space is left on its disk")
         case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_ERROR:
             # Our statements are right for the tables we made, so that one that fails has found others.
             return StorageCorrupt(name, what)
@@ -130,6 +138,24 @@ def _is_readable(connection: sqlite3.Connection, path: Path) -> bool:
         if error.sqlite_errorcode != sqlite3.SQLITE_READONLY_ROLLBACK:
             raise
         return False
+
+
+def _is_at_rest(path: Path) -> bool:
+    """Whether the file alone is the whole journal: nothing waits in a log beside it."""
+    beside = (path.with_name(f"{path.name}{end}") for end in ("-wal", "-journal"))
+    return not any(log.exists() and log.stat().st_size for log in beside)
+
+
+def _open_at_rest(path: Path) -> sqlite3.Connection:
+    """A reader where nothing can be written, not even who reads: on a disk that is full or made for reading only."""
+    connection = _connect(path, "ro&immutable=1")
+    try:
+        if schema.check(connection, str(path)):
+            return connection
+        raise StorageDenied(str(path), "it has an older form and cannot be written")
+    except BaseException:
+        connection.close()
+        raise
 
 
 def _prepare(connection: sqlite3.Connection, path: Path, fsync: Fsync) -> None:

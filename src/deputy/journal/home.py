@@ -15,9 +15,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 JOURNAL = "journal.db"
+WORKTREES = "worktrees"
+"""Where runs that change something work; git forgets what is gone from here by itself."""
 _DIRECTORY = 0o700
 _FILE = 0o600
 _OTHERS_WRITE = 0o022
+_ROOM = 32_768
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
@@ -162,6 +165,15 @@ def sync_directory(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def is_full(path: Path) -> bool:
+    """Whether the disk has no room for as much as SQLite needs beside a file."""
+    try:
+        disk = os.statvfs(path.parent)
+    except OSError:
+        return False
+    return disk.f_bavail * disk.f_frsize < _ROOM
 
 
 def explain(path: Path, error: OSError) -> NoReturn:

@@ -14,6 +14,7 @@ from deputy.core.events import Adopted, Answered, Spawned, StepEnded, decode, en
 from deputy.core.events import prime as prime_events
 from deputy.core.state import prime as prime_states
 from deputy.journal import errors_log, home, monitor, registry, retention
+from deputy.journal.closing import wait_for
 from deputy.journal.connection import PATIENCE_SECONDS
 from deputy.journal.owner import Owner, this_process
 from deputy.journal.reader import STALE_SECONDS, Reader
@@ -76,6 +77,7 @@ class SqliteJournal:
         # Files are synced one by one, and many at once take as long as one.
         self._files = ThreadPoolExecutor(8, "deputy-journal-files")
         self._watcher: Reader | None = None
+        self._is_closed = False
 
     async def __aenter__(self) -> SqliteJournal:
         return self
@@ -92,8 +94,9 @@ class SqliteJournal:
     async def close(self) -> None:
         """Write what is waiting, give up all leases, and let the file go."""
         # Readers first, so that the writer is the last to leave and clears up behind itself.
+        self._is_closed = True
         for pool in (self._files, self._pool):
-            await asyncio.get_running_loop().run_in_executor(None, pool.shutdown)
+            await wait_for(pool.shutdown)
         while self._readers:
             self._readers.pop().close()
         if self._watcher is not None:
@@ -263,6 +266,8 @@ class SqliteJournal:
 
     async def read(self, do: Callable[[Reader], T]) -> T:
         """Run a function on a reader, off the loop."""
+        if self._is_closed:
+            raise StorageFailed(str(self.path), "this process has closed it", "Open it again.")
         return await asyncio.get_running_loop().run_in_executor(self._pool, self._read, do)
 
     async def state(self, run: str) -> State | None:

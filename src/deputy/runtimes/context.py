@@ -24,6 +24,7 @@ from deputy.core.events import (
     ToolCallEnded,
 )
 from deputy.core.state import ASKED, BEGUN
+from deputy.engine.interrupted import Interrupted
 from deputy.engine.ports import L
 from deputy.engine.remains import SoFar
 
@@ -63,6 +64,10 @@ class LocalContext(Generic[L]):
         self._now = next(resumed, lease.state.requested_at)
         self._used: set[str] = set()
         self._ahead = {name for name, record in self._done.items() if isinstance(record.event, _TOLD)}
+        self.is_stopped = False
+        """Whether the run is to end here and now."""
+        self.is_left = False
+        """Whether this process has no more time for the run."""
         self.busy = 0
         self.waiting: list[asyncio.Future[None]] = []
 
@@ -107,6 +112,12 @@ class LocalContext(Generic[L]):
                 event: Known = await do(args, view)
             except (StorageError, LeaseLost):
                 raise
+            except Interrupted as stopped:
+                # A run that only leaves this process, and not the world, makes the call again.
+                if self.is_stopped:
+                    self.so_far.see(stopped.event)
+                    self._journal.append_soon(self._lease, name, stopped.event)
+                raise asyncio.CancelledError from stopped
             except DeputyError as error:
                 event = StepEnded(step=_name(do), error=_as_value(error))
             return self._result(key, await self._write(name, event))
@@ -216,6 +227,9 @@ class LocalContext(Generic[L]):
 
     def _claim(self, key: str) -> str:
         """The key within the run; each is used once, or two operations would take each other's result."""
+        if self.is_stopped or self.is_left:
+            # A tool may have swallowed the cancel; nothing begins after it all the same.
+            raise asyncio.CancelledError
         if not key or key != key.strip() or not key.isprintable() or len(key) > 200:
             raise UsageError("key", key, "a key is 1 to 200 printable characters without spaces around them")
         if key in self._used:

@@ -6,6 +6,7 @@ from deputy.engine.ports.backend import Assignment, Backend, BackendEnd, NotRead
 from deputy.engine.ports.durable import Engine, Journal, L, Lease, RunContext, World
 from deputy.engine.ports.model import Model
 from deputy.engine.ports.tool import (
+    Agents,
     Files,
     FlowTool,
     Folder,
@@ -16,6 +17,7 @@ from deputy.engine.ports.tool import (
     Tools,
     ToolTraits,
 )
+from deputy.engine.ports.workplace import NoWorkplace, WorkDone, Workplace, Workplaces
 
 if TYPE_CHECKING:
     from deputy.engine.ports.backend import BackendEvent as BackendEvent
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from deputy.engine.ports.durable import Workflow as Workflow
 
 __all__ = [
+    "Agents",
     "Assignment",
     "Backend",
     "BackendEnd",
@@ -36,6 +39,7 @@ __all__ = [
     "L",
     "Lease",
     "Model",
+    "NoWorkplace",
     "NotReady",
     "Ready",
     "RunContext",
@@ -45,5 +49,8 @@ __all__ = [
     "ToolOutput",
     "ToolTraits",
     "Tools",
+    "WorkDone",
+    "Workplace",
+    "Workplaces",
     "World",
 ]

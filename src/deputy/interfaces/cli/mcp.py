@@ -9,6 +9,7 @@ import click
 
 from deputy.core.errors import DeputyError, UsageError
 from deputy.interfaces.cli.session import carry_out
+from deputy.interfaces.cli.show import show_json
 
 if TYPE_CHECKING:
     import asyncio
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 EXAMPLES = """\b
 Examples:
   deputy mcp                             # what a client's config starts
+  deputy mcp --json                      # that config, to paste
   deputy mcp --yes --model sonnet
   deputy mcp --http 8765                 # for many clients of this machine
 
@@ -43,6 +45,7 @@ _LOOPBACK = "127.0.0.1"
 @click.option("--workspace", default=".", type=click.Path(exists=True, file_okay=False), help="What they may look at.")
 @click.option("--allow", multiple=True, metavar="TOOL", help="A tool that tasks may name beyond the read-only ones.")
 @click.option("-y", "--yes", is_flag=True, help="Start subagents without asking.")
+@click.option("--json", "as_json", is_flag=True, help="Only print what a client's config says to start it.")
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -53,8 +56,15 @@ def command(
     workspace: str,
     allow: tuple[str, ...],
     yes: bool,
+    as_json: bool,
 ) -> None:
     """Serve Delegate and its siblings to any MCP client."""
+    if as_json:
+        given = [("--model", model)] if model else []
+        given += [("--allow", name) for name in allow]
+        flags = [*(part for pair in given for part in pair), *(["--yes"] if yes else [])]
+        show_json({"mcpServers": {"deputy": {"command": "deputy", "args": ["mcp", *flags]}}})
+        return
     _require_sdk()
     options = _options(model, workspace, allow, yes)
     ctx.exit(carry_out(lambda stop: _serve(options, port, host, names, stop)))
