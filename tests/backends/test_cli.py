@@ -90,7 +90,7 @@ def test_a_session_that_is_gone_is_not_to_be_resumed(name, run, programs):
 @pytest.mark.parametrize("how", ["hangs", "hangs and is deaf", "closes its pipes"])
 def test_a_program_that_takes_too_long_is_ended(name, how, run, programs):
     programs.play(name, SAYS, misbehaviour=how)
-    end = run(name, seconds=1)
+    end = run(name, seconds=0.5)
     assert (end.kind, end.error.code) == ("limited", "TIMEOUT")
     assert tagged() == []
 
@@ -302,8 +302,7 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize("name", ["claude", "codex"])
-@pytest.mark.parametrize("how", ["floods", "floods and says nothing more"])
+@pytest.mark.parametrize(("name", "how"), [("claude", "floods"), ("codex", "floods and says nothing more")])
 def test_a_gigabyte_of_output_stays_within_bounds(name, how, programs, tmp_path, workspace):
     programs.play(name, SAYS, misbehaviour=how, flood_bytes=1 << 30)
     argv = [sys.executable, "-c", FLOOD, str(tmp_path / "bin"), str(workspace), name]

@@ -231,7 +231,7 @@ CASES: Final[tuple[Case, ...]] = (
         name="time is up",
         turns=(ScriptedTurn(text="Late.", delay_seconds=30),),
         ends=(Expected(kind="limited", code="TIMEOUT"),),
-        seconds=1.0,
+        seconds=0.5,
     ),
     Case(
         name="the key is not accepted",
