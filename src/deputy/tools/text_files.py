@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -26,6 +27,10 @@ class WorkspaceTextFiles:
             with self._workspace.place(path, for_writing=for_writing):
                 return None
         except (ToolError, OSError) as error:
+            above = posixpath.dirname(path.rstrip("/"))
+            # A folder that is not there yet leads where the one above it does.
+            if for_writing and above and isinstance(error.__cause__, FileNotFoundError):
+                return self.refusal(above, for_writing=True)
             return Unserved(reason=str(error))
 
     def read(self, path: str, first_line: int, lines: int | None) -> str | Unserved:

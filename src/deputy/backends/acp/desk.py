@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from deputy.backends.acp import wire
 from deputy.backends.acp.permission import Wish, answer_of, is_granted
-from deputy.backends.acp.updates import Calls, take_call
+from deputy.backends.acp.updates import Calls, full_path, take_call
 from deputy.backends.cli.program import WRITING, number_of, part, text_of
 from deputy.engine.ports.text_files import Unserved
 
@@ -68,5 +68,5 @@ class Desk:
         refused = await asyncio.to_thread(self._files.write, path, content)
         if refused is not None:
             return wire.refusal(number, wire.INVALID_PARAMS, refused.reason)
-        told.changes(path)
+        told.changes(full_path(self._order, path))
         return wire.answer(number, {})

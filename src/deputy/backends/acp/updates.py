@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import posixpath
 from typing import TYPE_CHECKING, Final
 
 from deputy.backends import problems
@@ -56,16 +57,21 @@ def take_call(call: Fields, told: Told, order: Order, calls: Calls) -> Wish:
     name, wish = text_of(call.get("toolCallId")), calls.learn(call)
     writes = order.may_write and wish.writes
     given = part(call, "rawInput") or {"title": text_of(call.get("title"))}
-    told.calls(name, wish.kind, given, may_write=writes, path=wish.paths[0] if writes and wish.paths else None)
+    told.calls(name, wish.kind, given, may_write=writes)
     if writes:
         told.may_write(name)
     status = call.get("status")
     if status in ("completed", "failed"):
         if status == "completed" and wish.kind in ("edit", "delete", "move"):
             for path in wish.paths:
-                told.changes(path)
+                told.changes(full_path(order, path))
         told.gets(name, _output(call), is_error=status == "failed")
     return wish
+
+
+def full_path(order: Order, path: str) -> str:
+    """A path as agents name it, in one spelling."""
+    return posixpath.normpath(posixpath.join(order.place, path))
 
 
 def take_end(result: Fields, told: Told, name: str) -> None:
