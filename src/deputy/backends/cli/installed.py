@@ -38,7 +38,9 @@ async def look_for(program: Program, environ: Mapping[str, str]) -> Ready | NotR
         return NotReady(error=not_installed(program.name, program.install))
     path = found.path
     said = await asyncio.to_thread(_packaged_version, path, program.package) if program.package else ""
-    said = said or await _told_version(program, path, environ)
+    # One of which any version will do is not run for it: not all of them know the flag.
+    if not said and program.least_version:
+        said = await _told_version(program, path, environ)
     if not said and program.least_version:
         error = cannot_run(program.name, "it does not tell its version", program.install)
         return NotReady(error=error, path=path)
