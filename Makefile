@@ -59,11 +59,12 @@ $(PROGRAMS)/.ready:
 	@mkdir -p $(PROGRAMS)
 	@cd $(PROGRAMS) && npm install --silent --no-audit --no-fund --prefix . node@22
 	@cd $(PROGRAMS) && PATH="$$PWD/node_modules/.bin:$$PATH" npm install --silent --no-audit --no-fund --prefix . \
-	  node@22 @anthropic-ai/claude-code @openai/codex opencode-ai @google/gemini-cli
+	  node@22 @anthropic-ai/claude-code @openai/codex opencode-ai @google/gemini-cli \
+	  @agentclientprotocol/claude-agent-acp @agentclientprotocol/codex-acp
 	@touch $@
 
 test-real-clis: $(READY) $(PROGRAMS)/.ready  ## the real programs of other agents against our provider; needs npm
-	@DEPUTY_PROGRAMS=$(PROGRAMS) $(BIN)/pytest -o timeout=300 -rP tests/real_clis/real_programs.py $(if $(ONLY),-k $(ONLY))
+	@DEPUTY_PROGRAMS=$(PROGRAMS) $(BIN)/pytest -o timeout=300 -rP tests/real_clis/real_programs.py tests/real_clis/real_agents.py $(if $(ONLY),-k $(ONLY))
 
 format: $(READY)  ## format and fix what can be fixed
 	@$(BIN)/ruff format .

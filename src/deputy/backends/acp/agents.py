@@ -121,6 +121,7 @@ GEMINI = Agent(
     ),
     mode=lambda _: "default",
     keyed_logins={"gemini-api-key": ("GEMINI_API_KEY",)},
+    missing_is_empty=True,
     takes_model=True,
 )
 

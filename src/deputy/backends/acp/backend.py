@@ -72,7 +72,7 @@ class AcpBackend:
         if not isinstance(order, Order):
             return BackendEnd(kind="failed", error=order)
         files = self._open_files(assignment.workspace, assignment.grant)
-        turn = _Turn(self.agent, order, Desk(order, files), emit)
+        turn = _Turn(self.agent, order, Desk(self.agent, order, files), emit)
         try:
             return await turn.play(command_of(program, ready, order), spill_of(assignment, self._redactor))
         except OSError as error:

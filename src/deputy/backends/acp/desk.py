@@ -12,6 +12,7 @@ from deputy.backends.cli.program import WRITING, number_of, part, text_of
 from deputy.engine.ports.text_files import Unserved
 
 if TYPE_CHECKING:
+    from deputy.backends.acp.agent import Agent
     from deputy.backends.cli.program import Order
     from deputy.backends.told import Told
     from deputy.engine.ports.text_files import TextFiles
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 class Desk:
     """Answers one agent's requests."""
 
-    def __init__(self, order: Order, files: TextFiles) -> None:
+    def __init__(self, agent: Agent, order: Order, files: TextFiles) -> None:
+        self._agent = agent
         self._order = order
         self._files = files
 
@@ -54,6 +56,8 @@ class Desk:
         path, limit = text_of(asked.params.get("path")), asked.params.get("limit")
         first, lines = number_of(asked.params.get("line")), None if limit is None else number_of(limit)
         found = await asyncio.to_thread(self._files.read, path, first, lines)
+        if isinstance(found, Unserved) and found.is_missing and self._agent.missing_is_empty:
+            found = ""
         if isinstance(found, Unserved):
             code = wire.NOT_FOUND if found.is_missing else wire.INVALID_PARAMS
             return wire.refusal(number, code, found.reason)

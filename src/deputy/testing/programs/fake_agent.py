@@ -201,6 +201,9 @@ class FakeAgent:
         if tool == "Read":
             return str(self._ask("fs/read_text_file", path=path).get("result", {}).get("content", "refused"))
         if tool == "Write":
+            # One of them takes a file that is not there for a failure.
+            if self.name == "gemini" and "error" in self._ask("fs/read_text_file", path=path):
+                return "Error checking existing file"
             self._ask("fs/write_text_file", path=path, content=arguments.get("content", ""))
             return "written"
         return subprocess.run(["sh", "-c", arguments["command"]], capture_output=True, text=True, check=False).stdout
