@@ -147,7 +147,7 @@ def trigger_beginnings() -> tuple[frozenset[str], frozenset[str]]:
 
 @cache
 def hint() -> re.Pattern[str]:
-    """A pattern that is in lower-case text iff a trigger is, much faster than `finder`: it stops at rare letters only."""
+    """A pattern found in lower-case text iff `finder` finds something, and fast: it stops at rare letters only."""
     by_letter: dict[str, list[str]] = {}
     for word in finder()[1]:
         at = min(range(len(word)), key=lambda index: _RARE_FIRST.index(word[index]))
