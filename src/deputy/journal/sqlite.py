@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from msgspec import Raw
 
@@ -13,6 +13,7 @@ from deputy.core.errors import Error, StorageCorrupt, StorageError, StorageFaile
 from deputy.core.events import Adopted, Answered, Spawned, StepEnded, decode, encode, written
 from deputy.core.events import prime as prime_events
 from deputy.core.state import prime as prime_states
+from deputy.engine.ports import Writing
 from deputy.journal import errors_log, home, registry, retention, transcript
 from deputy.journal.connection import PATIENCE_SECONDS
 from deputy.journal.owner import Owner, this_process
@@ -135,18 +136,18 @@ class SqliteJournal:
 
     async def append(self, lease: Lease, key: str, event: Event) -> Record:
         """Add a record and wait until it is durable."""
-        return await self.transact(self._appending(lease, key, event))
+        return await self._append(lease, key, event).done
 
-    def append_soon(self, lease: Lease, key: str, event: Event) -> asyncio.Future[Record]:
-        """Add a record without waiting; one that is appended and awaited later is never durable before it."""
-        future = self._writer.submit(self._appending(lease, key, event))
+    def append_soon(self, lease: Lease, key: str, event: Event) -> Writing:
+        """Add a record under a new key without waiting; one that is appended later is never durable before it."""
+        writing = self._append(lease, key, event)
         # Nobody may be listening: whoever appends next hears of the same trouble.
-        future.add_done_callback(lambda done: done.cancelled() or done.exception())
-        return future
+        writing.done.add_done_callback(_hear)
+        return writing
 
-    def _appending(self, lease: Lease, key: str, event: Event) -> Callable[[Transaction], Record]:
+    def _append(self, lease: Lease, key: str, event: Event) -> Writing:
         at, (clean, body) = self._clock(), self._clean(event)
-        return lambda tx: tx.append(lease, key, at, clean, body)
+        return Writing(clean, at, self._writer.submit(lambda tx: tx.append(lease, key, at, clean, body)))
 
     def _clean(self, event: E) -> tuple[E, bytes]:
         """An event and its JSON as they may be written and shown: what is a secret stands in neither."""
@@ -203,7 +204,7 @@ class SqliteJournal:
                 noted = Error(type="storage", message=str(error), recoverable=True, recommendation=error.way_out)
                 context, at = errors_log.Context(session_id=run), self._clock()
                 writing = self._writer.submit(lambda tx: errors_log.write(tx.connection, noted, at, context))
-                writing.add_done_callback(lambda written: written.cancelled() or written.exception())
+                writing.add_done_callback(_hear)
 
         asyncio.get_running_loop().run_in_executor(self._files, leave).add_done_callback(note)
 
@@ -316,6 +317,12 @@ class SqliteJournal:
         if isinstance(record, Damaged):
             raise StorageCorrupt(str(self.path), f"{record.where}: {record.what}")
         return record
+
+
+def _hear(done: asyncio.Future[Any]) -> None:
+    """Take note of an error that nobody may be listening for."""
+    if not done.cancelled():
+        done.exception()
 
 
 def _check_id(run: str) -> None:

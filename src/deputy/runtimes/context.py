@@ -63,6 +63,8 @@ class LocalContext(Generic[L]):
         self._now = next(resumed, lease.state.requested_at)
         self._used: set[str] = set()
         self._ahead = {name for name, record in self._done.items() if isinstance(record.event, _TOLD)}
+        self._unsettled: list[asyncio.Future[Record]] = []
+        """Results that may not be durable yet."""
         self.busy = 0
         self.waiting: list[asyncio.Future[None]] = []
 
@@ -90,11 +92,12 @@ class LocalContext(Generic[L]):
         view: V,
         begun: Beginning | None = None,
         repeatable: bool = True,
+        reads: bool = False,
     ) -> E | Lost:
-        """Do something once: its result is an event, durable when this returns."""
+        """Do something once: its result is an event, durable before anything else is done but to read."""
         name = self._claim(key)
         if (record := self._done.pop(name, None)) is not None:
-            return self._result(key, record)
+            return self._result(key, self._seen(record).event)
         beginning = structs.replace(begun or StepBegun(step=_name(do)), is_repeatable=repeatable)
         with self._at_work():
             if not repeatable and f"{name}{BEGUN}" in self._done:
@@ -102,14 +105,16 @@ class LocalContext(Generic[L]):
                 return cast("Lost", self._seen(await self._journal.append(self._lease, name, lost)).event)
             writing = self._journal.append_soon(self._lease, f"{name}{BEGUN}", beginning)
             if not repeatable:
-                await writing
+                await writing.done
+            if not reads:
+                await self.durable()
             try:
                 event: Known = await do(args, view)
             except (StorageError, LeaseLost):
                 raise
             except DeputyError as error:
                 event = StepEnded(step=_name(do), error=_as_value(error))
-            return self._result(key, await self._write(name, event))
+            return self._result(key, self._write_soon(name, event))
 
     async def record(self, key: str, event: E) -> E:
         """Write down what needs no doing; durable when this returns."""
@@ -212,17 +217,31 @@ class LocalContext(Generic[L]):
         self._ahead.discard(name)
         return name
 
+    async def durable(self) -> None:
+        """Until all that was done before is durable; an error when some of it never will be."""
+        while self._unsettled:
+            await asyncio.shield(self._unsettled[0])
+            self._unsettled = [done for done in self._unsettled if not done.done() or done.exception()]
+
     async def _write(self, name: str, event: Event) -> Record:
         # Seen first: when the wait for it is cancelled, it is written all the same.
         self.so_far.see(event)
-        return await self._journal.append(self._lease, name, event)
+        record = await self._journal.append(self._lease, name, event)
+        await self.durable()
+        return record
+
+    def _write_soon(self, name: str, event: Event) -> Event:
+        writing = self._journal.append_soon(self._lease, name, event)
+        self._unsettled.append(writing.done)
+        self.so_far.see(writing.event)
+        self._now = max(self._now, writing.at)
+        return writing.event
 
     def _seen(self, record: Record) -> Record:
         self._now = max(self._now, record.at)
         return record
 
-    def _result(self, key: str, record: Record) -> Any:
-        event = self._seen(record).event
+    def _result(self, key: str, event: Event) -> Any:
         if isinstance(event, StepEnded) and event.error is not None:
             raise StepFailed(key, event.error)
         return event

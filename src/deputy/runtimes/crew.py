@@ -283,7 +283,9 @@ class Crew(Generic[L]):
         work.has_begun = True
         try:
             if not (work.is_cancelled or work.lease.state.is_cancelling):
-                return await self._workflow(work.context, birth)
+                outcome = await self._workflow(work.context, birth)
+                await work.context.durable()
+                return outcome
         except asyncio.CancelledError:
             if self._leaving or not (work.is_cancelled or work.is_parking):
                 raise

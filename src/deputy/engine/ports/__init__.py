@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from deputy.engine.ports.durable import Engine, Journal, L, Lease, RunContext, World
+from deputy.engine.ports.durable import Engine, Journal, L, Lease, RunContext, World, Writing
 from deputy.engine.ports.model import Model
 from deputy.engine.ports.tool import Files, FlowTool, Tool, ToolContext, ToolOutput, Tools, ToolTraits
 
@@ -26,4 +26,5 @@ __all__ = [
     "ToolTraits",
     "Tools",
     "World",
+    "Writing",
 ]
