@@ -7,7 +7,7 @@ import os
 import time
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from random import SystemRandom
 from typing import TYPE_CHECKING
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 CONTEXT_BYTES = 200_000
 _DAY_SECONDS = 86_400.0
 _SECRET_NAMES = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSPHRASE", "CREDENTIALS")
+_GRANTS = 64
 SEARCHES = 8
 """How many searches and conversions, each a process of its own, run at once."""
 
@@ -146,7 +147,8 @@ async def open_runtime(
         workshop = Workshop(
             world=world,
             open_model=models.open,
-            open_tools=partial(_open_tools, workspace, tuple(tools), asyncio.Semaphore(SEARCHES)),
+            # Tools keep nothing of a call, so that all who are granted the same have the same.
+            open_tools=lru_cache(_GRANTS)(partial(_open_tools, workspace, tuple(tools), asyncio.Semaphore(SEARCHES))),
             ceiling=models.ceiling,
             windows=windows or {},
             files=files,
