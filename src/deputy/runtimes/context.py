@@ -117,13 +117,10 @@ class LocalContext(Generic[L]):
             return self._result(key, self._write_soon(name, event))
 
     async def record(self, key: str, event: E) -> E:
-        """Write down what needs no doing; durable when this returns."""
+        """Write down what needs no doing; durable when a step's result would be."""
         name = self._claim(key)
         record = self._done.pop(name, None)
-        if record is None:
-            with self._at_work():
-                record = await self._write(name, event)
-        return cast("E", self._seen(record).event)
+        return cast("E", self._write_soon(name, event) if record is None else self._seen(record).event)
 
     async def spawn(self, key: str, requested: Requested) -> str:
         """Make a child run, exactly once, and start it; gives its id."""
@@ -200,8 +197,7 @@ class LocalContext(Generic[L]):
         record = self._done.pop(name, None)
         if record is None:
             with self._at_work():
-                drawn = Drawn(value=await self._crew.draw_id())
-                record = await self._journal.append(self._lease, name, drawn)
+                return cast("Drawn", self._write_soon(name, Drawn(value=await self._crew.draw_id()))).value
         return cast("Drawn", self._seen(record).event).value
 
     # --- how ----------------------------------------------------------------------------------------------------------
@@ -222,13 +218,6 @@ class LocalContext(Generic[L]):
         while self._unsettled:
             await asyncio.shield(self._unsettled[0])
             self._unsettled = [done for done in self._unsettled if not done.done() or done.exception()]
-
-    async def _write(self, name: str, event: Event) -> Record:
-        # Seen first: when the wait for it is cancelled, it is written all the same.
-        self.so_far.see(event)
-        record = await self._journal.append(self._lease, name, event)
-        await self.durable()
-        return record
 
     def _write_soon(self, name: str, event: Event) -> Event:
         writing = self._journal.append_soon(self._lease, name, event)

@@ -97,7 +97,7 @@ class RunContext(Protocol):
         ...
 
     async def record(self, key: str, event: E) -> E:
-        """Write down what needs no doing; durable when this returns."""
+        """Write down what needs no doing; durable when a step's result would be."""
         ...
 
     async def spawn(self, key: str, requested: Requested) -> str:
