@@ -29,7 +29,7 @@ from deputy.tools.own import as_tool
 from deputy.wiring import Runtime, open_runtime
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 
     from deputy.core.events import Record
     from deputy.core.outcome import Outcome
@@ -155,8 +155,9 @@ class Deputy:
         children = _children(records)
         # A call that failed may have left some at work; asked of one that ended, this costs nothing.
         await self._of.engine.cancel(session_id)
+        ended = await self._of.journal.outcomes(list(children.values()))
         results = [
-            Result(label=task.label, outcome=await self._outcome_of(children.get(index), whole))
+            Result(label=task.label, outcome=await self._outcome_of(children.get(index), whole, ended))
             for index, task in enumerate(tasks)
         ]
         for index, result in enumerate(results):
@@ -260,10 +261,10 @@ class Deputy:
         await self.delivered(session_id)
         return done
 
-    async def _outcome_of(self, child: str | None, whole: Outcome) -> Outcome:
+    async def _outcome_of(self, child: str | None, whole: Outcome, ended: Mapping[str, Outcome]) -> Outcome:
         if child is None:
             return Cancelled(lineage=whole.lineage, summary="It was not started: the whole call ended first.")
-        return await self._of.engine.result(child)
+        return ended.get(child) or await self._of.engine.result(child)
 
     async def _resume_children(self, state: State, answer: str | None) -> str | None:
         """Go on with every task that did not complete; an answer is for the one that asked."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from msgspec import Raw
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from deputy.core.events import Event, Opened, Record, Requested
+    from deputy.core.outcome import Outcome
     from deputy.core.state import State
     from deputy.engine.recover import Standing
     from deputy.journal.connection import Fsync
@@ -37,6 +40,7 @@ if TYPE_CHECKING:
 
 
 _ID_LENGTH = 200
+_FILES_AT_ONCE = 8
 
 
 class SqliteJournal:
@@ -74,7 +78,9 @@ class SqliteJournal:
         self._readers: list[Reader] = []
         self._pool = ThreadPoolExecutor(2, "deputy-journal-reader")
         # Files are synced one by one, and many at once take as long as one.
-        self._files = ThreadPoolExecutor(8, "deputy-journal-files")
+        self._files = ThreadPoolExecutor(_FILES_AT_ONCE, "deputy-journal-files")
+        self._to_transcribe: deque[str] = deque()
+        self._transcribing: set[asyncio.Future[None]] = set()
         self._watcher: Reader | None = None
 
     async def __aenter__(self) -> SqliteJournal:
@@ -91,6 +97,8 @@ class SqliteJournal:
 
     async def close(self) -> None:
         """Write what is waiting, give up all leases, and let the file go."""
+        while self._transcribing:
+            await asyncio.wait(self._transcribing)
         # Readers first, so that the writer is the last to leave and clears up behind itself.
         for pool in (self._files, self._pool):
             await asyncio.get_running_loop().run_in_executor(None, pool.shutdown)
@@ -192,21 +200,41 @@ class SqliteJournal:
 
     def _leave_transcript_soon(self, run: str) -> None:
         """Write the file that a subagent leaves. Nobody waits for it before `close`: it follows from the records."""
+        self._to_transcribe.append(run)
+        self._transcribe()
 
-        def leave() -> None:
+    def _transcribe(self) -> None:
+        """Write all transcripts that are due, in one more thread while there are not many: ends come in flocks."""
+
+        def write() -> None:
+            while self._to_transcribe:
+                with suppress(IndexError):
+                    self._write_transcript(self._to_transcribe.popleft(), loop)
+
+        def end(done: asyncio.Future[None]) -> None:
+            self._transcribing.discard(done)
+            _hear(done)
+            # One may have come when there were many, and all of them had looked for the last time.
+            self._transcribe()
+
+        loop = asyncio.get_running_loop()
+        if self._to_transcribe and len(self._transcribing) < _FILES_AT_ONCE:
+            writing = loop.run_in_executor(self._files, write)
+            self._transcribing.add(writing)
+            writing.add_done_callback(end)
+
+    def _write_transcript(self, run: str, loop: asyncio.AbstractEventLoop) -> None:
+        try:
             made = self._read(lambda reader: transcript.of_ended(reader, run))
             if made is not None:
                 transcript.write_transcript(self.folder, made)
+        except StorageError as error:
+            noted = Error(type="storage", message=str(error), recoverable=True, recommendation=error.way_out)
+            loop.call_soon_threadsafe(self._log_soon, run, noted)
 
-        def note(done: asyncio.Future[None]) -> None:
-            error = None if done.cancelled() else done.exception()
-            if isinstance(error, StorageError):
-                noted = Error(type="storage", message=str(error), recoverable=True, recommendation=error.way_out)
-                context, at = errors_log.Context(session_id=run), self._clock()
-                writing = self._writer.submit(lambda tx: errors_log.write(tx.connection, noted, at, context))
-                writing.add_done_callback(_hear)
-
-        asyncio.get_running_loop().run_in_executor(self._files, leave).add_done_callback(note)
+    def _log_soon(self, run: str, error: Error) -> None:
+        context, at = errors_log.Context(session_id=run), self._clock()
+        self._writer.submit(lambda tx: errors_log.write(tx.connection, error, at, context)).add_done_callback(_hear)
 
     async def take(self, lease: Lease, key: str, topic: str) -> Record | None:
         """Turn the oldest message of a topic into a record, in one; None when there is none."""
@@ -275,6 +303,10 @@ class SqliteJournal:
         """One record of a run; a damaged one is a StorageCorrupt."""
         record = await self.read(lambda reader: reader.get(run, key))
         return None if record is None else self._whole(record)
+
+    async def outcomes(self, runs: Sequence[str]) -> dict[str, Outcome]:
+        """How those of these runs ended that have."""
+        return await self.read(lambda reader: registry.outcomes(reader, runs))
 
     async def addressed(self) -> Sequence[tuple[str, str]]:
         """The live runs, and topics, of messages not yet taken, unless another process is at work on them."""
