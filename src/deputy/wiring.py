@@ -12,8 +12,8 @@ from pathlib import Path
 from random import SystemRandom
 from typing import TYPE_CHECKING
 
-from deputy.config import load_catalog, load_user
-from deputy.core.contract import FileFact
+from deputy.config import load_catalog, load_rules, load_user
+from deputy.core.guard import Policy
 from deputy.core.redact import Redactor
 from deputy.engine.workflow import carry_out
 from deputy.engine.workshop import Workshop
@@ -26,15 +26,16 @@ from deputy.runtimes.local import LocalEngine
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
-    from deputy.core.guard import Policy
+    from deputy.agents.catalogue import Catalogue
     from deputy.core.progress import Progress
     from deputy.core.request import Grant
+    from deputy.core.role import NoRole, Role
+    from deputy.core.rules import Rules
     from deputy.engine.desk import Approval
-    from deputy.engine.ports import Tool, Tools
+    from deputy.engine.ports import Folder, Tool, Tools
     from deputy.journal.sqlite import Fsync, Lease
     from deputy.models.make import Models
 
-CONTEXT_BYTES = 200_000
 _DAY_SECONDS = 86_400.0
 _SECRET_NAMES = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSPHRASE", "CREDENTIALS")
 _GRANTS = 64
@@ -73,29 +74,44 @@ class WorkspaceFiles:
         """Add a note to a scratchpad."""
         await asyncio.to_thread(transcript.add_note, Path(scratchpad), self._redactor.redact(content))
 
-    async def before_prompt(self, paths: Sequence[str]) -> str:
-        """The files that a task names, each under its path."""
-        if not paths:
-            return ""
-        from deputy.tools.context_files import files_before_prompt
-        from deputy.tools.workspace import Workspace
+    def open(self, grant: Grant, root: str = "") -> Folder:
+        """What a grant gives of a directory, which is the workspace unless another is named."""
+        from deputy.tools.folder import WorkspaceFolder
 
-        return await asyncio.to_thread(files_before_prompt, paths, Workspace(self._root), CONTEXT_BYTES)
-
-    async def facts(self, paths: Sequence[str]) -> Sequence[FileFact]:
-        """What is on disk where artifacts are said to be."""
-        return await asyncio.to_thread(lambda: [_fact(self._root, path) for path in paths])
+        return WorkspaceFolder(root or self._root, grant, private=(self._folder,))
 
 
-def _fact(root: Path, path: str) -> FileFact:
-    place = root / path
-    try:
-        found = place.stat()
-        inside = place.resolve().is_relative_to(root.resolve())
-    except (OSError, ValueError):
-        return FileFact(path=path, exists=False)
-    size = sum(1 for _ in place.iterdir()) if place.is_dir() else found.st_size
-    return FileFact(path=path, exists=True, size=size, modified_at=found.st_mtime, is_inside=inside)
+class WorkspaceAgents:
+    """The agents whose definitions can be seen from the workspace, read anew whenever one is asked for."""
+
+    def __init__(self, workspace: Path, models: Models, *, trusts_project: bool) -> None:
+        self._workspace = workspace
+        self._models = models
+        self._trusts_project = trusts_project
+
+    def names(self) -> Sequence[str]:
+        """The names to choose from."""
+        from deputy.agents.roles import names_in
+
+        return names_in(self._catalogue())
+
+    async def find(self, name: str) -> Role | NoRole:
+        """What a definition says now, or why it cannot be used."""
+        from deputy.agents.roles import find_role
+
+        catalogue = await asyncio.to_thread(self._catalogue)
+        return find_role(catalogue, name, self._models.usable, trusts_project=self._trusts_project)
+
+    def _catalogue(self) -> Catalogue:
+        from deputy.agents.catalogue import load_agents
+
+        return load_agents(self._workspace, Path.home())
+
+
+def is_trusted(workspace: Path, trusted: Sequence[str]) -> bool:
+    """Whether the user trusts the definitions of a project: it is named, or lies in a folder that is."""
+    real = Path(os.path.realpath(workspace))
+    return any(real.is_relative_to(os.path.realpath(Path(folder).expanduser())) for folder in trusted if folder)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -106,6 +122,7 @@ class Runtime:
     journal: SqliteJournal
     models: Models
     workshop: Workshop
+    agents: WorkspaceAgents
     folder: Path
 
 
@@ -120,8 +137,11 @@ async def open_runtime(
     can_ask: bool = False,
     fsync: Fsync | None = None,
     tools: Sequence[Tool] = (),
+    private: Sequence[Path] = (),
+    rules: Rules | None = None,
     base_prompt: str = "",
     windows: Mapping[str, int] | None = None,
+    trusts_project: bool | None = None,
 ) -> AsyncGenerator[Runtime]:
     """Open the journal, the models and the engine; on leaving, what is at work stops where it can go on later."""
     from deputy.models.catalog import read_catalog
@@ -129,39 +149,73 @@ async def open_runtime(
     from deputy.tools.ask import AskTool
     from deputy.tools.delegate import DelegateTool
     from deputy.tools.note import NoteTool
+    from deputy.tools.worktree import GitWorktrees
 
     folder = home.make_home(home.home_path() if folder is None else folder)
     world = RealWorld()
     redactor = Redactor(known_secrets(os.environ))
     files = WorkspaceFiles(workspace, folder, redactor)
     settings = load_user()
+    rules = load_rules(str(workspace)) if rules is None else rules
     await asyncio.to_thread(keep_house, folder, world.now(), settings.journal.retention_days * _DAY_SECONDS)
     async with (
         SqliteJournal(folder, fsync=fsync or settings.journal.fsync, redact=redactor.redact_json) as journal,
         Models(
             environ=os.environ,
             catalog=read_catalog(load_catalog(str(workspace))),
+            idle_seconds=rules.idle_seconds,
             pace_of=lambda account: JournalPace(journal, account),
         ) as models,
     ):
+        if trusts_project is None:
+            trusts_project = is_trusted(workspace, settings.agents.trusted)
+        agents = WorkspaceAgents(workspace, models, trusts_project=trusts_project)
         workshop = Workshop(
             world=world,
             open_model=models.open,
             # Tools keep nothing of a call, so that all who are granted the same have the same.
-            open_tools=lru_cache(_GRANTS)(partial(_open_tools, workspace, tuple(tools), asyncio.Semaphore(SEARCHES))),
+            open_tools=lru_cache(_GRANTS)(
+                partial(
+                    _open_tools,
+                    workspace,
+                    (folder, *private),
+                    tuple(tools),
+                    asyncio.Semaphore(SEARCHES),
+                    rules.tool_seconds,
+                )
+            ),
             ceiling=models.ceiling,
+            thinking=models.thinking,
             windows=windows or {},
             files=files,
+            workplaces=GitWorktrees(folder / home.WORKTREES, workspace, os.environ, transcript.safe_id),
             redactor=redactor,
             watch=watch,
-            policy=policy,
+            policy=policy or Policy(max_depth=rules.max_depth, repairs=rules.repairs),
             base_prompt=base_prompt,
             approval=approval,
             can_ask=can_ask,
-            flow_tools=(NoteTool(files), AskTool(), DelegateTool(models.missing_key)),
+            flow_tools=(NoteTool(files), AskTool(), DelegateTool(models.missing_key, models.prices_of, agents)),
         )
-        async with LocalEngine(journal, lambda run, birth: carry_out(run, birth, workshop), world) as engine:
-            yield Runtime(engine=engine, journal=journal, models=models, workshop=workshop, folder=folder)
+        engine = LocalEngine(
+            journal,
+            lambda run, birth: carry_out(run, birth, workshop),
+            world,
+            clean_up=_end_children,
+            # What works in another folder must not go on in this one.
+            adopts=(lambda state: state.workspace == str(workspace)) if settings.journal.adopt else None,
+        )
+        async with engine:
+            yield Runtime(
+                engine=engine, journal=journal, models=models, workshop=workshop, agents=agents, folder=folder
+            )
+
+
+async def _end_children(run: str) -> None:
+    """End what a run's commands left running when their process died."""
+    from deputy.processes.sweep import sweep, tag_of
+
+    await asyncio.to_thread(sweep, tag_of(run))
 
 
 def known_secrets(environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -169,8 +223,18 @@ def known_secrets(environ: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(value for name, value in environ.items() if name.upper().endswith(_SECRET_NAMES))
 
 
-def _open_tools(root: Path, own: tuple[Tool, ...], slots: asyncio.Semaphore, grant: Grant) -> Tools:
+def _open_tools(
+    workspace: Path,
+    private: tuple[Path, ...],
+    own: tuple[Tool, ...],
+    slots: asyncio.Semaphore,
+    seconds: Mapping[str, float],
+    grant: Grant,
+    root: str,
+) -> Tools:
     from deputy.tools.toolbox import Toolbox, standard_tools
     from deputy.tools.workspace import Workspace
 
-    return Toolbox((*standard_tools(Workspace(root, grant), os.environ, slots=slots), *own), grant)
+    place = Workspace(root or workspace, grant, private=private)
+    standard = standard_tools(place, os.environ, slots=slots, run_seconds=seconds.get("Run"))
+    return Toolbox((*standard, *own), grant, seconds)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from functools import reduce
-from operator import add
 from typing import TYPE_CHECKING, Any
 
-from msgspec import UNSET, Struct, json
+from msgspec import UNSET, Struct, ValidationError, json, structs
 
-from deputy.core.errors import Error, passed_up
-from deputy.core.events import Opened, Started
-from deputy.core.outcome import NO_USAGE, Completed, Failed, Partial, shortened
+from deputy.core.errors import Error, advice, passed_up
+from deputy.core.events import Answered, Opened, Resumed, Started
+from deputy.core.outcome import Blocked, Completed, Failed, Partial, Rejected, shortened
+from deputy.core.progress import Progress
 from deputy.core.results import results_markdown
 from deputy.core.task import Task
 from deputy.engine.delegate import NATIVE, as_reported, so_far
@@ -24,11 +23,16 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from deputy.core.outcome import Outcome
+    from deputy.core.request import Lineage
     from deputy.core.results import Result
     from deputy.engine.ports import RunContext
     from deputy.engine.workshop import Workshop
 
 DELEGATE, RUN = "delegate", "run"
+TASK = "task"
+"""How the keys of a call's tasks begin."""
+APPROVAL = "approval"
+"""The topic of a yes or no that a person is asked for."""
 PARENT_OUTPUT_TOKENS = 8192
 
 
@@ -37,6 +41,8 @@ class FanOut(Struct, frozen=True, kw_only=True):
 
     tasks: tuple[Task, ...]
     concurrency: int
+    question: str = ""
+    """What a person must approve before anything is started; nothing when that is settled."""
 
 
 async def delegate_all(run: RunContext, birth: Opened, workshop: Workshop) -> Outcome:
@@ -46,13 +52,57 @@ async def delegate_all(run: RunContext, birth: Opened, workshop: Workshop) -> Ou
     call = json.decode(birth.arguments, type=FanOut)
     try:
         await workshop.open_purse(run, birth.grant.budget, None)
+        if not await _is_approved(run, call.question, workshop):
+            return not_approved(birth.lineage)
         await run.record("started", Started())
         results = await fan_out(
-            run, "task", call.tasks, concurrency=call.concurrency, model=birth.model, grant=birth.grant
+            run,
+            TASK,
+            call.tasks,
+            concurrency=call.concurrency,
+            model=birth.model,
+            grant=birth.grant,
+            messages=_messages(run),
         )
     finally:
         workshop.forget(run.run)
     return _together(run, results)
+
+
+def _messages(run: RunContext) -> dict[str, str]:
+    """What whoever resumed the call says to each of its subagents, by session id."""
+    said = [record.event.message for record in run.past if isinstance(record.event, Resumed)]
+    if not said or said[-1] is UNSET:
+        return {}
+    try:
+        return json.decode(said[-1], type=dict[str, str])
+    except ValidationError:
+        # Said to the call itself, which has no ears.
+        return {}
+
+
+async def _is_approved(run: RunContext, question: str, workshop: Workshop) -> bool:
+    """Whether a person lets it begin; one who did so in an earlier round is not asked again."""
+    before = (record.event.body for record in run.past if isinstance(record.event, Answered))
+    if not question or any(json.decode(body) is True for body in before):
+        return True
+    waiting = Progress(event="waiting", label=DELEGATE, session_id=run.run, content=question)
+    if not run.is_replaying:
+        run.emit(waiting)
+        workshop.watch(waiting)
+    return json.decode(await run.recv(APPROVAL, APPROVAL, question)) is True
+
+
+def not_approved(lineage: Lineage) -> Rejected:
+    """How a call ends that nobody lets begin."""
+    error = Error(
+        type="validation",
+        code="NOT_APPROVED",
+        message="The call was not approved.",
+        recoverable=True,
+        recommendation="Nothing was started and nothing was spent. Ask the person you work for, or do it yourself.",
+    )
+    return Rejected(lineage=lineage, summary="Not started: the call was not approved.", errors=(error,))
 
 
 async def parent(run: RunContext, birth: Opened, workshop: Workshop) -> Outcome:
@@ -70,11 +120,13 @@ async def parent(run: RunContext, birth: Opened, workshop: Workshop) -> Outcome:
     try:
         await run.record("started", Started(backend=NATIVE, model=desk.model.name))
         told = prompt("parent").format(tools=", ".join(spec.name for spec in desk.toolset().items))
-        talk = remembered("\n\n".join(filter(None, (workshop.base_prompt, told))), run.past, desk.overhead())
+        prompts = (workshop.base_prompt, "" if birth.role is None else birth.role.prompt, told)
+        talk = remembered("\n\n".join(filter(None, prompts)), run.past, desk.overhead())
         if not await go_on(run, talk):
             await say(run, talk, "task", birth.prompt)
         report = await converse(run, talk, desk)
-        return as_reported(so_far(run, talk, desk), report, run.run)
+        outcome = as_reported(so_far(run, talk, desk), report, run.run)
+        return outcome if birth.role is None else structs.replace(outcome, warnings=birth.role.warnings)
     finally:
         workshop.forget(run.run)
 
@@ -89,16 +141,26 @@ def _together(run: RunContext, results: Sequence[Result]) -> Outcome:
         "lineage": state.lineage,
         "report": results_markdown(results),
         "summary": shortened(f"{done} of {len(results)} subagents completed."),
-        "usage": reduce(add, (outcome.usage for outcome in outcomes), NO_USAGE),
         "artifacts": tuple(artifact for outcome in outcomes for artifact in outcome.artifacts),
+        "warnings": tuple(warning for outcome in outcomes for warning in outcome.warnings),
         "backend": NATIVE,
         "duration_seconds": round(max(0.0, run.now() - began), 3),
     }
     if done == len(outcomes):
         return Completed(**fields)
     errors = tuple(error for one in outcomes for error in passed_up(one.errors, one.session_id)) or (_STOPPED,)
+    fields["next_steps"] = advice(errors)
     has_something = done or any(isinstance(outcome, Partial) for outcome in outcomes)
-    return Partial(**fields, errors=errors) if has_something else Failed(**fields, errors=errors)
+    return Partial(**fields, errors=errors) if has_something else _without_result(outcomes, errors, fields)
+
+
+def _without_result(outcomes: Sequence[Outcome], errors: tuple[Error, ...], fields: dict[str, Any]) -> Outcome:
+    """The outcome of tasks of which none has anything to show: somebody asks, or they failed."""
+    asking = [outcome for outcome in outcomes if isinstance(outcome, Blocked)]
+    if not asking:
+        return Failed(**fields, errors=errors)
+    question = "\n".join(f"[{one.lineage.path[-1].name.removeprefix('task:')}] {one.question}" for one in asking)
+    return Blocked(**fields, errors=errors, question=question)
 
 
 _STOPPED = Error(

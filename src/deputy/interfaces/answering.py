@@ -32,6 +32,11 @@ Answerer: TypeAlias = Callable[[Question], Awaitable[bool | str]]
 """Who is asked: a person at a terminal, or a program's own rules."""
 
 
+def answer_key(key: str) -> str:
+    """Under which key an answer is sent: whoever answers, the first answer counts."""
+    return f"answer:{key}"
+
+
 class AnsweringDesk:
     """Takes questions to the answerer, of several runs at a time; `async with` bounds their life."""
 
@@ -78,7 +83,7 @@ class AnsweringDesk:
         if state is None or key not in state.waits:
             return
         question = Question(session_id=run, label=label, topic=asked.topic, text=asked.question)
-        await self._engine.send(run, asked.topic, await self._answered(question), key=f"answer:{key}")
+        await self._engine.send(run, asked.topic, await self._answered(question), key=answer_key(key))
 
     async def _answered(self, question: Question) -> bool | str:
         """The answer; an answerer that fails is asked again before that is taken for its last word."""

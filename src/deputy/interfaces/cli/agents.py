@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from deputy.core.errors import UsageError
-from deputy.interfaces.cli.show import one_line, plain, show, show_json
+from deputy.interfaces.cli.show import show, show_json
+from deputy.interfaces.plain import one_line, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -68,15 +69,16 @@ def command(directory: str, as_json: bool) -> None:
         start = Path(directory).resolve(strict=True)
     except OSError as error:
         raise UsageError("--dir", directory, f"cannot look from there: {error.strerror}; give a directory") from error
-    catalogue = load_agents(start, _home())
+    catalogue = load_agents(start, home())
     if as_json:
-        show_json(_as_data(catalogue))
+        show_json(catalogue_form(catalogue))
     else:
         show("\n".join(_as_text(catalogue)))
     sys.exit(0 if catalogue.agents else NOTHING_FOUND)
 
 
-def _home() -> Path:
+def home() -> Path:
+    """Where the user is at home."""
     try:
         return Path.home()
     except RuntimeError:
@@ -84,7 +86,7 @@ def _home() -> Path:
         return Path("/")
 
 
-def _as_data(catalogue: Catalogue) -> dict[str, Any]:
+def catalogue_form(catalogue: Catalogue) -> dict[str, Any]:
     """The JSON form, which programs build on."""
     shadowed = [(item.definition.path, 1, _shadow(item)) for item in catalogue.shadowed]
     problems = [(problem.path, problem.line, problem.message) for problem in catalogue.problems]
@@ -184,8 +186,8 @@ def _at(line: int | None) -> str:
 
 def _short(path: str) -> str:
     """A path as a person would type it from here."""
-    near, home = _near(path), f"{_home()}/"
-    return f"~/{near.removeprefix(home)}" if near.startswith(home) else near
+    near, above = _near(path), f"{home()}/"
+    return f"~/{near.removeprefix(above)}" if near.startswith(above) else near
 
 
 def _near(path: str) -> str:

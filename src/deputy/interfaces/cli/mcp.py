@@ -1,0 +1,113 @@
+"""`deputy mcp`: serve Delegate and its siblings to an MCP client, over standard input and output or over HTTP."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from deputy.core.errors import DeputyError, UsageError
+from deputy.interfaces.cli.session import carry_out
+from deputy.interfaces.cli.show import show_json
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from deputy.interfaces.mcp.hub import Options
+
+EXAMPLES = """\b
+Examples:
+  deputy mcp                             # what a client's config starts
+  deputy mcp --json                      # that config, to paste
+  deputy mcp --yes --model sonnet
+  deputy mcp --http 8765                 # for many clients of this machine
+
+\b
+Before subagents start, a person is asked: by the client's own form
+where it has one, else by `deputy approve ID` in any terminal while the
+call waits. --yes starts them without asking; they only read, unless
+--allow names more. [mcp] in ~/.config/deputy/config.toml sets the same.
+
+\b
+Over HTTP a token is needed: DEPUTY_MCP_TOKEN, else one that is made
+once and kept in mcp-token in Deputy's home (its path is printed).
+Clients send it as `Authorization: Bearer TOKEN`."""
+
+_LOOPBACK = "127.0.0.1"
+
+
+@click.command("mcp", epilog=EXAMPLES)
+@click.option("--http", "port", type=click.IntRange(0, 65535), metavar="PORT", help="Serve HTTP on PORT (0: any).")
+@click.option("--host", default=_LOOPBACK, metavar="ADDRESS", help="Where HTTP is served; this machine alone without.")
+@click.option("--allow-host", "names", multiple=True, metavar="NAME", help="A name that HTTP clients may call it by.")
+@click.option("--model", metavar="M", help="provider:model or an alias; a task's own model wins.")
+@click.option("--workspace", default=".", type=click.Path(exists=True, file_okay=False), help="What they may look at.")
+@click.option("--allow", multiple=True, metavar="TOOL", help="A tool that tasks may name beyond the read-only ones.")
+@click.option("-y", "--yes", is_flag=True, help="Start subagents without asking.")
+@click.option("--json", "as_json", is_flag=True, help="Only print what a client's config says to start it.")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    port: int | None,
+    host: str,
+    names: tuple[str, ...],
+    model: str | None,
+    workspace: str,
+    allow: tuple[str, ...],
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Serve Delegate and its siblings to any MCP client."""
+    if as_json:
+        given = [("--model", model)] if model else []
+        given += [("--allow", name) for name in allow]
+        flags = [*(part for pair in given for part in pair), *(["--yes"] if yes else [])]
+        show_json({"mcpServers": {"deputy": {"command": "deputy", "args": ["mcp", *flags]}}})
+        return
+    _require_sdk()
+    options = _options(model, workspace, allow, yes)
+    ctx.exit(carry_out(lambda stop: _serve(options, port, host, names, stop)))
+
+
+def _require_sdk() -> None:
+    from importlib.util import find_spec
+
+    if find_spec("mcp") is None:
+        raise DeputyError("the MCP server needs the `mcp` package: pip install 'deputy-agents[mcp]'")
+
+
+def _options(model: str | None, workspace: str, allow: tuple[str, ...], yes: bool) -> Options:
+    from deputy.config import load_user
+    from deputy.core.request import READ_ONLY_TOOLS
+    from deputy.interfaces.mcp.hub import Options
+
+    known = ("Edit", "Write", "Run")
+    for name in allow:
+        if name not in known:
+            raise UsageError("--allow", name, f"name one of {', '.join(known)}")
+    settings = load_user().mcp
+    return Options(
+        workspace=Path(workspace).absolute(),
+        model=model,
+        approval="granted" if yes else settings.approval,
+        approval_seconds=settings.approval_seconds,
+        allow=READ_ONLY_TOOLS | set(allow),
+    )
+
+
+async def _serve(options: Options, port: int | None, host: str, names: tuple[str, ...], stop: asyncio.Event) -> int:
+    from deputy.interfaces.mcp.hub import Hub
+    from deputy.interfaces.mcp.server import make_server
+
+    async with Hub(options) as hub:
+        server = make_server(hub)
+        if port is None:
+            from deputy.interfaces.mcp.stdio import serve_stdio
+
+            await serve_stdio(server, hub, stop)
+        else:
+            from deputy.interfaces.mcp.http import serve_http
+
+            await serve_http(server, hub, stop, host=host, port=port, names=names)
+    return 0

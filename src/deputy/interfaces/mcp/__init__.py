@@ -1,0 +1,1 @@
+"""The MCP face: any MCP client gets Delegate and its siblings."""

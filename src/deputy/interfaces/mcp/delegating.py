@@ -1,0 +1,167 @@
+"""Delegate and DelegateStart: from a client's call to a run, its approval and its results."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from contextlib import asynccontextmanager, contextmanager
+from typing import TYPE_CHECKING
+
+from msgspec import json
+
+from deputy.core.approval import cost_ceiling, spawn_summary
+from deputy.core.errors import DeputyError
+from deputy.core.results import results_form, results_markdown
+from deputy.core.task import DelegateCall
+from deputy.interfaces.beside import beside
+from deputy.interfaces.mcp import approving, tasks
+from deputy.interfaces.mcp.call import refused, told
+from deputy.interfaces.mcp.following import followed
+from deputy.interfaces.mcp.hub import MOST_CALLS, labels_of
+from deputy.interfaces.mcp.runs import status_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Generator, Sequence
+
+    from mcp_types import CallToolResult
+
+    from deputy.core.results import Result
+    from deputy.interfaces.library import Deputy
+    from deputy.interfaces.mcp.call import Answer, Call
+
+_REFUSED = (
+    "Starting subagents needs approval, and this server refuses it. Nothing was started and nothing was spent. "
+    'A person can allow it: `deputy mcp --yes`, or approval = "ask" under [mcp] in Deputy\'s config.'
+)
+_TOO_MANY = f"{MOST_CALLS} calls are being waited for already; ask again when some have ended. Nothing was started."
+
+
+async def delegate(call: Call) -> Answer:
+    """Hand tasks to subagents and wait for all of them."""
+    wanted = await _checked(call)
+    with _counted(call):
+        run, question = await _open(call, wanted)
+        if tasks.is_wanted(call.context):
+            return await tasks.created(call.hub, run)
+        if question and approving.is_modern(call.context) and approving.can_elicit(call.context):
+            return approving.question_in_result(run, question)
+        async with _cancelled_with(call, run), followed(call.hub, call.context.session, run, labels_of(wanted.tasks)):
+            deputy = await call.hub.deputy()
+            async with _asked(call, run, question):
+                results = await deputy.results(run)
+    call.hub.answering(call.context.request_id, run)
+    return answer(results, wanted.result_form, run)
+
+
+async def start(call: Call) -> Answer:
+    """Start tasks without waiting for them."""
+    wanted = await _checked(call)
+    run, question = await _open(call, wanted)
+    if question and approving.can_elicit(call.context):
+        if approving.is_modern(call.context):
+            return approving.question_in_result(run, question)
+        async with _cancelled_with(call, run):
+            await approving.elicit(call, run, question)
+    return await status_of(call.hub, run)
+
+
+def answer(results: Sequence[Result], form: str, run: str) -> CallToolResult:
+    """The results as the caller wants them: fenced as data for a model, bare for a program."""
+    from deputy.engine.fence import fenced
+
+    data = results_form(results)
+    text = json.encode(data).decode() if form == "json" else fenced(results_markdown(results), "Delegate", _draw)
+    is_rejected = bool(results) and all(result.outcome.status == "rejected" for result in results)
+    return refused(text, data) if is_rejected else told(text, data)
+
+
+def _draw(letters: str, count: int) -> str:
+    return "".join(secrets.choice(letters) for _ in range(count))
+
+
+# --- before anything is spent -----------------------------------------------------------------------------------------
+
+
+async def _checked(call: Call) -> DelegateCall:
+    """What is asked for, if it can be done here; checked before anybody is asked and anything is spent."""
+    from deputy.tools.delegate import read_wanted
+
+    wanted = read_wanted(call.arguments)
+    if not isinstance(wanted, DelegateCall):
+        raise DeputyError("\n".join(f"{problem.field} {problem.message}." for problem in wanted))
+    if call.hub.options.approval == "refuse":
+        raise DeputyError(_REFUSED)
+    deputy = await call.hub.deputy()
+    default = (await deputy.default_model()).model
+    for model in dict.fromkeys(task.model or default for task in wanted.tasks):
+        if (provider := deputy.missing_key(model)) is not None:
+            raise DeputyError(f"Cannot spawn subagents: no API key for provider {provider}")
+    return wanted
+
+
+async def _open(call: Call, wanted: DelegateCall) -> tuple[str, str]:
+    """The run of a call, and what it waits for: a new one, or the one whose question this call answers."""
+    deputy = await call.hub.deputy()
+    run = call.params.request_state
+    if run is not None:
+        answers = call.params.input_responses or {}
+        if approving.KEY in answers:
+            await approving.answer_run(call.hub, run, is_approved=approving.is_yes(answers[approving.KEY]))
+            return run, ""
+        return run, (await deputy.state(run)).question
+    question = "" if call.hub.options.approval == "granted" else await _question(deputy, wanted)
+    run = await deputy.start(wanted.tasks, concurrency=wanted.concurrency, question=question)
+    call.hub.started.append(run)
+    if question:
+        # Nobody may ever answer, or come back for the answer.
+        seconds = approving.FORM_SECONDS if approving.can_elicit(call.context) else call.hub.options.approval_seconds
+        call.hub.later(approving.give_up(call.hub, run, seconds))
+    return run, question
+
+
+async def _question(deputy: Deputy, wanted: DelegateCall) -> str:
+    model = (await deputy.default_model()).model
+    return spawn_summary(
+        wanted.tasks,
+        model=model,
+        risk="medium",
+        cost=cost_ceiling(wanted.tasks, lambda task: deputy.prices_of(task.model or model)),
+        concurrency=wanted.concurrency,
+        redactor=deputy.redactor,
+    )
+
+
+# --- while it is waited for -------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _counted(call: Call) -> Generator[None]:
+    """Count one more call until the block is left, if there is room for it."""
+    if call.hub.calls >= MOST_CALLS:
+        raise DeputyError(_TOO_MANY)
+    call.hub.calls += 1
+    try:
+        yield
+    finally:
+        call.hub.calls -= 1
+
+
+@asynccontextmanager
+async def _cancelled_with(call: Call, run: str) -> AsyncGenerator[None]:
+    """A call that its client cancels stops the whole subtree; one that is merely cut off leaves it to be found."""
+    try:
+        yield
+    except asyncio.CancelledError:
+        if not call.hub.is_leaving:
+            call.hub.stop_soon(run)
+        raise
+
+
+@asynccontextmanager
+async def _asked(call: Call, run: str, question: str) -> AsyncGenerator[None]:
+    """While the block waits for the results, have the client ask its person where it can and must."""
+    if not question or not approving.can_elicit(call.context):
+        yield
+        return
+    async with beside(approving.elicit(call, run, question)):
+        yield

@@ -1,0 +1,77 @@
+"""What a client is told while it waits: a line about the subagents, at least every few seconds, always counting up."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from deputy.interfaces.beside import beside
+from deputy.interfaces.view.board import Board, line, text_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Sequence
+
+    from mcp.server.session import ServerSession
+
+    from deputy.core.progress import Progress
+    from deputy.interfaces.mcp.hub import Hub
+
+HEARTBEAT_SECONDS = 5.0
+"""Some clients give up after a minute without a word."""
+GAP_SECONDS = 0.25
+"""How long the next word waits for more to say: clients get lines to read, not every token."""
+
+
+class Following:
+    """What there is to say about one run now; what nobody heard in time is forgotten, never queued."""
+
+    def __init__(self, run: str, labels: Sequence[str]) -> None:
+        self._run = run
+        self._board = Board(labels)
+        self._said = ""
+        self._come = asyncio.Event()
+
+    def tell(self, progress: Progress) -> None:
+        """Something happened."""
+        if progress.session_id == self._run:
+            if progress.event == "waiting":
+                self.say(f"waits for approval: deputy approve {self._run}")
+            return
+        row = self._board.tell(progress, monotonic())
+        if row is not None:
+            self.say(text_of(line(row, monotonic())))
+
+    def say(self, words: str) -> None:
+        """Have something said."""
+        self._said = words
+        self._come.set()
+
+    async def next(self) -> str:
+        """What to say next: as soon as there is something new, or after a while what is still so."""
+        try:
+            async with asyncio.timeout(HEARTBEAT_SECONDS):
+                await self._come.wait()
+        except TimeoutError:
+            return self._said or "at work"
+        self._come.clear()
+        return self._said
+
+
+@asynccontextmanager
+async def followed(hub: Hub, session: ServerSession, run: str, labels: Sequence[str]) -> AsyncGenerator[Following]:
+    """Keep the client of a request told of a run while the block waits for it."""
+    following = Following(run, labels)
+    with hub.follow(run, following):
+        async with beside(_tell(session, following)):
+            yield following
+
+
+async def _tell(session: ServerSession, following: Following) -> None:
+    count = 0
+    while True:
+        words = await following.next()
+        count += 1
+        await session.report_progress(count, message=words)
+        await asyncio.sleep(GAP_SECONDS)

@@ -1,0 +1,126 @@
+"""Streamable HTTP: the server as an application behind its door, and serving it on this machine."""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import uvicorn
+from mcp.server.transport_security import TransportSecuritySettings
+
+from deputy.core.errors import UsageError
+from deputy.interfaces.beside import beside
+from deputy.interfaces.mcp.gate import LOOPBACK, Gate
+from deputy.journal.home import home_path, make_home, write_whole
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Collection, Generator
+
+    from mcp.server import Server
+
+    from deputy.interfaces.mcp.hub import Hub
+
+PATH = "/mcp"
+TOKEN_VARIABLE = "DEPUTY_MCP_TOKEN"  # noqa: S105  the name of a variable, and not a token
+TOKEN_FILE = "mcp-token"  # noqa: S105  the name of a file, and not a token
+MOST_BODY = 4 * 1024 * 1024
+MOST_SESSIONS = 1000
+MOST_CONNECTIONS = 1000
+_LEAST_TOKEN = 16
+_SHUTDOWN_SECONDS = 2
+
+
+def http_app(server: Server[Any], *, token: str, names: Collection[str] = LOOPBACK) -> Gate:
+    """The application that serves MCP at /mcp to whoever has the token."""
+    app = server.streamable_http_app(
+        streamable_http_path=PATH,
+        max_request_body_size=MOST_BODY,
+        max_sessions=MOST_SESSIONS,
+        # The door has checked the names already, and knows them better.
+        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
+    )
+    return Gate(app, token=token, names=names)
+
+
+async def serve_http(
+    server: Server[Any], hub: Hub, stop: asyncio.Event, *, host: str, port: int, names: Collection[str] = ()
+) -> None:
+    """Serve until the process is asked to stop."""
+    token, source = find_token(hub)
+    app = http_app(server, token=token, names=LOOPBACK | frozenset(names))
+    with _listening(host, port) as sock:
+        address, bound = sock.getsockname()[:2]
+        shown = f"[{address}]" if ":" in address else address
+        sys.stderr.write(f"deputy: MCP on http://{shown}:{bound}{PATH}; the token is in {source}\n")
+        sys.stderr.flush()
+        config = uvicorn.Config(
+            app,
+            log_level="error",
+            access_log=False,
+            ws="none",
+            server_header=False,
+            limit_concurrency=MOST_CONNECTIONS,
+            timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
+        )
+        serving = _Serving(config)
+
+        async def stopped() -> None:
+            await stop.wait()
+            hub.is_leaving = True
+            serving.should_exit = True
+
+        async with beside(stopped()):
+            await serving.serve(sockets=[sock])
+
+
+class _Serving(uvicorn.Server):
+    """A server that leaves signals to the command it runs in."""
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield
+
+
+@contextmanager
+def _listening(host: str, port: int) -> Generator[socket.socket]:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        sock = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise UsageError("--host", host, f"it cannot be served there: {error.strerror or error}") from error
+    with sock:
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(address)
+        except OSError as error:
+            raise UsageError("--http", port, f"it cannot be served there: {error.strerror or error}") from error
+        yield sock
+
+
+def find_token(hub: Hub) -> tuple[str, str]:
+    """The token that clients must send, and where a person finds it; one is made when there is none."""
+    given = os.environ.get(TOKEN_VARIABLE)
+    if given is not None:
+        return _checked(given, TOKEN_VARIABLE), TOKEN_VARIABLE
+    path = make_home(home_path() if hub.options.home is None else hub.options.home) / TOKEN_FILE
+    try:
+        return _checked(path.read_text("ascii").strip(), str(path)), str(path)
+    except FileNotFoundError:
+        token = secrets.token_urlsafe(32)
+        write_whole(path, f"{token}\n".encode())
+        return token, str(path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError("token", str(path), "it cannot be read; remove it, and another is made") from error
+
+
+def _checked(token: str, source: str) -> str:
+    if len(token) < _LEAST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
+        raise UsageError("token", source, f"give at least {_LEAST_TOKEN} printable characters without spaces")
+    return token

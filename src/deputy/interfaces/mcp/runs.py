@@ -1,0 +1,162 @@
+"""Runs that outlive a request: their status, their results, stopping them and going on with them."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from msgspec import Struct, ValidationError, convert, field
+
+from deputy.core.errors import DeputyError, UnknownRun
+from deputy.engine.root import APPROVAL
+from deputy.interfaces.mcp.call import told_as_json
+from deputy.interfaces.mcp.following import followed
+from deputy.interfaces.mcp.schemas import DEFAULT_WAIT_SECONDS, MOST_WAIT_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from mcp_types import CallToolResult
+
+    from deputy.interfaces.mcp.call import Answer, Call
+    from deputy.interfaces.mcp.hub import Hub
+    from deputy.journal.reader import Reader
+
+
+_Arguments = TypeVar("_Arguments", bound=Struct)
+
+
+class RunArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which run."""
+
+    session_id: str
+
+
+class ResultArguments(RunArguments, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which run, how long to wait for it, and in which form."""
+
+    wait: float = DEFAULT_WAIT_SECONDS
+    result_form: str = field(default="markdown", name="return")
+
+
+class ResumeArguments(RunArguments, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which run, and what to tell it."""
+
+    answer: str | None = None
+
+
+async def status(call: Call) -> Answer:
+    """Say where a run and its subagents stand."""
+    return await status_of(call.hub, _read(call, RunArguments).session_id)
+
+
+async def result(call: Call) -> Answer:
+    """Give the results of a run that has ended, or ends in time; else say where it stands."""
+    from deputy.interfaces.mcp.delegating import answer
+
+    wanted = _read(call, ResultArguments)
+    run = wanted.session_id
+    deputy = await call.hub.deputy()
+    await deputy.state(run)
+    try:
+        async with (
+            asyncio.timeout(min(max(wanted.wait, 0.0), MOST_WAIT_SECONDS) or 0.01),
+            followed(call.hub, call.context.session, run, ()),
+        ):
+            if not await is_left(call.hub, run):
+                results = await deputy.results(run)
+                call.hub.answering(call.context.request_id, run)
+                return answer(results, wanted.result_form, run)
+    except TimeoutError:
+        pass
+    return await status_of(call.hub, run)
+
+
+async def cancel(call: Call) -> Answer:
+    """Stop a run and everything below it."""
+    run = _read(call, RunArguments).session_id
+    await (await call.hub.deputy()).cancel(run)
+    return await status_of(call.hub, run)
+
+
+async def resume(call: Call) -> Answer:
+    """Go on with a run that ended or was interrupted, without waiting for its end."""
+    wanted = _read(call, ResumeArguments)
+    run = wanted.session_id
+    deputy = await call.hub.deputy()
+    state = await deputy.state(run)
+    if APPROVAL in state.waits.values():
+        # The one who asks cannot be the one who approves.
+        raise DeputyError(
+            f"It waits for a person's approval: `deputy approve {run}`, or `deputy approve {run} --deny`."
+        )
+    if state.is_live and not await is_left(call.hub, run) and not state.waits:
+        return await status_of(call.hub, run)
+    await deputy.go_on(run, wanted.answer)
+    return await status_of(call.hub, run)
+
+
+def _read(call: Call, kind: type[_Arguments]) -> _Arguments:
+    try:
+        return convert(call.arguments, kind)
+    except ValidationError as error:
+        raise DeputyError(f"{error}. Nothing was done.") from error
+
+
+# --- what the journal says --------------------------------------------------------------------------------------------
+
+
+async def status_of(hub: Hub, run: str) -> CallToolResult:
+    """Where a run and its subagents stand, for models and programs."""
+    return told_as_json(await read_journal(hub, lambda reader: _status_form(reader, run)))
+
+
+async def is_left(hub: Hub, run: str) -> bool:
+    """Whether a run is live and nobody is at work on it."""
+    form = await read_journal(hub, lambda reader: _status_form(reader, run))
+    return form["status"] == "interrupted"
+
+
+async def read_journal(hub: Hub, look: Callable[[Reader], Any]) -> Any:
+    """What can be seen in the journal, read off the loop."""
+    from deputy.journal.home import home_path
+
+    folder = home_path() if hub.options.home is None else hub.options.home
+    return await asyncio.to_thread(_read_journal, folder, look)
+
+
+def _read_journal(folder: Path, look: Callable[[Reader], Any]) -> Any:
+    from deputy.journal.reader import Reader
+
+    reader = Reader.open_any(folder)
+    if reader is None:
+        raise UnknownRun("")
+    with reader:
+        return look(reader)
+
+
+def _status_form(reader: Reader, run: str) -> dict[str, Any]:
+    from deputy.journal.registry import entry_form, standings
+
+    state = reader.state(run)
+    if state is None:
+        raise UnknownRun(run)
+    now = time.time()
+    own, *below = (entry_form(one, now) for one in standings(reader, [state, *reader.children(run)]))
+    form = {
+        "session_id": run,
+        "status": own["status"],
+        "tasks": [{name: entry[name] for name in _TASK_FIELDS if entry[name] is not None} for entry in below],
+        "next": _ADVICE.get(own["status"], "DelegateResult gives the results.").format(run=run),
+    }
+    return form if own["question"] is None else {**form, "question": own["question"]}
+
+
+_TASK_FIELDS = ("label", "session_id", "status", "turns", "tool_calls", "notes", "under_way", "question", "usage")
+_ADVICE = {
+    "running": "DelegateResult waits for the end; DelegateCancel stops it.",
+    "waiting": "A person must answer: `deputy approve {run}`, or `deputy approve {run} --deny`.",
+    "interrupted": "Its process is gone. DelegateResume goes on with it; what is finished is not paid for again.",
+}

@@ -1,0 +1,90 @@
+"""The server itself: what clients list, read and call, in both eras of the protocol, over any transport."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mcp.server.lowlevel import Server
+from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
+from mcp.shared.exceptions import MCPError
+from mcp_types import INVALID_PARAMS, ListToolsResult, Tool
+
+from deputy import __version__
+from deputy.core.errors import DeputyError
+from deputy.interfaces.mcp.call import Call, refused
+from deputy.interfaces.mcp.pages import Pages
+from deputy.interfaces.mcp.tasks import RunTasks, bind_tasks
+from deputy.interfaces.mcp.toolset import served_tools, words
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mcp.server.context import ServerRequestContext
+    from mcp_types import CallToolRequestParams, PaginatedRequestParams
+
+    from deputy.interfaces.mcp.call import Answer, ServedTool
+    from deputy.interfaces.mcp.hub import Hub
+    from deputy.interfaces.mcp.tasks import TaskBook
+
+NAME = "deputy"
+_STATE_SECONDS = 3600.0
+
+
+def make_server(hub: Hub, *, more: Sequence[ServedTool] = (), books: Sequence[TaskBook] = ()) -> Server[Any]:
+    """The server over a hub; more tools and tasks can be served beside its own."""
+    tools = {tool.name: tool for tool in (*served_tools(), *more)}
+    pages = Pages(hub)
+
+    async def list_tools(
+        context: ServerRequestContext[Any, Any], params: PaginatedRequestParams | None
+    ) -> ListToolsResult:
+        return ListToolsResult(tools=[_listed(tool) for tool in tools.values()])
+
+    async def call_tool(context: ServerRequestContext[Any, Any], params: CallToolRequestParams) -> Answer:
+        tool = tools.get(params.name)
+        if tool is None:
+            raise MCPError(code=INVALID_PARAMS, message=f"Unknown tool: {params.name!r:.80}")
+        try:
+            return await tool.carry_out(Call(hub=hub, context=context, params=params))
+        except DeputyError as error:
+            return refused(str(error))
+
+    server: Server[Any] = Server(
+        NAME,
+        version=__version__,
+        title="Deputy",
+        description="Hands work to subagents, and gets it back.",
+        instructions=words("instructions"),
+        get_tool_input_schema=lambda name: tools[name].schema if name in tools else None,
+        on_list_tools=list_tools,
+        on_list_resources=pages.resources,
+        on_list_resource_templates=pages.templates,
+        on_read_resource=pages.read,
+        on_list_prompts=pages.prompts,
+        on_get_prompt=pages.prompt,
+    )
+    # Registered by name: a call may also become a task, which the constructor's types do not know.
+    server.add_request_handler("tools/call", _call_params(), call_tool)
+    # What a client brings back with an answer is sealed: nobody else's run can be named there.
+    server.middleware.append(
+        RequestStateBoundary(RequestStateSecurity.ephemeral(ttl=_STATE_SECONDS), default_audience=NAME)
+    )
+    bind_tasks(server, (*books, RunTasks(hub)))
+    return server
+
+
+def _call_params() -> type[CallToolRequestParams]:
+    from mcp_types import CallToolRequestParams
+
+    return CallToolRequestParams
+
+
+def _listed(tool: ServedTool) -> Tool:
+    return Tool(
+        name=tool.name,
+        title=tool.title,
+        description=tool.description(),
+        input_schema=tool.schema,
+        output_schema=tool.output,
+        annotations=tool.annotations,
+    )

@@ -1,0 +1,199 @@
+"""Standard input and output as a transport: bounded in memory, quick to stop, and nobody else's while it serves."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import os
+import queue
+import sys
+import threading
+from contextlib import asynccontextmanager, contextmanager, suppress
+from typing import TYPE_CHECKING, Any
+
+import anyio
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCError, JSONRPCResponse, jsonrpc_message_adapter
+
+from deputy.interfaces.beside import beside
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Generator, Iterator
+
+    from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+    from mcp.server import Server
+
+    from deputy.interfaces.mcp.hub import Hub
+
+MOST_LINE = 16 * 1024 * 1024
+"""The longest message that is read; a longer one is dropped."""
+MOST_UNWRITTEN = 1024
+"""How many messages may wait for a client that does not read; until it does, no more of what it says is read."""
+_PIECE = 64 * 1024
+
+
+async def serve_stdio(server: Server[Any], hub: Hub, stop: asyncio.Event) -> None:
+    """Serve one client until it goes or the process is asked to stop."""
+    hub.tells_answers = True
+    with _own_streams() as (source, sink):
+        async with anyio.create_task_group() as group:
+
+            async def stopped() -> None:
+                await stop.wait()
+                hub.is_leaving = True
+                group.cancel_scope.cancel()
+
+            group.start_soon(stopped)
+            async with _streams(hub, source, sink) as (incoming, outgoing):
+                await server.run(incoming, outgoing, server.create_initialization_options())
+            group.cancel_scope.cancel()
+
+
+@contextmanager
+def _own_streams() -> Generator[tuple[int, int]]:
+    """The two ends of the wire for us alone: children read nothing, and stray output goes to standard error."""
+    sys.stdout.flush()
+    source, sink = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(2, 1)
+    os.close(nothing)
+    try:
+        yield source, sink
+    finally:
+        os.dup2(source, 0)
+        os.dup2(sink, 1)
+
+
+@asynccontextmanager
+async def _streams(
+    hub: Hub, source: int, sink: int
+) -> AsyncGenerator[tuple[MemoryObjectReceiveStream[Any], MemoryObjectSendStream[Any]]]:
+    to_server, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    outgoing, from_server = anyio.create_memory_object_stream[SessionMessage](0)
+    wire = _Wire(hub, to_server, outgoing)
+    async with beside(wire.write_all(sink, from_server)):
+        wire.read_all(source)
+        try:
+            yield incoming, outgoing
+        finally:
+            wire.close()
+
+
+class _Wire:
+    """Passes messages between two file descriptors and the server; threads do what may block, and hold nothing up."""
+
+    def __init__(self, hub: Hub, to_server: MemoryObjectSendStream[Any], outgoing: MemoryObjectSendStream[Any]) -> None:
+        self._hub = hub
+        self._to_server = to_server
+        self._outgoing = outgoing
+        self._written = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+
+    def close(self) -> None:
+        """Nobody is there any more: what is cut off by this was not cancelled."""
+        self._hub.is_leaving = True
+        self._to_server.close()
+
+    # --- in -----------------------------------------------------------------------------------------------------------
+
+    def read_all(self, source: int) -> None:
+        """Read until the other side goes, in a thread that does not keep the process."""
+        threading.Thread(target=self._pump, args=(source,), name="deputy-mcp-reader", daemon=True).start()
+
+    def _pump(self, source: int) -> None:
+        # The loop may be gone when the last piece comes; then nobody waits for it.
+        with suppress(RuntimeError, concurrent.futures.CancelledError):
+            for text in _lines(source):
+                asyncio.run_coroutine_threadsafe(self._receive(text), self._loop).result()
+            self._loop.call_soon_threadsafe(self.close)
+
+    async def _receive(self, text: bytes) -> None:
+        while self._outgoing.statistics().tasks_waiting_send >= MOST_UNWRITTEN:
+            self._written.clear()
+            await self._written.wait()
+        try:
+            message: SessionMessage | Exception = SessionMessage(
+                jsonrpc_message_adapter.validate_json(text, by_name=False)
+            )
+        except ValueError as error:
+            message = error
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            await self._to_server.send(message)
+
+    # --- out ----------------------------------------------------------------------------------------------------------
+
+    async def write_all(self, sink: int, messages: MemoryObjectReceiveStream[SessionMessage]) -> None:
+        """Write what the server says, one message after another."""
+        writer = _Writer(sink, self._loop)
+        async with messages:
+            async for one in messages:
+                text = one.message.model_dump_json(by_alias=True, exclude_unset=True)
+                if not await writer.write(f"{text}\n".encode()):
+                    self.close()
+                    return
+                self._written.set()
+                if isinstance(one.message, JSONRPCResponse | JSONRPCError):
+                    self._hub.answered(one.message.id)
+
+
+class _Writer:
+    """Writes in a thread that does not keep the process: a client that never reads blocks it for ever."""
+
+    def __init__(self, sink: int, loop: asyncio.AbstractEventLoop) -> None:
+        self._sink = sink
+        self._loop = loop
+        self._work: queue.SimpleQueue[tuple[bytes, asyncio.Future[bool]]] = queue.SimpleQueue()
+        threading.Thread(target=self._run, name="deputy-mcp-writer", daemon=True).start()
+
+    async def write(self, text: bytes) -> bool:
+        """Whether it was written whole."""
+        done: asyncio.Future[bool] = self._loop.create_future()
+        self._work.put((text, done))
+        return await done
+
+    def _run(self) -> None:
+        with suppress(RuntimeError):
+            while True:
+                text, done = self._work.get()
+                self._loop.call_soon_threadsafe(_settle, done, _is_written(self._sink, text))
+
+
+def _settle(done: asyncio.Future[bool], is_written: bool) -> None:
+    if not done.done():
+        done.set_result(is_written)
+
+
+def _is_written(sink: int, text: bytes) -> bool:
+    view = memoryview(text)
+    try:
+        while view:
+            view = view[os.write(sink, view) :]
+    except OSError:
+        return False
+    return True
+
+
+def _lines(source: int) -> Iterator[bytes]:
+    """The lines that come in; of one that is too long nothing is kept."""
+    kept = bytearray()
+    is_too_long = False
+    while piece := _piece(source):
+        *ends, rest = piece.split(b"\n")
+        for end in ends:
+            kept += end
+            if kept.strip() and not is_too_long and len(kept) <= MOST_LINE:
+                yield bytes(kept)
+            kept.clear()
+            is_too_long = False
+        kept += rest
+        if len(kept) > MOST_LINE:
+            is_too_long = True
+            kept.clear()
+
+
+def _piece(source: int) -> bytes:
+    try:
+        return os.read(source, _PIECE)
+    except OSError:
+        return b""

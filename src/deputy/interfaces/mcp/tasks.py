@@ -1,0 +1,251 @@
+"""MCP tasks: a call of Delegate becomes a task that the client looks after itself; a task is a run, by the same id."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    HEADER_MISMATCH,
+    INVALID_PARAMS,
+    MISSING_REQUIRED_CLIENT_CAPABILITY,
+    CallToolResult,
+    InputResponses,
+    RequestParams,
+)
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from msgspec import Struct
+
+from deputy.core.errors import UnknownRun
+from deputy.engine.root import APPROVAL, DELEGATE
+from deputy.interfaces.mcp.runs import is_left
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mcp.server import Server
+    from mcp.server.context import ServerRequestContext
+
+    from deputy.core.state import State
+    from deputy.interfaces.mcp.hub import Hub
+
+EXTENSION = "io.modelcontextprotocol/tasks"
+POLL_MILLISECONDS = 1000
+
+TaskStatus = Literal["working", "input_required", "completed", "failed", "cancelled"]
+
+
+class TaskParams(RequestParams):
+    """Which task."""
+
+    task_id: str
+
+
+class TaskUpdateParams(TaskParams):
+    """Which task, and the answers to what it asks."""
+
+    input_responses: InputResponses
+
+
+class Task(Struct, frozen=True, kw_only=True):
+    """Where a task stands."""
+
+    task_id: str
+    status: TaskStatus
+    created_at: str
+    updated_at: str
+    message: str | None = None
+    result: CallToolResult | None = None
+    error: dict[str, Any] | None = None
+    input_requests: dict[str, Any] | None = None
+
+    def form(self) -> dict[str, Any]:
+        """The task as the wire has it."""
+        form: dict[str, Any] = {
+            "taskId": self.task_id,
+            "status": self.status,
+            "createdAt": self.created_at,
+            "lastUpdatedAt": self.updated_at,
+            "ttlMs": None,
+            "pollIntervalMs": POLL_MILLISECONDS,
+        }
+        result = None if self.result is None else self.result.model_dump(by_alias=True, mode="json", exclude_none=True)
+        more = {
+            "statusMessage": self.message,
+            "result": result,
+            "error": self.error,
+            "inputRequests": self.input_requests,
+        }
+        return {**form, **{name: value for name, value in more.items() if value is not None}}
+
+
+class TaskBook(Protocol):
+    """Where tasks are found; None and False are for those that are not in it."""
+
+    async def get(self, task_id: str, *, can_ask: bool) -> Task | None:
+        """Where a task stands."""
+        ...
+
+    async def update(self, task_id: str, answers: InputResponses) -> bool:
+        """Answer what a task asks."""
+        ...
+
+    async def cancel(self, task_id: str) -> bool:
+        """Stop a task."""
+        ...
+
+
+# --- the methods ------------------------------------------------------------------------------------------------------
+
+
+def bind_tasks(server: Server[Any], books: Sequence[TaskBook]) -> None:
+    """Serve tasks/get, tasks/update and tasks/cancel over these books."""
+
+    async def get(context: ServerRequestContext[Any, Any], params: TaskParams) -> dict[str, Any]:
+        _check(context, params)
+        from deputy.interfaces.mcp.approving import can_elicit
+
+        for book in books:
+            task = await book.get(params.task_id, can_ask=can_elicit(context))
+            if task is not None:
+                return {"resultType": "complete", **task.form()}
+        raise _unknown(params.task_id)
+
+    async def update(context: ServerRequestContext[Any, Any], params: TaskUpdateParams) -> dict[str, Any]:
+        _check(context, params)
+        for book in books:
+            if await book.update(params.task_id, params.input_responses):
+                return {"resultType": "complete"}
+        raise _unknown(params.task_id)
+
+    async def cancel(context: ServerRequestContext[Any, Any], params: TaskParams) -> dict[str, Any]:
+        _check(context, params)
+        for book in books:
+            if await book.cancel(params.task_id):
+                return {"resultType": "complete"}
+        raise _unknown(params.task_id)
+
+    server.extensions[EXTENSION] = {}
+    server.add_request_handler("tasks/get", TaskParams, get)
+    server.add_request_handler("tasks/update", TaskUpdateParams, update)
+    server.add_request_handler("tasks/cancel", TaskParams, cancel)
+
+
+def is_wanted(context: ServerRequestContext[Any, Any]) -> bool:
+    """Whether the client looks after tasks."""
+    capabilities = context.session.client_capabilities
+    declared = None if capabilities is None else capabilities.extensions
+    return context.protocol_version in MODERN_PROTOCOL_VERSIONS and EXTENSION in (declared or {})
+
+
+def created_form(task: Task) -> dict[str, Any]:
+    """The answer to a call that became a task: where it stands, and not yet what it came to or asks."""
+    left_out = ("result", "error", "inputRequests")
+    return {"resultType": "task", **{name: value for name, value in task.form().items() if name not in left_out}}
+
+
+def require_tasks(context: ServerRequestContext[Any, Any]) -> None:
+    """Refuse a client that has not said that it knows tasks."""
+    if not is_wanted(context):
+        raise MCPError(
+            code=MISSING_REQUIRED_CLIENT_CAPABILITY,
+            message=f"Client did not declare required extension {EXTENSION!r}",
+            data={"requiredCapabilities": {"extensions": {EXTENSION: {}}}},
+        )
+
+
+def _check(context: ServerRequestContext[Any, Any], params: TaskParams) -> None:
+    require_tasks(context)
+    headers = getattr(context.request, "headers", None)
+    name = None if headers is None else headers.get("mcp-name")
+    if headers is not None and name != params.task_id:
+        raise MCPError(code=HEADER_MISMATCH, message=f"Mcp-Name header is {name!r:.80}, and the task is another")
+
+
+def _unknown(task_id: str) -> MCPError:
+    return MCPError(code=INVALID_PARAMS, message=f"Unknown task: {task_id[:200]!r}")
+
+
+# --- our runs as tasks ------------------------------------------------------------------------------------------------
+
+
+class RunTasks:
+    """The runs of this user's journal, as tasks."""
+
+    def __init__(self, hub: Hub) -> None:
+        self._hub = hub
+
+    async def get(self, task_id: str, *, can_ask: bool) -> Task | None:
+        """Where a run stands; one that nobody is at work on any more is gone on with."""
+        state = await self._find(task_id)
+        if state is None:
+            return None
+        if state.is_live and not state.waits and await is_left(self._hub, task_id):
+            await (await self._hub.deputy()).go_on(task_id)
+        return await self._task(state, can_ask=can_ask)
+
+    async def update(self, task_id: str, answers: InputResponses) -> bool:
+        """Pass on a person's yes or no."""
+        from deputy.interfaces.mcp import approving
+
+        if await self._find(task_id) is None:
+            return False
+        if approving.KEY in answers:
+            await approving.answer_run(self._hub, task_id, is_approved=approving.is_yes(answers[approving.KEY]))
+        return True
+
+    async def cancel(self, task_id: str) -> bool:
+        """Stop a run and everything below it."""
+        if await self._find(task_id) is None:
+            return False
+        await (await self._hub.deputy()).cancel(task_id)
+        return True
+
+    async def _find(self, task_id: str) -> State | None:
+        """The run of a task: only calls of Delegate are ones."""
+        try:
+            state = await (await self._hub.deputy()).state(task_id)
+        except UnknownRun:
+            return None
+        return state if state.command == DELEGATE else None
+
+    async def _task(self, state: State, *, can_ask: bool) -> Task:
+        from deputy.core.request import timestamp
+        from deputy.interfaces.mcp import approving
+
+        asks = APPROVAL in state.waits.values()
+        requests = {approving.KEY: approving.request(state.question)} if asks and can_ask else None
+        return Task(
+            task_id=state.run,
+            status=_STATUSES.get(state.status, "completed") if not requests else "input_required",
+            created_at=timestamp(state.requested_at),
+            updated_at=timestamp(state.last_at),
+            message=f"waits for approval: deputy approve {state.run}" if asks else None,
+            result=None if state.is_live or state.status == "cancelled" else await self._result(state.run),
+            input_requests=None
+            if requests is None
+            else {key: one.model_dump(by_alias=True, mode="json", exclude_none=True) for key, one in requests.items()},
+        )
+
+    async def _result(self, run: str) -> CallToolResult:
+        from deputy.interfaces.mcp.delegating import answer
+
+        results = await (await self._hub.deputy()).results(run)
+        self._hub.answering(None, run)
+        return answer(results, "markdown", run)
+
+
+_STATUSES: dict[str, TaskStatus] = {
+    "requested": "working",
+    "running": "working",
+    "waiting": "working",
+    "cancelled": "cancelled",
+}
+
+
+async def created(hub: Hub, run: str) -> dict[str, Any]:
+    """The answer to a call of Delegate that became a task."""
+    task = await RunTasks(hub).get(run, can_ask=False)
+    if task is None:
+        raise UnknownRun(run)
+    return created_form(task)

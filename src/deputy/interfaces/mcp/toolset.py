@@ -1,0 +1,73 @@
+"""The tools that clients find: their names, words and schemas, and which function carries each out."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mcp_types import ToolAnnotations
+
+from deputy.core.task import DELEGATE_SCHEMA
+from deputy.interfaces.mcp import schemas
+from deputy.interfaces.mcp.call import ServedTool
+
+if TYPE_CHECKING:
+    from deputy.interfaces.mcp.call import Answer, Call
+
+_TOOLS = Path(__file__).parents[2] / "tools"
+_READS = ToolAnnotations(read_only_hint=True, idempotent_hint=True, open_world_hint=False)
+_SPENDS = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=False, open_world_hint=True)
+_STOPS = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempotent_hint=True, open_world_hint=False)
+
+
+def served_tools() -> tuple[ServedTool, ...]:
+    """Delegate and its siblings."""
+    return (
+        _tool("Delegate", "Hand work to subagents", "delegating.delegate", DELEGATE_SCHEMA, _SPENDS, schemas.RESULTS),
+        _tool("DelegateStart", "Start subagents and go on", "delegating.start", schemas.START, _SPENDS),
+        _tool("DelegateStatus", "Where started subagents stand", "runs.status", schemas.RUN, _READS),
+        _tool("DelegateResult", "Results of started subagents", "runs.result", schemas.RESULT, _READS),
+        _tool("DelegateCancel", "Stop subagents", "runs.cancel", schemas.RUN, _STOPS),
+        _tool("DelegateResume", "Go on with subagents", "runs.resume", schemas.RESUME, _SPENDS),
+        _tool("Detect", "Requests for delegation in a text", "looking.detect", schemas.DETECT, _READS),
+        _tool("Agents", "Agent definitions found here", "looking.agents", schemas.AGENTS, _READS),
+    )
+
+
+def words(name: str) -> str:
+    """A text that clients are given, from the Markdown file of its name."""
+    return Path(__file__).with_name("words").joinpath(f"{name}.md").read_text("utf-8").strip()
+
+
+def advice() -> str:
+    """The advice for parents: the description of the Delegate tool."""
+    return _TOOLS.joinpath("delegate.md").read_text("utf-8").strip()
+
+
+def _tool(
+    name: str,
+    title: str,
+    place: str,
+    schema: dict[str, Any],
+    annotations: ToolAnnotations,
+    output: dict[str, Any] | None = None,
+) -> ServedTool:
+    module, _, function = place.partition(".")
+
+    async def carry_out(call: Call) -> Answer:
+        # Loaded when it is first called: a client that only lists tools waits for none of it.
+        return await getattr(import_module(f"deputy.interfaces.mcp.{module}"), function)(call)
+
+    def described() -> str:
+        return f"{advice()}\n\n{words(name)}" if name == "Delegate" else words(name)
+
+    return ServedTool(
+        name=name,
+        title=title,
+        description=described,
+        schema=schema,
+        carry_out=carry_out,
+        output=output,
+        annotations=annotations.model_copy(update={"title": title}),
+    )

@@ -1,0 +1,164 @@
+"""Real servers as child processes, with the SDK's client and with clients that misbehave."""
+
+import asyncio
+import json
+import os
+import signal
+
+import pytest
+from mcp import Client
+from tests.interfaces.mcp.conftest import (
+    ERAS,
+    Wire,
+    a_moment,
+    entries,
+    stdio,
+    talk,
+    tasks,
+    text_of,
+    turn,
+    until,
+)
+
+NAMES = [
+    "Delegate",
+    "DelegateStart",
+    "DelegateStatus",
+    "DelegateResult",
+    "DelegateCancel",
+    "DelegateResume",
+    "Detect",
+    "Agents",
+]
+
+
+@pytest.mark.parametrize("mode", ERAS)
+def test_both_eras_list_the_tools_and_call_delegate(house, mode):
+    model = house.script("two", *(talk(turn(f"report of {name}"), when=f"the work of {name}") for name in ("a", "b")))
+
+    async def main():
+        async with Client(stdio(house, "--yes", DEPUTY_MODEL=model), mode=mode) as client:
+            listed = (await client.list_tools()).tools
+            return listed, await client.call_tool("Delegate", tasks("a", "b"))
+
+    listed, result = asyncio.run(main())
+    assert [tool.name for tool in listed] == NAMES
+    assert all(tool.description and tool.title for tool in listed)
+    assert "## Subagents: 2 completed of 2" in text_of(result)
+    assert text_of(result).startswith("[data from Delegate ")
+    assert [one["report"] for one in result.structured_content["results"]] == ["report of a", "report of b"]
+    assert not any(entry["status"] == "running" for entry in entries(house))
+
+
+@pytest.mark.rule("delegate.cancel")
+@pytest.mark.parametrize("mode", ERAS)
+def test_a_request_that_is_cancelled_cancels_the_subtree(house, mode):
+    model = house.script("slow", talk(turn("never said", delay_seconds=60), times=2))
+
+    async def main():
+        started = asyncio.Event()
+
+        async def heard(*_):
+            started.set()
+
+        async with Client(stdio(house, "--yes", DEPUTY_MODEL=model), mode=mode) as client:
+            call = asyncio.create_task(client.call_tool("Delegate", tasks("a", "b"), progress_callback=heard))
+            await started.wait()
+            call.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await call
+            return await asyncio.to_thread(until, lambda: _all_cancelled(house))
+
+    assert asyncio.run(main())
+
+
+def _all_cancelled(house) -> bool:
+    found = entries(house)
+    return len(found) == 3 and {entry["status"] for entry in found} == {"cancelled"}
+
+
+def test_a_hundred_calls_at_once_from_one_client_all_come_back(house):
+    model = house.script("many", talk(turn("found it"), times=100))
+
+    async def main():
+        async with Client(stdio(house, "--yes", DEPUTY_MODEL=model)) as client, asyncio.TaskGroup() as group:
+            return [group.create_task(client.call_tool("Delegate", tasks(f"t{n}"))) for n in range(100)]
+
+    results = [call.result() for call in asyncio.run(main())]
+    assert [one.structured_content["results"][0]["label"] for one in results] == [f"t{n}" for n in range(100)]
+    assert all(one.structured_content["completed"] == 1 for one in results)
+    roots = [entry for entry in entries(house) if entry["parent"] is None]
+    assert len(roots) == 100
+    assert all(entry["delivered"] for entry in roots)
+
+
+@pytest.mark.rule("deliver")
+def test_a_client_that_is_killed_leaves_a_run_that_can_be_found_gone_on_with_and_collected(house):
+    slow = house.script("slow", talk(turn("never said", delay_seconds=60), times=3))
+    with Wire(house, "--yes", DEPUTY_MODEL=slow) as wire:
+        wire.shake_hands()
+        wire.call("Delegate", tasks("a"), _meta={"progressToken": "p"})
+        assert wire.read()["method"] == "notifications/progress"
+        assert wire.go() == 0
+    root, child = entries(house)
+    assert (root["status"], child["status"]) == ("interrupted", "interrupted")
+
+    quick = house.script("slow", talk(turn("done after all"), times=3))
+    with Wire(house, DEPUTY_MODEL=quick) as wire:
+        wire.shake_hands()
+        where = wire.answer(wire.call("DelegateStatus", {"session_id": root["session_id"]}))
+        assert where["result"]["structuredContent"]["status"] == "interrupted"
+        wire.answer(wire.call("DelegateResume", {"session_id": root["session_id"]}))
+        collected = wire.answer(wire.call("DelegateResult", {"session_id": root["session_id"], "return": "json"}))
+    form = json.loads(collected["result"]["content"][0]["text"])
+    assert (form["completed"], form["results"][0]["report"]) == (1, "done after all")
+
+
+def test_a_client_that_never_reads_costs_bounded_memory_and_loses_nothing(house):
+    report = "found-" * 4000
+    model = house.script("wordy", talk(turn(report), times=100))
+    with Wire(house, "--yes", DEPUTY_MODEL=model) as wire:
+        wire.shake_hands()
+        for number in range(100):
+            wire.call("Delegate", tasks(f"t{number}"))
+        until(lambda: len([e for e in entries(house) if e["parent"] is None and e["status"] == "completed"]) == 100)
+        before = wire.resident_bytes()
+        flood = json.dumps({"jsonrpc": "2.0", "id": "again", "method": "tools/list", "params": {}}).encode() + b"\n"
+        os.set_blocking(wire.process.stdin.fileno(), False)
+        taken = _poured(wire, flood, 200_000)
+        assert taken < 200_000, "it reads on, though nobody takes its answers"
+        assert wire.resident_bytes() - before < 100_000_000
+        assert wire.go() == 0
+    runs = [entry["session_id"] for entry in entries(house) if entry["parent"] is None]
+    with Wire(house, DEPUTY_MODEL=model) as wire:
+        wire.shake_hands()
+        for run in runs[:3]:
+            got = wire.answer(wire.call("DelegateResult", {"session_id": run}))
+            assert got["result"]["structuredContent"]["results"][0]["report"] == report
+
+
+def _poured(wire: Wire, line: bytes, most: int) -> int:
+    """How many lines a server takes before it takes no more for a while."""
+    descriptor, poured, refused = wire.process.stdin.fileno(), 0, 0
+    while poured < most and refused < 40:
+        try:
+            os.write(descriptor, line * 50)
+            poured, refused = poured + 50, 0
+        except BlockingIOError:
+            refused += 1
+            a_moment()
+    return poured
+
+
+def test_a_server_that_is_asked_to_stop_stops_though_its_client_stays(house):
+    with Wire(house) as wire:
+        wire.shake_hands()
+        wire.process.send_signal(signal.SIGTERM)
+        assert wire.process.wait(10) == 0
+
+
+def test_lines_that_are_no_messages_do_not_end_it(house):
+    with Wire(house) as wire:
+        wire.shake_hands()
+        wire.process.stdin.write(b"not json\n[]\n{}\n\xff\xfe\n" + b'{"a":' * 20000 + b"\n")
+        assert "tools" in wire.answer(wire.send("tools/list"))["result"]
