@@ -380,8 +380,12 @@ class Deputy:
     def _prepared(self, task: Task) -> Task:
         """The task as data: a model class as its schema, and the program's own tools unless it names others."""
         schema = None if task.schema is None else schema_of(task.schema).form
-        tools = tuple(sorted(READ_ONLY_TOOLS | self._own)) if task.tools is None and self._own else task.tools
+        tools = tuple(sorted(READ_ONLY_TOOLS | self._own)) if self._names_none(task) else task.tools
         return structs.replace(task, schema=schema, tools=tools)
+
+    def _names_none(self, task: Task) -> bool:
+        """Whether it is for us to add the program's own tools: neither the task nor an agent says which it has."""
+        return bool(self._own) and task.tools is None and task.agent is None
 
     async def _whole(self, session_id: str, work: Awaitable[_R]) -> _R:
         """Wait for it and take it over; a call that is cancelled stops the whole subtree before it goes."""

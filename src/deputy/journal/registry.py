@@ -27,9 +27,17 @@ def standings(reader: Reader, states: Sequence[State], stale_seconds: float = ST
     """These runs, and whether somebody is at work on them."""
     holders = reader.holders(state.run for state in states if state.is_live)
     now = time.monotonic()
+    # A process with a thousand runs is looked for once.
+    left: dict[tuple[str, float | None], bool] = {}
 
     def is_left(run: str) -> bool:
-        return run not in holders or holders[run].is_left(now, stale_seconds)
+        holder = holders.get(run)
+        if holder is None:
+            return True
+        name = (holder.owner, holder.beat)
+        if name not in left:
+            left[name] = holder.is_left(now, stale_seconds)
+        return left[name]
 
     return [Standing(state=state, is_left=is_left(state.run)) for state in states]
 

@@ -7,7 +7,7 @@ import secrets
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
-from msgspec import json
+from msgspec import json, structs
 
 from deputy.core.approval import cost_ceiling, spawn_summary
 from deputy.core.errors import DeputyError
@@ -92,6 +92,7 @@ async def _checked(call: Call) -> DelegateCall:
     if call.hub.options.approval == "refuse":
         raise DeputyError(_REFUSED)
     deputy = await call.hub.deputy()
+    wanted = structs.replace(wanted, tasks=await deputy.cast(wanted.tasks))
     default = (await deputy.default_model()).model
     for model in dict.fromkeys(task.model or default for task in wanted.tasks):
         if (provider := deputy.missing_key(model)) is not None:
