@@ -44,6 +44,7 @@ ALL_TOOLS = READ_ONLY_TOOLS | {"Edit", "Write", "Run", "Delegate"}
 MANY = 100_000
 _UNREAD = 10_000
 _STOP_SECONDS = 3.0
+_ASK_SECONDS = 0.002
 
 _R = TypeVar("_R")
 
@@ -145,7 +146,11 @@ class Deputy:
         for index, task in enumerate(tasks):
             check_task(task, f"tasks[{index}]")
         fan_out = FanOut(tasks=tasks, concurrency=concurrency, question=question)
-        return await self._open(command=DELEGATE, arguments=Raw(json.encode(fan_out)))
+        session_id = await self._open(command=DELEGATE, arguments=Raw(json.encode(fan_out)))
+        while question and (await self.state(session_id)).status == "requested":
+            # It asks in a moment; from then on it can be seen to wait, and be answered.
+            await asyncio.sleep(_ASK_SECONDS)
+        return session_id
 
     async def outcome(self, session_id: str) -> Outcome:
         """Wait for a run's end."""
@@ -199,6 +204,11 @@ class Deputy:
             return False
         await self._of.engine.send(asking.run, APPROVAL, is_approved, key=answer_key(asking.key))
         return True
+
+    async def is_answered(self, session_id: str) -> bool:
+        """Whether an answer lies ready that a waiting run has not taken yet, because nobody is at work on it."""
+        topics = (await self.state(session_id)).waits.values()
+        return any(run == session_id and topic in topics for run, topic in await self._of.journal.addressed())
 
     async def cancel(self, session_id: str) -> None:
         """Stop a delegation and everything below it."""

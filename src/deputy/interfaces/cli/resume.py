@@ -99,7 +99,7 @@ async def _answer(deputy: Deputy, run: str, given: str | None, person: Person | 
     state = await deputy.state(run)
     if state.status == "completed" and given is None:
         raise UsageError("ID", run, "it is completed; give --answer to say what more you want")
-    if given is not None or not _asks(state):
+    if given is not None or not _asks(state) or await deputy.is_answered(run):
         return given
     if person is None:
         question = state.question or "it asks something; see `deputy show`"

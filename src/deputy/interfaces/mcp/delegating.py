@@ -17,7 +17,7 @@ from deputy.interfaces.cli.show import plain
 from deputy.interfaces.mcp import approving, tasks
 from deputy.interfaces.mcp.call import refused, told
 from deputy.interfaces.mcp.following import followed
-from deputy.interfaces.mcp.hub import MOST_CALLS, labels_of
+from deputy.interfaces.mcp.hub import MOST_CALLS
 from deputy.interfaces.mcp.runs import status_of
 
 if TYPE_CHECKING:
@@ -45,7 +45,10 @@ async def delegate(call: Call) -> Answer:
             return await tasks.created(call.hub, run)
         if question and approving.is_modern(call.context) and approving.can_elicit(call.context):
             return approving.question_in_result(run, question)
-        async with _cancelled_with(call, run), followed(call.hub, call.context.session, run, labels_of(wanted.tasks)):
+        labels = [task.label for task in wanted.tasks]
+        async with _cancelled_with(call, run), followed(call.hub, call.context.session, run, labels) as following:
+            if question:
+                following.say(f"waits for approval: deputy approve {run}")
             deputy = await call.hub.deputy()
             async with _asked(call, run, question):
                 results = await deputy.results(run)

@@ -15,7 +15,7 @@ from deputy.core.request import READ_ONLY_TOOLS
 from deputy.interfaces.beside import beside
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Generator, Sequence
+    from collections.abc import Coroutine, Generator
 
     from deputy.interfaces.library import Deputy
     from deputy.interfaces.mcp.following import Following
@@ -171,7 +171,7 @@ class Hub:
         async def deliver() -> None:
             await (await self.deputy()).delivered(run)
 
-        if not self.is_leaving:
+        if not self._over.is_set():
             self._begin(deliver(), self._stopping)
 
 
@@ -179,8 +179,3 @@ async def _unless_it_fails(work: Coroutine[Any, Any, None]) -> None:
     """Nobody waits for this: what goes wrong on purpose is in the journal, and must not end the others."""
     with suppress(DeputyError):
         await work
-
-
-def labels_of(tasks: Sequence[Any]) -> list[str]:
-    """The labels of tasks, in their order."""
-    return [task.label for task in tasks]
