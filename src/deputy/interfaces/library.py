@@ -147,8 +147,8 @@ class Deputy:
             check_task(task, f"tasks[{index}]")
         fan_out = FanOut(tasks=tasks, concurrency=concurrency, question=question)
         session_id = await self._open(command=DELEGATE, arguments=Raw(json.encode(fan_out)))
-        while question and (await self.state(session_id)).status == "requested":
-            # It asks in a moment; from then on it can be seen to wait, and be answered.
+        # It asks in a moment; from then on it can be seen to wait, and be answered.
+        while question and (await self.state(session_id)).status == "requested":  # noqa: ASYNC110  it is in the journal
             await asyncio.sleep(_ASK_SECONDS)
         return session_id
 

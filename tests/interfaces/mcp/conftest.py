@@ -1,6 +1,5 @@
 """MCP clients of two kinds: the SDK's own, and one that writes and reads raw lines, or does not read at all."""
 
-import asyncio
 import json
 import os
 import select
@@ -8,7 +7,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 
 from mcp import Client, StdioServerParameters
 
@@ -48,11 +48,11 @@ def stdio(house, *arguments: str, **env: str) -> StdioServerParameters:
 @asynccontextmanager
 async def here(house, *, mode: str = LEGACY, client: dict | None = None, **options):
     """A client of a server in this process."""
-    async with Hub(Options(workspace=house.workspace, home=house.home, **options)) as hub:
-        async with Client(make_server(hub), mode=mode, **(client or {})) as connected:
-            yield connected
-            # What is cut off by leaving was not cancelled by anybody.
-            hub.is_leaving = True
+    hub = Hub(Options(workspace=house.workspace, home=house.home, **options))
+    async with hub, Client(make_server(hub), mode=mode, **(client or {})) as connected:
+        yield connected
+        # What is cut off by leaving was not cancelled by anybody.
+        hub.is_leaving = True
 
 
 def text_of(result) -> str:
@@ -80,13 +80,6 @@ def until(is_so: Callable[[], object], seconds: float = 30):
 def a_moment() -> None:
     """Let others do something: nothing tells when another process has."""
     select.select([], [], [], 0.05)
-
-
-async def until_async(is_so, seconds: float = 30):
-    async with asyncio.timeout(seconds):
-        while not (value := await is_so()):
-            await asyncio.sleep(0.05)
-    return value
 
 
 class Wire:
@@ -143,14 +136,12 @@ class Wire:
         return message
 
     def resident_bytes(self) -> int:
-        with open(f"/proc/{self.process.pid}/statm") as file:
-            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        pages = Path(f"/proc/{self.process.pid}/statm").read_text().split()[1]
+        return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
     def go(self) -> int:
         """Be gone, as a client is that was killed; the server's exit code."""
         for pipe in (self.process.stdin, self.process.stdout):
-            try:
+            with suppress(BrokenPipeError):
                 pipe.close()
-            except BrokenPipeError:
-                pass
         return self.process.wait(20)

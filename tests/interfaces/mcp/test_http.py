@@ -54,9 +54,9 @@ def _start(house, model):
 @asynccontextmanager
 async def client_of(house, mode):
     url = f"http://127.0.0.1:{house.port}/mcp"
-    async with httpx2.AsyncClient(headers={"Authorization": f"Bearer {TOKEN}"}, timeout=60) as wire:
-        async with Client(streamable_http_client(url, http_client=wire), mode=mode) as client:
-            yield client
+    wire = httpx2.AsyncClient(headers={"Authorization": f"Bearer {TOKEN}"}, timeout=60)
+    async with wire, Client(streamable_http_client(url, http_client=wire), mode=mode) as client:
+        yield client
 
 
 @pytest.mark.parametrize("mode", ERAS)

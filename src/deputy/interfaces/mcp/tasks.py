@@ -10,18 +10,19 @@ from mcp_types import (
     INVALID_PARAMS,
     MISSING_REQUIRED_CLIENT_CAPABILITY,
     CallToolResult,
-    InputResponses,
+    ElicitResult,
     RequestParams,
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from msgspec import Struct
+from pydantic import Field, ValidationError
 
 from deputy.core.errors import UnknownRun
 from deputy.engine.root import APPROVAL, DELEGATE
 from deputy.interfaces.mcp.runs import is_left
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from mcp.server import Server
     from mcp.server.context import ServerRequestContext
@@ -44,7 +45,7 @@ class TaskParams(RequestParams):
 class TaskUpdateParams(TaskParams):
     """Which task, and the answers to what it asks."""
 
-    input_responses: InputResponses
+    input_responses: dict[str, Any] = Field(default_factory=dict)
 
 
 class Task(Struct, frozen=True, kw_only=True):
@@ -86,7 +87,7 @@ class TaskBook(Protocol):
         """Where a task stands."""
         ...
 
-    async def update(self, task_id: str, answers: InputResponses) -> bool:
+    async def update(self, task_id: str, answers: Mapping[str, object]) -> bool:
         """Answer what a task asks."""
         ...
 
@@ -113,8 +114,9 @@ def bind_tasks(server: Server[Any], books: Sequence[TaskBook]) -> None:
 
     async def update(context: ServerRequestContext[Any, Any], params: TaskUpdateParams) -> dict[str, Any]:
         _check(context, params)
+        answers = {key: _answer(value) for key, value in params.input_responses.items()}
         for book in books:
-            if await book.update(params.task_id, params.input_responses):
+            if await book.update(params.task_id, answers):
                 return {"resultType": "complete"}
         raise _unknown(params.task_id)
 
@@ -162,6 +164,14 @@ def _check(context: ServerRequestContext[Any, Any], params: TaskParams) -> None:
         raise MCPError(code=HEADER_MISMATCH, message=f"Mcp-Name header is {name!r:.80}, and the task is another")
 
 
+def _answer(value: object) -> object:
+    """What a person answered; anything else as it is."""
+    try:
+        return ElicitResult.model_validate(value, by_name=False)
+    except ValidationError:
+        return value
+
+
 def _unknown(task_id: str) -> MCPError:
     return MCPError(code=INVALID_PARAMS, message=f"Unknown task: {task_id[:200]!r}")
 
@@ -184,7 +194,7 @@ class RunTasks:
             await (await self._hub.deputy()).go_on(task_id)
         return await self._task(state, can_ask=can_ask)
 
-    async def update(self, task_id: str, answers: InputResponses) -> bool:
+    async def update(self, task_id: str, answers: Mapping[str, object]) -> bool:
         """Pass on a person's yes or no."""
         from deputy.interfaces.mcp import approving
 
