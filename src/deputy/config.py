@@ -112,6 +112,23 @@ def load_catalog(directory: str = ".", home: str | None = None) -> dict[str, Any
     return {**user.catalog, "names": {**user.catalog.get("names", {}), **names}}
 
 
+def mcp_servers(settings: McpSettings, path: str = "") -> dict[str, McpServer]:
+    """The MCP servers that the user configured; a UsageError names the one that is not right."""
+    servers: dict[str, McpServer] = {}
+    for name, said in settings.servers.items():
+        where = f"{path or _user_file(None)}: mcp.servers.{name}"
+        try:
+            server = convert(said, McpServer)
+        except ValidationError as error:
+            raise UsageError(where, said, str(error)) from error
+        if (server.command is None) == (server.url is None):
+            raise UsageError(where, said, "give it either a command to start or a url to call")
+        if not name.isascii() or not name.replace("-", "").isalnum():
+            raise UsageError(where, name, "name it with letters, digits and hyphens")
+        servers[name] = server
+    return servers
+
+
 def load_tables(directory: str = ".", home: str | None = None) -> Tables:
     """The tables that hold in a directory: the project's file over the user's own over what is shipped."""
     nearest_first = (read_settings(_project_file(directory)), read_settings(_user_file(home), UserSettings))

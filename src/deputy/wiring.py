@@ -12,9 +12,11 @@ from pathlib import Path
 from random import SystemRandom
 from typing import TYPE_CHECKING
 
-from deputy.config import load_catalog, load_user
+from deputy.config import load_catalog, load_user, mcp_servers
 from deputy.core.contract import FileFact
+from deputy.core.events import Opened
 from deputy.core.redact import Redactor
+from deputy.engine.root import DELEGATE
 from deputy.engine.workflow import carry_out
 from deputy.engine.workshop import Workshop
 from deputy.journal import home, transcript
@@ -27,12 +29,15 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
     from deputy.core.guard import Policy
+    from deputy.core.outcome import Outcome
     from deputy.core.progress import Progress
     from deputy.core.request import Grant
     from deputy.engine.desk import Approval
-    from deputy.engine.ports import Tool, Tools
+    from deputy.engine.ports import RunContext, Tool, Tools
+    from deputy.engine.ports.durable import Birth
     from deputy.journal.sqlite import Fsync, Lease
     from deputy.models.make import Models
+    from deputy.tools.mcp import McpServers
 
 CONTEXT_BYTES = 200_000
 _DAY_SECONDS = 86_400.0
@@ -106,6 +111,7 @@ class Runtime:
     models: Models
     workshop: Workshop
     folder: Path
+    servers: McpServers
 
 
 @asynccontextmanager
@@ -127,6 +133,7 @@ async def open_runtime(
     from deputy.models.make import Models
     from deputy.tools.ask import AskTool
     from deputy.tools.delegate import DelegateTool
+    from deputy.tools.mcp import McpServers
     from deputy.tools.note import NoteTool
 
     folder = home.make_home(home.home_path() if folder is None else folder)
@@ -142,11 +149,12 @@ async def open_runtime(
             catalog=read_catalog(load_catalog(str(workspace))),
             pace_of=lambda account: JournalPace(journal, account),
         ) as models,
+        McpServers(mcp_servers(settings.mcp)) as servers,
     ):
         workshop = Workshop(
             world=world,
             open_model=models.open,
-            open_tools=partial(_open_tools, workspace, tuple(tools), asyncio.Semaphore(SEARCHES)),
+            open_tools=partial(_open_tools, workspace, tuple(tools), servers, asyncio.Semaphore(SEARCHES)),
             ceiling=models.ceiling,
             windows=windows or {},
             files=files,
@@ -158,8 +166,16 @@ async def open_runtime(
             can_ask=can_ask,
             flow_tools=(NoteTool(files), AskTool(), DelegateTool(models.missing_key)),
         )
-        async with LocalEngine(journal, lambda run, birth: carry_out(run, birth, workshop), world) as engine:
-            yield Runtime(engine=engine, journal=journal, models=models, workshop=workshop, folder=folder)
+
+        async def workflow(run: RunContext, birth: Birth) -> Outcome:
+            # Their tools are known only while they run, and a run may go on in another process than it began in.
+            await servers.ready(_wanted_tools(birth))
+            return await carry_out(run, birth, workshop)
+
+        async with LocalEngine(journal, workflow, world) as engine:
+            yield Runtime(
+                engine=engine, journal=journal, models=models, workshop=workshop, folder=folder, servers=servers
+            )
 
 
 def known_secrets(environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -167,8 +183,18 @@ def known_secrets(environ: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(value for name, value in environ.items() if name.upper().endswith(_SECRET_NAMES))
 
 
-def _open_tools(root: Path, own: tuple[Tool, ...], slots: asyncio.Semaphore, grant: Grant) -> Tools:
+def _wanted_tools(birth: Birth) -> frozenset[str]:
+    """The tools that a run may come to use itself."""
+    if isinstance(birth, Opened):
+        return frozenset() if birth.command == DELEGATE else birth.grant.tools
+    return birth.request.wanted.tools or frozenset()
+
+
+def _open_tools(
+    root: Path, own: tuple[Tool, ...], servers: McpServers, slots: asyncio.Semaphore, grant: Grant
+) -> Tools:
     from deputy.tools.toolbox import Toolbox, standard_tools
     from deputy.tools.workspace import Workspace
 
-    return Toolbox((*standard_tools(Workspace(root, grant), os.environ, slots=slots), *own), grant)
+    standard = standard_tools(Workspace(root, grant), os.environ, slots=slots)
+    return Toolbox((*standard, *own, *servers.tools()), grant)

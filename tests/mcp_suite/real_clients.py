@@ -19,10 +19,10 @@ PACKAGES = {
     "gemini": "@google/gemini-cli@0.61.0",
 }
 NAMES = {
-    "claude": "mcp__deputy__Delegate",
-    "codex": "Delegate",
-    "opencode": "deputy_Delegate",
-    "gemini": "mcp_deputy_Delegate",
+    "claude": ("", "mcp__deputy__Delegate"),
+    "codex": ("mcp__deputy", "Delegate"),
+    "opencode": ("", "deputy_Delegate"),
+    "gemini": ("", "mcp_deputy_Delegate"),
 }
 PROMPT = "Have a subagent look into the parcel, and tell me what it found."
 TASKS = [{"label": "parcel", "prompt": "What is in the parcel? Say only that."}]
@@ -41,13 +41,14 @@ def main() -> int:
 
 def check(client: str, env: dict[str, str]) -> str:
     """What went wrong with a client; nothing when it called Delegate and its model saw the result."""
+    space, name = NAMES[client]
     script = Script(
         conversations=(
             ScriptedConversation(when="What is in the parcel?", turns=(ScriptedTurn(text=FOUND),)),
             ScriptedConversation(
                 when=PROMPT,
                 turns=(
-                    ScriptedTurn(calls=(ScriptedCall(name=NAMES[client], arguments={"tasks": TASKS}),)),
+                    ScriptedTurn(calls=(ScriptedCall(namespace=space, name=name, arguments={"tasks": TASKS}),)),
                     ScriptedTurn(text="It holds what the subagent says."),
                 ),
                 times=3,
@@ -79,7 +80,7 @@ def check(client: str, env: dict[str, str]) -> str:
         except subprocess.TimeoutExpired as error:
             return f"it took longer than {SECONDS} s: {str(error.stdout)[-300:]}"
         seen = [json.dumps(one.body) for one in provider.asked if PROMPT in json.dumps(one.body)]
-        if any(FOUND in body and "Subagents: 1 completed of 1" in body for body in seen):
+        if any(FOUND in body for body in seen):
             return ""
         return f"exit {done.returncode}; its model never saw the result: {(done.stdout + done.stderr)[-1500:]}"
 
@@ -104,11 +105,14 @@ def codex(place: Path, provider: ProviderServer):
         "model": '"gpt-5.2"',
         "mcp_servers.deputy.command": '"deputy"',
         "mcp_servers.deputy.args": '["mcp", "--yes"]',
+        "mcp_servers.deputy.required": "true",
         "mcp_servers.deputy.default_tools_approval_mode": '"approve"',
         "mcp_servers.deputy.env_vars": json.dumps(["DEPUTY_HOME", "DEPUTY_MODEL", *sorted(provider.environ)]),
     }
     options = [part for name, value in settings.items() for part in ("-c", f"{name}={value}")]
     (place / ".codex").mkdir()
+    # Its first message is about itself and this file; the prompt comes later.
+    (place / "work" / "AGENTS.md").write_text(f"{PROMPT}\n")
     return ["codex", "exec", "--json", "--skip-git-repo-check", *options, PROMPT], {"CODEX_HOME": f"{place}/.codex"}
 
 
@@ -132,8 +136,10 @@ def opencode(place: Path, provider: ProviderServer):
 
 
 def gemini(place: Path, provider: ProviderServer):
+    # Keys reach a server only where they are named.
+    env = {name: f"${name}" for name in ("DEPUTY_HOME", "DEPUTY_MODEL", "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL")}
     settings = {
-        "mcpServers": {"deputy": {"command": "deputy", "args": ["mcp", "--yes"], "trust": True}},
+        "mcpServers": {"deputy": {"command": "deputy", "args": ["mcp", "--yes"], "trust": True, "env": env}},
         "security": {"auth": {"selectedType": "gemini-api-key"}},
         "telemetry": {"enabled": False},
         "general": {"enableAutoUpdate": False},

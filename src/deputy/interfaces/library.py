@@ -26,6 +26,7 @@ from deputy.interfaces.answering import AnsweringDesk, answer_key
 from deputy.interfaces.approving import find_asking
 from deputy.interfaces.beside import cause_of
 from deputy.interfaces.checking import check_concurrency, check_kinds, check_prompt, check_task
+from deputy.tools.mcp import PREFIX
 from deputy.tools.own import as_tool
 from deputy.wiring import Runtime, open_runtime
 
@@ -140,13 +141,13 @@ class Deputy:
         check_concurrency(concurrency)
         if isinstance(work, str):
             check_prompt(work)
-            return await self._open(command=RUN, prompt=work)
+            return await self._open(command=RUN, prompt=work, more=await self._of.servers.every())
         check_kinds(work)
-        tasks = tuple(map(self._prepared, work))
+        tasks, more = await self._with_servers([self._prepared(task) for task in work])
         for index, task in enumerate(tasks):
             check_task(task, f"tasks[{index}]")
         fan_out = FanOut(tasks=tasks, concurrency=concurrency, question=question)
-        session_id = await self._open(command=DELEGATE, arguments=Raw(json.encode(fan_out)))
+        session_id = await self._open(command=DELEGATE, arguments=Raw(json.encode(fan_out)), more=more)
         # It asks in a moment; from then on it can be seen to wait, and be answered.
         while question and (await self.state(session_id)).status == "requested":  # noqa: ASYNC110  it is in the journal
             await asyncio.sleep(_ASK_SECONDS)
@@ -250,20 +251,37 @@ class Deputy:
             raise UsageError("Deputy", "not open", "use it with `async with Deputy(...) as deputy:`")
         return self._runtime
 
-    async def _open(self, *, command: str, prompt: str = "", arguments: Raw | UnsetType = UNSET) -> str:
+    async def _with_servers(self, tasks: Sequence[Task]) -> tuple[tuple[Task, ...], dict[str, bool]]:
+        """The tasks with the tools of MCP servers by their own names, and those tools with whether each only reads."""
+        known: dict[str, bool] = {}
+        named: list[Task] = []
+        for task in tasks:
+            found = await self._of.servers.named(task.tools or ())
+            others = [name for name in task.tools or () if not name.startswith(PREFIX)]
+            named.append(structs.replace(task, tools=(*others, *found)) if found else task)
+            known |= found
+        return tuple(named), known
+
+    async def _open(
+        self, *, command: str, more: dict[str, bool], prompt: str = "", arguments: Raw | UnsetType = UNSET
+    ) -> str:
         model = (await self.default_model()).model
         self._of.models.open(model)
         session_id = await self._of.engine.draw_id()
         birth = Opened(
             lineage=Lineage.root(session_id),
             model=model,
-            grant=self._grant,
+            grant=structs.replace(self._grant, tools=self._grant.tools | self._allowed(more)),
             command=command,
             prompt=prompt,
             arguments=arguments,
         )
         await self._of.engine.submit(session_id, birth)
         return session_id
+
+    def _allowed(self, more: dict[str, bool]) -> frozenset[str]:
+        """Of the tools of MCP servers: those that only read, and where everything is allowed, the others too."""
+        return frozenset(name for name, reads in more.items() if reads or self._grant.tools >= ALL_TOOLS)
 
     def _prepared(self, task: Task) -> Task:
         """The task as data: a model class as its schema, and the program's own tools unless it names others."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from msgspec import json
 
@@ -27,7 +27,6 @@ PREFIX = "mcp__"
 START_SECONDS = 30.0
 MOST_FAILURES = 3
 """How often in a row a server may fail to start before it is left alone."""
-_STOP_SECONDS = 5.0
 _MOST_TOOLS = 200
 _MOST_WORDS = 2000
 _MOST_SCHEMA = 32 * 1024
@@ -118,12 +117,13 @@ class _Link:
         self.tools: dict[str, McpTool] = {}
         self._group: asyncio.TaskGroup | None = None
         self._client: asyncio.Future[Client] | None = None
-        self._over = asyncio.Event()
+        self._done = asyncio.Event()
+        """Set when the connection that is open now is of no more use."""
         self._failures = 0
 
     def close(self) -> None:
-        """End it."""
-        self._over.set()
+        """End it; who wants it then has another."""
+        self._done.set()
 
     async def try_to_open(self, group: asyncio.TaskGroup) -> None:
         """Start it if it can be; what it lacks then shows in the tools there are."""
@@ -139,12 +139,14 @@ class _Link:
             if self._failures >= MOST_FAILURES:
                 raise DeputyError(f"The MCP server {self.name!r} failed {MOST_FAILURES} times and is left alone.")
             self._client = asyncio.get_running_loop().create_future()
-            group.create_task(self._keep(self._client))
+            self._done = asyncio.Event()
+            group.create_task(self._keep(self._client, self._done))
         return await asyncio.shield(self._client)
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> CallToolResult:
         """Call one of its tools within its time."""
         from mcp import MCPError
+        from mcp_types import CONNECTION_CLOSED
 
         if self._group is None:
             raise DeputyError(f"The MCP server {self.name!r} is not at work.")
@@ -155,7 +157,14 @@ class _Link:
         except TimeoutError:
             raise DeputyError(f"The MCP server {self.name!r} took longer than its time.") from None
         except MCPError as error:
+            if error.error.code == CONNECTION_CLOSED:
+                self._forget()
             raise DeputyError(f"The MCP server {self.name!r} failed: {_words(str(error))}") from error
+
+    def _forget(self) -> None:
+        """The connection is gone: the next call makes another."""
+        self._done.set()
+        self._client = None
 
     def meant_by(self, name: str) -> dict[str, bool]:
         """The tools that a name stands for."""
@@ -166,16 +175,16 @@ class _Link:
             raise UsageError("tools", name, f"the server has no such tool; it has: {known[:500]}")
         return {name: self.tools[name].traits.reads_only}
 
-    async def _keep(self, opened: asyncio.Future[Client]) -> None:
+    async def _keep(self, opened: asyncio.Future[Client], done: asyncio.Event) -> None:
         """Hold the connection until the end, or until it breaks: the next call makes another."""
         try:
             async with AsyncExitStack() as stack:
                 async with asyncio.timeout(START_SECONDS):
-                    client = await stack.enter_async_context(_client_of(self.server, stack))
+                    client = await stack.enter_async_context(await _client_of(self.server, stack))
                     self.tools = self._offered((await client.list_tools()).tools)
                 self._failures = 0
                 opened.set_result(client)
-                await self._until_it_ends(client)
+                await done.wait()
         except Exception as error:  # noqa: BLE001  whatever somebody else's server does, the others go on
             self._failures += 1
             if not opened.done():
@@ -183,17 +192,8 @@ class _Link:
                 # Whoever waited is told; if nobody did, there is nobody to tell.
                 opened.exception()
         finally:
-            self._client = None
-
-    async def _until_it_ends(self, client: Client) -> None:
-        """Until this process is done with it, or it no longer answers."""
-        while not self._over.is_set():
-            try:
-                async with asyncio.timeout(_STOP_SECONDS):
-                    await self._over.wait()
-            except TimeoutError:
-                async with asyncio.timeout(START_SECONDS):
-                    await client.list_tools()
+            if self._client is opened:
+                self._client = None
 
     def _offered(self, listed: list[Listed]) -> dict[str, McpTool]:
         """The tools that models can be told of: named as models may, of a bounded size, and wanted by the user."""
@@ -206,18 +206,19 @@ class _Link:
         return offered
 
 
-def _client_of(server: McpServer, stack: AsyncExitStack) -> Client:
+async def _client_of(server: McpServer, stack: AsyncExitStack) -> Client:
+    from httpx2 import AsyncClient, Timeout
     from mcp import Client, StdioServerParameters
     from mcp.client.stdio import stdio_client
     from mcp.client.streamable_http import streamable_http_client
-    from mcp.shared._httpx_utils import create_mcp_http_client
 
     if server.command is not None:
         # What it writes beside the protocol would land in the middle of somebody's screen.
-        nowhere = stack.enter_context(open(os.devnull, "w"))  # noqa: PTH123  a device, not a path of anybody's
+        nowhere = stack.enter_context(os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
         program = StdioServerParameters(command=server.command, args=list(server.args), env=server.env)
         return Client(stdio_client(program, errlog=nowhere), cache=None)
-    http = create_mcp_http_client(headers=server.headers)
+    timeout = Timeout(START_SECONDS, read=server.timeout_seconds)
+    http = await stack.enter_async_context(AsyncClient(headers=server.headers, timeout=timeout))
     return Client(streamable_http_client(server.url or "", http_client=http), cache=None)
 
 
@@ -245,6 +246,6 @@ def _words(text: str) -> str:
 
 
 def _reason(error: BaseException) -> str:
-    while isinstance(error, BaseExceptionGroup) and error.exceptions:
-        error = error.exceptions[0]
+    if isinstance(error, BaseExceptionGroup):
+        return _reason(cast("BaseExceptionGroup[BaseException]", error).exceptions[0])
     return _words(f"{type(error).__name__}: {error}")[:300]
