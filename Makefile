@@ -53,7 +53,7 @@ test-real-clients: $(READY)  ## Claude Code, Codex, opencode and Gemini CLI call
 	@$(BIN)/python -m tests.mcp_suite.real_clients $(ONLY)
 
 bench-mcp: $(READY)  ## CPU until the first tools/list is answered, over importing the SDK
-	@$(BIN)/python bench/mcp.py
+	@$(BIN)/python bench/mcp_start.py
 
 kill: $(READY)  ## kill -9, Ctrl-C and SIGTERM at 50 moments of a delegation
 	@DEPUTY_MOMENTS=50 $(BIN)/pytest tests/engine/test_kill.py

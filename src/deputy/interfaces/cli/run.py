@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from deputy.core.outcome import Outcome
+    from deputy.engine.desk import Approval
 
 EXAMPLES = """\b
 Examples:
@@ -24,7 +25,8 @@ Examples:
 
 \b
 It asks before it starts subagents, changes files or runs commands.
-Where nobody can be asked, such calls are refused unless --yes is given.
+Where nobody can be asked, such calls are refused unless --yes is given;
+with --wait they wait for `deputy approve ID` in another terminal.
 
 \b
 Exit codes:
@@ -36,6 +38,7 @@ Exit codes:
 @click.option("--model", metavar="M", help="provider:model or an alias; `deputy doctor` says which is taken without.")
 @click.option("--workspace", default=".", type=click.Path(exists=True, file_okay=False), help="Where it works.")
 @click.option("-y", "--yes", is_flag=True, help="Approve everything it asks for.")
+@click.option("--wait", is_flag=True, help="Where nobody can be asked, wait for `deputy approve ID`.")
 @click.option("--events", metavar="FILE|-", help="Write what happens as JSON lines.")
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
 @click.pass_context
@@ -45,6 +48,7 @@ def command(
     model: str | None,
     workspace: str,
     yes: bool,
+    wait: bool,
     events: str | None,
     as_json: bool,
 ) -> None:
@@ -53,7 +57,8 @@ def command(
     Without PROMPT it is read from standard input.
     """
     text = _prompt(prompt)
-    ctx.exit(carry_out(lambda stop: _run(text, model, workspace, yes, events, as_json, stop)))
+    approval = "granted" if yes else "ask" if wait else "refuse"
+    ctx.exit(carry_out(lambda stop: _run(text, model, workspace, approval, events, as_json, stop)))
 
 
 def _prompt(given: str | None) -> str:
@@ -69,7 +74,13 @@ def _prompt(given: str | None) -> str:
 
 
 async def _run(
-    prompt: str, model: str | None, workspace: str, yes: bool, events: str | None, as_json: bool, stop: asyncio.Event
+    prompt: str,
+    model: str | None,
+    workspace: str,
+    approval: Approval,
+    events: str | None,
+    as_json: bool,
+    stop: asyncio.Event,
 ) -> int:
     from deputy.interfaces.cli.asking import Person, can_ask
     from deputy.interfaces.library import Deputy
@@ -83,8 +94,7 @@ async def _run(
         async with open_view(is_quiet=is_quiet) as view:
             parent = ParentView(view, is_streaming=sys.stdout.isatty() and not is_quiet, is_quiet=is_quiet)
             audience.join(parent)
-            answer = Person(view, stop).answer if can_ask() and not yes else None
-            approval = "granted" if yes else "refuse"
+            answer = Person(view, stop).answer if can_ask() and approval != "granted" else None
             async with Deputy(
                 model, workspace=workspace, watch=audience.tell, approval=approval, answer=answer
             ) as deputy:
@@ -92,6 +102,8 @@ async def _run(
                 if (provider := deputy.missing_key(chosen)) is not None:
                     raise UsageError("--model", chosen, f"no API key for provider {provider}; see `deputy doctor`")
                 session_id = await deputy.start(prompt)
+                if approval == "ask" and answer is None:
+                    click.echo(f"deputy: what it asks is answered by: deputy approve {session_id}", err=True)
                 outcome = await until_done(deputy.outcome(session_id), stop, lambda: deputy.cancel(session_id))
                 if outcome is not None:
                     await deputy.delivered(session_id)
