@@ -28,6 +28,7 @@ PROMPT = "Have a subagent look into the parcel, and tell me what it found."
 TASKS = [{"label": "parcel", "prompt": "What is in the parcel? Say only that."}]
 FOUND = "a brass sextant"
 SECONDS = 180
+ADDED = ("deputy", "--", "deputy", "mcp", "--yes")
 
 
 def main() -> int:
@@ -62,21 +63,22 @@ def check(client: str, env: dict[str, str]) -> str:
         (place / "work").mkdir()
         kept = {name: value for name, value in env.items() if not name.endswith(("_API_KEY", "_BASE_URL", "_TOKEN"))}
         kept |= {"HOME": folder, "DEPUTY_HOME": f"{folder}/deputy", "XDG_CONFIG_HOME": f"{folder}/.config"}
-        command, more = COMMANDS[client](place, provider)
+        setup, command, more = COMMANDS[client](place, provider)
         bin_folder = str(Path(sys.executable).parent)
         kept = {**kept, **provider.environ, **more, "PATH": f"{bin_folder}{os.pathsep}{kept['PATH']}"}
         kept["DEPUTY_MODEL"] = "anthropic:claude-sonnet-4-5"
         try:
-            done = subprocess.run(
-                command,
-                cwd=place / "work",
-                env=kept,
-                stdin=subprocess.DEVNULL,
-                text=True,
-                capture_output=True,
-                timeout=SECONDS,
-                check=False,
-            )
+            for one in filter(None, (setup, command)):
+                done = subprocess.run(
+                    one,
+                    cwd=place / "work",
+                    env=kept,
+                    stdin=subprocess.DEVNULL,
+                    text=True,
+                    capture_output=True,
+                    timeout=SECONDS,
+                    check=False,
+                )
         except subprocess.TimeoutExpired as error:
             return f"it took longer than {SECONDS} s: {str(error.stdout)[-300:]}"
         seen = [json.dumps(one.body) for one in provider.asked if PROMPT in json.dumps(one.body)]
@@ -86,15 +88,18 @@ def check(client: str, env: dict[str, str]) -> str:
 
 
 def claude(place: Path, provider: ProviderServer):
-    config = {"mcpServers": {"deputy": {"command": "deputy", "args": ["mcp", "--yes"]}}}
-    command = ["claude", "-p", PROMPT, "--mcp-config", json.dumps(config), "--strict-mcp-config"]
-    return [*command, "--allowedTools", "mcp__deputy"], {
-        "ANTHROPIC_API_KEY": "test-key-anthropic",
-        "CLAUDE_CODE_MAX_RETRIES": "1",
-        "DISABLE_TELEMETRY": "1",
-        "DISABLE_AUTOUPDATER": "1",
-        "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
-    }
+    command = ["claude", "-p", PROMPT, "--allowedTools", "mcp__deputy"]
+    return (
+        ["claude", "mcp", "add", *ADDED],
+        command,
+        {
+            "ANTHROPIC_API_KEY": "test-key-anthropic",
+            "CLAUDE_CODE_MAX_RETRIES": "1",
+            "DISABLE_TELEMETRY": "1",
+            "DISABLE_AUTOUPDATER": "1",
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
+        },
+    )
 
 
 def codex(place: Path, provider: ProviderServer):
@@ -103,8 +108,6 @@ def codex(place: Path, provider: ProviderServer):
         "model_provider": '"here"',
         "model_providers.here": here,
         "model": '"gpt-5.2"',
-        "mcp_servers.deputy.command": '"deputy"',
-        "mcp_servers.deputy.args": '["mcp", "--yes"]',
         "mcp_servers.deputy.required": "true",
         "mcp_servers.deputy.default_tools_approval_mode": '"approve"',
         "mcp_servers.deputy.env_vars": json.dumps(["DEPUTY_HOME", "DEPUTY_MODEL", *sorted(provider.environ)]),
@@ -113,7 +116,8 @@ def codex(place: Path, provider: ProviderServer):
     (place / ".codex").mkdir()
     # Its first message is about itself and this file; the prompt comes later.
     (place / "work" / "AGENTS.md").write_text(f"{PROMPT}\n")
-    return ["codex", "exec", "--json", "--skip-git-repo-check", *options, PROMPT], {"CODEX_HOME": f"{place}/.codex"}
+    command = ["codex", "exec", "--json", "--skip-git-repo-check", *options, PROMPT]
+    return ["codex", "mcp", "add", *ADDED], command, {"CODEX_HOME": f"{place}/.codex"}
 
 
 def opencode(place: Path, provider: ProviderServer):
@@ -132,7 +136,7 @@ def opencode(place: Path, provider: ProviderServer):
     }
     (place / "work" / "opencode.json").write_text(json.dumps(config))
     run = f"echo {json.dumps(PROMPT)} | opencode run --format json"
-    return ["sh", "-c", run], {"XDG_DATA_HOME": f"{place}/data", "OPENCODE_DISABLE_MODELS_FETCH": "1"}
+    return None, ["sh", "-c", run], {"XDG_DATA_HOME": f"{place}/data", "OPENCODE_DISABLE_MODELS_FETCH": "1"}
 
 
 def gemini(place: Path, provider: ProviderServer):
@@ -147,7 +151,7 @@ def gemini(place: Path, provider: ProviderServer):
     (place / ".gemini").mkdir()
     (place / ".gemini" / "settings.json").write_text(json.dumps(settings))
     command = ["gemini", "-p", PROMPT, "-m", "gemini-2.5-pro", "--skip-trust", "--approval-mode", "yolo"]
-    return command, {"GEMINI_API_KEY": "test-key-gemini"}
+    return None, command, {"GEMINI_API_KEY": "test-key-gemini"}
 
 
 COMMANDS = {"claude": claude, "codex": codex, "opencode": opencode, "gemini": gemini}

@@ -26,12 +26,12 @@ def served(tmp_path_factory):
     )
     model = house.script("many", *scripted)
     process = _start(house, model)
-    line = process.stderr.readline().decode()
-    house.port = int(re.search(r":(\d+)/mcp", line).group(1))
+    told = json.loads("".join(process.stdout.readline().decode() for _ in range(4)))
+    assert told["token_in"] == "DEPUTY_MCP_TOKEN"
+    house.port = int(re.fullmatch(r"http://127\.0\.0\.1:(\d+)/mcp", told["url"]).group(1))
     yield house
     process.terminate()
     assert process.wait(10) == 0
-    process.stderr.close()
     house.close()
 
 
@@ -40,10 +40,10 @@ def _start(house, model):
     import sys
 
     process = subprocess.Popen(
-        [sys.executable, "-m", "deputy", "mcp", "--http", "0", "--yes"],
+        [sys.executable, "-m", "deputy", "mcp", "--http", "0", "--yes", "--json"],
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
         env={**house.env, "DEPUTY_MODEL": model, "DEPUTY_MCP_TOKEN": TOKEN},
         cwd=house.workspace,
     )

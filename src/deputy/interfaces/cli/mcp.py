@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -9,6 +10,7 @@ import click
 
 from deputy.core.errors import DeputyError, UsageError
 from deputy.interfaces.cli.session import carry_out
+from deputy.interfaces.cli.show import show_json
 
 if TYPE_CHECKING:
     import asyncio
@@ -43,6 +45,7 @@ _LOOPBACK = "127.0.0.1"
 @click.option("--workspace", default=".", type=click.Path(exists=True, file_okay=False), help="What they may look at.")
 @click.option("--allow", multiple=True, metavar="TOOL", help="A tool that tasks may name beyond the read-only ones.")
 @click.option("-y", "--yes", is_flag=True, help="Start subagents without asking.")
+@click.option("--json", "as_json", is_flag=True, help="Print the address that HTTP is served at as JSON.")
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -53,11 +56,14 @@ def command(
     workspace: str,
     allow: tuple[str, ...],
     yes: bool,
+    as_json: bool,
 ) -> None:
     """Serve Delegate and its siblings to any MCP client."""
     _require_sdk()
     options = _options(model, workspace, allow, yes)
-    ctx.exit(carry_out(lambda stop: _serve(options, port, host, names, stop)))
+    if port is None:
+        ctx.exit(carry_out(lambda stop: _serve_stdio(options, stop)))
+    ctx.exit(carry_out(lambda stop: _serve_http(options, host, port, names, as_json, stop)))
 
 
 def _require_sdk() -> None:
@@ -86,18 +92,30 @@ def _options(model: str | None, workspace: str, allow: tuple[str, ...], yes: boo
     )
 
 
-async def _serve(options: Options, port: int | None, host: str, names: tuple[str, ...], stop: asyncio.Event) -> int:
+async def _serve_stdio(options: Options, stop: asyncio.Event) -> int:
+    from deputy.interfaces.mcp.hub import Hub
+    from deputy.interfaces.mcp.server import make_server
+    from deputy.interfaces.mcp.stdio import serve_stdio
+
+    async with Hub(options) as hub:
+        await serve_stdio(make_server(hub), hub, stop)
+    return 0
+
+
+async def _serve_http(
+    options: Options, host: str, port: int, names: tuple[str, ...], as_json: bool, stop: asyncio.Event
+) -> int:
+    from deputy.interfaces.mcp.http import serve_http
     from deputy.interfaces.mcp.hub import Hub
     from deputy.interfaces.mcp.server import make_server
 
-    async with Hub(options) as hub:
-        server = make_server(hub)
-        if port is None:
-            from deputy.interfaces.mcp.stdio import serve_stdio
-
-            await serve_stdio(server, hub, stop)
+    def announce(url: str, token: str) -> None:
+        if as_json:
+            show_json({"url": url, "token_in": token})
+            sys.stdout.flush()
         else:
-            from deputy.interfaces.mcp.http import serve_http
+            click.echo(f"deputy: MCP on {url}; the token is in {token}", err=True)
 
-            await serve_http(server, hub, stop, host=host, port=port, names=names)
+    async with Hub(options) as hub:
+        await serve_http(make_server(hub), hub, stop, host=host, port=port, names=names, announce=announce)
     return 0
