@@ -111,8 +111,7 @@ async def _open(call: Call, wanted: DelegateCall) -> tuple[str, str]:
             return run, ""
         return run, (await deputy.state(run)).question
     question = "" if call.hub.options.approval == "granted" else await _question(deputy, wanted)
-    run = await deputy.start(wanted.tasks, concurrency=wanted.concurrency, question=question)
-    call.hub.started.append(run)
+    run = await call.hub.start(wanted, question)
     if question:
         # Nobody may ever answer, or come back for the answer.
         seconds = approving.FORM_SECONDS if approving.can_elicit(call.context) else call.hub.options.approval_seconds
