@@ -12,9 +12,9 @@ from pathlib import Path
 from random import SystemRandom
 from typing import TYPE_CHECKING
 
-from deputy.config import load_catalog, load_user, mcp_servers
-from deputy.core.contract import FileFact
+from deputy.config import load_catalog, load_rules, load_user, mcp_servers
 from deputy.core.events import Opened
+from deputy.core.guard import Policy
 from deputy.core.redact import Redactor
 from deputy.engine.root import DELEGATE
 from deputy.engine.workflow import carry_out
@@ -28,18 +28,19 @@ from deputy.runtimes.local import LocalEngine
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
-    from deputy.core.guard import Policy
+    from deputy.agents.catalogue import Catalogue
     from deputy.core.outcome import Outcome
     from deputy.core.progress import Progress
     from deputy.core.request import Grant
+    from deputy.core.role import NoRole, Role
+    from deputy.core.rules import Rules
     from deputy.engine.desk import Approval
-    from deputy.engine.ports import RunContext, Tool, Tools
+    from deputy.engine.ports import Folder, RunContext, Tool, Tools
     from deputy.engine.ports.durable import Birth
     from deputy.journal.sqlite import Fsync, Lease
     from deputy.models.make import Models
     from deputy.tools.mcp import McpServers
 
-CONTEXT_BYTES = 200_000
 _DAY_SECONDS = 86_400.0
 _SECRET_NAMES = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSPHRASE", "CREDENTIALS")
 SEARCHES = 8
@@ -77,29 +78,44 @@ class WorkspaceFiles:
         """Add a note to a scratchpad."""
         await asyncio.to_thread(transcript.add_note, Path(scratchpad), self._redactor.redact(content))
 
-    async def before_prompt(self, paths: Sequence[str]) -> str:
-        """The files that a task names, each under its path."""
-        if not paths:
-            return ""
-        from deputy.tools.context_files import files_before_prompt
-        from deputy.tools.workspace import Workspace
+    def open(self, grant: Grant, root: str = "") -> Folder:
+        """What a grant gives of a directory, which is the workspace unless another is named."""
+        from deputy.tools.folder import WorkspaceFolder
 
-        return await asyncio.to_thread(files_before_prompt, paths, Workspace(self._root), CONTEXT_BYTES)
-
-    async def facts(self, paths: Sequence[str]) -> Sequence[FileFact]:
-        """What is on disk where artifacts are said to be."""
-        return await asyncio.to_thread(lambda: [_fact(self._root, path) for path in paths])
+        return WorkspaceFolder(root or self._root, grant, private=(self._folder,))
 
 
-def _fact(root: Path, path: str) -> FileFact:
-    place = root / path
-    try:
-        found = place.stat()
-        inside = place.resolve().is_relative_to(root.resolve())
-    except (OSError, ValueError):
-        return FileFact(path=path, exists=False)
-    size = sum(1 for _ in place.iterdir()) if place.is_dir() else found.st_size
-    return FileFact(path=path, exists=True, size=size, modified_at=found.st_mtime, is_inside=inside)
+class WorkspaceAgents:
+    """The agents whose definitions can be seen from the workspace, read anew whenever one is asked for."""
+
+    def __init__(self, workspace: Path, models: Models, *, trusts_project: bool) -> None:
+        self._workspace = workspace
+        self._models = models
+        self._trusts_project = trusts_project
+
+    def names(self) -> Sequence[str]:
+        """The names to choose from."""
+        from deputy.agents.roles import names_in
+
+        return names_in(self._catalogue())
+
+    async def find(self, name: str) -> Role | NoRole:
+        """What a definition says now, or why it cannot be used."""
+        from deputy.agents.roles import find_role
+
+        catalogue = await asyncio.to_thread(self._catalogue)
+        return find_role(catalogue, name, self._models.usable, trusts_project=self._trusts_project)
+
+    def _catalogue(self) -> Catalogue:
+        from deputy.agents.catalogue import load_agents
+
+        return load_agents(self._workspace, Path.home())
+
+
+def is_trusted(workspace: Path, trusted: Sequence[str]) -> bool:
+    """Whether the user trusts the definitions of a project: it is named, or lies in a folder that is."""
+    real = Path(os.path.realpath(workspace))
+    return any(real.is_relative_to(os.path.realpath(Path(folder).expanduser())) for folder in trusted if folder)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -110,6 +126,7 @@ class Runtime:
     journal: SqliteJournal
     models: Models
     workshop: Workshop
+    agents: WorkspaceAgents
     folder: Path
     servers: McpServers
 
@@ -125,8 +142,11 @@ async def open_runtime(
     can_ask: bool = False,
     fsync: Fsync | None = None,
     tools: Sequence[Tool] = (),
+    private: Sequence[Path] = (),
+    rules: Rules | None = None,
     base_prompt: str = "",
     windows: Mapping[str, int] | None = None,
+    trusts_project: bool | None = None,
 ) -> AsyncGenerator[Runtime]:
     """Open the journal, the models and the engine; on leaving, what is at work stops where it can go on later."""
     from deputy.models.catalog import read_catalog
@@ -135,36 +155,52 @@ async def open_runtime(
     from deputy.tools.delegate import DelegateTool
     from deputy.tools.mcp import McpServers
     from deputy.tools.note import NoteTool
+    from deputy.tools.worktree import GitWorktrees
 
     folder = home.make_home(home.home_path() if folder is None else folder)
     world = RealWorld()
     redactor = Redactor(known_secrets(os.environ))
     files = WorkspaceFiles(workspace, folder, redactor)
     settings = load_user()
+    rules = load_rules(str(workspace)) if rules is None else rules
     await asyncio.to_thread(keep_house, folder, world.now(), settings.journal.retention_days * _DAY_SECONDS)
     async with (
         SqliteJournal(folder, fsync=fsync or settings.journal.fsync, redact=redactor.redact_json) as journal,
         Models(
             environ=os.environ,
             catalog=read_catalog(load_catalog(str(workspace))),
+            idle_seconds=rules.idle_seconds,
             pace_of=lambda account: JournalPace(journal, account),
         ) as models,
         McpServers(mcp_servers(settings.mcp)) as servers,
     ):
+        if trusts_project is None:
+            trusts_project = is_trusted(workspace, settings.agents.trusted)
+        agents = WorkspaceAgents(workspace, models, trusts_project=trusts_project)
         workshop = Workshop(
             world=world,
             open_model=models.open,
-            open_tools=partial(_open_tools, workspace, tuple(tools), servers, asyncio.Semaphore(SEARCHES)),
+            open_tools=partial(
+                _open_tools,
+                workspace,
+                (folder, *private),
+                tuple(tools),
+                servers,
+                asyncio.Semaphore(SEARCHES),
+                rules.tool_seconds,
+            ),
             ceiling=models.ceiling,
+            thinking=models.thinking,
             windows=windows or {},
             files=files,
+            workplaces=GitWorktrees(folder / home.WORKTREES, workspace, os.environ, transcript.safe_id),
             redactor=redactor,
             watch=watch,
-            policy=policy,
+            policy=policy or Policy(max_depth=rules.max_depth, repairs=rules.repairs),
             base_prompt=base_prompt,
             approval=approval,
             can_ask=can_ask,
-            flow_tools=(NoteTool(files), AskTool(), DelegateTool(models.missing_key)),
+            flow_tools=(NoteTool(files), AskTool(), DelegateTool(models.missing_key, models.prices_of, agents)),
         )
 
         async def workflow(run: RunContext, birth: Birth) -> Outcome:
@@ -172,10 +208,31 @@ async def open_runtime(
             await servers.ready(_wanted_tools(birth))
             return await carry_out(run, birth, workshop)
 
-        async with LocalEngine(journal, workflow, world) as engine:
+        engine = LocalEngine(
+            journal,
+            workflow,
+            world,
+            clean_up=_end_children,
+            # What works in another folder must not go on in this one.
+            adopts=(lambda state: state.workspace == str(workspace)) if settings.journal.adopt else None,
+        )
+        async with engine:
             yield Runtime(
-                engine=engine, journal=journal, models=models, workshop=workshop, folder=folder, servers=servers
+                engine=engine,
+                journal=journal,
+                models=models,
+                workshop=workshop,
+                agents=agents,
+                folder=folder,
+                servers=servers,
             )
+
+
+async def _end_children(run: str) -> None:
+    """End what a run's commands left running when their process died."""
+    from deputy.processes.sweep import sweep, tag_of
+
+    await asyncio.to_thread(sweep, tag_of(run))
 
 
 def known_secrets(environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -191,10 +248,18 @@ def _wanted_tools(birth: Birth) -> frozenset[str]:
 
 
 def _open_tools(
-    root: Path, own: tuple[Tool, ...], servers: McpServers, slots: asyncio.Semaphore, grant: Grant
+    workspace: Path,
+    private: tuple[Path, ...],
+    own: tuple[Tool, ...],
+    servers: McpServers,
+    slots: asyncio.Semaphore,
+    seconds: Mapping[str, float],
+    grant: Grant,
+    root: str,
 ) -> Tools:
     from deputy.tools.toolbox import Toolbox, standard_tools
     from deputy.tools.workspace import Workspace
 
-    standard = standard_tools(Workspace(root, grant), os.environ, slots=slots)
-    return Toolbox((*standard, *own, *servers.tools()), grant)
+    place = Workspace(root or workspace, grant, private=private)
+    standard = standard_tools(place, os.environ, slots=slots, run_seconds=seconds.get("Run"))
+    return Toolbox((*standard, *own, *servers.tools()), grant, seconds)

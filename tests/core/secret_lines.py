@@ -17,12 +17,23 @@ def made_up(length: int, alphabet: str = _LETTERS, seed: int = 7) -> str:
 UPPER = "Q7MK2XW9BR4TY6NH3VD8CJ5PL1SF0GA"
 HEX = "0a1b2c3d4e5f6789"
 WORD = made_up(24)
+FIRST_LINES = (
+    "MIIEvQIBADANBgkqhkiG", "MIIEpAIBAAKCAQEA", "MIICXAIBAAKBgQ", "MIIFLTBXBgkqhkiG9w0BBQ0w", "MHcCAQEEI",
+    "MIGkAgEBBD", "MIGHAgEAMBMGByqGSM49", "MC4CAQAwBQYDK2VwBCIEI", "b3BlbnNzaC1rZXktdjEAAAAA",
+)  # fmt: skip
+"""What private keys begin with, whoever they belong to."""
 PEM_LINES = [made_up(64, seed=line) for line in range(4)] + [made_up(10) + "=="]
 
 
 def _pem(kind: str = "RSA ", newline: str = "\n") -> str:
     begin, end = f"-----BEGIN {kind}PRIVATE " + "KEY-----", f"-----END {kind}PRIVATE " + "KEY-----"
     return newline.join([begin, *PEM_LINES, end])
+
+
+def _within(numbered: str, length: int = 64, count: int = 3) -> tuple[str, str]:
+    """Lines from inside a key as a tool shows them, and one of them."""
+    lines = [made_up(length, seed=line) for line in range(40, 40 + count)] + [made_up(22, seed=9) + "=="]
+    return "\n".join(numbered.format(n=n) + line for n, line in enumerate(lines, 7)), lines[count - 1]
 
 
 def _jwt() -> str:
@@ -96,7 +107,28 @@ def secret_lines() -> list[tuple[str, str]]:
         (_pem(newline=" "), PEM_LINES[2]),
         (_pem(newline='\\n" +\n  "'), PEM_LINES[3]),
         ("\n".join(_pem().split("\n")[:3]), PEM_LINES[1]),
+        _within(""),
+        _within("", 70),
+        _within("{n}:", count=1),
+        (f'{{"output": "{_within("", count=1)[0]}"}}', _within("", count=1)[1]),
+        _within("conf/server key.txt:{n}:".replace(" ", "-")),
+        _within("conf/notes-{n}-", 70),
+        _within("{n:6}\t"),
+        _within("  {n}: "),
+        _within('    "'),
+        (_within("")[0].replace("\n", "\\n"), _within("")[1]),
+        (_within("")[0].replace("\n", "\r\n"), _within("")[1]),
+        *((f"notes.txt:2:{first}{made_up(64 - len(first))}", made_up(64 - len(first))) for first in FIRST_LINES),
+        (f"{FIRST_LINES[0]}{made_up(44)}\n{made_up(64, seed=8)}", made_up(64, seed=8)),
         ("password=hunter2", "hunter2"),
+        ("password: Tr0ub4dor&3xyz", "Tr0ub4dor&3xyz"),
+        ("password: ab&12345", "ab&12345"),
+        ("DB_PASSWORD=ab12cd,ef34;gh56&ij78", "ab12cd,ef34;gh56&ij78"),
+        ("password: correct&horse&battery", "correct&horse&battery"),
+        ("password=x7$k9Z(q[w3", "x7$k9Z(q[w3"),
+        (f"password={made_up(61)}&{made_up(80, seed=3)}", made_up(80, seed=3)),
+        ("https://host.test/?password=a1&b2c3d4&user=bob", "a1&b2c3d4"),
+        (f"token={WORD}&{WORD}", f"{WORD}&{WORD}"),
         ("password = 'hunter2'", "hunter2"),
         ("passwd: hunter22", "hunter22"),
         ('{"password": "hunter2!"}', "hunter2!"),
@@ -141,6 +173,9 @@ def secret_lines() -> list[tuple[str, str]]:
 def innocent_lines() -> list[str]:
     """Lines that must come through unchanged."""
     sha1, sha256, uuid = made_up(40, HEX), made_up(64, HEX), "123e4567-e89b-12d3-a456-426614174000"
+    hashes = "\n".join(made_up(64, HEX, seed=line) for line in range(4))
+    pixels = base64.b64encode(random.Random(3).randbytes(600)).decode()
+    wrapped = {width: "\n".join(pixels[at : at + width] for at in range(0, 600, width)) for width in (64, 76)}
     image = base64.b64encode(bytes(range(256)) * 8).decode()
     return [
         f"commit {sha1}",
@@ -151,7 +186,24 @@ def innocent_lines() -> list[str]:
         f"data:image/png;base64,{image}",
         image,
         f"integrity sha512-{image[:86]}==",
+        hashes,
+        hashes.upper(),
+        "\n".join(f"{sha}  file{n}.txt" for n, sha in enumerate(hashes.split("\n"))),
+        wrapped[76],
+        f"-----BEGIN CERTIFICATE-----\n{wrapped[64]}\n-----END CERTIFICATE-----",
+        f"{'':6}1\t-----BEGIN CERTIFICATE-----\n{'':6}2\tMIIDdzCCAl+gAwIBAgIE{made_up(44)}\n{'':6}3\t{made_up(64)}",
+        f"a picture:\niVBORw0KGgo{made_up(53)}\n{wrapped[64]}",
+        f"one line alone\n{made_up(64)}\nand another\n{made_up(64, seed=8)}\nof these",
+        f"{made_up(63)}\n{made_up(63, seed=8)}",
+        f"{made_up(65)}\n{made_up(65, seed=8)}",
+        "\n".join(["/".join(["internationalization"] * 3) + "/x"] * 3),
+        f"MIIBIjANBgkqhkiG9w0BAQEFAAOCAQ8A{made_up(32)}",
+        f"MIIDdzCCAl+gAwIBAgIE{made_up(44)}",
+        "a key begins with MIIEpAIBAAKCAQEA or b3BlbnNzaC1rZXktdjE",
+        f"ssh-rsa AAAAB3NzaC1yc2EAAAADAQABAAABAQ{made_up(300)}",
         "x = 0xdeadbeefcafebabe",
+        "f(password=password,user)",
+        "https://host.test/?password=&user=bob",
         "password = getpass()",
         "password = getpass.getpass('Password: ')",
         "password = input()",

@@ -28,6 +28,7 @@ def test_the_outcome_form_has_everything():
         notes=("n",),
         artifacts=(Artifact(type="report", path="a.md", summary="x"),),
         errors=(BROKE,),
+        warnings=("w",),
         next_steps="answer",
         usage=Usage(input=1, output=2, cached=3, requests=4, cost=1_500_000),
         model="m",
@@ -53,6 +54,7 @@ def test_the_outcome_form_has_everything():
                 "recommendation": "Try again.",
             }
         ],
+        "warnings": ["w"],
         "next_steps": "answer",
         "usage": {"input": 1, "output": 2, "cached": 3, "requests": 4, "cost": 0.0015},
         "model": "m",

@@ -10,7 +10,7 @@ import deputy
 from deputy.core.guard import Policy, Ticket, admit
 from deputy.core.limits import Budget, Census
 from deputy.core.outcome import NO_USAGE, Rejected
-from deputy.core.request import ALWAYS_GRANTED, Grant, Hop, Lineage, Request, Wanted, task_hop
+from deputy.core.request import ALWAYS_GRANTED, Grant, Hop, Lineage, Request, Wanted, subtask_hop, task_hop
 
 POLICY = Policy()
 EMPTY = Census()
@@ -122,7 +122,6 @@ def test_a_full_quota_refuses_and_one_less_does_not(census, code):
 def test_a_ticket_carries_the_census_with_itself_in_it():
     census = admitted("scout", provider="acme").census
     assert census == Census(spawned=1, live=1, live_by_provider={"acme": 1})
-    assert census.left("acme") == Census(spawned=1, live=0, live_by_provider={"acme": 0})
 
 
 @pytest.mark.rule("guard.subset")
@@ -146,6 +145,51 @@ def test_a_child_is_read_only_when_nothing_is_said():
 def test_no_time_left_for_a_child_is_a_refusal():
     caller = Lineage.root("sess_1_aaaaaa", deadline=104.0)
     assert refused(request("scout", caller), now=100.0).code == "NO_TIME_LEFT"
+
+
+def chain(
+    length: int, policy: Policy = POLICY, limits: dict[int, int] | None = None, caller: Lineage = ROOT
+) -> Lineage:
+    for number in range(1, length + 1):
+        asked = request(subtask_hop("step"), caller, prompt=f"step {number}", subtask_limit=(limits or {}).get(number))
+        ticket = admit(asked, policy, EMPTY, 0.0)
+        assert isinstance(ticket, Ticket)
+        caller = ticket.lineage
+    return caller
+
+
+@pytest.mark.rule("subtask.depth")
+def test_subtasks_nest_ten_deep_and_do_not_deepen_delegation():
+    tenth = chain(10)
+    assert (tenth.subtask_depth, tenth.depth) == (10, 0)
+    error = refused(request(subtask_hop("step"), tenth, prompt="one more")).errors[0]
+    assert (error.type, error.code) == ("depth", "MAX_DEPTH_EXCEEDED")
+
+
+@pytest.mark.rule("subtask.depth")
+def test_a_request_lowers_the_depth_of_all_below_it_or_raises_it_to_the_ceiling():
+    lowered = chain(3, limits={1: 3})
+    assert isinstance(
+        admit(request(subtask_hop("s"), lowered, prompt="x", subtask_limit=9), POLICY, EMPTY, 0.0), Rejected
+    )
+    ceiling = Policy(subtask_depth_ceiling=12)
+    raised = chain(12, ceiling, limits={1: 99})
+    assert isinstance(admit(request(subtask_hop("s"), raised, prompt="x"), ceiling, EMPTY, 0.0), Rejected)
+
+
+@pytest.mark.rule("subtask.depth")
+def test_a_delegation_from_a_subtask_begins_a_chain_of_its_own():
+    inside = admitted("helper", chain(4)).lineage
+    assert (inside.depth, inside.subtask_depth) == (1, 0)
+
+
+@pytest.mark.rule("subtask.depth")
+def test_a_subtask_that_asks_for_itself_is_a_cycle():
+    asked = request(subtask_hop("check"), ROOT, prompt="p", description="Check it.", inputs={"a": 1, "b": "x  y"})
+    below = admit(asked, POLICY, EMPTY, 0.0)
+    assert isinstance(below, Ticket)
+    again = structs.replace(asked, caller=below.lineage, inputs={"b": "x y", "a": 1})
+    assert refused(again).errors[0].code == "CYCLE_DETECTED"
 
 
 def test_only_the_guard_makes_tickets_and_only_child_goes_down():
@@ -227,8 +271,13 @@ def test_no_tree_of_delegations_breaks_a_rule(policy, asked, root_deadline):
             continue
         check_ticket(ticket, caller, caller_grant, policy, may_recurse=wish["is_recursive"])
         placed.append((ticket.lineage, ticket.grant))
-        census = ticket.census.left(wish["provider"]) if wish["ends"] else ticket.census
+        census = without_one(ticket.census, wish["provider"]) if wish["ends"] else ticket.census
         assert census.spawned == len(placed) - 1
+
+
+def without_one(census: Census, provider: str) -> Census:
+    by_provider = {**census.live_by_provider, provider: census.live_by_provider[provider] - 1}
+    return structs.replace(census, live=census.live - 1, live_by_provider=by_provider)
 
 
 def check_ticket(ticket: Ticket, caller: Lineage, caller_grant: Grant, policy: Policy, *, may_recurse: bool) -> None:

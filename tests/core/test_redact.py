@@ -168,7 +168,23 @@ PIECES = st.one_of(
     st.sampled_from([line for line in INNOCENT if len(line) < 400]),
     st.sampled_from(KNOWN),
     st.sampled_from(
-        [*"=: \n\"'\\-_.@/", "token", "password=", "sk-", "Bearer ", "://", "-----BEGIN ", "eyJ", "İ", "1"]
+        [
+            *"=: \n\"'\\-_.@/&,;",
+            made_up(64),
+            made_up(70),
+            "\n" + made_up(64, seed=8) + "\n",
+            "&amp;",
+            "MIIEpAIBAAKCAQEA",
+            "token",
+            "password=",
+            "sk-",
+            "Bearer ",
+            "://",
+            "-----BEGIN ",
+            "eyJ",
+            "İ",
+            "1",
+        ]
     ),
     st.text(max_size=8),
 )
@@ -227,6 +243,14 @@ HOSTILE = [
     made_up(40)[:39],
     "İ",
     "--token-",
+    "password=a&",
+    "password=a1b2c3,",
+    made_up(64) + "\n",
+    made_up(64) + "\nx\n",
+    "src/a-1-" + made_up(70) + "\n",
+    made_up(63) + " ",
+    "MII",
+    "-1-2",
 ]
 
 
@@ -249,3 +273,17 @@ def test_a_private_key_is_hidden_however_a_tool_shows_its_lines(prefix):
     block = ["-----BEGIN PRIVATE KEY-----", *lines, "-----END PRIVATE KEY-----"]
     shown = "".join(f"{prefix.format(n=number)}{line}\n" for number, line in enumerate(block, 1))
     assert not [line for line in lines[:3] if line in Redactor().redact(shown)]
+
+
+@pytest.mark.parametrize("joint", ["&", "&amp;", ";", ","])
+def test_the_next_name_ends_a_value_and_is_shown(joint: str) -> None:
+    text = f"?password=hunter2{joint}user=bob&x=1"
+    assert PLAIN.redact(text) == f"?password={MARK}{joint}user=bob&x=1"
+    for cut in range(len(text)):
+        assert streamed(PLAIN, [text[:cut], text[cut:]]) == PLAIN.redact(text)
+
+
+def test_around_lines_from_inside_a_key_all_is_shown() -> None:
+    lines = [made_up(64, seed=line) for line in range(20, 23)]
+    text = "".join(["a.txt:1:before\n", *(f"a.txt:{n}:{line}\n" for n, line in enumerate(lines, 2)), "b.txt:9:after"])
+    assert PLAIN.redact(text) == f"a.txt:1:before\na.txt:2:{MARK}\nb.txt:9:after"

@@ -86,6 +86,8 @@ class Disk:
                 self._sync_folder(path)
             case "U":
                 self._names.pop(path, None)
+            case "L":
+                self._names[operation.other] = self._names[path]
             case "R":
                 self._names[operation.other] = self._names.pop(path)
             case _:

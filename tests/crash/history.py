@@ -1,13 +1,16 @@
 """A root session with three children, carried out through the durable seam on the real journal, and what must hold.
 
 Variants: ok; off (the journal is told not to sync); early (told before it is durable); nosum (checksums always fit);
-again (a step that must not be repeated is declared repeatable); grouped (children are joined in a task group).
+again (a step that must not be repeated is declared repeatable); grouped (children are joined in a task group);
+linkless (the file system knows no hard links).
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
+import os
 import random
 import time
 from collections import Counter
@@ -15,8 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Raw
+from msgspec.json import encode as encode_json
 
-from deputy.core.errors import StorageCorrupt, StorageDenied
+from deputy.core.errors import StorageCorrupt, StorageTooNew
 from deputy.core.events import (
     Joined,
     ModelCallBegun,
@@ -38,9 +42,10 @@ from deputy.core.state import State, decode_state, encode_state, replay
 from deputy.journal import rows
 from deputy.journal.home import JOURNAL
 from deputy.journal.reader import Reader
+from deputy.journal.retention import keep_house
 from deputy.journal.rows import Damaged
 from deputy.journal.sqlite import SqliteJournal
-from deputy.journal.transcript import transcribe
+from deputy.journal.transcript import of_ended, transcribe, transcript_path
 from deputy.runtimes.local import LocalEngine
 
 if TYPE_CHECKING:
@@ -53,6 +58,8 @@ if TYPE_CHECKING:
 
 ROOT = "sess_1_root00"
 LABELS = ("one", "two", "three")
+LAST_COMMIT = 1
+"""How many promises of one run a single commit makes true."""
 
 
 class World:
@@ -72,6 +79,8 @@ def run(home: str, variant: str, tell: Tell) -> None:
     """Carry the history out, or on from where it was left; tell what is promised and what is done."""
     if variant == "nosum":
         _forget_checksums()
+    if variant == "linkless":
+        os.link = _refuse
     asyncio.run(_History(Path(home), variant, tell).carry_out())
 
 
@@ -82,6 +91,7 @@ class _History:
         self._tell = tell
 
     async def carry_out(self) -> None:
+        await asyncio.to_thread(keep_house, self._home, time.time())
         fsync = "off" if self._variant == "off" else "group"
         async with (
             SqliteJournal(self._home, fsync=fsync) as journal,
@@ -179,6 +189,10 @@ def _get_ready() -> None:
     decode(encode(Noted(content="")))
 
 
+def _refuse(*_: object, **__: object) -> None:
+    raise PermissionError(errno.EPERM, os.strerror(errno.EPERM))
+
+
 def _forget_checksums() -> None:
     rows._checksum = lambda *_: b"same"
 
@@ -191,13 +205,13 @@ def check(home: str, variant: str, acks: list[str], complete: bool, damaged: str
     if variant == "nosum":
         _forget_checksums()
     try:
-        reader = Reader.open(Path(home))
+        reader = (Reader.open_any if damaged else Reader.open)(Path(home))
+    except StorageTooNew as error:
+        # A file that says it is newer is left alone, whatever made it say so.
+        return [] if damaged.startswith(f"{JOURNAL} ") else [f"unreadable: {error}"]
     except StorageCorrupt as error:
-        # The first page holds the way to all others: without it the file as a whole is said to be damaged.
-        return [] if damaged == JOURNAL else [f"unreadable: {error}"]
-    except StorageDenied as error:
-        # Who only reads cannot finish what was under way when the file was being made; nothing was promised by then.
-        return [f"unreadable: {error}"] if acks else []
+        # Cut so short that not one record is left: nothing is read, and that is said.
+        return [] if damaged == f"{JOURNAL} _cut" else [f"unreadable: {error}"]
     if reader is None:
         return ["the journal has gone"] if any(ack.startswith("promised") for ack in acks) else []
     with reader:
@@ -214,6 +228,8 @@ def _check_whole(reader: Reader, home: Path, acks: list[str], *, complete: bool)
         problems += _check_records(reader, name, records)
     problems += _check_tree(found)
     problems += _check_transcripts(home)
+    if complete:
+        problems += _check_transcribed(reader, home, names)
     done = Counter(ack for ack in acks if ack.startswith("did "))
     problems += [f"done {count} times: {what}" for what, count in done.items() if count > 1]
     if complete:
@@ -295,11 +311,25 @@ def _check_transcripts(home: Path) -> list[str]:
     return problems
 
 
-def _check_damaged(reader: Reader, hit: str, acks: list[str]) -> list[str]:
-    """Of what is read nothing is wrong; what is missing is said to be.
+def _check_transcribed(reader: Reader, home: Path, names: list[str]) -> list[str]:
+    """Every subagent has left its transcript, which says what the records say; or the log says why it could not."""
+    problems = []
+    told = b"".join(body for *_, body in reader.errors(100))
+    for name in names:
+        made = of_ended(reader, name)
+        if made is None:
+            continue
+        path = transcript_path(home, made.label, name)
+        if not path.exists():
+            if name.encode() not in told:
+                problems.append(f"{name} has left no transcript")
+        elif json.loads(path.read_bytes()) != json.loads(encode_json(made)):
+            problems.append(f"{path.name} is not what the records say")
+    return problems
 
-    SQLite takes its log for ended at the first frame that is damaged, so behind that nobody can say what was there.
-    """
+
+def _check_damaged(reader: Reader, hit: str, acks: list[str]) -> list[str]:
+    """Of what is read nothing is wrong; what is missing is said to be, but for the last commit of a log."""
     problems = []
     names = {ack.split()[1] for ack in acks if ack.startswith("promised")}
     for name in sorted(names):
@@ -311,7 +341,9 @@ def _check_damaged(reader: Reader, hit: str, acks: list[str]) -> list[str]:
             problems += [f"{name}: wrong data under {r.key!r}" for r in whole if not _is_right(label, r)]
         missing = {ack.split(maxsplit=2)[2] for ack in acks if ack.startswith(f"promised {name} ")}
         missing -= {record.key for record in whole}
-        if missing and len(whole) == len(records) and hit != f"{JOURNAL}-wal":
+        # Of the log's last commit nothing tells when it is hit itself; of a log that was cut, nothing at all.
+        unsaid = len(missing) > LAST_COMMIT if hit.startswith(f"{JOURNAL}-wal") else bool(missing)
+        if unsaid and len(whole) == len(records) and hit != f"{JOURNAL}-wal _cut":
             problems.append(f"{name}: {sorted(missing)} are gone, and nothing says so")
     return problems
 

@@ -116,7 +116,7 @@ class Lab:
         return self._order("run", [str(home), variant], environment, acks_of(home), kill_after)
 
     def check(self, home: Path, variant: str = "", *, complete: bool = False, damaged: str = "") -> list[str]:
-        """What is wrong with what was left: the invariants that do not hold. `damaged` names the file that was hit."""
+        """The invariants that do not hold for what was left. `damaged` names the file that was hit, and how."""
         acks = acks_of(home)
         lines = acks.read_text().splitlines() if acks.exists() else []
         ended = self._order("check", [str(home), variant, lines, complete, damaged], {}, Path(os.devnull))

@@ -8,7 +8,7 @@
  *   SHIM_ERRNO     what a failing operation says
  *   SHIM_STICKY    1: every operation from SHIM_AT on fails
  *   SHIM_KINDS     letters of the operations that count: C create, W write, S sync, T truncate, U unlink, R rename,
- *                  M mkdir, O any open; unset: all but O
+ *                  L link, M mkdir, O any open; unset: all but O
  *   SHIM_LOG       record every operation there
  *   SHIM_ACKS      descriptor whose writes are acknowledgements; they are recorded, never counted
  */
@@ -57,7 +57,7 @@ __attribute__((visibility("default"))) void shim_reset(void) {
     failing = (int)number("SHIM_ERRNO");
     sticky = (int)number("SHIM_STICKY");
     acks = getenv("SHIM_ACKS") ? (int)number("SHIM_ACKS") : -1;
-    text("SHIM_KINDS", kinds, sizeof kinds, "CWSTURM");
+    text("SHIM_KINDS", kinds, sizeof kinds, "CWSTURLM");
     text("SHIM_MODE", word, sizeof word, "");
     mode = !strcmp(word, "before") ? BEFORE : !strcmp(word, "torn") ? TORN : !strcmp(word, "after") ? AFTER
          : !strcmp(word, "fail") ? FAIL : NONE;
@@ -204,6 +204,15 @@ int renameat(int from_directory, const char *from, int to_directory, const char 
 }
 
 int rename(const char *from, const char *to) { return renameat(AT_FDCWD, from, AT_FDCWD, to); }
+
+int linkat(int from_directory, const char *from, int to_directory, const char *to, int flags) {
+    char path[PATH_MAX], other[PATH_MAX];
+    int answer, first = absolute(from_directory, from, path), second = absolute(to_directory, to, other);
+    if (!first && !second) return (int)syscall(SYS_linkat, from_directory, from, to_directory, to, flags);
+    OPERATION('L', path, other, 0, "", 0, answer = (int)syscall(SYS_linkat, from_directory, from, to_directory, to, flags))
+}
+
+int link(const char *from, const char *to) { return linkat(AT_FDCWD, from, AT_FDCWD, to, 0); }
 
 int mkdirat(int directory, const char *name, mode_t rights) {
     char path[PATH_MAX];

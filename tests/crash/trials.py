@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from tests.crash.lab import Operation
 
-FAULTS = {"ENOSPC": (errno.ENOSPC, "CWTM"), "EIO": (errno.EIO, "CWSTURM"), "EMFILE": (errno.EMFILE, "O")}
+FAULTS = {"ENOSPC": (errno.ENOSPC, "CWTLM"), "EIO": (errno.EIO, "CWSTURLM"), "EMFILE": (errno.EMFILE, "O")}
 
 
 class Bench:
@@ -146,7 +146,10 @@ class Bench:
         how = chance.choice((_flip, _zero, _cut, _scramble))
         path.write_bytes(how(path.read_bytes(), chance))
         where = f"{path.relative_to(home)} damaged by {how.__name__.strip('_')}, seed {seed}"
-        problems = [f"{where}: {problem}" for problem in self.lab.check(home, self.variant, damaged=path.name)]
+        problems = [
+            f"{where}: {problem}"
+            for problem in self.lab.check(home, self.variant, damaged=f"{path.name} {how.__name__}")
+        ]
         self.clear(home)
         return problems
 

@@ -15,6 +15,7 @@ import pytest
 from tests.engine.conftest import call, talk, turn
 
 from deputy.core.events import ModelCallEnded, Record
+from deputy.core.outcome import Outcome
 from deputy.core.state import State
 from deputy.engine.recover import shown_status
 from deputy.interfaces.library import Deputy
@@ -27,16 +28,19 @@ TURNS = 3
 MOMENTS = int(os.environ.get("DEPUTY_MOMENTS", "10"))
 """How many moments are tried; `make kill` tries 50."""
 STOP_SECONDS = 3.0
+SLEEP = "echo $$ > pid-$$; exec sleep 600"
 
 
 class Command:
     """`deputy delegate` with three tasks, on a home, a workspace and a provider of its own."""
 
-    def __init__(self, root: Path, provider: ProviderServer, monkeypatch: pytest.MonkeyPatch, *tools: str) -> None:
+    def __init__(
+        self, root: Path, provider: ProviderServer, monkeypatch: pytest.MonkeyPatch, *tools: str, **more: float
+    ) -> None:
         self.home, self.workspace = root / "home", root / "workspace"
         self.workspace.mkdir()
         (self.workspace / "file.txt").write_text("a line\n")
-        tasks = [{"label": label, "prompt": f"work of {label}", "tools": [*tools]} for label in LABELS]
+        tasks = [{"label": label, "prompt": f"work of {label}", "tools": [*tools], **more} for label in LABELS]
         (root / "tasks.json").write_text(json.dumps({"tasks": tasks, "concurrency": 3}))
         for name, value in provider.environ.items():
             monkeypatch.setenv(name, value)
@@ -83,6 +87,11 @@ class Command:
             for record in found
             if isinstance(record, Record) and isinstance(record.event, ModelCallEnded)
         )
+
+    def children(self) -> list[int]:
+        """The commands that its subagents started and that still run."""
+        pids = [int(file.name.removeprefix("pid-")) for file in self.workspace.glob("pid-*")]
+        return [pid for pid in pids if Path(f"/proc/{pid}/exe").exists()]
 
 
 def asked(provider: ProviderServer) -> Counter[tuple[str, int]]:
@@ -145,7 +154,7 @@ def test_a_signal_ends_everything_soon_and_leaves_nothing_running(
     chance = Random(f"{number} {moment}")
     turns = [
         turn("Begun.", call("Note", content="seen"), delay_seconds=0.02),
-        turn("", call("Run", command="echo $$ > pid-$$; exec sleep 600"), delay_seconds=0.02),
+        turn("", call("Run", command=SLEEP), delay_seconds=0.02),
         turn("never", delay_seconds=600),
     ]
     script = Script(conversations=tuple(talk(*turns, when=f"work of {label}") for label in LABELS))
@@ -159,5 +168,54 @@ def test_a_signal_ends_everything_soon_and_leaves_nothing_running(
     assert code == 130
     assert took <= STOP_SECONDS
     assert {state.status for state in runs.values()} == {"cancelled"}
-    children = [int(file.name.removeprefix("pid-")) for file in command.workspace.glob("pid-*")]
-    assert not [pid for pid in children if Path(f"/proc/{pid}").exists()]
+    assert not command.children()
+
+
+def killed_in_a_command(
+    root: Path, provider: ProviderServer, monkeypatch: pytest.MonkeyPatch, **more: float
+) -> Command:
+    """A delegation whose process was killed while each of its subagents ran a command."""
+    command = Command(root, provider, monkeypatch, "Run", **more)
+    command.read_until(len(LABELS), '"Run"')
+    while len(command.children()) < len(LABELS):
+        os.sched_yield()
+    command.send(signal.SIGKILL)
+    assert len(command.children()) == len(LABELS)
+    return command
+
+
+@pytest.mark.rule("recover")
+def test_commands_that_outlived_a_kill_are_ended_when_their_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    turns = [turn("", call("Run", command=SLEEP)), turn("Done.")]
+    script = Script(conversations=tuple(talk(*turns, when=f"work of {label}", times=2) for label in LABELS))
+    with ProviderServer(script, strict=False) as provider:
+        command = killed_in_a_command(tmp_path, provider, monkeypatch)
+        root = next(state.run for state in command.runs().values() if state.parent is None)
+        outcome = asyncio.run(resumed(command, root))
+    assert outcome.status == "completed"
+    assert not command.children()
+
+
+@pytest.mark.rule("registry.monitor")
+def test_commands_that_outlived_a_kill_are_ended_with_their_run_when_its_time_is_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    turns = [turn("", call("Note", content="seen")), turn("", call("Run", command=SLEEP)), turn("never")]
+    script = Script(conversations=tuple(talk(*turns, when=f"work of {label}") for label in LABELS))
+    with ProviderServer(script, strict=False) as provider:
+        command = killed_in_a_command(tmp_path, provider, monkeypatch, timeout=4)
+    shown = {"one": "interrupted"}
+    while set(shown) & set(LABELS):
+        told = subprocess.run([sys.executable, "-m", "deputy", "ps", "--json"], capture_output=True, check=True)
+        shown = {one["label"]: one["status"] for one in json.loads(told.stdout)["delegations"]}
+        assert set(shown.values()) == {"interrupted"}
+    assert not command.children()
+    runs = [state for state in command.runs().values() if state.label in LABELS]
+    assert [(state.status, state.reason, state.counts.notes) for state in runs] == [("partial", "timeout", 1)] * 3
+
+
+async def resumed(command: Command, run: str) -> Outcome:
+    async with Deputy(workspace=command.workspace) as deputy:
+        return await deputy.resume(run)

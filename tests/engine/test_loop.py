@@ -73,6 +73,25 @@ def test_what_a_failing_tool_says_is_fenced_and_our_own_refusals_are_not(house: 
 
 
 @pytest.mark.rule("untrusted")
+def test_the_mark_of_a_fence_cannot_be_guessed_from_what_a_command_knows(house: House):
+    guess = (
+        "import hashlib, os\n"
+        "known = os.environ.get('DEPUTY_CALL', '')\n"
+        "for part in (known, known.split(':')[0]):\n"
+        "    for size in (4, 5, 8): print(hashlib.blake2b(part.encode(), digest_size=size).hexdigest())\n"
+    )
+    (house.workspace / "guess.py").write_text(guess)
+    house.script(
+        talk(turn("", call("Run", command="python3 guess.py")), turn("", call("Run", command="true")), turn("done"))
+    )
+    first, second = house.results(house.one(Task(label="scout", prompt="Look.", tools=("Run",))))
+    marks = [result.splitlines()[-1].removeprefix("[end of data ").removesuffix("]") for result in (first, second)]
+    assert marks[0] != marks[1]
+    assert all(len(mark) >= 8 for mark in marks)
+    assert first.count(marks[0]) == 2
+
+
+@pytest.mark.rule("untrusted")
 def test_a_failure_that_repeats_is_still_told_from_a_new_one(house: House):
     with ProviderServer(*[turn("", call("Run", command="exit 3"))] * 8, turn("All I know.")) as provider:
         house.use(provider)

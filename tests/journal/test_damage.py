@@ -1,17 +1,21 @@
 """Damaged bytes: the reader never raises, never returns wrong data, and says what it lost."""
 
+import asyncio
 import random
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.journal.conftest import requested, turn
 
 from deputy.core.errors import StorageCorrupt, StorageTooNew
 from deputy.core.events import Record
+from deputy.journal.owner import Owner
 from deputy.journal.reader import Reader
 from deputy.journal.registry import listed
 from deputy.journal.rows import Damaged
+from deputy.journal.sqlite import SqliteJournal
 from deputy.journal.transcript import transcribe
 
 RUN = "sess_1_aaaaaa"
@@ -138,3 +142,56 @@ def test_a_record_that_was_changed_is_left_out_and_named(filled: Callable[..., P
     assert transcript is not None
     assert transcript.notes == ("finding 0",)
     assert len(transcript.damaged) == 3
+
+
+DEAD = Owner(boot="before", space="-", pid=1, started="0")
+
+
+async def leave(home: Path, to: Path, turns: int) -> None:
+    """A copy of a journal as a process leaves it that dies: all of it is still in the log."""
+    async with SqliteJournal(home, owner=DEAD, fsync="off") as journal:
+        lease = await journal.begin(RUN, requested(RUN))
+        assert lease is not None
+        for number in range(turns):
+            for key, event in turn(number, 600):
+                await journal.append(lease, key, event)
+        shutil.copytree(home, to)
+
+
+def test_a_damaged_log_is_said_to_be_and_costs_what_stood_on_the_page(home: Path, tmp_path: Path) -> None:
+    left = tmp_path / "left"
+    asyncio.run(leave(home, left, turns=8))
+    whole = read(left)
+    assert whole is not None
+    truth = {record.seq: record for record in whole if isinstance(record, Record)}
+    assert len(truth) == len(whole) == 41
+    log = left / "journal.db-wal"
+    content = log.read_bytes()
+    chance = random.Random(7)
+    for _ in range(40):
+        place = chance.randrange(len(content))
+        log.write_bytes(content[:place] + bytes([content[place] ^ 0x10]) + content[place + 1 :])
+        (left / "journal.db-shm").unlink(missing_ok=True)
+        found = read(left)
+        assert found is not None
+        assert isinstance(found[0], Damaged)
+        assert "its log is damaged in frame" in found[0].what
+        records = [record for record in found if isinstance(record, Record)]
+        assert all(truth[record.seq] == record for record in records)
+        assert len(records) >= len(truth) - 1
+
+
+def test_a_first_page_is_lost_without_what_stands_in_the_log(home: Path, tmp_path: Path) -> None:
+    left = tmp_path / "left"
+    asyncio.run(leave(home, left, turns=8))
+    (left / "journal.db").write_bytes(bytes(PAGE) + (left / "journal.db").read_bytes()[PAGE:])
+    found = read(left)
+    assert found is not None
+    assert sum(isinstance(record, Record) for record in found) == 41
+
+
+def test_of_a_file_without_one_record_only_the_way_out_is_told(home: Path) -> None:
+    home.mkdir(0o700)
+    (home / "journal.db").write_bytes(b"no journal at all" * 4000)
+    with pytest.raises(StorageCorrupt, match="Move it aside"):
+        Reader.open_any(home)

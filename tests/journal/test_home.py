@@ -2,11 +2,16 @@
 
 import asyncio
 import os
+import shutil
 import sqlite3
 import stat
 import subprocess
 import sys
+import tempfile
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,6 +20,7 @@ from deputy.core.errors import StorageCorrupt, StorageDenied, StorageError, Stor
 from deputy.journal import home as homes
 from deputy.journal import schema
 from deputy.journal.connection import open_writer
+from deputy.journal.pace import read_paces
 from deputy.journal.reader import Reader
 from deputy.journal.retention import keep_house
 from deputy.journal.sqlite import SqliteJournal
@@ -150,6 +156,24 @@ def test_opening_rewrites_nothing(filled: Callable[..., Path]) -> None:
     assert (home / "journal.db").read_bytes() == before
 
 
+def test_of_many_that_make_the_journal_at_once_one_does_and_none_fails(home: Path) -> None:
+    homes.make_home(home)
+    start = threading.Barrier(8)
+
+    def make() -> bool:
+        start.wait()
+        return homes.make_file(home / "journal.db", schema.fresh)
+
+    with ThreadPoolExecutor(8) as pool:
+        made = [future.result() for future in [pool.submit(make) for _ in range(8)]]
+    assert sum(made) == 1
+    assert modes(home) == {".": 0o700, "journal.db": 0o600}
+    with closing(open_writer(home, "group")) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+        assert connection.execute("PRAGMA auto_vacuum").fetchone() == (2,)
+
+
 def test_an_empty_file_becomes_a_journal(home: Path) -> None:
     home.mkdir(0o700)
     (home / "journal.db").touch(0o600)
@@ -198,6 +222,23 @@ def test_an_older_journal_is_brought_up_to_date_with_all_it_holds(
         opened.close()
 
 
+@pytest.mark.rule("disk")
+def test_a_journal_of_the_first_version_keeps_what_was_agreed_on_with_providers(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:1])
+        patch.setattr(schema, "VERSION", 1)
+        open_writer(home, "off").close()
+    with closing(sqlite3.connect(home / "journal.db")) as connection, connection:
+        connection.execute("INSERT INTO paces VALUES ('boot/acme', 7.0, 5.0)")
+        assert connection.execute("PRAGMA user_version").fetchone() == (1,)
+    with closing(open_writer(home, "off")) as connection:
+        assert connection.execute("PRAGMA user_version").fetchone() == (schema.VERSION,)
+        assert connection.execute("SELECT * FROM paces").fetchall() == [("boot/acme", 7.0, 5.0, 0.0, "{}")]
+        assert read_paces(connection) == {"boot/acme": (7.0, 0.0)}
+
+
 def test_a_migration_that_fails_changes_nothing(filled: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
     home = filled(turns=1)
     newer = (*schema.MIGRATIONS, ("CREATE TABLE moods (run TEXT)", "CREATE TABLE runs (oops TEXT)"))
@@ -227,3 +268,27 @@ def test_a_journal_that_is_no_file_is_refused_without_waiting(tmp_path, kind):
         Reader.open(folder)
     with pytest.raises(StorageDenied, match=r"it is not a regular file\. Move it away"):
         open_writer(folder, "group")
+
+
+def test_a_home_that_can_only_be_read_is_read(filled: Callable[..., Path]) -> None:
+    home = Path(tempfile.mkdtemp(prefix="deputy-home-", dir="/tmp"))
+    shutil.copy(filled(turns=5) / "journal.db", home)
+    (home / "journal.db").chmod(0o400)
+    home.chmod(0o500)
+    is_root = os.geteuid() == 0
+    if is_root:
+        # Root may write anywhere.
+        os.chown(home, 12345, 12345)
+        os.chown(home / "journal.db", 12345, 12345)
+        os.seteuid(12345)
+    try:
+        reader = Reader.open(home)
+        assert reader is not None
+        with reader:
+            assert len(reader.live()) == 1
+        assert [path.name for path in home.iterdir()] == ["journal.db"]
+    finally:
+        if is_root:
+            os.seteuid(0)
+        home.chmod(0o700)
+        shutil.rmtree(home)

@@ -1,13 +1,17 @@
 """Processes that share a home share the pace at which a provider is asked."""
 
 import asyncio
+import sqlite3
+from contextlib import closing
 
 import msgspec
 import pytest
 
+from deputy.core.throttle import Ask
 from deputy.journal.owner import this_process
 from deputy.journal.pace import JournalPace
 from deputy.journal.sqlite import SqliteJournal
+from deputy.models.governor import Governor
 
 
 def two_processes(tmp_path):
@@ -70,3 +74,128 @@ def test_other_accounts_are_not_held_back(tmp_path):
         return await JournalPace(journals[1], "acme/other").take(100.0, 1.0)
 
     assert paced(tmp_path, scene) == 0.0
+
+
+def test_what_was_agreed_on_before_a_reboot_is_forgotten(tmp_path):
+    async def scene(one, two, journals):
+        with closing(sqlite3.connect(journals[0].path)) as connection, connection:
+            connection.execute("INSERT INTO paces (account, held_until, last_start) VALUES ('old/acme/key', 9e9, 9e9)")
+        await one.hold(130.0)
+        return await one.take(130.0, 0.1), len(journals[0].paces)
+
+    assert paced(tmp_path, scene) == (0.0, 1)
+
+
+# --- shares of a limit ---
+
+
+def shared(pace, **told):
+    """Ask for a share, and wait for it."""
+    heard = asyncio.get_running_loop().create_future()
+    pace.share(Ask(**{"active": 0, "wanted": 0, **told}), heard.set_result)
+    return heard
+
+
+@pytest.mark.rule("governor")
+def test_two_processes_have_a_limit_between_them(tmp_path):
+    async def scene(one, two, journals):
+        cut = await shared(one, now=100.0, active=10, wanted=10, thrown_back=99.0)
+        late = await shared(two, now=100.1, wanted=10)
+        fewer = await shared(one, now=100.2, active=3, wanted=9)
+        fair = await shared(two, now=100.3, wanted=10)
+        return [(share.slots, share.limit) for share in (cut, late, fewer, fair)], two.is_limited(100.3)
+
+    shares, is_limited = paced(tmp_path, scene)
+    assert shares == [(5, 5.0), (0, 5.0), (3, 5.0), (2, 5.0)]
+    assert is_limited
+
+
+@pytest.mark.rule("governor")
+def test_the_share_of_a_process_that_is_gone_is_free_at_once(tmp_path):
+    async def scene(one, two, journals):
+        await shared(one, now=100.0, active=10, wanted=10, thrown_back=99.0)
+        await shared(one, now=100.1, active=5, wanted=10)
+        before = await shared(two, now=100.2, wanted=10)
+        gone = msgspec.structs.replace(this_process(), started="1").name
+        with closing(sqlite3.connect(journals[0].path)) as connection, connection:
+            query = "UPDATE paces SET agreement = replace(agreement, ?, ?)"
+            connection.execute(query, (journals[0].owner, gone))
+        after = await shared(two, now=100.3, wanted=10)
+        return before.slots, after.slots
+
+    assert paced(tmp_path, scene) == (0, 5)
+
+
+@pytest.mark.rule("governor")
+def test_nothing_is_written_until_a_provider_throttles(tmp_path):
+    async def scene(one, two, journals):
+        governor = Governor(pace=one)
+        before = await journals[0].changes()
+        for _ in range(50):
+            await governor.enter()
+            governor.succeeded()
+            governor.leave()
+        return before, await journals[0].changes()
+
+    before, after = paced(tmp_path, scene)
+    assert before == after
+
+
+def test_an_answer_that_says_nothing_new_is_not_written(tmp_path):
+    async def scene(one, two, journals):
+        await shared(one, now=100.0, active=10, wanted=10, thrown_back=99.0)
+        first = await shared(one, now=100.1, active=5, wanted=10)
+        before = await journals[1].changes()
+        second = await shared(one, now=100.2, active=5, wanted=10)
+        unchanged = await journals[1].changes() == before
+        third = await shared(one, now=104.0, active=5, wanted=10)
+        return first.until, second.until, third.until, unchanged, await journals[1].changes() == before
+
+    assert paced(tmp_path, scene) == (105.1, 105.1, 109.0, True, False)
+
+
+DAMAGES = [
+    "agreement = x'00ff00'",
+    "agreement = 'no JSON'",
+    "agreement = 17",
+    'agreement = \'{"limit": {"slots": "many"}}\'',
+    "agreement = replace(agreement, '\"slots\":5.0', '\"slots\":-1')",
+    "agreement = replace(agreement, '\"slots\":5.0', '\"slots\":null')",
+    "limited_until = 'soon'",
+    "limited_until = 1e300",
+    "held_until = 'never', last_start = x'ff'",
+    "held_until = 1e300, last_start = 1e300",
+]
+
+
+@pytest.mark.rule("governor")
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_nobody_waits_for_ever_because_of_a_damaged_row(tmp_path, damage):
+    async def scene(one, two, journals):
+        now = asyncio.get_running_loop().time()
+        governor = Governor(pace=two)
+        await shared(one, now=now, active=10, wanted=10, thrown_back=now - 1)
+        await one.hold(now)
+        await shared(one, now=now)
+        with closing(sqlite3.connect(journals[0].path)) as connection, connection:
+            connection.execute(f"UPDATE paces SET {damage}")
+        await journals[1].transact(lambda tx: None)
+        async with asyncio.timeout(10):
+            await governor.throttled(await governor.enter(), 0.0)
+            governor.leave()
+            await governor.enter()
+            return governor.limit
+
+    assert paced(tmp_path, scene) >= 1
+
+
+def test_who_cannot_ask_the_others_goes_on_alone(tmp_path):
+    async def scene(one, two, journals):
+        governor = Governor(pace=two)
+        await governor.throttled(await governor.enter(), 0.0)
+        governor.leave()
+        await journals[1].close()
+        async with asyncio.timeout(10):
+            return await shared(two, now=100.0, active=3, wanted=7)
+
+    assert paced(tmp_path, scene).slots == 1

@@ -125,3 +125,13 @@ def test_a_transcript_that_a_killed_process_could_not_write_is_written_at_the_ne
     path.unlink()
     keep_house(home, NOW)
     assert path.read_bytes() == left
+
+
+def test_what_a_process_died_over_goes_too(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    make(home, "old", days_ago=8)
+    left = [home / ".journal.db.0123456789abcdef.new", home / "subagent" / ".x-oldc.transcript.json.4711"]
+    for path in left:
+        path.write_bytes(b"half")
+    keep_house(home, NOW)
+    assert [path for path in left if path.exists()] == []

@@ -1,6 +1,7 @@
 """A storm is never made worse by our own retries: nobody early, starts paced, concurrency halved and won back."""
 
 import asyncio
+import random
 from contextlib import aclosing
 
 import pytest
@@ -8,8 +9,9 @@ import pytest
 from deputy.core.conversation import AssistantMessage, ModelSettings, Retried, Stop, Text, Toolset, Used
 from deputy.core.errors import BadKey, ContextExhausted, RateLimited, ServerFailed, StreamCut
 from deputy.core.script import Script, ScriptedConversation
-from deputy.models.governor import Governor, Governors, LocalPace
+from deputy.models.governor import Governor, Governors
 from deputy.models.make import Models, account
+from deputy.models.pace import LocalPace
 from deputy.models.retry import RetryingModel, RetryPolicy
 from deputy.models.secret import Secret
 from deputy.models.timing import Timing
@@ -87,6 +89,62 @@ def test_a_hundred_throttled_together_come_back_paced_after_retry_after():
     assert 50 <= limits[0] < 80
     assert governor.limit > 90
     assert governor.active == 0
+
+
+@pytest.mark.rule("governor")
+def test_a_hundred_come_back_paced_although_every_timer_is_late_and_every_way_is_long():
+    chance = random.Random(7)
+    late = Timing(draw=lambda: 0.5, sleep=lambda seconds: asyncio.sleep(seconds + chance.uniform(0, 0.05)))
+    moody = Moody(lambda number: RateLimited("slow", retry_after=1.0) if number < 100 else None, seconds=0.05)
+
+    async def storm():
+        model = RetryingModel(moody, Governor(timing=late), timing=late)
+        async with asyncio.TaskGroup() as group:
+            for _ in range(100):
+                group.create_task(turn(model))
+
+    run_in_virtual_time(storm())
+    arrivals = [start + chance.uniform(0, 0.05) for start in moody.starts[100:]]
+    assert len(arrivals) == 100
+    assert busiest(arrivals) <= 10
+
+
+@pytest.mark.rule("governor")
+def test_a_storm_is_over_although_more_and_more_come():
+    moody = Moody(lambda number: RateLimited("slow", retry_after=0.5) if number < 3 else None, seconds=0.2)
+
+    async def crowd():
+        governor = Governor(timing=CALM, ceiling=50)
+        model = RetryingModel(moody, governor, timing=CALM)
+
+        async def worker():
+            for _ in range(20):
+                await turn(model)
+
+        async with asyncio.TaskGroup() as group:
+            for _ in range(50):
+                group.create_task(worker())
+        return asyncio.get_running_loop().time()
+
+    assert run_in_virtual_time(crowd()) < 2 * 20 * 0.2
+    assert moody.most_active <= 50
+
+
+@pytest.mark.rule("governor")
+def test_those_whom_another_process_holds_back_do_not_start_all_at_once():
+    pace = LocalPace()
+    moody = Moody(lambda _: None, seconds=0.05)
+
+    async def crowd():
+        await pace.hold(3.0)
+        model = RetryingModel(moody, Governor(timing=CALM, pace=pace), timing=CALM)
+        async with asyncio.TaskGroup() as group:
+            for _ in range(100):
+                group.create_task(turn(model))
+
+    run_in_virtual_time(crowd())
+    assert min(moody.starts) >= 3.0
+    assert busiest(moody.starts) <= 10
 
 
 @pytest.mark.rule("governor")
@@ -201,8 +259,8 @@ async def test_a_hundred_subagents_over_a_real_socket_wait_and_come_back_paced()
     first, again = times[:100], times[100:]
     assert len(again) == 100
     assert min(again) >= min(first) + retry_after
-    # Between our start and the server's note of it lies the machine's own noise.
-    assert busiest(again) <= 10 + 3
+    # As the server sees them come, whatever this machine puts between a start and that.
+    assert busiest(again) <= 10
 
 
 # --- retries ---

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from anthropic import AsyncAnthropic
 from google import genai
+from google.genai import errors as google_errors
 from google.genai import types as google_types
 from openai import AsyncOpenAI
 
@@ -274,8 +275,6 @@ async def ask_google(url, *, thinking):
         if thinking
         else {
             "tool_config": {"function_calling_config": {"mode": "ANY", "allowed_function_names": ["Read"]}},
-            "response_mime_type": "application/json",
-            "response_json_schema": ANSWER,
         }
     )
     client = genai.Client(api_key="k", http_options=google_types.HttpOptions(base_url=url, api_version="v1beta"))
@@ -367,18 +366,28 @@ async def ask_ours(provider, protocol, *, thinking):
     }
 
 
-SPELLINGS = {
-    "parameters_json_schema": "parametersJsonSchema",
-    "include_thoughts": "includeThoughts",
-    "thinking_level": "thinkingLevel",
-}
+def as_google_names_it(kind, fields):
+    """Fields of one of Google's types under their names in JSON, which its SDK knows but does not always use.
+
+    Its SDK sends a tool and a thinking setting as the caller's own names for fields have them, in snake case. That is
+    the same field: JSON for protocol buffers is read under both names, and written under the one in camel case, which
+    is also the one of the API's reference. The SDK's types hold it as each field's alias.
+    """
+    return {
+        name if name not in kind.model_fields else kind.model_fields[name].alias: value
+        for name, value in fields.items()
+    }
 
 
-def with_one_spelling(value):
-    """Google's servers take both spellings of a field, and its SDK mixes them."""
-    if isinstance(value, dict):
-        return {SPELLINGS.get(name, name): with_one_spelling(item) for name, item in value.items()}
-    return [with_one_spelling(item) for item in value] if isinstance(value, list) else value
+def in_one_spelling(body):
+    """A request of Google's SDK with the two types spelled as in JSON; nothing else in it is touched."""
+    tools, generation = body["tools"], body["generationConfig"]
+    declared = [as_google_names_it(google_types.FunctionDeclaration, d) for d in tools[0]["functionDeclarations"]]
+    body = {**body, "tools": [{**tools[0], "functionDeclarations": declared}, *tools[1:]]}
+    if "thinkingConfig" in generation:
+        thinking = as_google_names_it(google_types.ThinkingConfig, generation["thinkingConfig"])
+        body["generationConfig"] = {**generation, "thinkingConfig": thinking}
+    return body
 
 
 @pytest.mark.parametrize("thinking", [False, True], ids=["forced", "thinking"])
@@ -390,12 +399,41 @@ async def test_the_same_conversation_makes_the_same_request(protocol, thinking):
         theirs = await ORACLES[protocol](provider.url, thinking=thinking)
         ours = await ask_ours(provider, protocol, thinking=thinking)
     their_request, our_request = provider.asked
-    assert our_request.body == with_one_spelling(their_request.body)
+    expected = in_one_spelling(their_request.body) if protocol == "google" else their_request.body
+    assert our_request.body == expected
     assert our_request.path == their_request.path
     assert ours == theirs
 
 
 LINE_ENDS = {"lf": b"\n", "crlf": b"\r\n", "cr": b"\r"}
+KEEP_ALIVE = b": keep-alive\n\n"
+
+
+def cut(stream, size):
+    """A stream in pieces of a size; in one when that is 0."""
+    return [stream[at : at + size] for at in range(0, len(stream), size)] if size else [stream]
+
+
+def as_google_reads_it(stream):
+    """A stream without what Google's SDK cannot read and the standard allows: comments, and lone returns as line ends.
+
+    It takes every line that does not begin with `data: ` for a part of an error in JSON, and splits at line feeds only.
+    """
+    ends = stream if b"\n" in stream else stream.replace(b"\r", b"\n")
+    for end in (b"\n", b"\r\n"):
+        ends = ends.replace(KEEP_ALIVE.replace(b"\n", end), b"")
+    return ends
+
+
+@pytest.mark.parametrize("mangled", [lambda s: s, lambda s: s.replace(KEEP_ALIVE, b"").replace(b"\n", b"\r")])
+async def test_google_s_sdk_cannot_read_comments_and_lone_returns(mangled):
+    stream = (STREAMS / "google.sse").read_bytes()
+    assert KEEP_ALIVE in stream
+    turn = ScriptedTurn(faults=("theirs",))
+    fault = {"theirs": mangles(lambda _: [mangled(stream)])}
+    async with ProviderServer(turn, turn, faults=fault, strict=False) as provider:
+        with pytest.raises(google_errors.UnknownApiResponseError):
+            await ask_google(provider.url, thinking=True)
 
 
 @pytest.mark.parametrize("line_end", LINE_ENDS)
@@ -404,11 +442,9 @@ LINE_ENDS = {"lf": b"\n", "crlf": b"\r\n", "cr": b"\r"}
 async def test_the_same_stream_reads_the_same(protocol, size, line_end):
     plain = (STREAMS / f"{protocol}.sse").read_bytes()
     recorded = plain.replace(b"\n", LINE_ENDS[line_end])
-    # The Google SDK reads neither comments nor lone returns, so it gets the stream without them.
-    readable = plain.replace(b": keep-alive\n\n", b"") if protocol == "google" else None
-    pieces = [recorded[at : at + size] for at in range(0, len(recorded), size)] if size else [recorded]
+    readable = recorded if protocol != "google" else as_google_reads_it(recorded)
     turn = ScriptedTurn(faults=("theirs", "ours"))
-    fault = {"ours": mangles(lambda _: pieces), "theirs": mangles(lambda _: [readable] if readable else pieces)}
+    fault = {"ours": mangles(lambda _: cut(recorded, size)), "theirs": mangles(lambda _: cut(readable, size))}
     async with ProviderServer(turn, turn, faults=fault, strict=False) as provider:
         theirs = await ORACLES[protocol](provider.url, thinking=True)
         ours = await ask_ours(provider, protocol, thinking=True)

@@ -8,15 +8,15 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 
-from deputy.core.errors import StorageFull
-from deputy.core.events import Noted, Opened, Returned
+from deputy.core.errors import Error, StorageDenied, StorageError, StorageFull
+from deputy.core.events import Noted, Opened, Requested, Returned
 from deputy.core.outcome import Completed, Outcome
-from deputy.core.request import Lineage
+from deputy.core.request import Grant, Hop, Lineage, Request
 from deputy.engine.ports import RunContext
 from deputy.journal.owner import Owner, this_process
 from deputy.journal.sqlite import SqliteJournal
@@ -130,25 +130,112 @@ def test_a_run_stops_without_a_word_when_another_process_has_taken_it(tmp_path: 
     asyncio.run(main())
 
 
-def test_trouble_with_the_journal_is_told_to_whoever_waits_and_ends_no_run(tmp_path: Path) -> None:
-    async def fail(args: str, view: None) -> Noted:
+class Failing:
+    """A journal that, when it is told so, has no space for records."""
+
+    def __init__(self, journal: SqliteJournal) -> None:
+        self._journal = journal
+        self.is_full = False
+
+    def __getattr__(self, name: str) -> Any:
+        if self.is_full and name in ("append", "finish", "take", "acquire"):
+            return self._fail
+        return getattr(self._journal, name)
+
+    async def _fail(self, *_: object) -> None:
         raise StorageFull("/full", "no space left")
 
-    async def flow(run: RunContext, birth: Opened) -> Outcome:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(run.step("work", fail, "", view=None))
-        return Completed(lineage=birth.lineage, summary="done")
 
+async def quick(args: str, view: None) -> Noted:
+    return Noted(content="done")
+
+
+def test_a_journal_that_cannot_be_written_is_told_to_whoever_waits_and_ends_no_run(tmp_path: Path) -> None:
     async def main() -> None:
-        async with SqliteJournal(tmp_path / "home") as journal, LocalEngine(journal, flow, RealWorld()) as engine:
-            await engine.submit("sess_1_a", Opened(lineage=Lineage.root("sess_1_a")))
-            with pytest.raises(StorageFull):
-                await engine.result("sess_1_a")
-            state = await engine.get("sess_1_a")
-            assert state is not None
-            assert state.is_live
+        async with SqliteJournal(tmp_path / "home") as journal:
+            failing = Failing(journal)
+
+            async def flow(run: RunContext, birth: Opened) -> Outcome:
+                failing.is_full = True
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(run.step("work", quick, "", view=None))
+                return Completed(lineage=birth.lineage, summary="done")
+
+            async with LocalEngine(failing, flow, RealWorld()) as engine:
+                await engine.submit("sess_1_a", Opened(lineage=Lineage.root("sess_1_a")))
+                with pytest.raises(StorageFull):
+                    await engine.result("sess_1_a")
+                state = await engine.get("sess_1_a")
+                assert state is not None
+                assert state.is_live
+                failing.is_full = False
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(("error", "code"), [(StorageFull, "STORAGE_FULL"), (StorageDenied, "STORAGE_DENIED")])
+def test_a_child_whose_files_fail_is_a_failed_one_and_stops_no_sibling(
+    tmp_path: Path, error: type[StorageError], code: str
+) -> None:
+    async def fail(args: str, view: None) -> Noted:
+        raise error("/scratch", "it cannot be written")
+
+    async def flow(run: RunContext, birth: Opened | Requested) -> Outcome:
+        lineage = run.state.lineage
+        assert lineage is not None
+        if isinstance(birth, Requested):
+            await run.record("note", Noted(content="seen"))
+            await run.step("work", fail if birth.label == "bad" else quick, "", view=None)
+            return Completed(lineage=lineage, summary="fine")
+
+        async def one(label: str) -> str:
+            request = Request(
+                session_id=f"sess_1_{label}",
+                target=Hop(label, "task"),
+                prompt="p",
+                caller=lineage,
+                caller_grant=Grant(),
+            )
+            child = await run.spawn(label, Requested(request=request, label=label))
+            outcome = await run.join(f"{label}:joined", child)
+            errors.extend(outcome.errors)
+            return f"{label} {outcome.status} {outcome.notes}"
+
+        async with asyncio.TaskGroup() as group:
+            told = [group.create_task(one(label)) for label in ("good", "bad")]
+        return Completed(lineage=lineage, summary="; ".join(task.result() for task in told))
+
+    async def main() -> Outcome:
+        async with SqliteJournal(tmp_path / "home") as journal, LocalEngine(journal, flow, RealWorld()) as engine:
+            await engine.submit("sess_1_a", Opened(lineage=Lineage.root("sess_1_a")))
+            return await engine.result("sess_1_a")
+
+    errors: list[Error] = []
+    assert asyncio.run(main()).summary == "good completed (); bad failed ('seen',)"
+    assert [(one.type, one.code, one.recommendation) for one in errors] == [("storage", code, error.way_out)]
+    assert "/scratch" in errors[0].message
+
+
+def test_trouble_that_was_for_a_moment_loses_nothing(tmp_path: Path) -> None:
+    tried: list[str] = []
+
+    async def work(args: str, view: None) -> Noted:
+        tried.append(args)
+        if len(tried) == 1:
+            raise StorageFull("/full", "no space left")
+        return Noted(content="done")
+
+    async def flow(run: RunContext, birth: Opened) -> Outcome:
+        await run.step("work", work, "", view=None)
+        return Completed(lineage=birth.lineage, summary="done")
+
+    async def main() -> Outcome:
+        async with SqliteJournal(tmp_path / "home") as journal, LocalEngine(journal, flow, RealWorld()) as engine:
+            await engine.submit("sess_1_a", Opened(lineage=Lineage.root("sess_1_a")))
+            return await engine.result("sess_1_a")
+
+    assert asyncio.run(main()).status == "completed"
+    assert len(tried) == 2
 
 
 @pytest.mark.rule("registry.monitor")

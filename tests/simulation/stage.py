@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING
 
+from deputy.core.approval import Prices
 from deputy.runtimes.local import LocalEngine
 from deputy.tools.ask import AskTool
 from deputy.tools.delegate import DelegateTool
@@ -20,4 +21,4 @@ class LocalStage:
         return self._engine(journal, workflow, world)
 
     def flow_tools(self, files: "Files") -> "tuple[FlowTool, ...]":
-        return (NoteTool(files), AskTool(), DelegateTool(lambda model: None))
+        return (NoteTool(files), AskTool(), DelegateTool(lambda _: None, lambda _: Prices(lambda given, taken: None)))

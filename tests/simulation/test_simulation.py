@@ -32,6 +32,12 @@ def test_everything_holds_whatever_happens(group: int):
         simulate(seed, LocalStage())
 
 
+@pytest.mark.rule("time.partial")
+def test_a_deadline_that_passed_while_nobody_was_there_ends_the_work_at_once():
+    # A parent with 7.5 s whose process is gone for 7.6 s, in the middle of a tool that hangs.
+    simulate(115761, LocalStage())
+
+
 # --- that broken engines are found ------------------------------------------------------------------------------------
 
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deputy.tools.cut import HeadAndTail, beginning, cut, shown_path
+from deputy.tools.cut import beginning, cut, shown_path
 
 
 @given(st.text(), st.integers(0, 50))
@@ -16,19 +16,6 @@ def test_what_is_cut_says_how_much_is_missing():
     assert cut("short", 100) == "short"
     assert cut("a" * 120, 100, "ask for less") == "a" * 100 + "\n[cut here: 20 more characters; ask for less]"
     assert cut("line one\nline two\nline three\n", 20).startswith("line one\nline two\n\n[cut here: 11 more")
-
-
-@given(st.lists(st.binary(max_size=40)), st.integers(0, 20), st.integers(0, 20))
-def test_head_tail_and_count_are_those_of_the_whole(chunks, head, tail):
-    kept, whole = HeadAndTail(head, tail), b"".join(chunks)
-    assert all(kept.feed(chunk) for chunk in chunks)
-    assert kept.total == len(whole)
-    if len(whole) <= head + tail:
-        assert kept.text == whole.decode("utf-8", "replace")
-    else:
-        missing = len(whole) - head - tail
-        last = whole[len(whole) - tail :].decode("utf-8", "replace")
-        assert kept.text == f"{whole[:head].decode('utf-8', 'replace')}\n[… {missing:,} bytes left out …]\n{last}"
 
 
 @pytest.mark.parametrize("path", ["a\nb", "\x1b[2J", "\udcff", "\u202e", "\0"])

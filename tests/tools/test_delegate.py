@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from tests.engine.conftest import House, call, house, talk, turn
 
+from deputy.core.approval import Prices
 from deputy.core.events import Asked
 from deputy.core.outcome import Completed
 from deputy.core.task import DELEGATE_SCHEMA
@@ -15,6 +16,7 @@ from deputy.tools.delegate import DelegateTool
 __all__ = ["house"]
 
 MODEL = "anthropic:claude-sonnet-4-5"
+UNPRICED = lambda _: Prices(lambda given, taken: None)  # noqa: E731  a table of prices in one line
 ONE = {"label": "one", "prompt": "the work of one"}
 
 
@@ -32,7 +34,7 @@ def run(house: House, arguments: dict, *children, **options):
 
 @pytest.mark.rule("delegate.traits")
 def test_it_has_side_effects_needs_approval_and_is_of_medium_risk():
-    traits = DelegateTool(lambda _: None).traits
+    traits = DelegateTool(lambda _: None, UNPRICED).traits
     assert (traits.reads_only, traits.repeatable, traits.needs_approval, traits.risk) == (False, False, True, "medium")
 
 
@@ -41,7 +43,7 @@ def test_it_has_side_effects_needs_approval_and_is_of_medium_risk():
     "advice", ["when it pays", "Two to four", "distinct objective", "reconcile", "go on with what"]
 )
 def test_its_description_advises_parents(advice):
-    assert advice in DelegateTool(lambda _: None).description
+    assert advice in DelegateTool(lambda _: None, UNPRICED).description
 
 
 @pytest.mark.rule("delegate.markdown")
@@ -102,10 +104,10 @@ def test_a_child_has_no_delegate_and_cannot_be_given_it_by_a_task(house: House):
 
 @pytest.mark.rule("delegate.norecursion")
 def test_an_agent_that_is_made_up_grants_nothing(house: House):
-    made_up = {**ONE, "agent": "made-up", "tools": ["Delegate"]}
-    text = told(house, run(house, {"tasks": [made_up]}))
-    assert "tasks[0].agent is 'made-up', and no agent of that name can be used here" in text
-    assert "tasks[0].tools names Delegate" in text
+    text = told(house, run(house, {"tasks": [{**ONE, "agent": "made-up"}]}))
+    assert text.startswith("tasks[0].agent is 'made-up': there is no agent of that name")
+    refused = told(house, run(house, {"tasks": [{**ONE, "agent": "made-up", "tools": ["Delegate"]}]}))
+    assert "tasks[0].tools names Delegate" in refused
 
 
 @pytest.mark.rule("delegate.key")

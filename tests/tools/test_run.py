@@ -10,8 +10,9 @@ import pytest
 
 from deputy.core.request import Grant
 from deputy.engine.ports import ToolContext
-from deputy.tools.children import sweep, tag_of
-from deputy.tools.run import run_tool, scrubbed
+from deputy.processes.environment import scrubbed
+from deputy.processes.sweep import sweep, tag_of
+from deputy.tools.run import run_tool
 from deputy.tools.workspace import Workspace
 
 ENVIRONMENT = {

@@ -45,7 +45,7 @@ class Place(Struct, frozen=True, kw_only=True):
 
 def places(start: Path, home: Path) -> list[Place]:
     """Every place to look in, nearest first: from `start` up to the root of its repository, then home."""
-    levels = [level for level in _levels(start) if level != home]
+    levels = [level for level in levels_of(start) if level != home]
     project = [
         Place(folder=level / folder, family=family, scope="project", bounds=levels[-1])
         for level in levels
@@ -55,7 +55,7 @@ def places(start: Path, home: Path) -> list[Place]:
     return [*project, *own]
 
 
-def _levels(start: Path) -> list[Path]:
+def levels_of(start: Path) -> list[Path]:
     """The directories of one project. Outside a repository it is `start` alone: what lies above may be anybody's."""
     levels = [start, *start.parents]
     for depth, level in enumerate(levels, 1):
@@ -137,7 +137,7 @@ def read_file(path: Path, place: Place) -> AgentDefinition | Problem:
         scope=place.scope,
     )
     try:
-        content = _content(path)
+        content = read_bounded(path)
     except OSError as error:
         return Problem(path=origin.path, message=f"cannot read it: {error.strerror}")
     if content is None:
@@ -145,7 +145,7 @@ def read_file(path: Path, place: Place) -> AgentDefinition | Problem:
     return read_content(content, origin)
 
 
-def _content(path: Path) -> bytes | None:
+def read_bounded(path: Path) -> bytes | None:
     """At most one byte more than may be read, so that too much can be told; None for what is no regular file."""
     real = Path(os.path.realpath(path))
     # Even to open a device can have an effect, and what a path names may change before it is opened.

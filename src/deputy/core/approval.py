@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import unicodedata
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from msgspec import Struct
+
+from deputy.core.limits import NANOS_PER_DOLLAR
 from deputy.core.redact import Redactor
+from deputy.core.role import WRITING_TOOLS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -12,29 +18,116 @@ if TYPE_CHECKING:
     from deputy.core.task import Task
 
 GOAL_LENGTH = 60
-NANOS_PER_DOLLAR = 1_000_000_000
+_MODEL_LENGTH = 80
+_READ = 16
+"""How many times what is shown is looked at of a text: half a secret does not look like one."""
 
 
-def spawn_summary(tasks: Sequence[Task], *, model: str, risk: str, ceiling: int | None) -> str:
-    """One approval for a whole call."""
-    goals = "; ".join(f"[{task.label}] {_cut(task.prompt)}" for task in tasks)
-    models = ", ".join(dict.fromkeys(task.model or model for task in tasks))
-    tools = ", ".join(dict.fromkeys(tool for task in tasks for tool in task.tools or ("read-only",)))
-    plural = "s" * (len(tasks) != 1)
-    cost = "not capped" if ceiling is None else f"at most ${ceiling / NANOS_PER_DOLLAR:.2f}"
-    return (
-        f"Spawn {len(tasks)} subagent{plural}: {goals}\nmodel: {models} · tools: {tools} · risk: {risk} · cost: {cost}"
+class Prices(Struct, frozen=True):
+    """What is known of a model's prices: the most that so many tokens in and out cost, and its window."""
+
+    ceiling: Callable[[int, int], int | None]
+    window: int | None = None
+
+
+class Ceiling(Struct, frozen=True, kw_only=True):
+    """The most that a call can cost: the sum of what is bounded, and what is not."""
+
+    nanos: int = 0
+    unbounded: int = 0
+    """How many subagents have nothing that bounds their cost."""
+    unpriced: int = 0
+    """How many of them run on models whose prices nobody knows."""
+
+    @property
+    def text(self) -> str:
+        """As a person reads it, where nothing that is not known is shown as nothing."""
+        bounded = f"at most ${self.nanos / NANOS_PER_DOLLAR:.2f}" if self.nanos else "nothing"
+        if not self.unbounded:
+            return bounded
+        reason = f"no price is known for {self.unpriced}" if self.unpriced else "set a budget to bound it"
+        if not self.nanos:
+            return f"not bounded ({reason})"
+        return f"{bounded} for some, not bounded for {self.unbounded} ({reason})"
+
+
+def cost_ceiling(tasks: Sequence[Task], prices_of: Callable[[Task], Prices], left: int | None = None) -> Ceiling:
+    """The most that the tasks can cost together; `left` is what their caller may still spend, where that is capped."""
+    nanos = unbounded = unpriced = 0
+    for task in tasks:
+        prices = prices_of(task)
+        most = most_cost(task, prices)
+        nanos += most or 0
+        unbounded += most is None
+        unpriced += most is None and prices.ceiling(1, 1) is None
+    if left is not None and (unbounded or nanos > left):
+        return Ceiling(nanos=max(0, left))
+    return Ceiling(nanos=nanos, unbounded=unbounded, unpriced=unpriced)
+
+
+def most_cost(task: Task, prices: Prices) -> int | None:
+    """The most that one task can cost; None where neither its budget nor its prices bound it."""
+    budget, price = task.budget, prices.ceiling
+    if price(1_000_000, 1_000_000) == 0:
+        return 0
+    bounds = [budget.cost]
+    if budget.tokens is not None:
+        # However they are shared between what is read and what is written.
+        ways = (price(budget.tokens, 0), price(0, budget.tokens))
+        bounds.append(None if None in ways else max(way for way in ways if way is not None))
+    if budget.requests is not None and prices.window is not None:
+        one = price(prices.window, task.max_output_tokens)
+        bounds.append(None if one is None else one * budget.requests)
+    return min((bound for bound in bounds if bound is not None), default=None)
+
+
+def spawn_summary(
+    tasks: Sequence[Task],
+    *,
+    model: str,
+    risk: str,
+    cost: Ceiling,
+    concurrency: int,
+    redactor: Redactor | None = None,
+) -> str:
+    """One approval for a whole call, of two lines whatever its texts are."""
+    redactor = redactor or Redactor()
+    goals = "; ".join(
+        f"[{_flat(task.label, redactor)}{_agent(task, redactor)}] {_flat(task.prompt, redactor)}" for task in tasks
     )
+    models = ", ".join(dict.fromkeys(_flat(task.model or model, redactor, _MODEL_LENGTH) for task in tasks))
+    tools = ", ".join(dict.fromkeys(_flat(tool, redactor) for task in tasks for tool in task.tools or ("read-only",)))
+    facts = (
+        f"model: {models}",
+        f"tools: {tools}",
+        f"policy: {_policy(tasks, concurrency)}",
+        f"risk: {risk}",
+        f"cost: {cost.text}",
+    )
+    plural = "s" * (len(tasks) != 1)
+    return f"Spawn {len(tasks)} subagent{plural}: {goals}\n{' · '.join(facts)}"
 
 
-def cost_ceiling(tasks: Sequence[Task]) -> int | None:
-    """The most that the tasks can cost together; None when one of them has no cap."""
-    caps = [task.budget.cost for task in tasks]
-    known = [cap for cap in caps if cap is not None]
-    return sum(known) if len(known) == len(caps) else None
+def _policy(tasks: Sequence[Task], concurrency: int) -> str:
+    """Within what bounds they work."""
+    limits = [task.timeout for task in tasks if task.timeout is not None]
+    longest = f"at most {max(limits):g} s each" if len(limits) == len(tasks) else "no time limit"
+    writers = [task for task in tasks if WRITING_TOOLS.intersection(task.tools or ())]
+    places = dict.fromkeys(
+        "changes your files in place" if task.isolation == "none" else "changes files on a branch of its own"
+        for task in writers
+    )
+    return ", ".join((f"{min(concurrency, len(tasks))} at once", longest, *places))
 
 
-def _cut(text: str) -> str:
+def _agent(task: Task, redactor: Redactor) -> str:
+    return "" if task.agent is None else f" as {_flat(task.agent, redactor)}"
+
+
+def _flat(text: str, redactor: Redactor, length: int = GOAL_LENGTH) -> str:
+    """Text of others on one line: nothing in it can end the line, move the cursor or turn the direction."""
     # Before it is cut: half a secret does not look like one any more.
-    flat = " ".join(Redactor().redact(text[: GOAL_LENGTH * 4]).split())
-    return flat if len(flat) <= GOAL_LENGTH else f"{flat[: GOAL_LENGTH - 1].rstrip()}…"
+    shown = redactor.redact(text[: length * _READ])
+    harmless = "".join(letter if unicodedata.category(letter)[0] != "C" else " " for letter in shown)
+    flat = " ".join(harmless.split())
+    return flat if len(flat) <= length else f"{flat[: length - 1].rstrip()}…"

@@ -106,6 +106,8 @@ class OutputSchema(Struct, frozen=True, kw_only=True):
 
     name: str
     schema: dict[str, Any]
+    outranks_tools: bool = False
+    """Where a provider cannot have both, the tools are left out of the turn instead of the schema."""
 
 
 ThinkingLevel: TypeAlias = Literal["low", "medium", "high"]

@@ -8,8 +8,10 @@ from typing import Any, TypeAlias, TypeVar, cast
 from msgspec import UNSET, Raw, Struct, UnsetType, json, to_builtins
 
 from deputy.core.errors import Error, UsageError
+from deputy.core.limits import Use
 from deputy.core.outcome import NO_USAGE, Fallback, Outcome, Rejected, Usage
 from deputy.core.request import Grant, Lineage, Request
+from deputy.core.role import Role
 from deputy.core.task import Terms
 
 VERSION = 1
@@ -45,7 +47,11 @@ class Opened(_Event, frozen=True, kw_only=True):
     command: str = ""
     model: str = ""
     seconds: float | None = None
+    workspace: str = ""
+    """The folder it works in, from its root; whoever resumes it works there too."""
     grant: Grant = Grant()
+    role: Role | None = None
+    """The definition of the agent that it is, where it is one."""
     arguments: Raw | UnsetType = UNSET
     """What the command was called with, where that is more than a prompt."""
 
@@ -92,6 +98,8 @@ class Said(_Event, frozen=True, kw_only=True):
     """A message entered the conversation that no model and no tool made: the task, an answer, a correction."""
 
     message: Raw
+    warnings: tuple[str, ...] = ()
+    """What should have been in it and could not be."""
 
 
 class ModelCallBegun(_Event, frozen=True, kw_only=True):
@@ -111,6 +119,10 @@ class ModelCallEnded(_Event, frozen=True, kw_only=True):
     usage: Usage = NO_USAGE
     stop: str = ""
     error: Error | None = None
+    window: int | None = None
+    """How much the model can hold, where its provider said so when it was too much."""
+    budgets: tuple[Use, ...] = ()
+    """How much was used by then of its budgets and of those that it shares with others."""
 
 
 class ToolCallBegun(_Event, frozen=True, kw_only=True):
@@ -200,7 +212,7 @@ class Repaired(_Event, frozen=True, kw_only=True):
 
 
 class Drawn(_Event, frozen=True, kw_only=True):
-    """An id was drawn."""
+    """An id or a number was drawn that must be the same whenever it is asked for again."""
 
     value: str
 
@@ -265,6 +277,8 @@ class Resumed(_Event, frozen=True, kw_only=True):
     round: int
     message: Raw | UnsetType = UNSET
     seconds: float | None = None
+    deadline: float | None = None
+    """When it must be over because its caller must; None where only its own limit counts."""
 
 
 class Adopted(_Event, frozen=True, kw_only=True):
@@ -380,6 +394,8 @@ def decode(body: bytes) -> Event:
 def errors_of(event: Event) -> tuple[Error, ...]:
     """The errors that an event tells of."""
     match event:
+        case ModelCallEnded(error=Error(type="cancelled")):
+            return ()
         case ModelCallEnded(error=Error() as error) | ToolCallEnded(error=Error() as error):
             return (error,)
         case StepEnded(error=Error() as error):

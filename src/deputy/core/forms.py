@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 from msgspec import UNSET
 
 from deputy.core.errors import Error
+from deputy.core.limits import NANOS_PER_DOLLAR
 from deputy.core.outcome import Blocked, Cancelled, Completed, Rejected
 from deputy.core.request import timestamp
 
 if TYPE_CHECKING:
     from deputy.core.outcome import Outcome, Usage
-
-NANOS_PER_DOLLAR = 1_000_000_000
 
 
 def outcome_form(outcome: Outcome) -> dict[str, Any]:
@@ -26,7 +25,9 @@ def outcome_form(outcome: Outcome) -> dict[str, Any]:
         "report": outcome.report,
         "notes": outcome.notes,
         "artifacts": outcome.artifacts,
+        "branch": outcome.branch or None,
         "errors": outcome.errors,
+        "warnings": outcome.warnings,
         "next_steps": outcome.next_steps,
         "usage": usage_form(outcome.usage),
         "model": outcome.model,

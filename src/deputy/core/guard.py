@@ -7,7 +7,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from deputy.core.errors import Error
-from deputy.core.limits import Census
+from deputy.core.limits import Census, depth_allowed
 from deputy.core.outcome import Rejected, shortened
 from deputy.core.request import Grant, Lineage, Request, signature
 
@@ -19,6 +19,11 @@ class Policy(Struct, frozen=True, kw_only=True):
     max_spawns: int = 64
     max_live: int = 256
     max_live_per_provider: int = 64
+    repairs: int = 1
+    """How often a return that breaks the contract is sent back."""
+    max_subtask_depth: int = 10
+    subtask_depth_ceiling: int = 32
+    """How far a request may raise that."""
 
 
 class Ticket(Struct, frozen=True, kw_only=True):
@@ -46,9 +51,11 @@ def admit(request: Request, policy: Policy, census: Census, now: float) -> Ticke
         signature(request.target.name, request.description or request.prompt, request.inputs),
         now=now,
         seconds=request.seconds,
+        subtask_limit=request.subtask_limit,
     )
     refusal = (
         _depth(request, policy)
+        or _subtask_depth(lineage, policy)
         or _cycle(request, lineage.signatures[-1])
         or _subset(request)
         or _quota(request, policy, census)
@@ -66,13 +73,25 @@ def admit(request: Request, policy: Policy, census: Census, now: float) -> Ticke
 
 def _depth(request: Request, policy: Policy) -> _Refusal | None:
     depth = request.caller.depth
-    if depth < policy.max_depth:
+    if depth < policy.max_depth or request.target.role == "subtask":
         return None
     return _Refusal(
         "depth",
         "MAX_DEPTH_EXCEEDED",
         f"{request.caller.path[-1].name!r} is at depth {depth} of at most {policy.max_depth}.",
         "Do this work yourself instead of delegating it.",
+    )
+
+
+def _subtask_depth(lineage: Lineage, policy: Policy) -> _Refusal | None:
+    allowed = depth_allowed(lineage.subtask_limits, policy.max_subtask_depth, policy.subtask_depth_ceiling)
+    if lineage.subtask_depth <= allowed:
+        return None
+    return _Refusal(
+        "depth",
+        "MAX_DEPTH_EXCEEDED",
+        f"Subtasks nest {allowed} deep here, and this would be number {lineage.subtask_depth}.",
+        "Do this work yourself instead of asking for a subtask.",
     )
 
 
@@ -115,6 +134,13 @@ def _quota(request: Request, policy: Policy, census: Census) -> _Refusal | None:
             "quota",
             "SPAWN_QUOTA",
             f"This tree has spawned {census.spawned} of at most {policy.max_spawns} subagents.",
+            "Go on with the results you have, or do this work yourself.",
+        )
+    if census.spawns_left is not None and census.spawns_left <= 0:
+        return _Refusal(
+            "budget",
+            "SPAWN_BUDGET",
+            "The budget of subagents that may be spawned is spent.",
             "Go on with the results you have, or do this work yourself.",
         )
     if census.live >= policy.max_live:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from msgspec import Struct, structs
+from msgspec import Meta, Struct, structs
 
 from deputy.core.errors import UsageError
 
@@ -35,7 +35,20 @@ WALL_LIMITS: Mapping[str, WallLimit] = {
     "errors": _SIMPLE,
     "meta": _SIMPLE,
 }
+OTHER = "other"
+"""Every kind of delegation that has no limit of its own."""
+
 OTHER_WALL_LIMIT = WallLimit(3600, 7200)
+MOST_SECONDS = 30 * 86_400
+"""The longest that anybody may let a delegation take."""
+
+
+class WallSetting(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A limit as a person sets it; what is not said stays as it is."""
+
+    default: Annotated[float, Meta(ge=1, le=MOST_SECONDS)] | None = None
+    max: Annotated[float, Meta(ge=1, le=MOST_SECONDS)] | None = None
+
 
 IDLE_SECONDS = 300.0
 TOOL_SECONDS = 120.0
@@ -88,6 +101,20 @@ def is_hung(
     return silent_seconds(now, last_sign_at, running) >= idle_seconds
 
 
+# --- depth of subtasks ------------------------------------------------------------------------------------------------
+
+
+def depth_allowed(asked: Sequence[int], limit: int, ceiling: int) -> int:
+    """How deep a chain of subtasks may go, given what the requests on the way down said, the nearest last.
+
+    A request may lower the limit, or raise it as far as the ceiling; what it says then binds all below it.
+    """
+    allowed, most = min(limit, ceiling), ceiling
+    for depth in asked:
+        allowed = most = min(depth, most)
+    return allowed
+
+
 # --- soft and hard limits ---------------------------------------------------------------------------------------------
 
 Standing = Literal["clear", "warned", "handin", "stop"]
@@ -108,11 +135,6 @@ class Limit(Struct, frozen=True, kw_only=True):
         if used >= self.soft:
             return "handin"
         return "warned" if used >= self.warn else "clear"
-
-
-def time_limit(seconds: float) -> Limit:
-    """The limit on elapsed seconds; the last turn has its time inside it."""
-    return _limit(seconds, handin_seconds(seconds))
 
 
 def handin_seconds(seconds: float) -> float:
@@ -156,6 +178,9 @@ def fit_for_handin(parts: Sequence[Part], room_tokens: int) -> tuple[int, ...]:
 
 
 # --- budgets ----------------------------------------------------------------------------------------------------------
+
+NANOS_PER_DOLLAR = 1_000_000_000
+"""Costs are whole billionths of a dollar, so that sums are exact."""
 
 Resource = Literal["tokens", "cost", "requests", "spawns"]
 _RESOURCES: tuple[Resource, ...] = ("tokens", "cost", "requests", "spawns")
@@ -207,6 +232,14 @@ class Budget(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return Budget(**{name: _tighter(getattr(self, name), getattr(other, name)) for name in _RESOURCES})
 
 
+class Use(Struct, frozen=True, kw_only=True):
+    """How much of a budget is used of one resource."""
+
+    resource: Resource
+    used: int
+    cap: int
+
+
 class Shortfall(Struct, frozen=True, kw_only=True):
     """Why a reservation was refused."""
 
@@ -237,6 +270,15 @@ class Account(Struct, frozen=True, kw_only=True):
         used: int | None = getattr(self.spent + self.held, resource)
         return 0 if used is None else cap - used
 
+    def uses(self) -> tuple[Use, ...]:
+        """How much is used, or held for work under way, of each resource that has a cap."""
+        taken = self.spent + self.held
+        return tuple(
+            Use(resource=name, used=used, cap=cap)
+            for name in _RESOURCES
+            if (cap := getattr(self.budget, name)) is not None and (used := getattr(taken, name)) is not None
+        )
+
     def reserve(self, amount: Amount) -> Account | Shortfall:
         """The account with this amount held, or why it cannot be: the check and the hold are one operation."""
         for resource in _RESOURCES:
@@ -250,10 +292,6 @@ class Account(Struct, frozen=True, kw_only=True):
     def commit(self, held: Amount, spent: Amount) -> Account:
         """The account after work ended: the hold is gone and what was really used is spent."""
         return structs.replace(self, held=self.held - _priced(held), spent=self.spent + spent)
-
-    def release(self, held: Amount) -> Account:
-        """The account after work that used nothing: the hold is gone."""
-        return self.commit(held, NOTHING)
 
 
 def reserve_all(accounts: Sequence[Account], amount: Amount) -> tuple[Account, ...] | Shortfall:
@@ -288,6 +326,8 @@ class Census(Struct, frozen=True, kw_only=True):
     spawned: int = 0
     live: int = 0
     live_by_provider: dict[str, int] = {}
+    spawns_left: int | None = None
+    """What is left of the budgets on spawns, its caller's and those above; None where there is no cap."""
 
     def entered(self, provider: str) -> Census:
         """The census with one more."""
@@ -295,12 +335,4 @@ class Census(Struct, frozen=True, kw_only=True):
             spawned=self.spawned + 1,
             live=self.live + 1,
             live_by_provider={**self.live_by_provider, provider: self.live_by_provider.get(provider, 0) + 1},
-        )
-
-    def left(self, provider: str) -> Census:
-        """The census after one has ended; spawns of the tree are never given back."""
-        return structs.replace(
-            self,
-            live=self.live - 1,
-            live_by_provider={**self.live_by_provider, provider: self.live_by_provider.get(provider, 0) - 1},
         )

@@ -6,7 +6,7 @@ from typing import Literal
 
 from msgspec import Struct
 
-Kind = Literal["started", "tool_call", "note", "tokens", "text", "retry", "fallback", "waiting", "completed"]
+Kind = Literal["started", "tool_call", "note", "tokens", "text", "retry", "fallback", "waiting", "warning", "completed"]
 
 
 class Progress(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -9,6 +9,7 @@ from urllib.parse import quote, quote_plus
 
 import msgspec
 
+from deputy.core.key_lines import Place, hide_lines, may_hold_lines
 from deputy.core.secret_shapes import Shape, finder, shapes, trigger_beginnings
 from deputy.core.secret_values import is_secret_value
 
@@ -36,7 +37,8 @@ class Redactor:
     def redact(self, text: str) -> str:
         """The text without its secrets."""
         without = _hide_known(text, self._known, final=True)[0]
-        return _hide_shapes(without, _State(), final=True)[0]
+        shown = _hide_shapes(without, _State(), final=True)[0]
+        return hide_lines(shown, Place(), MARK, final=True)[0] if may_hold_lines(shown) else shown
 
     def redact_value(self, value: Any) -> Any:
         """JSON-like data without its secrets; a text under a name like `password` is judged by that name."""
@@ -78,7 +80,7 @@ class Redactor:
     def _may_hold(self, text: str) -> bool:
         if any(spelling in text for spelling in self._known.spellings):
             return True
-        return next(_candidates(text, 0), None) is not None
+        return next(_candidates(text, 0), None) is not None or may_hold_lines(text)
 
 
 class _Known:
@@ -99,22 +101,25 @@ class RedactingStream:
         self._known = known
         self._held = ""
         self._state = _State()
+        self._place = Place()
 
     @property
     def held(self) -> int:
         """How many characters are held back."""
-        return len(self._held) + len(self._state.held)
+        return len(self._held) + len(self._state.held) + len(self._place.held)
 
     def feed(self, chunk: str) -> str:
         """What may be shown now that this chunk has come."""
-        without, self._held = _hide_known(self._held + chunk, self._known, final=False)
-        shown, self._state = _hide_shapes(without, self._state, final=False)
-        return shown
+        return self._show(self._held + chunk, final=False)
 
     def flush(self) -> str:
         """What was held back, at the end of the text."""
-        without, self._held = _hide_known(self._held, self._known, final=True)
-        shown, self._state = _hide_shapes(without, self._state, final=True)
+        return self._show(self._held, final=True)
+
+    def _show(self, text: str, *, final: bool) -> str:
+        without, self._held = _hide_known(text, self._known, final=final)
+        shown, self._state = _hide_shapes(without, self._state, final=final)
+        shown, self._place = hide_lines(shown, self._place, MARK, final=final)
         return shown
 
 
@@ -229,7 +234,7 @@ def _hide_shapes(chunk: str, state: _State, *, final: bool) -> tuple[str, _State
     at = len(context)
     out: list[str] = []
     if state.going_on is not None:
-        at, text_ended = state.going_on.end(text, at)
+        at, text_ended = state.going_on.end(text, at, final=final)
         if text_ended and not final:
             return "", _stand(text, at, state.going_on)
     held = len(text)
@@ -243,7 +248,7 @@ def _hide_shapes(chunk: str, state: _State, *, final: bool) -> tuple[str, _State
         if match is None:
             continue
         out += (text[at : match.start(match.lastgroup or 0)], MARK)
-        at, text_ended = shape.end(text, match.end())
+        at, text_ended = shape.end(text, match.end(), final=final)
         if text_ended and not final:
             return "".join(out), _stand(text, at, shape)
     if not final:

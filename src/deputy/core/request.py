@@ -43,12 +43,17 @@ class Hop(Struct, frozen=True):
     """One name on a delegation's path, and what it is the name of."""
 
     name: str
-    role: Literal["orchestrator", "command", "agent", "task"]
+    role: Literal["orchestrator", "command", "agent", "task", "subtask"]
 
 
 def task_hop(label: str) -> Hop:
     """How a task without an agent stands on the path."""
     return Hop(f"task:{label}", "task")
+
+
+def subtask_hop(type_: str) -> Hop:
+    """How a subtask stands on the path."""
+    return Hop(f"subtask:{type_}", "subtask")
 
 
 class Lineage(Struct, frozen=True, kw_only=True):
@@ -60,23 +65,46 @@ class Lineage(Struct, frozen=True, kw_only=True):
     path: tuple[Hop, ...]
     deadline: float | None = None
     signatures: tuple[str, ...] = ()
+    subtask_depth: int = 0
+    """How many subtasks of one chain stand above each other here; counted apart from the depth of delegations."""
+    subtask_limits: tuple[int, ...] = ()
+    """What requests on this chain said about how deep it may go."""
 
     @classmethod
-    def root(cls, session_id: str, *, command: str | None = None, deadline: float | None = None) -> Lineage:
-        """The top of a tree: a person's or program's run, in which a command adds to the path and not to the depth."""
+    def root(
+        cls, session_id: str, *, command: str | None = None, agent: str | None = None, deadline: float | None = None
+    ) -> Lineage:
+        """The top of a tree: a run of a person or program, whose command and agent add to the path alone."""
         commands = () if command is None else (Hop(command, "command"),)
-        path = (Hop("orchestrator", "orchestrator"), *commands)
+        agents = () if agent is None else (Hop(agent, "agent"),)
+        path = (Hop("orchestrator", "orchestrator"), *commands, *agents)
         return cls(session_id=session_id, root_id=session_id, depth=0, path=path, deadline=deadline)
 
-    def child(self, session_id: str, hop: Hop, signature: str, *, now: float, seconds: float | None) -> Lineage:
-        """The only way down: one deeper, the path and the chain of signatures longer, the deadline inherited."""
+    def child(
+        self,
+        session_id: str,
+        hop: Hop,
+        signature: str,
+        *,
+        now: float,
+        seconds: float | None,
+        subtask_limit: int | None = None,
+    ) -> Lineage:
+        """The only way down: the path and the chain of signatures longer, the deadline inherited.
+
+        It is one deeper as a delegation, or as a subtask of the same chain; a delegation begins a chain of its own.
+        """
+        is_subtask = hop.role == "subtask"
+        limits = () if subtask_limit is None else (subtask_limit,)
         return Lineage(
             session_id=session_id,
             root_id=self.root_id,
-            depth=self.depth + 1,
+            depth=self.depth + (not is_subtask),
             path=(*self.path, hop),
             deadline=inherited_deadline(now, self.deadline, seconds),
             signatures=(*self.signatures, signature),
+            subtask_depth=self.subtask_depth + 1 if is_subtask else 0,
+            subtask_limits=(*self.subtask_limits, *limits) if is_subtask else (),
         )
 
     def paused(self, seconds: float) -> Lineage:
@@ -165,6 +193,8 @@ class Request(Struct, frozen=True, kw_only=True):
     seconds: float | None = None
     provider: str = ""
     task_context: TaskContext | None = None
+    subtask_limit: int | None = None
+    """How deep subtasks may nest from here, where a subtask's request says so."""
 
 
 def signature(target: str, description: str, inputs: Mapping[str, Any]) -> str:

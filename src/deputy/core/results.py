@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
+from deputy.core.errors import advice
 from deputy.core.forms import usage_form
 from deputy.core.outcome import Blocked, Completed, Outcome, Partial
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+_SHOWN_FILES = 20
 
 Mark = Literal["ok", "partial", "error", "blocked", "cancelled", "rejected"]
 
@@ -31,6 +34,20 @@ class Result(Struct, frozen=True, kw_only=True):
                 return word
             case _:
                 return "error"
+
+
+Overall = Literal["completed", "partial", "blocked", "failed", "cancelled", "rejected"]
+
+
+def overall(outcomes: Sequence[Outcome]) -> Overall:
+    """How many outcomes went together: completed when all did, partial when something is usable, else the worst."""
+    statuses = {outcome.status for outcome in outcomes}
+    if statuses == {"completed"}:
+        return "completed"
+    if statuses & {"completed", "partial"}:
+        return "partial"
+    worst: tuple[Overall, ...] = ("blocked", "failed", "cancelled", "rejected")
+    return next(status for status in worst if status in statuses)
 
 
 def results_form(results: Sequence[Result]) -> dict[str, Any]:
@@ -55,7 +72,8 @@ def _result_form(result: Result) -> dict[str, Any]:
     form: dict[str, Any] = {
         "label": result.label,
         "status": result.mark,
-        "session_id": outcome.session_id,
+        # A task that never began has no session of its own.
+        "session_id": outcome.session_id or None,
         "usage": usage_form(outcome.usage),
     }
     if outcome.report:
@@ -68,6 +86,12 @@ def _result_form(result: Result) -> dict[str, Any]:
         form["question"] = outcome.question
     if outcome.artifacts:
         form["artifacts"] = outcome.artifacts
+    if outcome.branch:
+        form["branch"] = outcome.branch
+    if outcome.warnings:
+        form["warnings"] = outcome.warnings
+    if outcome.errors:
+        form["advice"] = advice(outcome.errors)
     return form
 
 
@@ -84,16 +108,28 @@ def _section(result: Result) -> str:
         f"### [{result.label}] {_title(outcome)}",
         f"**Usage**: in={usage.input:,} out={usage.output:,}",
     ]
-    if not isinstance(outcome, Completed):
-        parts.extend(f"{error.message} {error.recommendation}".strip() for error in outcome.errors)
+    parts.extend(f"**Warning:** {warning}" for warning in outcome.warnings)
     if isinstance(outcome, Blocked) and outcome.question:
         parts.append(f"**Question:** {outcome.question}")
-    if outcome.report:
+        parts.extend(filter(None, (advice(outcome.errors),)))
+    elif not isinstance(outcome, Completed):
+        parts.extend(error.message for error in outcome.errors)
+        parts.extend(filter(None, (advice(outcome.errors),)))
+    if outcome.report and outcome.report != getattr(outcome, "question", ""):
         parts.append(outcome.report)
+    if outcome.branch:
+        parts.append(_changes(outcome))
     if outcome.notes and not isinstance(outcome, Completed):
         parts.append("**Findings before exhaustion:**" if isinstance(outcome, Partial) else "**Findings so far:**")
         parts.extend(outcome.notes)
     return "\n\n".join(parts)
+
+
+def _changes(outcome: Outcome) -> str:
+    """Where what was changed is to be found, and which files that are."""
+    files = [artifact.path for artifact in outcome.artifacts]
+    more = f" and {len(files) - _SHOWN_FILES} more" if len(files) > _SHOWN_FILES else ""
+    return f"**Branch**: {outcome.branch} (changed: {', '.join(files[:_SHOWN_FILES]) or 'nothing'}{more})"
 
 
 def _title(outcome: Outcome) -> str:

@@ -79,8 +79,16 @@ _SEPARATOR = rf"(?:{_ANNOTATION}=(?!=)|=>|:=|=(?![=~])|:(?!:)|>|[ \t])"
 _SCHEME = r"(?i:(?:bearer|basic|token|apikey|api-key|digest|negotiate)[ \t]{1,4})?"
 _QUOTED = rf"\"(?P<double>(?:[^\"\\\n]|\\[^\n]){{1,{WINDOW}}})|'(?P<single>(?:[^'\\\n]|\\[^\n]){{1,{WINDOW}}})"
 _ESCAPED = rf"\\{{1,3}}[\"'](?P<escaped>[^\"'\\\n]{{1,{WINDOW}}})"
+# In a query string (and a list) the next name and its value end a value; elsewhere the same sign is part of it.
+_NEXT = r"(?:amp;)?[A-Za-z_][A-Za-z0-9_.%\[\]-]{0,31}"
 _BARE_CLASS = r"[^\s\"'`,;&<>(){}\[\]|\\]"
-_VALUE = rf"(?:{_QUOTED}|{_ESCAPED}|(?P<bare>{_BARE_CLASS}{{1,{WINDOW}}}))"
+_AND = rf"&(?!{_NEXT}=)"
+_BARE = rf"(?={_BARE_CLASS}|{_AND}){_BARE_CLASS}{{0,{WINDOW}}}(?:{_AND}{_BARE_CLASS}{{0,{WINDOW}}}){{0,4}}"
+_VALUE = rf"(?:{_QUOTED}|{_ESCAPED}|(?P<bare>{_BARE}))"
+_PLAIN = r"[^\s\"'`,;&<>\\]"
+_STOP = r"[\s\"'`,;&<>(){}\[\]\\]"
+_REACH = WINDOW + 40
+"""How much of a bare value is waited for, so that each of its signs has shown what follows it."""
 
 _LEAD = r"(?:[\s\"'+,|>]|\\[nrt]?)"
 _BODY = r"[A-Za-z0-9/=][A-Za-z0-9+/=]"
@@ -88,6 +96,31 @@ _BEGIN = r"-----BEGIN (?:[A-Z0-9]{1,12} ){0,3}PRIVATE KEY(?: BLOCK)?-----"
 # A line of a file as tools show it: a number, or a path and a number, and what parts them from the line.
 _LINE = rf"{_LEAD}{{0,24}}(?:(?:[^\s:\"']{{1,120}}[:-])?[0-9]{{1,7}}(?:\\t|[\t:|-]){_LEAD}{{0,4}})?"
 _HEADER = rf"(?:{_LEAD}{{0,8}}(?:Proc-Type|DEK-Info|Version|Comment|Charset|Hash): [^\n\\]{{0,80}})"
+_KEY_LINES = (
+    rf"[A-Za-z0-9+/=]*+(?:{_LINE}{_BODY}{{15,}})*+"
+    rf"(?:(?:{_LINE}{_BODY}{{0,14}}){{1,2}}{_LINE}(?=-----END))?"
+)
+_KEY_TAIL = rf"(?:{_LINE}[A-Za-z0-9+/=]{{0,16}}){{0,2}}{_LINE}-{{0,5}}E?N?"
+
+_SIZED = "MII[A-Za-z0-9+/]{3}"
+_FIRST_LINES = {
+    # RSA and DSA (PKCS #1); any kind in PKCS #8, plain and encrypted.
+    "MII": f"{_SIZED}(?:IBAAK[BC]|IBADANBgkqhkiG|[A-Za-z0-9+/]{{2}}BgkqhkiG9w0BBQ)",
+    # Elliptic curves: SEC 1, then PKCS #8 by the size of the curve.
+    "MHcCAQEE": "MHcCAQEE",
+    "MHQCAQEE": "MHQCAQEE",
+    "MIGkAgEBBD": "MIGkAgEBBD",
+    "MIHcAgEBBE": "MIHcAgEBBE",
+    "MIGHAgEAMB": "MIGHAgEAMB",
+    "MIGEAgEAMB": "MIGEAgEAMB",
+    "MIG2AgEAMB": "MIG2AgEAMB",
+    "MIHuAgEAMB": "MIHuAgEAMB",
+    "MC4CAQAwBQYDK2V": "MC4CAQAwBQYDK2V",
+    "b3BlbnNzaC1rZXkt": "b3BlbnNzaC1rZXktdjE",
+    # A whole key file that is itself encoded, as in a secret of Kubernetes.
+    "LS0tLS1CRUdJTiB": "LS0tLS1CRUdJTiB(?:SU0EgUFJJVkFU|QUklWQVRF|PUEVOU1NIIFBS|FQyBQUklWQVRF|FTkNSWVBURUQg)",
+}
+"""What the first line of a private key begins with, by the literal that starts it."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -102,6 +135,8 @@ class Shape:
     """What a candidate looks like as long as more text could decide it; bounded."""
     rest: str = ""
     """How far the secret goes on once it is known to be one."""
+    last: str = ""
+    """The same where no more text comes, if that makes a difference."""
     tail: str = ""
     """What may stand behind `rest` at the end of a chunk and still belong to the secret."""
     judge: Callable[[re.Match[str]], bool] | None = None
@@ -117,9 +152,9 @@ class Shape:
         """Whether more text is needed to say what starts here."""
         return _compiled(self.undecided).match(text, at) is not None
 
-    def end(self, text: str, at: int) -> tuple[int, bool]:
+    def end(self, text: str, at: int, *, final: bool) -> tuple[int, bool]:
         """Where a secret that goes on here ends, and whether the text ended first."""
-        match = _compiled(self.rest).match(text, at)
+        match = _compiled((final and self.last) or self.rest).match(text, at)
         end = match.end() if match else at
         return end, _compiled(self.tail).fullmatch(text, end) is not None
 
@@ -132,7 +167,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 @cache
 def shapes() -> tuple[Shape, ...]:
     """All shapes."""
-    return (*_prefixed(), _jwt(), _bearer(), _url(), _private_key(), _assignment())
+    return (*_prefixed(), _jwt(), _bearer(), _url(), _private_key(), _first_line(), _assignment())
 
 
 @cache
@@ -221,14 +256,23 @@ def _url() -> Shape:
 
 
 def _private_key() -> Shape:
-    lines = rf"[A-Za-z0-9+/=]*+(?:{_LINE}{_BODY}{{15,}})*+"
-    last = rf"(?:(?:{_LINE}{_BODY}{{0,14}}){{1,2}}{_LINE}(?=-----END))?"
     return Shape(
         triggers=("-----BEGIN ",),
         decided=rf"{_BEGIN}(?P<secret>{_HEADER}{{0,4}})(?={_LINE}{_BODY}{{15}})",
         undecided=(rf"-----BEGIN [A-Z0-9 ]{{0,56}}-{{0,5}}(?:{_HEADER}{{0,4}}{_LINE}[A-Za-z0-9+/=:-]{{0,16}})?\Z"),
-        rest=lines + last,
-        tail=rf"(?:{_LINE}[A-Za-z0-9+/=]{{0,16}}){{0,2}}{_LINE}-{{0,5}}E?N?",
+        rest=_KEY_LINES,
+        tail=_KEY_TAIL,
+    )
+
+
+def _first_line() -> Shape:
+    """The first line of a key without the line before it, known by how its encoding must begin."""
+    return Shape(
+        triggers=tuple(_FIRST_LINES),
+        decided=rf"{_STARTS}(?P<secret>)(?:{'|'.join(_FIRST_LINES.values())})(?=[A-Za-z0-9+/]{{24}})",
+        undecided=rf"{_STARTS}(?:{'|'.join(_FIRST_LINES)})[A-Za-z0-9+/]{{0,56}}\Z",
+        rest=_KEY_LINES,
+        tail=_KEY_TAIL,
     )
 
 
@@ -241,8 +285,11 @@ def _assignment() -> Shape:
         decided=rf"{key}(?P<separator>{_SEPARATOR})(?P<space>{_SPACE}){_SCHEME}{_VALUE}",
         undecided=(
             rf"(?i:{names})(?:\\{{0,3}}[\"']?\]?)?{_SPACE}"
-            rf"(?:{_ANNOTATION}|{_SEPARATOR}?{_SPACE}[A-Za-z-]{{0,9}}{_SPACE}(?:\\{{1,3}}|{_VALUE}|[\"'])?)?\Z"
+            rf"(?:{_ANNOTATION}|{_SEPARATOR}?{_SPACE}[A-Za-z-]{{0,9}}{_SPACE}"
+            rf"(?:\\{{1,3}}|{_QUOTED}|{_ESCAPED}|{_BARE_CLASS}{{0,{_REACH}}}(?:(?:{_AND}|(?<=&amp);){_BARE_CLASS}{{0,{_REACH}}}){{0,5}}|[\"'])?)?\Z"
         ),
-        rest=r"[^\s\"'`,;&<>\\]*",
+        rest=rf"{_PLAIN}*+(?:(?:&(?!{_NEXT}(?:=|\Z)|(?:amp;)?\Z)|[,;](?!{_NEXT}(?:[=:]|\Z)|{_STOP}|\Z)){_PLAIN}*+)*+",
+        last=rf"{_PLAIN}*+(?:(?:{_AND}|[,;](?!{_NEXT}[=:]|{_STOP}|\Z)){_PLAIN}*+)*+",
+        tail=rf"(?:[&,;](?:{_NEXT})?|&amp;)?",
         judge=is_assigned_secret,
     )

@@ -41,7 +41,8 @@ def is_assigned_secret(match: re.Match[str]) -> bool:
     if match.group("separator") == ">" and after != "<" and len(bare) < WINDOW:
         return False
     tight = match.group("separator") == "=" and not match.group("space")
-    return after not in ("(", "[", "{") and _is_bare_secret(key, bare, tight=tight)
+    is_called = after in ("(", "[", "{") and bare.replace(".", "").isidentifier()
+    return not is_called and _is_bare_secret(key, bare, tight=tight)
 
 
 def _separates(separator: str, before: str) -> bool:

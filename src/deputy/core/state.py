@@ -82,6 +82,7 @@ class State(Struct, frozen=True, kw_only=True, omit_defaults=True):
     agent: str = ""
     task_number: int | None = None
     parent: str | None = None
+    workspace: str = ""
     lineage: Lineage | None = None
     model: str = ""
     backend: str = ""
@@ -186,10 +187,21 @@ def _born(event: Opened | Requested, record: Record) -> dict[str, Any]:
         "requested_at": record.at,
     }
     if isinstance(event, Opened):
-        return {**fields, "lineage": event.lineage, "seconds": event.seconds, "agent": event.lineage.path[-1].name}
+        return {
+            **fields,
+            "lineage": event.lineage,
+            "seconds": event.seconds,
+            "agent": event.lineage.path[-1].name,
+            "workspace": event.workspace,
+        }
     request = event.request
     lineage = request.caller.child(
-        request.session_id, request.target, signature="", now=record.at, seconds=request.seconds
+        request.session_id,
+        request.target,
+        signature="",
+        now=record.at,
+        seconds=request.seconds,
+        subtask_limit=request.subtask_limit,
     )
     task = request.task_context
     number = UNSET if task is None else task.task_number
@@ -349,8 +361,9 @@ def _after_the_end(state: State, event: Delivered | Resumed | Adopted, record: R
                 return None
             lineage = state.lineage
             if lineage is not None:
-                deadline = None if event.seconds is None else record.at + event.seconds
-                lineage = structs.replace(lineage, deadline=deadline)
+                own = None if event.seconds is None else record.at + event.seconds
+                ends = [end for end in (own, event.deadline) if end is not None]
+                lineage = structs.replace(lineage, deadline=min(ends, default=None))
             return {
                 "status": "requested",
                 "round": event.round,

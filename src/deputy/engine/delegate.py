@@ -4,25 +4,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct, structs
+from msgspec import Struct, json, structs
 
 from deputy.core.errors import Error
 from deputy.core.events import Admitted, Lost, Said, Started
 from deputy.core.outcome import Artifact, Blocked, Completed, Failed, Partial, Rejected, shortened
 from deputy.core.progress import Kind, Progress
+from deputy.core.request import delegation_context
+from deputy.core.role import DELEGATE
 from deputy.engine.desk import open_desk
+from deputy.engine.isolation import give_back, take_place
+from deputy.engine.leftovers import left_on_disk
 from deputy.engine.loop import Report, converse, go_on, say
-from deputy.engine.ports import Files
+from deputy.engine.ports import Folder
 from deputy.engine.prompts import prompt
 from deputy.engine.talk import remembered, said, words_of
-from deputy.engine.validate import Accepted, NotAccepted, accept, instruction
+from deputy.engine.validate import Accepted, NotAccepted, accept, instruction, output_schema
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from deputy.core.events import Requested
     from deputy.core.outcome import Outcome
-    from deputy.core.request import Grant
+    from deputy.core.request import Grant, TaskContext
     from deputy.engine.desk import Desk
-    from deputy.engine.ports import RunContext
+    from deputy.engine.ports import FlowTool, RunContext
     from deputy.engine.talk import Talk
     from deputy.engine.workshop import Workshop
 
@@ -36,12 +42,19 @@ async def delegate(run: RunContext, birth: Requested, workshop: Workshop) -> Out
         grant = await _admitted(run, birth, workshop)
         if isinstance(grant, Rejected):
             return grant
+        taken = await take_place(run, birth, grant, workshop)
+        if isinstance(taken, Rejected):
+            return taken
         workshop.watch(_progress("started", run, label, index=birth.terms.index, total=birth.terms.total))
-        desk = await _desk(run, birth, grant, workshop)
-        talk = await _begin(run, birth, desk, workshop)
+        desk = await _desk(run, birth, grant, taken.root, workshop)
+        talk = await _begin(run, birth, desk, taken.told, workshop)
         report = await converse(run, talk, desk)
-        verdict = await accept(run, talk, desk, birth.terms, report, workshop.files)
-        outcome = _outcome(run, talk, desk, verdict)
+        verdict = await accept(run, talk, desk, birth.terms, report)
+        left = await left_on_disk(run, talk, desk, birth.terms.folder) if verdict.report.kind == "limited" else None
+        outcome = _outcome(run, talk, desk, verdict, left)
+        if birth.terms.role is not None:
+            outcome = structs.replace(outcome, warnings=(*birth.terms.role.warnings, *outcome.warnings))
+        outcome = await give_back(run, label, taken, outcome, workshop)
     finally:
         workshop.leave(run.run)
         workshop.forget(run.run)
@@ -65,32 +78,51 @@ async def _admitted(run: RunContext, birth: Requested, workshop: Workshop) -> Gr
     return decision.grant
 
 
-async def _desk(run: RunContext, birth: Requested, grant: Grant, workshop: Workshop) -> Desk:
+async def _desk(run: RunContext, birth: Requested, grant: Grant, root: str, workshop: Workshop) -> Desk:
     return await open_desk(
         run,
         workshop,
         label=birth.label,
         model=birth.model,
         grant=grant,
-        flow_tools=tuple(tool for tool in workshop.flow_tools if tool.name in grant.tools or not tool.is_granted),
+        flow_tools=tuple(tool for tool in workshop.flow_tools if _is_offered(tool, run, grant, workshop)),
         output_tokens=birth.terms.max_output_tokens,
+        output=output_schema(birth.terms),
+        root=root,
         parent=birth.parent,
     )
 
 
-async def _begin(run: RunContext, birth: Requested, desk: Desk, workshop: Workshop) -> Talk:
+def _is_offered(tool: FlowTool, run: RunContext, grant: Grant, workshop: Workshop) -> bool:
+    """Whether it has a tool of the flow: handing work on is for those who may still have somebody below them."""
+    lineage = run.state.lineage
+    is_lowest = lineage is None or lineage.depth >= workshop.policy.max_depth
+    return not tool.is_granted or (tool.name in grant.tools and not (tool.name == DELEGATE and is_lowest))
+
+
+async def _begin(run: RunContext, birth: Requested, desk: Desk, place: str, workshop: Workshop) -> Talk:
     """The conversation as it stands when the work begins or goes on."""
     scratchpad = workshop.files.scratchpad(birth.label, run.run)
     await run.record("started", Started(backend=NATIVE, model=desk.model.name, scratchpad=scratchpad))
-    talk = remembered(_system(desk, scratchpad, workshop.base_prompt), run.past, desk.overhead())
+    role = birth.terms.role
+    system = _joined(
+        workshop.base_prompt,
+        "" if role is None else role.prompt,
+        _told(desk, scratchpad),
+        place,
+        _standing(run, birth.request.task_context),
+    )
+    talk = remembered(system, run.past, desk.overhead())
     if not await go_on(run, talk):
         task = _joined(birth.request.prompt, instruction(run, birth.terms))
         if birth.terms.context:
-            view = _TaskView(files=workshop.files, task=task)
+            view = _TaskView(folder=desk.folder, task=task)
             event = await run.step("task", _with_files, TaskArgs(paths=birth.terms.context), view=view)
             if isinstance(event, Lost):
                 raise TypeError("reading files may be repeated and is never lost")
-            talk.say(words_of(event))
+            talk.say(words_of(event), event.warnings)
+            for warning in event.warnings:
+                desk.emit(Progress(event="warning", label=desk.label, content=warning))
         else:
             await say(run, talk, "task", task)
     return talk
@@ -103,34 +135,47 @@ class TaskArgs(Struct, frozen=True, kw_only=True):
 
 
 class _TaskView(Struct, frozen=True, kw_only=True):
-    files: Files
+    folder: Folder
     task: str
 
 
 async def _with_files(args: TaskArgs, view: _TaskView) -> Said:
-    return said(_joined(await view.files.before_prompt(args.paths), view.task))
+    files = await view.folder.before_prompt(args.paths)
+    return said(_joined(files.text, view.task), files.warnings)
 
 
 def _joined(*parts: str) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _system(desk: Desk, scratchpad: str, base: str) -> str:
+def _standing(run: RunContext, task: TaskContext | None) -> str:
+    """Where it stands, which it may need to tell others."""
+    lineage = run.state.lineage
+    if lineage is None:
+        return ""
+    context = delegation_context(lineage, run.state.seconds, task)
+    return prompt("standing").format(context=json.encode(context).decode())
+
+
+def _told(desk: Desk, scratchpad: str) -> str:
     offered = (*desk.tools.definitions(), *desk.flow_tools.values())
     can_write = any(not tool.traits.reads_only for tool in desk.tools.definitions())
-    told = prompt("subagent").format(
+    return prompt("subagent").format(
         tools=", ".join(tool.name for tool in offered) or "none",
         powers="" if can_write else prompt("read_only"),
         scratchpad=scratchpad,
     )
-    return f"{base}\n\n{told}" if base else told
 
 
 # --- how it ended -----------------------------------------------------------------------------------------------------
 
 
-def _outcome(run: RunContext, talk: Talk, desk: Desk, verdict: Accepted | NotAccepted) -> Outcome:
+def _outcome(
+    run: RunContext, talk: Talk, desk: Desk, verdict: Accepted | NotAccepted, left: tuple[str, ...] | None
+) -> Outcome:
     found = so_far(run, talk, desk)
+    if left is not None:
+        found["artifacts"] = _files(left)
     if isinstance(verdict, NotAccepted):
         text = verdict.report.text
         return Failed(**found, report=text, summary=shortened(verdict.error.message), errors=(verdict.error,))
@@ -146,12 +191,17 @@ def so_far(run: RunContext, talk: Talk, desk: Desk) -> dict[str, Any]:
     return {
         "lineage": state.lineage,
         "notes": tuple(talk.notes),
-        "artifacts": tuple(Artifact(type="file", path=path) for path in talk.changed),
+        "artifacts": _files(talk.changed),
+        "warnings": talk.warnings,
         "usage": talk.usage,
         "model": desk.model.name,
         "backend": NATIVE,
         "duration_seconds": round(max(0.0, run.now() - began), 3),
     }
+
+
+def _files(paths: Iterable[str]) -> tuple[Artifact, ...]:
+    return tuple(Artifact(type="file", path=path) for path in paths)
 
 
 def as_reported(found: dict[str, Any], report: Report, run: str) -> Outcome:

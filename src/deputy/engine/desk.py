@@ -12,13 +12,14 @@ from deputy.core.limits import handin_seconds
 from deputy.core.progress import Progress
 from deputy.core.redact import Redactor
 from deputy.core.request import Grant
-from deputy.engine.ports import FlowTool, Model, Tools
+from deputy.engine.ports import FlowTool, Folder, Model, Tools
 from deputy.engine.purse import Purse
 from deputy.engine.talk import CHARACTERS_PER_TOKEN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from deputy.core.conversation import OutputSchema
     from deputy.engine.ports import RunContext, Tool
     from deputy.engine.workshop import Workshop
 
@@ -31,20 +32,28 @@ class Desk(Struct, frozen=True, kw_only=True):
 
     label: str
     model: Model
+    asked: str
+    """The model's name as it was asked for: an alias says more than what it stands for."""
     grant: Grant
     tools: Tools
+    folder: Folder
+    root: str
+    """The directory it works in, where that is not the workspace."""
     flow_tools: Mapping[str, FlowTool]
     purse: Purse
     settings: ModelSettings
     emit: Callable[[Progress], None]
     redactor: Redactor
     clock: Callable[[], float]
+    draw: Callable[[str, int], str]
+    """So many letters at random, for what nobody may guess."""
     ceiling: Callable[[int, int], int | None]
     """The most that so many tokens in and out can cost; None where no price is known."""
     seconds: float | None = None
     window: int | None = None
     approval: Approval = "granted"
     can_ask: bool = False
+    repairs: int = 1
 
     def toolset(self) -> Toolset:
         """The tools as the model is told of them."""
@@ -62,10 +71,12 @@ class Desk(Struct, frozen=True, kw_only=True):
 
     def soft_deadline(self, run: RunContext) -> float | None:
         """When the last turn must begin, so that it has its time inside the limit."""
-        deadline = self.deadline(run)
-        if deadline is None or self.seconds is None:
+        deadline, began = self.deadline(run), run.state.started_at
+        if deadline is None or began is None:
             return deadline
-        return deadline - handin_seconds(self.seconds)
+        # What its caller left it may be less than the limit of its own, or all that there is.
+        left = deadline - began
+        return deadline - handin_seconds(max(0.0, left if self.seconds is None else min(left, self.seconds)))
 
     def seconds_left(self, run: RunContext) -> float | None:
         """How long there is until the last turn must begin, never nothing; None is for ever."""
@@ -87,6 +98,8 @@ async def open_desk(
     grant: Grant,
     flow_tools: Sequence[FlowTool],
     output_tokens: int,
+    output: OutputSchema | None = None,
+    root: str = "",
     parent: str | None = None,
 ) -> Desk:
     """A desk in this workshop for a run, which pays from its own purse and from its parent's."""
@@ -102,17 +115,22 @@ async def open_desk(
     return Desk(
         label=label,
         model=opened,
+        asked=model,
         grant=grant,
-        tools=workshop.open_tools(grant),
+        tools=workshop.open_tools(grant, root),
+        folder=workshop.files.open(grant, root),
+        root=root,
         flow_tools={tool.name: tool for tool in flow_tools},
         purse=await workshop.open_purse(run, grant.budget, parent),
-        settings=ModelSettings(max_output_tokens=output_tokens),
+        settings=ModelSettings(max_output_tokens=output_tokens, thinking=workshop.thinking(model), output=output),
         emit=emit,
         redactor=workshop.redactor,
         clock=workshop.world.now,
+        draw=workshop.world.draw,
         ceiling=lambda given, taken: workshop.ceiling(model, given, taken),
         seconds=run.state.seconds,
         window=workshop.window(model, opened),
         approval=workshop.approval,
         can_ask=workshop.can_ask,
+        repairs=workshop.policy.repairs,
     )

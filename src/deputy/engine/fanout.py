@@ -11,22 +11,33 @@ from deputy.core.results import Result
 from deputy.core.task import terms_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
-    from deputy.core.task import Task
+    from deputy.core.task import Task, Terms
     from deputy.engine.ports import RunContext
 
 
 async def fan_out(
-    run: RunContext, key: str, tasks: Sequence[Task], *, concurrency: int, model: str, grant: Grant
+    run: RunContext,
+    key: str,
+    tasks: Sequence[Task],
+    *,
+    concurrency: int,
+    model: str,
+    grant: Grant,
+    root: str = "",
+    messages: Mapping[str, str] | None = None,
 ) -> tuple[Result, ...]:
-    """Hand each task to a child of its own; one that fails never stops the others."""
+    """Hand each task to a child of its own; one that fails never stops the others.
+
+    In a later round those of earlier ones go on where they did not complete, each with what is said to it.
+    """
     gate = asyncio.Semaphore(concurrency)
     lineage = run.state.lineage
     if lineage is None:
         raise TypeError("a run that was never born has no children")
 
-    # In a later round the children of the earlier ones are joined again, not spawned anew.
+    # In a later round the children of the earlier ones go on and are joined again, not spawned anew.
     before = {
         record.key.rpartition("/")[2]: record.event.child for record in run.past if isinstance(record.event, Spawned)
     }
@@ -35,8 +46,13 @@ async def fan_out(
         async with gate:
             name = f"{key}.{index}"
             session_id = await run.new_id(f"{name}:id")
-            requested = _requested(task, index, len(tasks), session_id, lineage, grant, model)
-            child = before.get(name) or await run.spawn(name, requested)
+            terms = terms_of(task, index, len(tasks), root)
+            requested = _requested(task, terms, session_id, lineage, grant, model)
+            child = before.get(name)
+            if child is None:
+                child = await run.spawn(name, requested)
+            else:
+                await run.again(f"{name}:again", child, (messages or {}).get(child))
             return Result(label=task.label, outcome=await run.join(f"{name}:joined", child))
 
     async with asyncio.TaskGroup() as group:
@@ -44,9 +60,7 @@ async def fan_out(
     return tuple(task.result() for task in running)
 
 
-def _requested(
-    task: Task, index: int, total: int, session_id: str, caller: Lineage, grant: Grant, model: str
-) -> Requested:
+def _requested(task: Task, terms: Terms, session_id: str, caller: Lineage, grant: Grant, model: str) -> Requested:
     chosen = task.model or model
     request = Request(
         session_id=session_id,
@@ -55,7 +69,8 @@ def _requested(
         caller=caller,
         caller_grant=grant,
         wanted=task.wanted,
+        is_recursive=task.role is not None and task.role.is_recursive,
         seconds=task.timeout,
         provider=chosen.partition(":")[0],
     )
-    return Requested(request=request, label=task.label, model=chosen, terms=terms_of(task, index, total))
+    return Requested(request=request, label=task.label, model=chosen, terms=terms)

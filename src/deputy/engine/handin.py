@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from deputy.core.conversation import Message
     from deputy.core.errors import Error
-    from deputy.core.limits import Resource, Standing
+    from deputy.core.limits import Standing, Use
     from deputy.engine.desk import Desk
     from deputy.engine.ports import RunContext
     from deputy.engine.talk import Talk
@@ -44,48 +44,49 @@ def pressing(run: RunContext, talk: Talk, desk: Desk) -> Error | None:
     if soft is not None and run.now() >= soft:
         return time_is_up(desk.seconds)
     output = desk.settings.max_output_tokens or HANDIN_OUTPUT_TOKENS
-    if desk.window is not None and context_limit(desk.window, output).standing(talk.tokens) in ("handin", "stop"):
-        return context_is_full(desk.window)
-    for use in _uses(talk, desk):
-        if talk.turn and use.standing in ("handin", "stop"):
+    window = min(_windows(talk, desk), default=None)
+    if window is not None and context_limit(window, output).standing(talk.tokens) in ("handin", "stop"):
+        return context_is_full(window)
+    for use, standing in _standings(talk, desk):
+        if talk.turn and standing in ("handin", "stop"):
             return budget_is_spent(use.resource, use.cap)
     return None
 
 
+def _windows(talk: Talk, desk: Desk) -> list[int]:
+    """How much the model can hold, as far as anybody said so."""
+    return [window for window in (desk.window, talk.window) if window is not None]
+
+
 def budget_warning(talk: Talk, desk: Desk) -> str:
     """What the subagent is told, once, when most of a budget is used; nothing before and after."""
-    warned = [use for use in _uses(talk, desk) if use.standing == "warned"]
+    warned = [use for use, standing in _standings(talk, desk) if standing == "warned"]
     if talk.is_warned or not warned:
         return ""
     talk.is_warned = True
     shares = " and ".join(f"{priced(use.resource, use.used)} of {priced(use.resource, use.cap)}" for use in warned)
-    return f"You have used {shares} of your budget: finish what matters most, and report."
+    own = amount(talk.usage)
+    who = "You" if all(use.used == getattr(own, use.resource) for use in warned) else "You and others who draw on it"
+    return f"{who} have used {shares} of your budget: finish what matters most, and report."
 
 
-class _Use(NamedTuple):
-    resource: Resource
-    used: int
-    cap: int
-    standing: Standing
+def _standings(talk: Talk, desk: Desk) -> Iterator[tuple[Use, Standing]]:
+    """Where each budget stands, its own and those of the tree, of which the last turn must still be paid.
 
-
-def _uses(talk: Talk, desk: Desk) -> Iterator[_Use]:
-    """How much is used of each budget of its own, of which the last turn must still be paid.
-
-    The sums are those of the conversation: they are the same when the run is replayed, which a purse's are not.
+    The sums are those that the last model call recorded: they are the same when the run is replayed, which a purse's
+    are not.
     """
+    if not talk.budgets:
+        return
     output = max(desk.settings.max_output_tokens or 0, HANDIN_OUTPUT_TOKENS)
     # The conversation is paid for twice: in the turn that may come before the last one, and in the last one.
     given = 2 * talk.tokens
-    budget = desk.purse.account.budget
-    cost = None if budget.cost is None else desk.ceiling(given, output)
-    last = Amount(tokens=given + output, requests=1, cost=cost)
-    used = amount(talk.usage)
-    for resource in ("tokens", "requests", "cost"):
-        cap, so_far, needed = (getattr(each, resource) for each in (budget, used, last))
-        # Where no price is known, no call is made under a cap on cost.
-        if cap is not None and so_far is not None and needed is not None:
-            yield _Use(resource, so_far, cap, budget_limit(cap, needed).standing(so_far))
+    last = Amount(tokens=given + output, requests=1, cost=desk.ceiling(given, output))
+    for use in talk.budgets:
+        needed: int | None = getattr(last, use.resource)
+        # Where no price is known, no call is made under a cap on cost; and children are not what a last turn needs.
+        if needed:
+            yield use, budget_limit(use.cap, needed).standing(use.used)
 
 
 async def hand_in(run: RunContext, talk: Talk, desk: Desk, why: Error, *, is_full: bool = False) -> str:
@@ -110,7 +111,6 @@ async def hand_in(run: RunContext, talk: Talk, desk: Desk, why: Error, *, is_ful
         ceiling=desk.ceiling,
         seconds=_seconds_left(run, desk),
         limit=desk.seconds,
-        learn_window=talk.learn_window,
         emit=desk.emit,
         redactor=desk.redactor,
     )
@@ -158,7 +158,7 @@ def fitted(talk: Talk, desk: Desk, words: str, *, is_full: bool) -> LastTurn:
 
 def _room(talk: Talk, desk: Desk, *, is_full: bool) -> int | None:
     """How many tokens the last turn may have in all; None where nothing is known to bound it."""
-    rooms = [room for room in (desk.window, talk.window) if room is not None]
+    rooms = _windows(talk, desk)
     if is_full:
         rooms = [int(min([*rooms, talk.tokens]) * _CLEARLY_BELOW)]
     left = desk.purse.left("tokens")

@@ -59,7 +59,6 @@ async def converse(run: RunContext, talk: Talk, desk: Desk) -> Report:
             ceiling=desk.ceiling,
             seconds=desk.seconds_left(run),
             limit=desk.seconds,
-            learn_window=talk.learn_window,
             emit=desk.emit,
             redactor=desk.redactor,
         )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from deputy.core.limits import Account, Amount, Shortfall, reserve_all
 
 if TYPE_CHECKING:
-    from deputy.core.limits import Budget, Resource
+    from deputy.core.limits import Budget, Resource, Use
     from deputy.core.outcome import Usage
 
 
@@ -32,6 +32,15 @@ class Purse:
     def left(self, resource: Resource) -> int | None:
         """What can still be reserved of a resource, here and above; None where there is no cap."""
         return min((left for one in self._chain if (left := one.account.left(resource)) is not None), default=None)
+
+    def uses(self) -> tuple[Use, ...]:
+        """How much is used of each resource that has a cap, here or above: where the least is left."""
+        tightest: dict[Resource, Use] = {}
+        for use in (use for purse in self._chain for use in purse.account.uses()):
+            known = tightest.get(use.resource)
+            if known is None or use.cap - use.used < known.cap - known.used:
+                tightest[use.resource] = use
+        return tuple(tightest.values())
 
     def commit(self, held: Amount, spent: Amount) -> None:
         """Give a hold back and spend what was really used."""

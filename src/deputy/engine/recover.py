@@ -6,10 +6,11 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec import Struct
 
+from deputy.core.outcome import Usage
 from deputy.core.state import State
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 
 class Standing(Struct, frozen=True, kw_only=True):
@@ -18,6 +19,13 @@ class Standing(Struct, frozen=True, kw_only=True):
     state: State
     is_left: bool
     """Nobody is: its process ended, died, or has been silent for too long."""
+    used: Usage | None = None
+    """What it and all runs below it have used, where that was summed."""
+
+    @property
+    def usage(self) -> Usage:
+        """What the work took, as an outcome tells it: with all that is below, where that is known."""
+        return self.state.usage if self.used is None else self.used
 
 
 Shown: TypeAlias = Literal["interrupted"] | str
@@ -63,16 +71,50 @@ GRACE_SECONDS = 5.0
 def find(standings: Iterable[Standing], now: float) -> list[Finding]:
     """What should be seen to, in the order the runs began."""
     ordered = sorted(standings, key=lambda standing: (standing.state.requested_at, standing.state.run))
-    return [finding for standing in ordered if (finding := judge(standing, now)) is not None]
+    excused = _excused([standing.state for standing in ordered], now)
+    found = (judge(standing, now, is_excused=standing.state.run in excused) for standing in ordered)
+    return [finding for finding in found if finding is not None]
 
 
-def judge(standing: Standing, now: float) -> Finding | None:
-    """What is wrong with one run, if anything is."""
+def overdue(standings: Iterable[Standing], now: float) -> list[State]:
+    """The runs past their deadline, those below before those above: what they came to is theirs to tell."""
+    late = [finding.state for finding in find(standings, now) if isinstance(finding, Overdue)]
+    return sorted(late, key=_depth, reverse=True)
+
+
+def has_time_below(below: Iterable[State], now: float) -> bool:
+    """Whether somebody below still has time: a clock that stood still for a person goes on for longer than ours."""
+    return any(_has_time(state, now) for state in below)
+
+
+def _excused(states: Sequence[State], now: float) -> set[str]:
+    """The runs that have somebody below them who still has time."""
+    parents = {state.run: state.parent for state in states}
+    excused: set[str] = set()
+    for state in states:
+        above = state.parent if _has_time(state, now) else None
+        while above is not None and above not in excused:
+            excused.add(above)
+            above = parents.get(above)
+    return excused
+
+
+def _has_time(state: State, now: float) -> bool:
+    deadline = None if state.lineage is None else state.lineage.deadline
+    return state.is_live and (state.status == "waiting" or (deadline is not None and now < deadline))
+
+
+def _depth(state: State) -> int:
+    return 0 if state.lineage is None else state.lineage.depth
+
+
+def judge(standing: Standing, now: float, *, is_excused: bool = False) -> Finding | None:
+    """What is wrong with one run, if anything is; one that is excused waits for somebody who still has time."""
     state = standing.state
     if not state.is_live:
         return None if state.is_delivered or state.status == "unborn" else Undelivered(state=state)
     late = seconds_late(state, now)
-    if late > (0.0 if standing.is_left else GRACE_SECONDS):
+    if late > (0.0 if standing.is_left else GRACE_SECONDS) and not is_excused:
         return Overdue(state=state, seconds=late)
     if not standing.is_left or state.status == "waiting":
         return None

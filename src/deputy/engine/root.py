@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from functools import reduce
-from operator import add
 from typing import TYPE_CHECKING, Any
 
-from msgspec import UNSET, Struct, json
+from msgspec import UNSET, Struct, ValidationError, json, structs
 
-from deputy.core.errors import Error, passed_up
-from deputy.core.events import Answered, Opened, Started
-from deputy.core.outcome import NO_USAGE, Completed, Failed, Partial, Rejected, shortened
+from deputy.core.errors import Error, advice, passed_up
+from deputy.core.events import Answered, Opened, Resumed, Started
+from deputy.core.outcome import Blocked, Completed, Failed, Partial, Rejected, shortened
 from deputy.core.progress import Progress
 from deputy.core.results import results_markdown
 from deputy.core.task import Task
@@ -31,6 +29,8 @@ if TYPE_CHECKING:
     from deputy.engine.workshop import Workshop
 
 DELEGATE, RUN = "delegate", "run"
+TASK = "task"
+"""How the keys of a call's tasks begin."""
 APPROVAL = "approval"
 """The topic of a yes or no that a person is asked for."""
 PARENT_OUTPUT_TOKENS = 8192
@@ -56,11 +56,29 @@ async def delegate_all(run: RunContext, birth: Opened, workshop: Workshop) -> Ou
             return not_approved(birth.lineage)
         await run.record("started", Started())
         results = await fan_out(
-            run, "task", call.tasks, concurrency=call.concurrency, model=birth.model, grant=birth.grant
+            run,
+            TASK,
+            call.tasks,
+            concurrency=call.concurrency,
+            model=birth.model,
+            grant=birth.grant,
+            messages=_messages(run),
         )
     finally:
         workshop.forget(run.run)
     return _together(run, results)
+
+
+def _messages(run: RunContext) -> dict[str, str]:
+    """What whoever resumed the call says to each of its subagents, by session id."""
+    said = [record.event.message for record in run.past if isinstance(record.event, Resumed)]
+    if not said or said[-1] is UNSET:
+        return {}
+    try:
+        return json.decode(said[-1], type=dict[str, str])
+    except ValidationError:
+        # Said to the call itself, which has no ears.
+        return {}
 
 
 async def _is_approved(run: RunContext, question: str, workshop: Workshop) -> bool:
@@ -102,11 +120,13 @@ async def parent(run: RunContext, birth: Opened, workshop: Workshop) -> Outcome:
     try:
         await run.record("started", Started(backend=NATIVE, model=desk.model.name))
         told = prompt("parent").format(tools=", ".join(spec.name for spec in desk.toolset().items))
-        talk = remembered("\n\n".join(filter(None, (workshop.base_prompt, told))), run.past, desk.overhead())
+        prompts = (workshop.base_prompt, "" if birth.role is None else birth.role.prompt, told)
+        talk = remembered("\n\n".join(filter(None, prompts)), run.past, desk.overhead())
         if not await go_on(run, talk):
             await say(run, talk, "task", birth.prompt)
         report = await converse(run, talk, desk)
-        return as_reported(so_far(run, talk, desk), report, run.run)
+        outcome = as_reported(so_far(run, talk, desk), report, run.run)
+        return outcome if birth.role is None else structs.replace(outcome, warnings=birth.role.warnings)
     finally:
         workshop.forget(run.run)
 
@@ -121,16 +141,26 @@ def _together(run: RunContext, results: Sequence[Result]) -> Outcome:
         "lineage": state.lineage,
         "report": results_markdown(results),
         "summary": shortened(f"{done} of {len(results)} subagents completed."),
-        "usage": reduce(add, (outcome.usage for outcome in outcomes), NO_USAGE),
         "artifacts": tuple(artifact for outcome in outcomes for artifact in outcome.artifacts),
+        "warnings": tuple(warning for outcome in outcomes for warning in outcome.warnings),
         "backend": NATIVE,
         "duration_seconds": round(max(0.0, run.now() - began), 3),
     }
     if done == len(outcomes):
         return Completed(**fields)
     errors = tuple(error for one in outcomes for error in passed_up(one.errors, one.session_id)) or (_STOPPED,)
+    fields["next_steps"] = advice(errors)
     has_something = done or any(isinstance(outcome, Partial) for outcome in outcomes)
-    return Partial(**fields, errors=errors) if has_something else Failed(**fields, errors=errors)
+    return Partial(**fields, errors=errors) if has_something else _without_result(outcomes, errors, fields)
+
+
+def _without_result(outcomes: Sequence[Outcome], errors: tuple[Error, ...], fields: dict[str, Any]) -> Outcome:
+    """The outcome of tasks of which none has anything to show: somebody asks, or they failed."""
+    asking = [outcome for outcome in outcomes if isinstance(outcome, Blocked)]
+    if not asking:
+        return Failed(**fields, errors=errors)
+    question = "\n".join(f"[{one.lineage.path[-1].name.removeprefix('task:')}] {one.question}" for one in asking)
+    return Blocked(**fields, errors=errors, question=question)
 
 
 _STOPPED = Error(

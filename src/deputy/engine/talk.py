@@ -11,16 +11,20 @@ from msgspec import UNSET, Raw, json
 from deputy.core.conversation import AssistantMessage, Conversation, ToolMessage, ToolResult, UserMessage
 from deputy.core.events import ModelCallEnded, Noted, Resumed, Said, ToolCallEnded
 from deputy.core.outcome import NO_USAGE, Usage
+from deputy.engine.fence import bare
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from deputy.core.conversation import Message, ToolCall
     from deputy.core.events import Record
+    from deputy.core.limits import Use
     from deputy.engine.tool_use import Used
 
 CHARACTERS_PER_TOKEN = 4
 NOTE, ASK = "Note", "Ask"
+LAST = "handin:"
+"""What the keys of a last turn have in them."""
 _INTERRUPTED = "This call was interrupted and has no result."
 
 
@@ -34,6 +38,10 @@ class Talk:
         """How full the context is: what the provider last counted, and an estimate of what came after."""
         self.window: int | None = None
         """What the model can hold, where its provider said so when it was too much."""
+        self.budgets: Sequence[Use] = ()
+        """What was last known to be used of its budgets and of those that it shares with others."""
+        self.warnings: tuple[str, ...] = ()
+        """What the task should have come with, and did not."""
         self.is_warned = False
         """Whether the model was told that its budget comes to an end."""
         self.usage: Usage = NO_USAGE
@@ -49,26 +57,28 @@ class Talk:
         messages = self.conversation.messages
         return bool(messages) and isinstance(messages[-1], AssistantMessage)
 
-    def say(self, text: str) -> None:
+    def say(self, text: str, warnings: tuple[str, ...] = ()) -> None:
         """The caller says something."""
+        self.warnings += warnings
         self._append(UserMessage(text=text), len(text))
 
-    def hear(self, ended: ModelCallEnded) -> AssistantMessage | None:
-        """The model answered, or failed to; what it used counts either way."""
+    def hear(self, ended: ModelCallEnded, *, is_last: bool = False) -> AssistantMessage | None:
+        """The model answered, or failed to; what it used counts either way.
+
+        In a last turn it may have been asked with less than all, and what its provider counted is not how full it is.
+        """
         self.turn += 1
         self.usage += ended.usage
+        self.window = ended.window or self.window
+        self.budgets = ended.budgets
         if ended.message is UNSET:
             return None
         message = json.decode(ended.message, type=AssistantMessage)
         self.text = message.text or self.text
         self._append(message, len(ended.message))
-        if ended.usage.input:
+        if ended.usage.input and not is_last:
             self.tokens = ended.usage.input + ended.usage.output
         return message
-
-    def learn_window(self, tokens: int) -> None:
-        """The provider told how much the model can hold."""
-        self.window = tokens
 
     def get(self, results: Sequence[ToolResult]) -> None:
         """The tools of a turn gave their results, one for each call and in their order."""
@@ -76,7 +86,7 @@ class Talk:
 
     def repeated(self, call: ToolCall, result: ToolResult) -> int:
         """How often this call has now had this result."""
-        told = json.encode([call.name, call.arguments, result.content], order="deterministic")
+        told = json.encode([call.name, call.arguments, bare(result.content)], order="deterministic")
         digest = blake2b(told, digest_size=16).digest()
         self.repeats[digest] += 1
         return self.repeats[digest]
@@ -109,10 +119,10 @@ def remembered(system: str, records: Iterable[Record], overhead: int = 0) -> Tal
         match record.event:
             case Said() as event:
                 settle()
-                talk.say(words_of(event))
+                talk.say(words_of(event), event.warnings)
             case ModelCallEnded() as ended:
                 settle()
-                message = talk.hear(ended)
+                message = talk.hear(ended, is_last=LAST in record.key)
                 pending.update({call.id: call for call in (() if message is None else message.calls)})
             case ToolCallEnded(message=raw) if raw is not UNSET:
                 result = json.decode(raw, type=ToolResult)
@@ -134,9 +144,9 @@ def remembered(system: str, records: Iterable[Record], overhead: int = 0) -> Tal
     return talk
 
 
-def said(text: str) -> Said:
+def said(text: str, warnings: tuple[str, ...] = ()) -> Said:
     """Something the caller says, as the journal keeps it."""
-    return Said(message=raw(UserMessage(text=text)))
+    return Said(message=raw(UserMessage(text=text)), warnings=warnings)
 
 
 def words_of(event: Said) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -48,6 +49,7 @@ class ToolView(Struct, frozen=True, kw_only=True):
     call: ToolCall
     key: str
     seconds: float | None
+    draw: Callable[[str, int], str]
 
 
 async def use_tools(run: RunContext, desk: Desk, turn: int, calls: Sequence[ToolCall]) -> list[Used]:
@@ -75,14 +77,14 @@ async def _use_tool(run: RunContext, desk: Desk, key: str, call: ToolCall) -> Us
     if flow_tool is not None:
         output = await flow_tool.run(call, key, run, desk)
         # What is part of the flow fails in words of our own: nothing from outside has run.
-        result = _refusal(call, output.text) if output.is_error else _result(call, output, run.run)
+        result = _refusal(call, output.text) if output.is_error else _result(call, output, desk.draw)
         return _read(await run.record(key, _ended(result, output.changed)))
     tool = desk.tools.find(call.name)
     ended = await run.step(
         key,
         call_tool,
         ToolArgs(tool=call.name, call=call.id),
-        view=ToolView(tools=desk.tools, call=call, key=run.run, seconds=desk.seconds_left(run)),
+        view=ToolView(tools=desk.tools, call=call, key=run.run, seconds=desk.seconds_left(run), draw=desk.draw),
         begun=ToolCallBegun(tool=call.name, call=call.id, arguments=Raw(json.encode(call.arguments))),
         repeatable=tool is None or tool.traits.repeatable,
     )
@@ -100,7 +102,7 @@ async def call_tool(args: ToolArgs, view: ToolView) -> ToolCallEnded:
         return _ended(_refusal(view.call, _STOPPED))
     if view.tools.find(args.tool) is None:
         return _ended(_refusal(view.call, output.text))
-    return _ended(_result(view.call, output, view.key), output.changed)
+    return _ended(_result(view.call, output, view.draw), output.changed)
 
 
 async def _is_approved(run: RunContext, desk: Desk, key: str, call: ToolCall) -> bool:
@@ -124,9 +126,9 @@ def _ended(result: ToolResult, changed: tuple[str, ...] = ()) -> ToolCallEnded:
     return ToolCallEnded(tool=result.name, call=result.call_id, message=raw(result), changed=changed)
 
 
-def _result(call: ToolCall, output: ToolOutput, key: str) -> ToolResult:
+def _result(call: ToolCall, output: ToolOutput, draw: Callable[[str, int], str]) -> ToolResult:
     """What a tool said, its errors too: data, whoever wrote it."""
-    content = fenced(output.text, call.name, key)
+    content = fenced(output.text, call.name, draw)
     return ToolResult(call_id=call.id, name=call.name, content=content, is_error=output.is_error)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from msgspec import Struct, structs
+from msgspec import UNSET, Struct, structs
 
 from deputy.core.conversation import (
     Conversation,
@@ -24,6 +24,7 @@ from deputy.core.limits import Amount, Shortfall
 from deputy.core.outcome import Usage
 from deputy.core.progress import Progress
 from deputy.core.redact import Redactor
+from deputy.engine.interrupted import Interrupted
 from deputy.engine.ports import Model
 from deputy.engine.purse import Purse, amount
 from deputy.engine.reached import time_is_up
@@ -52,8 +53,6 @@ class TurnView(Struct, frozen=True, kw_only=True):
     """How long it may take; None is as long as it gives signs of life."""
     limit: float | None
     """The time limit of the task, which is reached when a call takes too long."""
-    learn_window: Callable[[int], None]
-    """Told of the window when the provider names it in its refusal: a help, and nothing that a replay needs."""
     emit: Callable[[Progress], None]
     redactor: Redactor
 
@@ -64,7 +63,7 @@ async def call_model(args: TurnArgs, view: TurnView) -> ModelCallEnded:
     wanted = Amount(tokens=view.tokens + output, requests=1, cost=view.ceiling(view.tokens, output))
     shortfall = view.purse.reserve(wanted)
     if shortfall is not None:
-        return ModelCallEnded(model=args.model, error=_out_of_budget(shortfall))
+        return ModelCallEnded(model=args.model, error=_out_of_budget(shortfall), budgets=view.purse.uses())
     told = _Told(args, view)
     try:
         async with asyncio.timeout(view.seconds):
@@ -74,6 +73,8 @@ async def call_model(args: TurnArgs, view: TurnView) -> ModelCallEnded:
         told.fail(failure)
     except TimeoutError:
         told.error = time_is_up(view.limit)
+    except asyncio.CancelledError as stopped:
+        raise Interrupted(told.interrupted()) from stopped
     finally:
         view.purse.commit(wanted, amount(told.usage))
     return told.ended()
@@ -89,6 +90,7 @@ class _Told:
         # A secret may come in pieces, so what is shown lags behind by what could still become one.
         self._shown = view.redactor.stream()
         self.usage = Usage(requests=0)
+        self._window: int | None = None
         self.error: Error | None = None
 
     def hear(self, event: TextDelta | ThinkingDelta | ToolCall | Used | Retried | Stop) -> None:
@@ -113,17 +115,36 @@ class _Told:
     def fail(self, failure: ModelError) -> None:
         if failure.used is not None:
             self.usage += failure.used.usage
-        if isinstance(failure, ContextExhausted) and failure.window is not None:
-            self._view.learn_window(failure.window)
+        if isinstance(failure, ContextExhausted):
+            self._window = failure.window
         error = failure.as_value()
         self.error = structs.replace(error, message=self._view.redactor.redact(error.message))
 
+    def interrupted(self) -> ModelCallEnded:
+        """The call as far as it was: what it used is known only where the provider tells that as it goes."""
+        if self.usage.requests:
+            use = "What it had used by then is counted."
+        else:
+            use = f"What it used is not known; about {self._view.tokens:,} tokens were sent."
+        error = Error(
+            type="cancelled",
+            code="CANCELLED",
+            message=f"The call was stopped while it was under way. {use}",
+            recoverable=True,
+            recommendation="Resume the run: the call is made again.",
+        )
+        return ModelCallEnded(model=self._args.model, usage=self.usage, error=error)
+
     def ended(self) -> ModelCallEnded:
-        if self._stop is None:
-            return ModelCallEnded(model=self._args.model, usage=self.usage, error=self.error)
-        message = raw(self._stop.message)
+        stop = self._stop
         return ModelCallEnded(
-            model=self._args.model, usage=self.usage, error=self.error, message=message, stop=self._stop.reason
+            model=self._args.model,
+            usage=self.usage,
+            error=self.error,
+            message=UNSET if stop is None else raw(stop.message),
+            stop="" if stop is None else stop.reason,
+            window=self._window,
+            budgets=self._view.purse.uses(),
         )
 
 

@@ -8,6 +8,8 @@ from msgspec import UNSET, Raw, Struct, json, structs
 
 from deputy.core import contract
 from deputy.core.contract import Return
+from deputy.core.contract.evidence import RULE as EVIDENCE
+from deputy.core.conversation import OutputSchema
 from deputy.core.errors import Error
 from deputy.core.events import Lost, Repaired, StepEnded, Validated
 from deputy.engine.loop import Report, converse, say
@@ -18,7 +20,7 @@ if TYPE_CHECKING:
     from deputy.core.contract import FileFact, Schema
     from deputy.core.task import Terms
     from deputy.engine.desk import Desk
-    from deputy.engine.ports import Files, RunContext
+    from deputy.engine.ports import Folder, RunContext
     from deputy.engine.talk import Talk
 
 
@@ -51,18 +53,25 @@ def instruction(run: RunContext, terms: Terms) -> str:
     return contract.ask(_expected(run), schema)
 
 
-async def accept(
-    run: RunContext, talk: Talk, desk: Desk, terms: Terms, report: Report, files: Files
-) -> Accepted | NotAccepted:
+def output_schema(terms: Terms) -> OutputSchema | None:
+    """What the provider is asked to hold the report to, where it can; whether it did is checked all the same."""
+    if terms.schema is not None:
+        # Providers enforce objects only.
+        is_object = terms.schema.get("type") == "object"
+        return OutputSchema(name="report", schema=terms.schema) if is_object else None
+    return OutputSchema(name="return", schema=contract.return_schema()) if terms.return_format == "json" else None
+
+
+async def accept(run: RunContext, talk: Talk, desk: Desk, terms: Terms, report: Report) -> Accepted | NotAccepted:
     """Take the report if it holds to the contract; else send it back with every problem, a bounded number of times."""
     schema = _schema(terms)
     if schema is None and terms.return_format == "text":
         return Accepted(report=report)
-    repairs = contract.repairs_allowed()
+    repairs = contract.repairs_allowed(desk.repairs)
     for attempt in range(repairs + 1):
         if report.kind != "answered":
             return Accepted(report=report)
-        accepted, problems = await _checked(run, terms, schema, report, files, attempt)
+        accepted, problems = await _checked(run, desk, terms, schema, report, attempt)
         messages = tuple(problem.message for problem in problems)
         await run.record(f"validated:{attempt}", Validated(problems=messages))
         if accepted is not None:
@@ -71,12 +80,12 @@ async def accept(
             return NotAccepted(report=report, error=contract.invalid_return(problems, repairs=repairs))
         await run.record(f"repaired:{attempt}", Repaired(attempt=attempt + 1, problems=messages))
         await say(run, talk, f"repair:{attempt}", contract.repair_message(problems, _expected(run), schema))
-        report = await converse(run, talk, desk)
+        report = await converse(run, talk, _for_repair(desk, problems))
     raise AssertionError("the last attempt returns")
 
 
 async def _checked(
-    run: RunContext, terms: Terms, schema: Schema | None, report: Report, files: Files, attempt: int
+    run: RunContext, desk: Desk, terms: Terms, schema: Schema | None, report: Report, attempt: int
 ) -> tuple[Accepted | None, Sequence[contract.Problem]]:
     if schema is not None:
         parsed = contract.read(report.text, schema=schema)
@@ -85,36 +94,45 @@ async def _checked(
         # The caller gets the value alone, whatever the model wrote around it.
         bare = structs.replace(report, text=json.encode(parsed.return_).decode())
         return Accepted(report=bare, value=parsed.return_), ()
-    checked = contract.read(report.text, _expected(run))
+    checked = contract.read(report.text, _expected(run, desk.folder.root))
     if checked.return_ is None:
         return None, checked.problems
     paths = tuple(artifact.path for artifact in checked.return_.artifacts)
-    facts = await look(run, f"evidence:{attempt}", paths, files)
+    facts = await look(run, f"evidence:{attempt}", paths, desk.folder)
     # Every round counts: what an earlier one wrote is evidence in a later one.
     since = run.state.requested_at
     problems = contract.weigh_evidence(checked.return_, facts, kind=terms.kind or None, started_at=since)
     return (None, problems) if problems else (Accepted(report=report, returned=checked.return_), ())
 
 
-async def look(run: RunContext, key: str, paths: tuple[str, ...], files: Files) -> Sequence[FileFact]:
+async def look(run: RunContext, key: str, paths: tuple[str, ...], folder: Folder) -> Sequence[FileFact]:
     """What is on disk where these files are said to be."""
     if not paths:
         return ()
-    ended = await run.step(key, _look, LookArgs(paths=paths), view=files)
+    ended = await run.step(key, _look, LookArgs(paths=paths), view=folder)
     if isinstance(ended, Lost) or ended.result is UNSET:
         raise TypeError("looking may be repeated, is never lost and has a result")
     return json.decode(ended.result, type=list[contract.FileFact])
 
 
-async def _look(args: LookArgs, files: Files) -> StepEnded:
-    return StepEnded(step="look", result=Raw(json.encode(await files.facts(args.paths))))
+async def _look(args: LookArgs, folder: Folder) -> StepEnded:
+    return StepEnded(step="look", result=Raw(json.encode(await folder.facts(args.paths))))
 
 
-def _expected(run: RunContext) -> contract.Expected:
+def _for_repair(desk: Desk, problems: Sequence[contract.Problem]) -> Desk:
+    """The desk at which a report is put right: where only its form is wrong, the form comes before the tools."""
+    output = desk.settings.output
+    if output is None or any(problem.rule == EVIDENCE for problem in problems):
+        return desk
+    strict = structs.replace(output, outranks_tools=True)
+    return structs.replace(desk, settings=structs.replace(desk.settings, output=strict))
+
+
+def _expected(run: RunContext, workspace: str | None = None) -> contract.Expected:
     lineage = run.state.lineage
     if lineage is None:
-        return contract.Expected(session_id=run.run)
-    return contract.Expected(session_id=run.run, depth=lineage.depth, path=lineage.names)
+        return contract.Expected(session_id=run.run, workspace=workspace)
+    return contract.Expected(session_id=run.run, depth=lineage.depth, path=lineage.names, workspace=workspace)
 
 
 def _schema(terms: Terms) -> Schema | None:

@@ -6,18 +6,19 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from deputy.core.guard import Policy, Ticket, admit
-from deputy.core.limits import Budget, Census
+from deputy.core.limits import NOTHING, Amount, Budget, Census
 from deputy.core.redact import Redactor
 from deputy.engine.purse import Purse, amount
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from deputy.core.conversation import ThinkingLevel
     from deputy.core.outcome import Rejected
     from deputy.core.progress import Progress
     from deputy.core.request import Grant, Request
     from deputy.engine.desk import Approval
-    from deputy.engine.ports import Files, FlowTool, Model, RunContext, Tools, World
+    from deputy.engine.ports import Files, FlowTool, Model, RunContext, Tools, Workplaces, World
 
 
 class Workshop:
@@ -28,10 +29,12 @@ class Workshop:
         *,
         world: World,
         open_model: Callable[[str], Model],
-        open_tools: Callable[[Grant], Tools],
+        open_tools: Callable[[Grant, str], Tools],
         ceiling: Callable[[str, int, int], int | None],
+        thinking: Callable[[str], ThinkingLevel | None] = lambda _: None,
         windows: Mapping[str, int],
         files: Files,
+        workplaces: Workplaces | None = None,
         watch: Callable[[Progress], None],
         policy: Policy | None = None,
         redactor: Redactor | None = None,
@@ -44,8 +47,10 @@ class Workshop:
         self.open_model = open_model
         self.open_tools = open_tools
         self.ceiling = ceiling
+        self.thinking = thinking
         self._windows = windows
         self.files = files
+        self.workplaces = workplaces
         self.redactor = redactor or Redactor()
         self.watch = watch
         self.policy = policy or Policy()
@@ -54,9 +59,11 @@ class Workshop:
         self.can_ask = can_ask
         self.flow_tools = flow_tools
         self._spawned: dict[str, set[str]] = {}
-        """Who was ever admitted, by the root of the tree."""
-        self._live: dict[str, str] = {}
-        """Who is alive, and on which provider."""
+        """Who was ever admitted, by the root of the tree; kept while anybody of the tree is at work."""
+        self._live: dict[str, Request] = {}
+        self._on_provider: Counter[str] = Counter()
+        self._in_tree: Counter[str] = Counter()
+        """How many are alive, by provider and by the root of their tree."""
         self._purses: dict[str, Purse] = {}
 
     def window(self, name: str, model: Model) -> int | None:
@@ -68,20 +75,43 @@ class Workshop:
     def admit(self, request: Request, now: float) -> Ticket | Rejected:
         """Admit a request against what is alive now; a ticket is counted as it is handed out."""
         spawned = self._spawned.get(request.caller.root_id, ())
-        census = Census(spawned=len(spawned), live=len(self._live), live_by_provider=dict(Counter(self._live.values())))
+        purse = self._purses.get(request.caller.session_id)
+        # Whoever was admitted before a crash is in what its caller has spent already.
+        is_paid = purse is None or request.session_id in spawned
+        census = Census(
+            spawned=len(spawned),
+            live=len(self._live),
+            live_by_provider=self._on_provider,
+            spawns_left=None if purse is None or is_paid else purse.left("spawns"),
+        )
         decision = admit(request, self.policy, census, now)
         if isinstance(decision, Ticket):
+            if purse is not None and not is_paid:
+                purse.reserve(_SPAWN)
+                purse.commit(_SPAWN, _SPAWN)
             self.readmit(request)
         return decision
 
     def readmit(self, request: Request) -> None:
         """Count a delegation that is admitted, be it again in another process or round."""
-        self._spawned.setdefault(request.caller.root_id, set()).add(request.session_id)
-        self._live[request.session_id] = request.provider
+        root = request.caller.root_id
+        self._spawned.setdefault(root, set()).add(request.session_id)
+        if request.session_id not in self._live:
+            self._live[request.session_id] = request
+            self._on_provider[request.provider] += 1
+            self._in_tree[root] += 1
 
     def leave(self, run: str) -> None:
         """A delegation is over, or was never let in."""
-        self._live.pop(run, None)
+        request = self._live.pop(run, None)
+        if request is not None:
+            _count_down(self._on_provider, request.provider)
+            _count_down(self._in_tree, request.caller.root_id)
+            self._forget_tree(request.caller.root_id)
+
+    def _forget_tree(self, root: str) -> None:
+        if root not in self._purses and not self._in_tree[root]:
+            self._spawned.pop(root, None)
 
     # --- purses -------------------------------------------------------------------------------------------------------
 
@@ -93,13 +123,27 @@ class Workshop:
         purse.count(amount(run.state.usage))
         if above is not None:
             above.count_from(run.run, amount(run.state.usage))
+        # Every admission puts a signature on the lineage; one that was only asked for is not in anybody's count.
+        admitted = {
+            one.run for one in below if one.lineage is not None and len(one.lineage.signatures) >= one.lineage.depth
+        }
         for state in below:
-            purse.count_from(state.run, amount(state.usage))
+            spawned = _SPAWN if state.run in admitted else NOTHING
+            purse.count_from(state.run, amount(state.usage) + spawned)
         if parent is None:
-            admitted = {state.run for state in below if state.status != "rejected"}
             self._spawned.setdefault(run.run, set()).update(admitted)
         return purse
 
     def forget(self, run: str) -> None:
         """A run is over, and its purse with it."""
         self._purses.pop(run, None)
+        self._forget_tree(run)
+
+
+_SPAWN = Amount(spawns=1)
+
+
+def _count_down(counts: Counter[str], name: str) -> None:
+    counts[name] -= 1
+    if not counts[name]:
+        del counts[name]

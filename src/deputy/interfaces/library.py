@@ -4,46 +4,58 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections import deque
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from msgspec import UNSET, Raw, UnsetType, json, structs
 
+from deputy.config import load_rules
 from deputy.core.contract import schema_of
-from deputy.core.errors import UnknownRun, UsageError
-from deputy.core.events import Opened, Spawned
+from deputy.core.errors import Described, StorageError, UnknownRun, UsageError
+from deputy.core.events import Opened
 from deputy.core.guard import Policy
 from deputy.core.limits import Budget
-from deputy.core.outcome import Cancelled, Rejected
 from deputy.core.progress import Progress
 from deputy.core.request import READ_ONLY_TOOLS, Grant, Lineage
 from deputy.core.results import Result
-from deputy.core.task import DEFAULT_CONCURRENCY, Task
+from deputy.core.role import NoRole, Role, as_parent, in_role
+from deputy.core.task import Task
 from deputy.engine.root import APPROVAL, DELEGATE, RUN, FanOut
 from deputy.interfaces.answering import AnsweringDesk, answer_key
 from deputy.interfaces.approving import find_asking
 from deputy.interfaces.beside import cause_of
-from deputy.interfaces.checking import check_concurrency, check_kinds, check_prompt, check_task
+from deputy.interfaces.calls import children_of, never_started, tasks_of
+from deputy.interfaces.checking import (
+    check_concurrency,
+    check_id,
+    check_options,
+    check_prompt,
+    check_task,
+    check_tasks,
+)
+from deputy.interfaces.resuming import go_on, questions, settle_caller, unfinished
+from deputy.interfaces.watching import Watcher
 from deputy.tools.mcp import PREFIX
 from deputy.tools.own import as_tool
 from deputy.wiring import Runtime, open_runtime
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 
-    from deputy.core.events import Record
+    from deputy.core.approval import Prices
     from deputy.core.outcome import Outcome
+    from deputy.core.redact import Redactor
+    from deputy.core.rules import Rules
     from deputy.core.state import State
     from deputy.engine.desk import Approval
     from deputy.engine.ports import Tool
-    from deputy.interfaces.answering import Answerer
+    from deputy.interfaces.answering import Answerer, Question
+    from deputy.interfaces.resuming import Answer
     from deputy.models.default import Choice
 
 ALL_TOOLS = READ_ONLY_TOOLS | {"Edit", "Write", "Run", "Delegate"}
 MANY = 100_000
-_UNREAD = 10_000
 _STOP_SECONDS = 3.0
 _ASK_SECONDS = 0.002
 
@@ -54,7 +66,8 @@ class Deputy:
     """A place from which work is handed to subagents; `async with` bounds its life.
 
     Without a model the default is taken (see `models/default.py`). Tools may be plain typed functions. Work that needs
-    approval is approved by the program that asks for it, unless `approval` refuses or `answer` is asked.
+    approval is approved by the program that asks for it, unless `approval` says otherwise; with `answer` that is who is
+    asked, and who answers the questions of subagents.
     """
 
     def __init__(
@@ -62,35 +75,68 @@ class Deputy:
         model: str | None = None,
         *,
         workspace: str | Path = ".",
-        home: Path | None = None,
+        home: str | Path | None = None,
         budget: Budget | None = None,
         policy: Policy | None = None,
         tools: Sequence[Tool | Callable[..., Any]] = (),
-        approval: Approval = "granted",
+        approval: Approval | None = None,
         answer: Answerer | None = None,
         watch: Callable[[Progress], None] | None = None,
         base_prompt: str = "",
+        trusts_project: bool | None = None,
         allow: Collection[str] = ALL_TOOLS,
+        private: Sequence[str | Path] = (),
+        rules: Rules | None = None,
     ) -> None:
+        check_options(
+            model=model,
+            workspace=workspace,
+            home=home,
+            budget=budget,
+            policy=policy,
+            tools=tools,
+            approval=approval,
+            answer=answer,
+            watch=watch,
+            base_prompt=base_prompt,
+            private=private,
+            rules=rules,
+            allow=allow,
+        )
         self._model = model
+        self._model_is_named = model is not None
         self._workspace = Path(workspace).absolute()
-        self._home = home
+        self._is_placed = str(workspace) != "."
+        self._home = None if home is None else Path(home).expanduser().absolute()
         self._tools = tuple(map(as_tool, tools))
         self._own = frozenset(one.name for one in self._tools)
         self._grant = Grant(tools=frozenset(allow) | self._own, budget=budget or Budget())
+        self._rules = load_rules(str(workspace)) if rules is None else rules
         # The tool's bounds are for what a model asks for; a program may ask for thousands.
-        self._policy = policy or Policy(max_spawns=MANY, max_live=MANY, max_live_per_provider=MANY)
-        self._approval: Approval = approval if answer is None else "ask"
+        self._policy = policy or Policy(
+            max_depth=self._rules.max_depth,
+            repairs=self._rules.repairs,
+            max_spawns=MANY,
+            max_live=MANY,
+            max_live_per_provider=MANY,
+        )
+        self._private = tuple(map(Path, private))
+        self._approval: Approval = approval or ("granted" if answer is None else "ask")
         self._answer = answer
         self._watch = watch
         self._base_prompt = base_prompt
+        self._trusts_project = trusts_project
         self._stack = AsyncExitStack()
         self._runtime: Runtime | None = None
-        self._watchers: list[_Watcher] = []
+        self._is_closed = False
+        self._watchers: list[Watcher] = []
         self._ended: set[str] = set()
         self._desk: AnsweringDesk | None = None
 
     async def __aenter__(self) -> Self:
+        if self._runtime is not None or self._is_closed:
+            found = Described("one that was opened before")
+            raise UsageError("Deputy", found, "make a new one for each `async with`")
         self._runtime = await self._stack.enter_async_context(
             open_runtime(
                 workspace=self._workspace,
@@ -101,6 +147,9 @@ class Deputy:
                 can_ask=self._answer is not None,
                 tools=self._tools,
                 base_prompt=self._base_prompt,
+                trusts_project=self._trusts_project,
+                private=self._private,
+                rules=self._rules,
             )
         )
         if self._answer is not None:
@@ -115,37 +164,52 @@ class Deputy:
             await self._stack.aclose()
         except BaseExceptionGroup as raised:
             raise cause_of(raised) from None
+        finally:
+            self._runtime, self._is_closed = None, True
 
     # --- work ---------------------------------------------------------------------------------------------------------
 
-    async def delegate(self, tasks: Sequence[Task], *, concurrency: int = DEFAULT_CONCURRENCY) -> tuple[Outcome, ...]:
+    async def delegate(self, tasks: Sequence[Task], *, concurrency: int | None = None) -> tuple[Outcome, ...]:
         """Hand each task to a subagent; outcomes stand in the order of the tasks, whatever finishes first."""
+        check_tasks(tasks)
         session_id = await self.start(tasks, concurrency=concurrency)
         results = await self._whole(session_id, self.results(session_id))
         return tuple(result.outcome for result in results)
 
-    async def run(self, prompt: str) -> Outcome:
-        """Let a parent agent work on a prompt with every tool, Delegate among them."""
-        session_id = await self.start(prompt)
+    async def run(self, prompt: str, *, agent: str | None = None) -> Outcome:
+        """Let a parent agent work on a prompt with every tool, Delegate among them; or an agent by its definition."""
+        check_prompt(prompt)
+        session_id = await self.start(prompt, agent=agent)
         return await self._whole(session_id, self.outcome(session_id))
 
     async def start(
-        self, work: str | Sequence[Task], *, concurrency: int = DEFAULT_CONCURRENCY, question: str = ""
+        self,
+        work: str | Sequence[Task],
+        *,
+        concurrency: int | None = None,
+        question: str = "",
+        agent: str | None = None,
     ) -> str:
         """Start a prompt or many tasks without waiting for them; gives the session id.
 
         Tasks with a question wait until a person has approved it: `approve`, or `deputy approve ID` anywhere.
+        `agent` names the definition that a prompt is worked on by; tasks name their own.
         """
-        if not work:
-            raise UsageError("tasks", work, "give at least one task, or a prompt")
-        check_concurrency(concurrency)
         if isinstance(work, str):
             check_prompt(work)
-            return await self._open(command=RUN, prompt=work, more=await self._of.servers.every())
-        check_kinds(work)
+            role = await self._role(agent, "agent")
+            asked = None if role is None else role.seconds
+            seconds = self._rules.seconds(RUN, asked)
+            more = await self._of.servers.every()
+            return await self._open(command=RUN, prompt=work, more=more, role=role, seconds=seconds)
+        concurrency = self._rules.concurrency if concurrency is None else concurrency
+        check_concurrency(concurrency)
+        check_tasks(work)
         tasks, more = await self._with_servers([self._prepared(task) for task in work])
         for index, task in enumerate(tasks):
             check_task(task, f"tasks[{index}]")
+        cast = await self.cast(tasks)
+        tasks = tuple(structs.replace(task, timeout=self._rules.seconds(DELEGATE, task.timeout)) for task in cast)
         fan_out = FanOut(tasks=tasks, concurrency=concurrency, question=question)
         session_id = await self._open(command=DELEGATE, arguments=Raw(json.encode(fan_out)), more=more)
         # It asks in a moment; from then on it can be seen to wait, and be answered.
@@ -153,46 +217,64 @@ class Deputy:
             await asyncio.sleep(_ASK_SECONDS)
         return session_id
 
+    async def cast(self, tasks: Sequence[Task]) -> tuple[Task, ...]:
+        """The tasks with the definitions of the agents they name: their tools, models and limits as they will be."""
+        return tuple([await self._cast(index, task) for index, task in enumerate(tasks)])
+
     async def outcome(self, session_id: str) -> Outcome:
         """Wait for a run's end."""
+        check_id(session_id)
         return await self._of.engine.result(session_id)
 
     async def results(self, session_id: str) -> tuple[Result, ...]:
         """Wait for the end of a run of tasks, and give each task's result in its order."""
-        whole = await self._of.engine.result(session_id)
+        whole = await self.outcome(session_id)
         records = await self._of.journal.records(session_id)
-        calls = [record.event for record in records if isinstance(record.event, Opened)]
-        if not calls or calls[0].arguments is UNSET:
-            return (Result(label=calls[0].label if calls else RUN, outcome=whole),)
-        tasks = json.decode(calls[0].arguments, type=FanOut).tasks
-        children = _children(records)
+        tasks, children = tasks_of(records), children_of(records)
+        if not tasks:
+            state = await self.state(session_id)
+            return (Result(label=state.label or state.command or RUN, outcome=whole),)
         # A call that failed may have left some at work; asked of one that ended, this costs nothing.
         await self._of.engine.cancel(session_id)
         results = [
-            Result(label=task.label, outcome=await self._outcome_of(children.get(index), whole))
+            Result(label=task.label, outcome=await self._outcome_of(children.get(index), task, whole))
             for index, task in enumerate(tasks)
         ]
         for index, result in enumerate(results):
             self._tell_end(index, len(results), result)
         return tuple(results)
 
-    async def resume(self, session_id: str, answer: str | None = None) -> Outcome:
-        """Go on with a run that has ended or was interrupted, with a further message or the answer to its question."""
-        await self.go_on(session_id, answer)
-        return await self._whole(session_id, self.outcome(session_id))
+    async def resume(self, session_id: str, answer: Answer = None) -> Outcome:
+        """Go on with a run that has ended or was interrupted, with a further message or the answer to its question.
 
-    async def go_on(self, session_id: str, answer: str | None = None) -> None:
+        Where several subagents ask, the answers are given by their session ids.
+        """
+        await self.go_on(session_id, answer)
+        outcome = await self._whole(session_id, self.outcome(session_id))
+        await self.settle_caller(session_id)
+        return outcome
+
+    async def go_on(self, session_id: str, answer: Answer = None) -> None:
         """The same without waiting for its end."""
         state = await self.state(session_id)
-        if state.is_live:
-            await self._revive(state, answer)
-            return
-        if state.command == DELEGATE:
-            answer = await self._resume_children(state, answer)
-        await self._of.engine.resume(session_id, answer)
+        await self._check_place(state)
+        await go_on(self._of, state, answer)
+
+    async def settle_caller(self, session_id: str) -> None:
+        """Bring the call that a task belongs to up to date, when with this task all of it is completed."""
+        await settle_caller(self._of, session_id)
+
+    async def questions(self, session_id: str) -> tuple[Question, ...]:
+        """What a run, or the tasks of a call, wait for a person to say."""
+        return await questions(self._of, await self.state(session_id))
+
+    async def unfinished(self, session_id: str) -> tuple[str, ...]:
+        """The labels of a call's tasks that would be gone on with."""
+        return tuple(child.label for child in await unfinished(self._of, await self.state(session_id)))
 
     async def state(self, session_id: str) -> State:
         """Where a run stands."""
+        check_id(session_id)
         state = await self._of.engine.get(session_id)
         if state is None:
             raise UnknownRun(session_id)
@@ -206,13 +288,9 @@ class Deputy:
         await self._of.engine.send(asking.run, APPROVAL, is_approved, key=answer_key(asking.key))
         return True
 
-    async def is_answered(self, session_id: str) -> bool:
-        """Whether an answer lies ready that a waiting run has not taken yet, because nobody is at work on it."""
-        topics = (await self.state(session_id)).waits.values()
-        return any(run == session_id and topic in topics for run, topic in await self._of.journal.addressed())
-
     async def cancel(self, session_id: str) -> None:
         """Stop a delegation and everything below it."""
+        check_id(session_id)
         await self._of.engine.cancel(session_id)
 
     async def delivered(self, session_id: str) -> None:
@@ -225,7 +303,7 @@ class Deputy:
 
         if self._model is not None:
             return Choice(model=self._model, reason="it was named")
-        choice = await choose_model(self._of.models, os.environ)
+        choice = await choose_model(self._of.models, os.environ, self._rules.model)
         self._model = choice.model
         return choice
 
@@ -233,9 +311,18 @@ class Deputy:
         """The provider whose key is missing for a model; None when it can be asked."""
         return self._of.models.missing_key(model)
 
+    def prices_of(self, model: str) -> Prices:
+        """What is known of a model's prices, to say what work can cost before it is begun."""
+        return self._of.models.prices_of(model)
+
+    @property
+    def redactor(self) -> Redactor:
+        """What takes secrets out of texts before a person sees them."""
+        return self._of.workshop.redactor
+
     async def events(self) -> AsyncIterator[Progress]:
         """What subagents do, as it happens, until this Deputy is closed or the loop is left."""
-        watcher = _Watcher()
+        watcher = Watcher()
         self._watchers.append(watcher)
         try:
             while (progress := await watcher.next()) is not None:
@@ -248,7 +335,8 @@ class Deputy:
     @property
     def _of(self) -> Runtime:
         if self._runtime is None:
-            raise UsageError("Deputy", "not open", "use it with `async with Deputy(...) as deputy:`")
+            found = Described("one that is closed" if self._is_closed else "one that is not open")
+            raise UsageError("Deputy", found, "use it inside `async with Deputy(...) as deputy:`")
         return self._runtime
 
     async def _with_servers(self, tasks: Sequence[Task]) -> tuple[tuple[Task, ...], dict[str, bool]]:
@@ -262,17 +350,48 @@ class Deputy:
             known |= found
         return tuple(named), known
 
+    async def _cast(self, index: int, task: Task) -> Task:
+        role = None if task.role is not None else await self._role(task.agent, f"tasks[{index}].agent")
+        return task if role is None else in_role(task, role, self._grant)
+
+    async def _role(self, name: str | None, field: str) -> Role | None:
+        """The definition of an agent; one that there is not is an error before anything is spent."""
+        if name is None:
+            return None
+        match await self._of.agents.find(name):
+            case NoRole(reason=reason):
+                raise UsageError(field, name, reason)
+            case Role() as role:
+                return role
+
     async def _open(
-        self, *, command: str, more: dict[str, bool], prompt: str = "", arguments: Raw | UnsetType = UNSET
+        self,
+        *,
+        command: str,
+        more: dict[str, bool],
+        prompt: str = "",
+        arguments: Raw | UnsetType = UNSET,
+        role: Role | None = None,
+        seconds: float | None = None,
     ) -> str:
-        model = (await self.default_model()).model
+        # A model that was named for this Deputy goes before the one of a definition.
+        named = self._model if self._model_is_named or role is None else role.model
+        model = named or (await self.default_model()).model
+        own = structs.replace(self._grant, tools=self._grant.tools | self._allowed(more))
         self._of.models.open(model)
         session_id = await self._of.engine.draw_id()
         birth = Opened(
-            lineage=Lineage.root(session_id),
+            lineage=Lineage.root(
+                session_id,
+                agent=None if role is None else role.name,
+                deadline=None if seconds is None else self._of.workshop.world.now() + seconds,
+            ),
             model=model,
-            grant=structs.replace(self._grant, tools=self._grant.tools | self._allowed(more)),
+            grant=own if role is None else as_parent(role, own),
+            seconds=seconds,
+            role=role,
             command=command,
+            workspace=str(self._workspace),
             prompt=prompt,
             arguments=arguments,
         )
@@ -295,7 +414,7 @@ class Deputy:
             done = await work
         except asyncio.CancelledError:
             # Work that does not stop in time is left to itself: a cancel from above is never turned into another error.
-            with suppress(TimeoutError):
+            with suppress(TimeoutError, StorageError):
                 async with asyncio.timeout(_STOP_SECONDS):
                     await self._of.engine.cancel(session_id)
                     await self._of.engine.result(session_id)
@@ -303,35 +422,16 @@ class Deputy:
         await self.delivered(session_id)
         return done
 
-    async def _outcome_of(self, child: str | None, whole: Outcome) -> Outcome:
-        if child is None and isinstance(whole, Rejected):
-            return whole
-        if child is None:
-            return Cancelled(lineage=whole.lineage, summary="It was not started: the whole call ended first.")
-        return await self._of.engine.result(child)
+    async def _outcome_of(self, child: str | None, task: Task, whole: Outcome) -> Outcome:
+        return never_started(task, whole) if child is None else await self._of.engine.result(child)
 
-    async def _resume_children(self, state: State, answer: str | None) -> str | None:
-        """Go on with every task that did not complete; an answer is for the one that asked."""
-        children = _children(await self._of.journal.records(state.run))
-        states = [await self._of.engine.get(child) for child in children.values()]
-        open_ones = [one for one in states if one is not None and not one.is_live and one.status != "completed"]
-        asking = [one.run for one in open_ones if one.status == "blocked"]
-        if answer is not None and len(asking) > 1:
-            raise UsageError("ID", state.run, f"several of its tasks ask; answer each by its own: {', '.join(asking)}")
-        for one in open_ones:
-            await self._of.engine.resume(one.run, answer if one.run in asking or not asking else None)
-        return None
-
-    async def _revive(self, state: State, answer: str | None) -> None:
-        """Go on with a run that its process left, or give one that waits its answer."""
-        engine = self._of.engine
-        topics = list(state.waits.values())
-        if answer is not None and topics:
-            body = answer.strip().lower() in ("y", "yes", "true") if topics[0] == APPROVAL else answer
-            await engine.send(state.run, topics[0], body)
+    async def _check_place(self, state: State) -> None:
+        """Refuse to go on in a folder that nobody named, when the run worked in another."""
+        root = None if state.lineage is None else await self._of.engine.get(state.lineage.root_id)
+        recorded = "" if root is None else root.workspace
+        if self._is_placed or recorded in ("", str(self._workspace)):
             return
-        if not await engine.ensure(state.run):
-            raise UsageError("ID", state.run, "another process is at work on it; follow it with `deputy watch`")
+        raise UsageError("workspace", str(self._workspace), f"this run works in {recorded}: open Deputy(workspace=…)")
 
     def _tell(self, progress: Progress) -> None:
         if progress.event == "completed":
@@ -355,41 +455,10 @@ class Deputy:
         self._ended.discard(outcome.session_id)
 
 
-class _Watcher:
-    """What one reader of events has not read yet; when it is too slow, the oldest go first."""
-
-    def __init__(self) -> None:
-        self._unread: deque[Progress] = deque(maxlen=_UNREAD)
-        self._come = asyncio.Event()
-        self._is_closed = False
-
-    def put(self, progress: Progress) -> None:
-        self._unread.append(progress)
-        self._come.set()
-
-    def close(self) -> None:
-        self._is_closed = True
-        self._come.set()
-
-    async def next(self) -> Progress | None:
-        while not self._unread:
-            if self._is_closed:
-                return None
-            self._come.clear()
-            await self._come.wait()
-        return self._unread.popleft()
-
-
-def _children(records: Iterable[Record]) -> dict[int, str]:
-    """The runs that a run of tasks has spawned, by the place of the task."""
-    spawned = {r.key.rpartition("/")[2]: r.event.child for r in records if isinstance(r.event, Spawned)}
-    return {int(key.removeprefix("task.")): child for key, child in spawned.items() if key.startswith("task.")}
-
-
 def run_sync(
     *tasks: Task | str,
     model: str | None = None,
-    concurrency: int = DEFAULT_CONCURRENCY,
+    concurrency: int | None = None,
     **options: Any,
 ) -> tuple[Outcome, ...]:
     """Delegate from a script without a loop; a text is a task that needs no label. Options are those of Deputy."""
@@ -397,9 +466,20 @@ def run_sync(
         Task(label=f"task-{number}", prompt=one) if isinstance(one, str) else one
         for number, one in enumerate(tasks, start=1)
     ]
+    check_tasks(given)
+    if _is_on_a_loop():
+        raise UsageError("run_sync", Described("a running event loop"), "await `Deputy.delegate` there instead")
 
     async def carry_out() -> tuple[Outcome, ...]:
         async with Deputy(model, **options) as deputy:
             return await deputy.delegate(given, concurrency=concurrency)
 
     return asyncio.run(carry_out())
+
+
+def _is_on_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -30,13 +30,14 @@ PATIENCE_SECONDS = 30.0
 _PAUSE_SECONDS = 0.02
 BROKEN = (sqlite3.DatabaseError, UnicodeDecodeError)
 """What reading a damaged file raises; its words may themselves be damaged text."""
+_CLOSED = frozenset({sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR})
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
 
 
 def open_writer(folder: Path, fsync: Fsync, patience: float = PATIENCE_SECONDS) -> sqlite3.Connection:
     """A connection that writes; home, file and tables are made if they are missing."""
     path = home.make_home(folder) / home.JOURNAL
-    home.make_file(path)
+    home.make_file(path, schema.fresh)
     with typed(path):
         connection = patiently(lambda: _connect(path, "rw"), path, patience)
         try:
@@ -55,13 +56,18 @@ def open_reader(folder: Path, patience: float = PATIENCE_SECONDS) -> sqlite3.Con
     with typed(path):
         connection = patiently(lambda: _connect(path, "ro"), path, patience)
         try:
-            if patiently(lambda: schema.check(connection, str(path)), path, patience):
+            if patiently(lambda: _is_readable(connection, path), path, patience):
                 return connection
+        except sqlite3.OperationalError as error:
+            connection.close()
+            if _code(error) not in _CLOSED or not _is_at_rest(path):
+                raise
+            return _open_at_rest(path)
         except BaseException:
             connection.close()
             raise
     connection.close()
-    # An older or empty file: the tables are brought up to date once, by a writer.
+    # An older, empty or half made file is brought up to date once, by a writer.
     open_writer(folder, "group", patience).close()
     return open_reader(folder, patience)
 
@@ -99,6 +105,8 @@ def storage_error(path: Path, error: sqlite3.Error) -> StorageError:
     match _code(error):
         case sqlite3.SQLITE_FULL:
             return StorageFull(name, what)
+        case sqlite3.SQLITE_IOERR if home.is_full(path):
+            return StorageFull(name, "no space is left on its disk")
         case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_ERROR:
             # Our statements are right for the tables we made, so that one that fails has found others.
             return StorageCorrupt(name, what)
@@ -120,6 +128,34 @@ def _connect(path: Path, mode: str) -> sqlite3.Connection:
     return sqlite3.connect(
         f"file:{name}?mode={mode}", uri=True, isolation_level=None, timeout=0.5, check_same_thread=False
     )
+
+
+def _is_readable(connection: sqlite3.Connection, path: Path) -> bool:
+    try:
+        return schema.check(connection, str(path))
+    except sqlite3.OperationalError as error:
+        # A process died over a file that had no write-ahead log yet: what it left half done is undone by who writes.
+        if error.sqlite_errorcode != sqlite3.SQLITE_READONLY_ROLLBACK:
+            raise
+        return False
+
+
+def _is_at_rest(path: Path) -> bool:
+    """Whether the file alone is the whole journal: nothing waits in a log beside it."""
+    beside = (path.with_name(f"{path.name}{end}") for end in ("-wal", "-journal"))
+    return not any(log.exists() and log.stat().st_size for log in beside)
+
+
+def _open_at_rest(path: Path) -> sqlite3.Connection:
+    """A reader where nothing can be written, not even who reads: on a disk that is full or made for reading only."""
+    connection = _connect(path, "ro&immutable=1")
+    try:
+        if schema.check(connection, str(path)):
+            return connection
+        raise StorageDenied(str(path), "it has an older form and cannot be written")
+    except BaseException:
+        connection.close()
+        raise
 
 
 def _prepare(connection: sqlite3.Connection, path: Path, fsync: Fsync) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from contextlib import suppress
@@ -11,12 +12,16 @@ from typing import TYPE_CHECKING, NoReturn
 from deputy.core.errors import StorageDenied, StorageFailed, StorageFull
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
 JOURNAL = "journal.db"
+WORKTREES = "worktrees"
+"""Where runs that change something work; git forgets what is gone from here by itself."""
 _DIRECTORY = 0o700
 _FILE = 0o600
 _OTHERS_WRITE = 0o022
+_ROOM = 32_768
+_NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 def home_path(environment: Mapping[str, str] | None = None) -> Path:
@@ -55,24 +60,58 @@ def check_home(path: Path) -> bool:
     return True
 
 
-def make_file(path: Path) -> bool:
-    """Make an empty file that only its owner can read; False when it is there already."""
+def make_file(path: Path, content: Callable[[], bytes]) -> bool:
+    """Make a file that only its owner can read, whole or not at all; False when it is there already."""
+    draft = path.with_name(f".{path.name}.{os.urandom(8).hex()}.new")
     try:
         # Never opened when it exists: closing it would drop the locks that SQLite holds on it in this process.
-        descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, _FILE)
-    except FileExistsError:
-        _check_file(path)
-        return False
+        if _is_there(path):
+            return False
+        try:
+            _write_new(draft, content())
+            _link(draft, path)
+            sync_directory(path.parent)
+        except (FileExistsError, FileNotFoundError):
+            # Whoever made it in the meantime may have cleared this draft away.
+            if not _is_there(path):
+                raise
+            return False
+        finally:
+            with suppress(OSError):
+                draft.unlink(missing_ok=True)
+            clear_drafts(path)
     except OSError as error:
         explain(path, error)
-    try:
-        os.fchmod(descriptor, _FILE)
-        sync_directory(path.parent)
-    except OSError as error:
-        explain(path, error)
-    finally:
-        os.close(descriptor)
     return True
+
+
+def _write_new(path: Path, content: bytes) -> None:
+    """Write a file that is not there yet, and wait until it is safe."""
+    descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, _FILE)
+    with os.fdopen(descriptor, "wb") as file:
+        os.fchmod(descriptor, _FILE)
+        file.write(content)
+        file.flush()
+        os.fsync(descriptor)
+
+
+def _link(draft: Path, path: Path) -> None:
+    """Give a file its name, which nobody else may have taken."""
+    try:
+        path.hardlink_to(draft)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        # Where a file cannot have two names, an empty one is made: SQLite fills it in a transaction of its own.
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, _FILE))
+        path.chmod(_FILE)
+
+
+def clear_drafts(path: Path) -> None:
+    """Remove what was to become a file that is there now: processes that died over it have left theirs."""
+    with suppress(OSError):
+        for left in path.parent.glob(f".{path.name}.*.new") if path.exists() else ():
+            left.unlink(missing_ok=True)
 
 
 def make_directory(path: Path) -> Path:
@@ -93,12 +132,7 @@ def write_whole(path: Path, content: bytes) -> None:
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         draft.unlink(missing_ok=True)
-        descriptor = os.open(draft, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, _FILE)
-        with os.fdopen(descriptor, "wb") as file:
-            os.fchmod(descriptor, _FILE)
-            file.write(content)
-            file.flush()
-            os.fsync(descriptor)
+        _write_new(draft, content)
         # The new name is not waited for: a power cut may bring the old state back, never a torn file.
         draft.replace(path)
     except OSError as error:
@@ -133,10 +167,17 @@ def sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
+def is_full(path: Path) -> bool:
+    """Whether the disk has no room for as much as SQLite needs beside a file."""
+    try:
+        disk = os.statvfs(path.parent)
+    except OSError:
+        return False
+    return disk.f_bavail * disk.f_frsize < _ROOM
+
+
 def explain(path: Path, error: OSError) -> NoReturn:
     """Raise an error of the operating system as ours, with the path and the way out."""
-    import errno
-
     name = str(error.filename or path)
     what = error.strerror or str(error)
     match error.errno:
@@ -184,9 +225,12 @@ def has_file(path: Path) -> bool:
     return True
 
 
-def _check_file(path: Path) -> None:
+def _is_there(path: Path) -> bool:
+    """Whether a file is there; one that is not ours alone is made so, or refused."""
     try:
         found = path.lstat()
+    except FileNotFoundError:
+        return False
     except OSError as error:
         explain(path, error)
     _check_kind(path, found)
@@ -194,6 +238,7 @@ def _check_file(path: Path) -> None:
         raise StorageDenied(str(path), f"it belongs to user {found.st_uid}, not to you ({os.geteuid()})")
     if stat.S_IMODE(found.st_mode) != _FILE:
         path.chmod(_FILE)
+    return True
 
 
 def _check_kind(path: Path, found: os.stat_result) -> None:

@@ -87,21 +87,37 @@ class Reader:
     @classmethod
     def open_any(cls, folder: Path) -> Reader | None:
         """The same, also of a journal so damaged that nothing should be written to it any more."""
+        path = folder / home.JOURNAL
         reader = None
         try:
             reader = cls.open(folder)
-            if reader is not None:
-                reader.probe()
+            if reader is None:
+                return None
+            reader.probe()
+            reader.damage = reader._log_damage()
+            return (_salvaged(path, reader.damage) if reader.damage else None) or reader
         except StorageCorrupt as error:
             if reader is not None:
                 reader.close()
-            from deputy.journal.salvage import open_copy
-
-            copy = open_copy(folder / home.JOURNAL)
-            if copy is None:
+            rest = _salvaged(path, error.what)
+            if rest is None:
                 raise
-            return cls(copy, folder / home.JOURNAL, error.what)
-        return reader
+            return rest
+
+    def _log_damage(self) -> str:
+        """What is wrong with the log, when a process that died has left one."""
+        log = self.path.with_name(f"{self.path.name}-wal")
+        if not log.exists() or not log.stat().st_size:
+            return ""
+        if not all(is_gone(owner) for name in self.owners() if (owner := Owner.named(name)) is not None):
+            return ""
+        from deputy.journal.salvage import log_damage
+
+        return log_damage(self.path)
+
+    def is_empty(self) -> bool:
+        """Whether not one record can be read."""
+        return next(self._readable(), None) is None
 
     def probe(self) -> None:
         """Make sure that the tables are the ones we made."""
@@ -140,6 +156,15 @@ class Reader:
             return self._states("SELECT run, state, sum FROM runs WHERE is_live")
         except StorageCorrupt:
             return [state for state in self._folded() if state.is_live]
+
+    def blocked(self) -> list[State]:
+        """The runs that ended with a question nobody has answered yet, oldest first."""
+        try:
+            # A text in a state has its quotes escaped, so that only the status itself is found.
+            mark = b'"status":"blocked"'
+            return self._states("SELECT run, state, sum FROM runs WHERE NOT is_live AND instr(state, ?)", mark)
+        except StorageCorrupt:
+            return [state for state in self._folded() if state.status == "blocked"]
 
     def tree(self, root: str) -> list[State]:
         """All runs of a root session, oldest first."""
@@ -334,6 +359,20 @@ class Reader:
             if not isinstance(record, Damaged):
                 state = apply(state, record)
         return state if state.seq else None
+
+
+def _salvaged(path: Path, damage: str) -> Reader | None:
+    """A reader of what is left of a damaged journal; None when that is nothing."""
+    from deputy.journal.salvage import open_copy
+
+    copy = open_copy(path)
+    if copy is None:
+        return None
+    reader = Reader(copy, path, damage)
+    if not reader.is_empty():
+        return reader
+    reader.close()
+    return None
 
 
 def _age(state: State) -> tuple[float, str]:

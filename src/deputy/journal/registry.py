@@ -5,17 +5,20 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
 from deputy.core.events import Refused, Returned
 from deputy.core.forms import outcome_form, usage_form
+from deputy.core.outcome import NO_USAGE
 from deputy.core.request import timestamp
-from deputy.engine.recover import Standing, seconds_late, shown_status
+from deputy.engine.recover import Standing, overdue, seconds_late, shown_status
 from deputy.journal.reader import STALE_SECONDS
 from deputy.journal.rows import Damaged
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from deputy.core.outcome import Outcome
+    from deputy.core.outcome import Outcome, Usage
     from deputy.core.state import State
     from deputy.journal.reader import Reader
 
@@ -32,11 +35,44 @@ def standings(reader: Reader, states: Sequence[State], stale_seconds: float = ST
 
 
 def listed(reader: Reader, *, ended: int = 0) -> list[Standing]:
-    """The live delegations and, if asked for, the latest ended ones: each tree together, callers before callees."""
-    states = {state.run: state for state in reader.live()}
+    """The delegations that are live or wait for a person and, if asked for, the latest ended ones.
+
+    Each tree stands together, callers before callees.
+    """
+    states = {state.run: state for state in (*reader.live(), *_with_callers(reader, reader.blocked()))}
     if ended:
         states |= {state.run: state for state in reader.ended(ended)}
-    return as_tree(standings(reader, list(states.values())))
+    return as_tree(with_usage(reader, standings(reader, list(states.values()))))
+
+
+def with_usage(reader: Reader, found: Sequence[Standing]) -> list[Standing]:
+    """These runs with what each and everybody below it has used."""
+    roots = {one.state.lineage.root_id for one in found if one.state.counts.children and one.state.lineage is not None}
+    used: dict[str, Usage] = {}
+    for root in roots:
+        tree = {state.run: state for state in reader.tree(root)}
+        for state in tree.values():
+            above: str | None = state.run
+            while above is not None:
+                used[above] = used.get(above, NO_USAGE) + state.usage
+                above = tree[above].parent if above in tree else None
+    return [structs.replace(one, used=used.get(one.state.run)) for one in found]
+
+
+def _with_callers(reader: Reader, states: Iterable[State]) -> Iterable[State]:
+    """These runs and all above them, so that it is seen what they belong to."""
+    known: dict[str, State] = {}
+    for state in states:
+        above: State | None = state
+        while above is not None and above.run not in known:
+            known[above.run] = above
+            above = None if above.parent is None else reader.state(above.parent)
+    return known.values()
+
+
+def late(reader: Reader, now: float) -> list[State]:
+    """The runs past their deadline that should be ended by whoever looks, those below before those above."""
+    return [] if reader.damage else overdue(standings(reader, reader.live()), now)
 
 
 def as_tree(standings: Iterable[Standing]) -> list[Standing]:
@@ -85,7 +121,8 @@ def entry_form(standing: Standing, now: float) -> dict[str, Any]:
         "under_way": [step.name for step in state.under_way.values()],
         "question": state.question or None,
         "delivered": state.is_delivered,
-        "usage": usage_form(state.usage),
+        "usage": usage_form(standing.usage),
+        "own_usage": usage_form(state.usage),
     }
 
 
@@ -94,7 +131,7 @@ def shown(reader: Reader, run: str, now: float) -> dict[str, Any] | None:
     state = reader.state(run)
     if state is None:
         return None
-    (standing,) = standings(reader, [state])
+    (standing,) = with_usage(reader, standings(reader, [state]))
     ended = outcome(reader, state)
     return {**entry_form(standing, now), "outcome": None if ended is None else outcome_form(ended)}
 

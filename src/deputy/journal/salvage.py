@@ -1,4 +1,4 @@
-"""A journal whose first page is damaged, which describes all others: read as a copy with that page from a fresh one."""
+"""A journal whose first page or log is damaged, and with it the way to all others: read as a mended copy in memory."""
 
 from __future__ import annotations
 
@@ -6,14 +6,20 @@ import sqlite3
 from typing import TYPE_CHECKING
 
 from deputy.journal import schema
+from deputy.journal.log import Log
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-_PAGE = 4096
 _LARGEST = 1 << 30
 _CHANGES, _PAGES, _FREE, _VALID_FOR = slice(24, 28), slice(28, 32), slice(32, 40), slice(92, 96)
 """Where the first page says how often the file changed, how large it is, what is free, and when that was so."""
+
+
+def log_damage(path: Path) -> str:
+    """What is wrong with the log that nobody is writing to any more; empty when nothing is."""
+    broken = Log.beside(path, schema.PAGE).broken_at()
+    return "" if broken is None else f"its log is damaged in frame {broken + 1}"
 
 
 def open_copy(path: Path) -> sqlite3.Connection | None:
@@ -21,30 +27,29 @@ def open_copy(path: Path) -> sqlite3.Connection | None:
     try:
         if path.stat().st_size > _LARGEST:
             return None
-        rest = path.read_bytes()[_PAGE:]
+        content = bytearray(path.read_bytes())
     except OSError:
         return None
-    first = bytearray(_first_page())
+    fresh = schema.fresh()
+    # What was cut off in the middle of a page is kept up to there; a journal is never smaller than an empty one.
+    content += bytes(max(len(fresh) - len(content), -len(content) % schema.PAGE))
+    for number, page in Log.beside(path, schema.PAGE).pages().items():
+        end = number * schema.PAGE
+        if end <= _LARGEST:
+            content += bytes(max(0, end - len(content)))
+            content[end - schema.PAGE : end] = page
+    # Tables are made in the same order everywhere, and so lie in the same places.
+    first = bytearray(fresh[: schema.PAGE])
+    first[schema.LOGGED] = b"\1\1"
     first[_CHANGES] = first[_VALID_FOR] = bytes(4)
-    first[_PAGES] = (1 + len(rest) // _PAGE).to_bytes(4, "big")
+    first[_PAGES] = (len(content) // schema.PAGE).to_bytes(4, "big")
     first[_FREE] = bytes(8)
+    content[: schema.PAGE] = first
     connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
     try:
-        connection.deserialize(bytes(first) + rest[: len(rest) // _PAGE * _PAGE])
-        connection.execute("SELECT 1 FROM events").fetchone()
+        connection.deserialize(bytes(content))
+        connection.execute("SELECT 1 FROM events LIMIT 0").fetchone()
     except sqlite3.Error:
         connection.close()
         return None
     return connection
-
-
-def _first_page() -> bytes:
-    """The first page that every journal has: its tables are made in the same order, and so lie in the same places."""
-    connection = sqlite3.connect(":memory:", isolation_level=None)
-    try:
-        connection.execute(f"PRAGMA page_size = {_PAGE}")
-        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-        schema.migrate(connection, ":memory:")
-        return connection.serialize()[:_PAGE]
-    finally:
-        connection.close()

@@ -50,10 +50,18 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             id TEXT PRIMARY KEY, first_at REAL NOT NULL, last_at REAL NOT NULL, count INTEGER NOT NULL,
             body BLOB NOT NULL)""",
     ),
+    (
+        # How many requests a provider takes at once, and whose share of that is how large.
+        "ALTER TABLE paces ADD COLUMN limited_until REAL NOT NULL DEFAULT 0",
+        "ALTER TABLE paces ADD COLUMN agreement BLOB NOT NULL DEFAULT '{}'",
+    ),
 )
 """One tuple of statements per version; a version that was released never changes."""
 
 VERSION = len(MIGRATIONS)
+PAGE = 4096
+LOGGED = slice(18, 20)
+"""Where a file says that changes go to a write-ahead log first; a database in memory has none."""
 
 
 def check(connection: sqlite3.Connection, path: str) -> bool:
@@ -83,3 +91,20 @@ def migrate(connection: sqlite3.Connection, path: str) -> None:
     finally:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
+
+
+def fresh() -> bytes:
+    """A whole journal without a record in it, as it is first written to disk."""
+    import sqlite3
+
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    try:
+        connection.execute(f"PRAGMA page_size = {PAGE}")
+        # Means something only before the first table is made: space can be given back to the system.
+        connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
+        migrate(connection, ":memory:")
+        made = bytearray(connection.serialize())
+    finally:
+        connection.close()
+    made[LOGGED] = b"\2\2"
+    return bytes(made)

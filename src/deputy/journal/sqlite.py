@@ -13,7 +13,8 @@ from deputy.core.errors import Error, StorageCorrupt, StorageError, StorageFaile
 from deputy.core.events import Adopted, Answered, Spawned, StepEnded, decode, encode, written
 from deputy.core.events import prime as prime_events
 from deputy.core.state import prime as prime_states
-from deputy.journal import errors_log, home, registry, retention, transcript
+from deputy.journal import errors_log, home, monitor, registry, retention
+from deputy.journal.closing import wait_for
 from deputy.journal.connection import PATIENCE_SECONDS
 from deputy.journal.owner import Owner, this_process
 from deputy.journal.reader import STALE_SECONDS, Reader
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from deputy.core.state import State
     from deputy.engine.recover import Standing
     from deputy.journal.connection import Fsync
+    from deputy.journal.pace import Held
     from deputy.journal.transaction import Lease, Transaction
 
     T = TypeVar("T")
@@ -75,6 +77,7 @@ class SqliteJournal:
         # Files are synced one by one, and many at once take as long as one.
         self._files = ThreadPoolExecutor(8, "deputy-journal-files")
         self._watcher: Reader | None = None
+        self._is_closed = False
 
     async def __aenter__(self) -> SqliteJournal:
         return self
@@ -91,8 +94,9 @@ class SqliteJournal:
     async def close(self) -> None:
         """Write what is waiting, give up all leases, and let the file go."""
         # Readers first, so that the writer is the last to leave and clears up behind itself.
+        self._is_closed = True
         for pool in (self._files, self._pool):
-            await asyncio.get_running_loop().run_in_executor(None, pool.shutdown)
+            await wait_for(pool.shutdown)
         while self._readers:
             self._readers.pop().close()
         if self._watcher is not None:
@@ -105,6 +109,10 @@ class SqliteJournal:
     async def transact(self, do: Callable[[Transaction], T]) -> T:
         """Run a function in the next transaction and wait until it is durable."""
         return await self._writer.submit(do)
+
+    def transact_soon(self, do: Callable[[Transaction], T]) -> asyncio.Future[T]:
+        """Run a function in the next transaction, without waiting; its future must be heard."""
+        return self._writer.submit(do)
 
     async def begin(self, run: str, event: Opened | Requested) -> Lease | None:
         """Make a run with its first record, and take its lease; None when there is such a run already."""
@@ -189,13 +197,19 @@ class SqliteJournal:
         self._leave_transcript_soon(lease.run)
         return record
 
+    async def expire(self, seen: State) -> bool:
+        """End a run whose time is up with what its records show, whoever has its lease, in one; whether this did."""
+        at = self._clock()
+        is_ended = await self.transact(lambda tx: monitor.expire(tx, self.path, seen, at))
+        if is_ended:
+            self._leave_transcript_soon(seen.run)
+        return is_ended
+
     def _leave_transcript_soon(self, run: str) -> None:
         """Write the file that a subagent leaves. Nobody waits for it before `close`: it follows from the records."""
 
         def leave() -> None:
-            made = self._read(lambda reader: transcript.of_ended(reader, run))
-            if made is not None:
-                transcript.write_transcript(self.folder, made)
+            self._read(lambda reader: monitor.leave_transcript(self.folder, reader, run))
 
         def note(done: asyncio.Future[None]) -> None:
             error = None if done.cancelled() else done.exception()
@@ -244,14 +258,16 @@ class SqliteJournal:
         self._writer.show_progress(run, self._clock(), body if self._redact is None else self._redact(body))
 
     @property
-    def held_until(self) -> dict[str, float]:
+    def paces(self) -> dict[str, Held]:
         """Until when requests to providers are held back, by account, as of the last commit."""
-        return self._writer.held_until
+        return self._writer.paces
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
     async def read(self, do: Callable[[Reader], T]) -> T:
         """Run a function on a reader, off the loop."""
+        if self._is_closed:
+            raise StorageFailed(str(self.path), "this process has closed it", "Open it again.")
         return await asyncio.get_running_loop().run_in_executor(self._pool, self._read, do)
 
     async def state(self, run: str) -> State | None:

@@ -114,10 +114,10 @@ class Transaction:
         self.append(lease, FIRST, at, event, body)
         return lease
 
-    def grant(self, run: str, state: State) -> Lease:
-        """Take the lease of a run that nobody else is at work on; an older lease of our own is void."""
+    def grant(self, run: str, state: State, *, is_forced: bool = False) -> Lease:
+        """Take the lease of a run that nobody else is at work on, unless forced; an older lease of our own is void."""
         holder = self.holder(run)
-        if holder is not None and holder.owner != self.owner and not self._is_left(holder):
+        if holder is not None and holder.owner != self.owner and not (is_forced or self._is_left(holder)):
             raise LeaseHeld(run, f"process {holder.pid}")
         epoch = 1 if holder is None else holder.epoch + 1
         self.connection.execute("INSERT OR REPLACE INTO leases VALUES (?, ?, ?)", (run, self.owner, epoch))

@@ -204,10 +204,10 @@ def add_note(path: Path, content: str) -> None:
 
 
 def files_of(folder: Path, run: str) -> list[Path]:
-    """The files that a run has left."""
+    """The files that a run has left, with those that a process died over."""
     name = safe_id(run)
     there = folder / FOLDER
-    return [path for end in (".transcript.json", ".scratch.md") for path in there.glob(f"*-{name}{end}")]
+    return [path for end in (".transcript.json*", ".scratch.md") for path in there.glob(f"*-{name}{end}")]
 
 
 def safe_label(label: str) -> str:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from deputy.core.errors import DeputyError, StorageError, StorageFailed
 from deputy.journal import connection as connections
 from deputy.journal import home
-from deputy.journal.pace import held_until
+from deputy.journal.closing import wait_for
+from deputy.journal.pace import Held, read_paces
 from deputy.journal.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class Writer:
         self._progressed: dict[str, tuple[int, int]] = {}
         self._beat_at: float | None = None
         self._held: set[str] = set()
-        self.held_until: dict[str, float] = {}
+        self.paces: dict[str, Held] = {}
         """As of the last commit, by account: until when requests are held back."""
         self._thread = threading.Thread(target=self._write, name="deputy-journal-writer", daemon=True)
         self._thread.start()
@@ -105,7 +106,7 @@ class Writer:
                 self._held.clear()
                 self._is_abandoned = True
             self._wake.notify()
-        await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
+        await wait_for(self._thread.join)
 
     def _hand_over(self) -> None:
         handed, self._handed = self._handed, []
@@ -161,7 +162,7 @@ class Writer:
             tx.index()
             self._write_progress(connection)
             beat_at = self._beat(connection)
-            paces = held_until(connection)
+            paces = read_paces(connection)
             connection.execute("COMMIT")
         except sqlite3.Error as error:
             self._forget_connection()
@@ -172,7 +173,7 @@ class Writer:
             self._forget_connection()
             raise
         tx.settle()
-        self.held_until = paces
+        self.paces = paces
         self._beat_at = beat_at
         self._held = (self._held | tx.granted) - tx.released
         for run in tx.released:

@@ -22,7 +22,8 @@ from deputy.core.conversation import (
     UserMessage,
 )
 from deputy.core.errors import BadReply, ContextExhausted, Refused, StreamCut
-from deputy.models.failures import failure_of
+from deputy.core.failures import failure_of
+from deputy.models.closed_schema import closed
 from deputy.models.wire import NOTHING, CallUnderWay, Ending, Told, count, decode, encode, tools_field, with_arrays
 
 if TYPE_CHECKING:
@@ -58,9 +59,11 @@ class AnthropicWire:
         if len(tools):
             head["tool_choice"] = _tool_choice(settings)
         head |= _thinking(target, settings, limit)
-        if settings.output is not None:
-            schema = {"type": "json_schema", "schema": settings.output.schema}
-            head["output_config"] = {**head.get("output_config", {}), "format": schema}
+        if settings.output is not None and (schema := closed(settings.output.schema)) is not None:
+            head["output_config"] = {
+                **head.get("output_config", {}),
+                "format": {"type": "json_schema", "schema": schema},
+            }
         messages = conversation.encoded(target.provider, lambda message: _encode(message, target.provider))
         offered = tools.encoded(self.name, _encode_tool)
         return with_arrays(head | settings.extra, *tools_field(offered), (b"messages", (messages,)))

@@ -10,6 +10,7 @@ from msgspec import Struct, field
 
 from deputy.core.conversation import ThinkingLevel
 from deputy.core.errors import UsageError
+from deputy.core.limits import NANOS_PER_DOLLAR
 from deputy.models.usage import Prices
 from deputy.models.wire import ThinkingStyle
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from decimal import Decimal
 
 WireName: TypeAlias = Literal["anthropic", "openai-responses", "openai-chat", "google"]
-NANODOLLARS = 1_000_000_000
 
 
 class ModelEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -157,6 +157,6 @@ def _billionths(prices: Mapping[str, Any]) -> dict[str, Any]:
     def converted(name: str, value: Decimal | float | dict[str, Any]) -> Any:
         if isinstance(value, dict):
             return _billionths(value)
-        return value if name == "long_above" else round(value * NANODOLLARS)
+        return value if name == "long_above" else round(value * NANOS_PER_DOLLAR)
 
     return {name: converted(name, value) for name, value in prices.items()}

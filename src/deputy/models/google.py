@@ -23,8 +23,19 @@ from deputy.core.conversation import (
     UserMessage,
 )
 from deputy.core.errors import BadReply, Refused, StreamCut
-from deputy.models.failures import failure_of
-from deputy.models.wire import NOTHING, Ending, Told, count, decode, encode, is_given, tools_field, with_arrays
+from deputy.core.failures import failure_of
+from deputy.models.wire import (
+    NOTHING,
+    Ending,
+    Told,
+    count,
+    decode,
+    encode,
+    is_given,
+    schema_or_tools,
+    tools_field,
+    with_arrays,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -55,6 +66,7 @@ class GoogleWire:
         head: dict[str, Any] = {}
         if conversation.system:
             head["systemInstruction"] = {"role": "user", "parts": [{"text": conversation.system}]}
+        tools, settings = schema_or_tools(tools, settings)
         if len(tools):
             head["toolConfig"] = {"functionCallingConfig": _tool_choice(settings)}
         if generation := _generation(target, settings):

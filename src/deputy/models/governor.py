@@ -3,25 +3,35 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from typing import TYPE_CHECKING, Final, Protocol
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final
 
 from deputy.core.errors import RateLimited
+from deputy.core.throttle import MOST_SLOTS, Ask
+from deputy.models.pace import LocalPace
 from deputy.models.timing import Timing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from deputy.core.throttle import Share
+    from deputy.models.pace import SharedPace
+
 CEILING: Final = 512
-_FEWEST, _MOST, _OTHER_FILES = 16, 4096, 256
-RECOVERY: Final = 8.0
-"""How many slots a full round of successes wins back: each success adds this over the limit."""
+_FEWEST, _OTHER_FILES = 16, 256
 WINDOW_SECONDS: Final = 0.1
 SHARE: Final = 10
 """No window gets more than a tenth of what a storm threw back."""
-MARGIN: Final = 1.25
+MARGIN: Final = 1.6
+"""How much wider starts are spaced than that needs, so that it holds although the machine delays some of them."""
+CALM_SPACING_SECONDS: Final = 0.001
+"""Starts that close together are not paced any more."""
 QUIET_SECONDS: Final = 1.0
 LONGEST_JITTER_SECONDS: Final = 1.0
+TICK_SECONDS: Final = 0.2
+"""How often a share of the limit is settled anew, while one is in force."""
+IDLE_SECONDS: Final = 2.0
+"""How long a share is kept that nothing is done with."""
 
 
 def most_requests() -> int:
@@ -29,69 +39,41 @@ def most_requests() -> int:
     import resource
 
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return max(_FEWEST, min(_MOST, allowed - _OTHER_FILES))
-
-
-class SharedPace(Protocol):
-    """When requests to one provider and key may start, for everyone who shares it. Times are on a monotonic clock."""
-
-    def is_calm(self, now: float) -> bool:
-        """Whether nobody holds starts back, as far as is known without asking; on the way of every request."""
-        ...
-
-    async def hold(self, until: float) -> None:
-        """Nobody starts before this time."""
-        ...
-
-    async def take(self, now: float, spacing: float) -> float:
-        """Take a start now: 0 when it is given, else how many seconds to wait before asking again."""
-        ...
-
-
-class LocalPace:
-    """The pace of one process."""
-
-    def __init__(self) -> None:
-        self._held_until = float("-inf")
-        self._last_start = float("-inf")
-
-    def is_calm(self, now: float) -> bool:
-        """Whether nobody holds starts back."""
-        return self._held_until <= now
-
-    async def hold(self, until: float) -> None:
-        """Nobody starts before this time."""
-        self._held_until = max(self._held_until, until)
-
-    async def take(self, now: float, spacing: float) -> float:
-        """Take a start now, or learn how long to wait."""
-        at = max(self._held_until, self._last_start + spacing)
-        if at > now:
-            return at - now
-        self._last_start = now
-        return 0.0
+    return max(_FEWEST, min(MOST_SLOTS, allowed - _OTHER_FILES))
 
 
 class Governor:
     """Slots for requests: the limit halves when the provider throttles and grows back with success.
 
-    After a throttle, starts are paced one by one along a single line, measured by when they really happened, so
-    that a late timer never turns into a burst.
+    While a limit is in force, this process has a share of it, settled with the others every now and then; until a
+    provider throttles there is none, and nobody is asked. After a throttle, starts are paced one by one along a
+    single line, measured by when they really happened, so that a late timer never turns into a burst.
     """
 
     def __init__(self, *, timing: Timing | None = None, ceiling: int = CEILING, pace: SharedPace | None = None) -> None:
         self.limit = float(ceiling)
-        """How many requests may be under way; a fraction of a slot is progress towards the next."""
+        """How many requests may be under way, of all who share the limit, as far as was heard."""
         self.active = 0
-        self._ceiling = float(ceiling)
+        self._ceiling = ceiling
         self._timing = timing or Timing()
         self._pace = pace or LocalPace()
-        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._waiting: OrderedDict[asyncio.Future[None], None] = OrderedDict()
+        self._share: Share | None = None
+        self._asked: Ask | None = None
+        """While a share is being asked for: what was told then."""
+        self._tick: asyncio.TimerHandle | None = None
+        self._successes = 0
+        self._cutting: float | None = None
+        self._last_cut = float("-inf")
+        self._last_start = float("-inf")
+        self._last_left = float("-inf")
         self._line = asyncio.Lock()
         self._in_line = 0
         self._thrown_back = 0
+        """How many requests the storm threw back; 0 when there is none."""
+        self._handed_out = 0
+        """How many starts the line has given since the storm was last at its worst."""
         self._last_throttle = float("-inf")
-        self._last_cut = float("-inf")
 
     async def enter(self, patience_seconds: float = float("inf")) -> float:
         """Wait for a slot and, in a storm, for its time. Returns when the request starts, for `throttled`.
@@ -101,7 +83,7 @@ class Governor:
         await self._take_slot()
         now = self._timing.clock()
         if not self._thrown_back and self._pace.is_calm(now):
-            return now
+            return self._start_now()
         try:
             return await self._stand_in_line(patience_seconds)
         except BaseException:
@@ -111,17 +93,14 @@ class Governor:
     def leave(self) -> None:
         """Give the slot back; whoever waits longest gets it."""
         self.active -= 1
-        while self._waiting and self.active < int(self.limit):
-            waiter = self._waiting.popleft()
-            if not waiter.done():
-                self.active += 1
-                waiter.set_result(None)
+        self._last_left = self._timing.clock()
+        self._admit(self._last_left)
 
     def succeeded(self) -> None:
         """A request was served."""
-        self.limit = min(self._ceiling, self.limit + RECOVERY / self.limit)
+        self._successes += 1
         if self._thrown_back and not self._in_line and self._timing.clock() - self._last_throttle > QUIET_SECONDS:
-            self._thrown_back = 0
+            self._end_storm()
 
     async def throttled(self, started: float, wait_seconds: float) -> None:
         """A request that had started then was thrown back; nobody starts before the wait is over.
@@ -133,42 +112,121 @@ class Governor:
         self._last_throttle = now
         if started > self._last_cut:
             self._last_cut = now
-            self.limit = max(1.0, min(self.limit, float(self.active)) / 2)
+            self._thrown_back = 1
+            self._handed_out = 0
+            self._cutting = started
+            self._settle()
         jitter = min(LONGEST_JITTER_SECONDS, wait_seconds / 10) * self._timing.draw()
         await self._pace.hold(now + wait_seconds + jitter)
 
-    @property
-    def spacing(self) -> float:
-        """Seconds between two starts in a storm."""
-        return MARGIN * WINDOW_SECONDS / max(1, self._thrown_back // SHARE)
+    # --- the share of the limit ---
+
+    def _room(self, now: float) -> int:
+        """How many requests this process may have under way."""
+        room = self._ceiling
+        if self._share is not None:
+            room = min(room, self._share.slots) if now < self._share.until else 0
+        # What is told to be under way must not become more before it is known what may be.
+        return room if self._asked is None else min(room, self._asked.active)
+
+    def _settle(self) -> None:
+        """Tell the others what this process has and wants, and learn what it may have."""
+        if self._asked is not None:
+            return  # what is new is told when the answer is there
+        if self._tick is not None:
+            self._tick.cancel()
+            self._tick = None
+        now = self._timing.clock()
+        is_resting = now - self._last_left < IDLE_SECONDS
+        self._asked = Ask(
+            now=now,
+            active=self.active,
+            wanted=self.active + len(self._waiting) or int(is_resting),
+            served_at=max(0.0, self._last_start),
+            successes=0 if self._share is None else self._successes,
+            thrown_back=self._cutting,
+        )
+        self._successes, self._cutting = 0, None
+        self._pace.share(self._asked, self._heard)
+
+    def _heard(self, share: Share | None) -> None:
+        has_left = self._asked is not None and not self._asked.wanted
+        self._asked = None
+        self._share = None if has_left else share
+        self.limit = min(float(self._ceiling), float("inf") if share is None else share.limit)
+        self._admit(self._timing.clock())
+        if self._cutting is not None or (has_left and self._waiting):
+            self._settle()
+        elif self._share is not None:
+            self._tick = asyncio.get_running_loop().call_later(TICK_SECONDS, self._settle)
+
+    def _admit(self, now: float) -> None:
+        """Let in who waits longest, as long as there is room."""
+        room = self._room(now)
+        while self._waiting and self.active < room:
+            waiter, _ = self._waiting.popitem(last=False)
+            if not waiter.done():
+                self.active += 1
+                waiter.set_result(None)
 
     async def _take_slot(self) -> None:
-        if self.active < int(self.limit) and not self._waiting:
+        now = self._timing.clock()
+        is_unknown = self._share is None and self._pace.is_limited(now)
+        if not is_unknown and not self._waiting and self.active < self._room(now):
             self.active += 1
             return
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append(waiter)
+        self._waiting[waiter] = None
+        if is_unknown:
+            self._settle()
         try:
             await waiter
         except asyncio.CancelledError:
+            self._waiting.pop(waiter, None)
             if waiter.done() and not waiter.cancelled():
                 self.leave()
             raise
 
+    # --- the line ---
+
+    @property
+    def spacing(self) -> float:
+        """Seconds between two starts in a storm; half of that after each round in which nothing is thrown back."""
+        rounds = self._handed_out // max(1, self._thrown_back)
+        return MARGIN * WINDOW_SECONDS / max(1, self._thrown_back // SHARE) / 2 ** min(rounds, 32)
+
+    def _end_storm(self) -> None:
+        self._thrown_back = self._handed_out = 0
+
     async def _stand_in_line(self, patience_seconds: float) -> float:
         self._in_line += 1
+        if not self._pace.is_calm(self._timing.clock()):
+            # Whoever it was that was thrown back: those who wait here for it must not start all at once.
+            self._thrown_back = max(self._thrown_back, self._in_line)
         try:
             async with self._line:
                 while True:
                     now = self._timing.clock()
-                    wait = await self._pace.take(now, self.spacing)
+                    if self._pace.is_calm(now) and self.spacing < CALM_SPACING_SECONDS:
+                        self._end_storm()
+                    if not self._thrown_back:
+                        return self._start_now()
+                    wait = self._last_start + self.spacing - now
                     if wait <= 0:
-                        return now
+                        wait = await self._pace.take(now, self.spacing)
+                    if wait <= 0:
+                        self._handed_out += 1
+                        return self._start_now()
                     if wait > patience_seconds:
                         raise RateLimited(f"the provider wants to be left alone for {wait:.0f} s", retry_after=wait)
                     await self._timing.sleep(wait)
         finally:
             self._in_line -= 1
+
+    def _start_now(self) -> float:
+        """What counts for those who follow is when a request really starts, however late that is."""
+        self._last_start = self._timing.clock()
+        return self._last_start
 
 
 class Governors:

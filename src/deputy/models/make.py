@@ -6,8 +6,10 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Final, Self, assert_never
 from urllib.parse import urlsplit
 
+from deputy.core.approval import Prices
 from deputy.core.conversation import Used
 from deputy.core.errors import UsageError
+from deputy.core.limits import IDLE_SECONDS
 from deputy.models.catalog import Catalog, Named, ProviderEntry, WireName, read_catalog
 from deputy.models.governor import Governors, most_requests
 from deputy.models.secret import Secret
@@ -19,8 +21,8 @@ if TYPE_CHECKING:
 
     from deputy.core.conversation import ThinkingLevel
     from deputy.engine.ports import Model
-    from deputy.models.governor import SharedPace
     from deputy.models.http import Http
+    from deputy.models.pace import SharedPace
     from deputy.models.retry import RetryPolicy
     from deputy.models.wire import Wire
     from deputy.models.wire_model import Endpoint
@@ -124,6 +126,22 @@ class Models:
         prices = self.catalog.entry(self.catalog.resolve(name)).prices
         return priced(Used(input_tokens=input_tokens, output_tokens=output_tokens), prices).cost
 
+    def usable(self, spelled: str) -> str | None:
+        """The name of the model that a spelling of other programs stands for, when its provider can be asked."""
+        for name in (spelled, spelled.replace("/", ":", 1), spelled.lower()):
+            try:
+                provider = self.catalog.resolve(name).provider
+            except UsageError:
+                continue
+            if self.has_key(provider):
+                return name
+        return None
+
+    def prices_of(self, name: str) -> Prices:
+        """What is known of a model's prices, for whoever must approve what it can cost."""
+        window = None if _is_wireless(name) else self.catalog.entry(self.catalog.resolve(name)).window
+        return Prices(lambda given, taken: self.ceiling(name, given, taken), window)
+
     def _endpoint(self, provider: str) -> Endpoint:
         from deputy.models.wire_model import Endpoint
 
@@ -141,7 +159,7 @@ class Models:
     def _over_the_wire(self, named: Named, endpoint: Endpoint) -> Model:
         from deputy.models.http import Http
         from deputy.models.wire import Target
-        from deputy.models.wire_model import IDLE_SECONDS, WireModel
+        from deputy.models.wire_model import WireModel
 
         provider = self.catalog.providers[named.provider]
         if provider.protocol is None:

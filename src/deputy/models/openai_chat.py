@@ -22,7 +22,7 @@ from deputy.core.conversation import (
     UserMessage,
 )
 from deputy.core.errors import BadReply, Refused, StreamCut
-from deputy.models.failures import failure_of
+from deputy.core.failures import failure_of
 from deputy.models.wire import (
     NOTHING,
     CallUnderWay,
@@ -32,6 +32,7 @@ from deputy.models.wire import (
     decode,
     encode,
     is_given,
+    schema_or_tools,
     tools_field,
     with_arrays,
 )
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 QUIRKS: Final = frozenset(
     {
         "max_completion_tokens",  # the output limit has this name instead of max_tokens
+        "schema_beside_tools",  # both are taken; elsewhere a schema keeps the model from calling tools, or is an error
         "no_stream_options",  # usage comes unasked, and asking is an error
         "reasoning_content",  # thinking goes back in this field, beside the calls it led to
         "reasoning_details",  # thinking goes back in this list, as it came
@@ -67,6 +69,8 @@ class ChatWire:
     def body(self, target: Target, conversation: Conversation, tools: Toolset, settings: ModelSettings) -> bytes:
         """The request."""
         quirks = target.quirks
+        if "schema_beside_tools" not in quirks:
+            tools, settings = schema_or_tools(tools, settings)
         head: dict[str, Any] = {"model": target.model, "stream": True}
         if "no_stream_options" not in quirks:
             head["stream_options"] = {"include_usage": True}

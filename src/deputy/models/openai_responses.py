@@ -22,7 +22,7 @@ from deputy.core.conversation import (
     UserMessage,
 )
 from deputy.core.errors import Refused, StreamCut
-from deputy.models.failures import failure_of
+from deputy.core.failures import failure_of
 from deputy.models.wire import (
     NOTHING,
     CallUnderWay,

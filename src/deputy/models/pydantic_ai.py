@@ -47,9 +47,10 @@ from deputy.core.errors import (
     StreamCut,
     UsageError,
 )
-from deputy.models.failures import failure_of
+from deputy.core.failures import failure_of
+from deputy.core.limits import IDLE_SECONDS
 from deputy.models.wire import CallUnderWay, encode
-from deputy.models.wire_model import IDLE_SECONDS, with_ids
+from deputy.models.wire_model import with_ids
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable

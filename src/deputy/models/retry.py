@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from deputy.core.conversation import Retried
 from deputy.core.errors import ModelError, Overloaded, RateLimited
+from deputy.models.schema_refusal import is_schema_refused, without_schema
 from deputy.models.timing import Timing
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class RetryingModel:
         self._governor = governor
         self._policy = policy or RetryPolicy()
         self._timing = timing or Timing()
+        self._takes_schemas = True
 
     @property
     def name(self) -> str:
@@ -64,6 +66,8 @@ class RetryingModel:
     ) -> AsyncGenerator[StreamEvent, None]:
         """One turn, of as many requests as it takes."""
         policy, patience = self._policy, self._policy.patience_seconds
+        if settings.output is not None and not self._takes_schemas:
+            settings = without_schema(settings)
         for attempt in count(1):
             started = await self._entered(patience)
             try:
@@ -74,6 +78,10 @@ class RetryingModel:
                 return
             except ModelError as error:
                 failure = error
+                if settings.output is not None and is_schema_refused(error):
+                    # Remembered for as long as the process lives: the next turn does not ask for it.
+                    self._takes_schemas, settings = False, without_schema(settings)
+                    continue
                 wait = self._wait(error, attempt)
                 is_throttle = isinstance(error, RateLimited | Overloaded)
                 if is_throttle:

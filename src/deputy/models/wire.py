@@ -5,15 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, cast
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from deputy.core.conversation import Part, StopReason, TextDelta, ThinkingDelta, ToolCall, Used
+from deputy.core.conversation import Part, StopReason, TextDelta, ThinkingDelta, ToolCall, Toolset, Used
 from deputy.core.errors import BadReply, ReplyTooLarge
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from deputy.core.conversation import Conversation, ModelSettings, Toolset
+    from deputy.core.conversation import Conversation, ModelSettings
 
 CONTENT_LIMIT: Final = 16 * 1024 * 1024
 """The most characters of text, thinking and arguments in one turn: twenty times what the largest models may say."""
@@ -204,6 +204,15 @@ def with_arrays(head: dict[str, Any], *arrays: tuple[bytes, tuple[bytes | bytear
 def tools_field(encoded: bytes | bytearray) -> list[tuple[bytes, tuple[bytes | bytearray, ...]]]:
     """The field that offers tools, where there are any."""
     return [(b"tools", (encoded,))] if encoded else []
+
+
+def schema_or_tools(tools: Toolset, settings: ModelSettings) -> tuple[Toolset, ModelSettings]:
+    """The tools and settings for a server that does not take both: one of them is left out."""
+    if settings.output is None or not len(tools):
+        return tools, settings
+    if settings.output.outranks_tools:
+        return Toolset(), settings
+    return tools, structs.replace(settings, output=None)
 
 
 def decode(decoder: Callable[[bytes | msgspec.Raw], Any], data: bytes | msgspec.Raw) -> Any:

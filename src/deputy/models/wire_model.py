@@ -12,7 +12,8 @@ from yarl import URL
 
 from deputy.core.conversation import AssistantMessage, Part, Stop, Text, ToolCall, Used
 from deputy.core.errors import BadReply, BadRequest, ContextExhausted, EmptyReply, ModelError, NoKey, Silent, StreamCut
-from deputy.models.failures import failure_of
+from deputy.core.failures import failure_of
+from deputy.core.limits import IDLE_SECONDS
 from deputy.models.http import no_answer
 from deputy.models.secret import Secret
 from deputy.models.sse import EventReader
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from deputy.models.http import Http
     from deputy.models.wire import Ending, Reader, Target, Wire
 
-IDLE_SECONDS: Final = 300.0
 REST_SECONDS: Final = 2.0
 """How long a stream may take to close after its final event, so that the connection can be used again."""
 ERROR_BODY_BYTES: Final = 64 * 1024

@@ -24,8 +24,9 @@ from deputy.core.events import (
     ToolCallEnded,
 )
 from deputy.core.state import ASKED, BEGUN
+from deputy.engine.interrupted import Interrupted
 from deputy.engine.ports import L
-from deputy.runtimes.endings import SoFar
+from deputy.engine.remains import SoFar
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Generator, Sequence
@@ -63,6 +64,10 @@ class LocalContext(Generic[L]):
         self._now = next(resumed, lease.state.requested_at)
         self._used: set[str] = set()
         self._ahead = {name for name, record in self._done.items() if isinstance(record.event, _TOLD)}
+        self.is_stopped = False
+        """Whether the run is to end here and now."""
+        self.is_left = False
+        """Whether this process has no more time for the run."""
         self.busy = 0
         self.waiting: list[asyncio.Future[None]] = []
 
@@ -107,6 +112,12 @@ class LocalContext(Generic[L]):
                 event: Known = await do(args, view)
             except (StorageError, LeaseLost):
                 raise
+            except Interrupted as stopped:
+                # A run that only leaves this process, and not the world, makes the call again.
+                if self.is_stopped:
+                    self.so_far.see(stopped.event)
+                    self._journal.append_soon(self._lease, name, stopped.event)
+                raise asyncio.CancelledError from stopped
             except DeputyError as error:
                 event = StepEnded(step=_name(do), error=_as_value(error))
             return self._result(key, await self._write(name, event))
@@ -135,6 +146,19 @@ class LocalContext(Generic[L]):
                 raise UsageError("session_id", child, "a run of this id exists already; draw another")
             self._crew.start(lease, requested)
         return child
+
+    async def again(self, key: str, child: str, message: str | None = None) -> None:
+        """Set a child of an earlier round to work again, exactly once; one that completed or is at work is left so."""
+        name = self._claim(key)
+        record = self._done.pop(name, None)
+        with self._at_work():
+            if record is None:
+                # Which round it is to reach is written first: a crash in between must not give it another one.
+                drawn = Drawn(value=str(await self._crew.next_round(child)))
+                record = await self._journal.append(self._lease, name, drawn)
+            number = int(cast("Drawn", self._seen(record).event).value)
+            lineage = self.state.lineage
+            await self._crew.resume(child, number, message, within=None if lineage is None else lineage.deadline)
 
     async def join(self, key: str, child: str) -> Outcome:
         """Wait for a child's end and take its outcome."""
@@ -203,6 +227,9 @@ class LocalContext(Generic[L]):
 
     def _claim(self, key: str) -> str:
         """The key within the run; each is used once, or two operations would take each other's result."""
+        if self.is_stopped or self.is_left:
+            # A tool may have swallowed the cancel; nothing begins after it all the same.
+            raise asyncio.CancelledError
         if not key or key != key.strip() or not key.isprintable() or len(key) > 200:
             raise UsageError("key", key, "a key is 1 to 200 printable characters without spaces around them")
         if key in self._used:

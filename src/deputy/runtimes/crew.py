@@ -3,29 +3,38 @@
 from __future__ import annotations
 
 import asyncio
-from functools import reduce
-from operator import add
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
-from msgspec import json
+from msgspec import UNSET, Raw, json
 
-from deputy.core.errors import Error, LeaseHeld, LeaseLost, StorageCorrupt, StorageError, UnknownRun
-from deputy.core.events import CANCEL, Opened, Refused, Requested, Returned
-from deputy.core.outcome import NO_USAGE, Cancelled, Failed, Rejected, shortened
+from deputy.core.errors import Error, LeaseHeld, LeaseLost, StorageCorrupt, StorageError, UnknownRun, UsageError
+from deputy.core.events import CANCEL, Opened, Refused, Requested, Resumed, Returned
+from deputy.core.limits import inherited_deadline
+from deputy.core.outcome import Cancelled, Failed, Partial, Rejected, shortened
 from deputy.core.request import ID_LENGTH, ID_LETTERS, new_session_id
+from deputy.core.results import Result
 from deputy.engine.ports import L
+from deputy.engine.recover import has_time_below, seconds_late
+from deputy.engine.remains import SoFar, stopped_late, with_all_below
 from deputy.runtimes.context import LocalContext
-from deputy.runtimes.endings import storage_trouble
+from deputy.runtimes.troubles import failed_by, storage_trouble
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from deputy.core.events import Event, Record
     from deputy.core.outcome import Outcome
-    from deputy.core.state import State
+    from deputy.core.state import Counts, State
     from deputy.engine.ports import Birth, Journal, Workflow, World
 
 PARK_SECONDS = 0.05
+_AGAIN_SECONDS = (0.05, 0.5)
+"""How long a run whose storage failed is left before each time that it goes on by itself."""
+GRACE_SECONDS = 0.5
+"""What a run at work here gets to end by itself when its time is up."""
+_OVER_SECONDS = 10.0
+"""How long anybody here waits for a run that was stopped: one that does not stop is not waited for."""
 
 
 class Ended(NamedTuple):
@@ -45,6 +54,7 @@ class _Work(Generic[L]):
         self.has_begun = False
         self.is_parking = False
         self.is_cancelled = False
+        self.is_late = False
         self.is_ending = False
         self.is_over = asyncio.Event()
 
@@ -54,12 +64,37 @@ class _Work(Generic[L]):
         waiting = self.context.waiting
         return bool(waiting) and not self.context.busy and not any(come.done() for come in waiting)
 
+    def stop(self) -> None:
+        """Interrupt the flow; one that has not begun looks by itself, and cancelled before that would never end."""
+        self.context.is_stopped = True
+        if self.has_begun and self.task is not None:
+            self.task.cancel()
+
+    async def over(self) -> None:
+        """Wait until nothing of it goes on."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_OVER_SECONDS):
+                await self.is_over.wait()
+
+
+async def _nothing(_: str) -> None:
+    """What is cleaned up behind a run where nothing can be left."""
+
 
 class Crew(Generic[L]):
     """Carries runs out as tasks of a group that belongs to the engine."""
 
-    def __init__(self, journal: Journal[L], workflow: Workflow, world: World, group: asyncio.TaskGroup) -> None:
+    def __init__(
+        self,
+        journal: Journal[L],
+        workflow: Workflow,
+        world: World,
+        group: asyncio.TaskGroup,
+        clean_up: Callable[[str], Awaitable[None]] = _nothing,
+    ) -> None:
         self.world = world
+        self._clean_up = clean_up
+        """Ends what a step of a run may have left in the world when its process died."""
         self._journal = journal
         self._workflow = workflow
         self._group = group
@@ -69,27 +104,73 @@ class Crew(Generic[L]):
         """Runs that were cancelled while they were being started."""
         self._parked: set[str] = set()
         self._troubles: dict[str, StorageError] = {}
+        self._tries: dict[str, tuple[Counts, int]] = {}
+        """How often a run was gone on with after trouble, since it had done how much."""
         self._awaited: dict[str, list[asyncio.Future[Ended | None]]] = {}
         self._leaving = False
 
     # --- going to work ------------------------------------------------------------------------------------------------
 
-    def start(self, lease: L, birth: Birth, history: Sequence[Record] = ()) -> None:
-        """Put a run to work."""
+    def start(self, lease: L, birth: Birth, history: Sequence[Record] = (), *, is_late: bool = False) -> None:
+        """Put a run to work; one that is late only ends."""
+        if self._leaving:
+            # Nobody would stop it any more, and whoever comes next goes on with it.
+            return
         work = _Work(LocalContext(self, self._journal, lease, history), lease)
         self._work[lease.run] = work
         work.is_cancelled = lease.run in self._unwanted
+        work.is_late = is_late
         self._troubles.pop(lease.run, None)
         self._parked.discard(lease.run)
         work.task = self._group.create_task(self._carry_out(work, birth))
 
-    async def go_on(self, lease: L) -> None:
+    async def go_on(self, lease: L, *, is_late: bool = False) -> None:
         """Put a run to work from where its records leave it."""
         history = await self._journal.records(lease.run)
         birth = next((record.event for record in history if isinstance(record.event, Opened | Requested)), None)
         if birth is None:
             raise UnknownRun(lease.run)
-        self.start(lease, birth, history)
+        self.start(lease, birth, history, is_late=is_late)
+
+    async def next_round(self, run: str) -> int:
+        """The round that sets a run to work again: the one it is in, when that completed or goes on."""
+        state = await self._journal.state(run)
+        if state is None:
+            raise UnknownRun(run)
+        return state.round if state.is_live or state.status == "completed" else state.round + 1
+
+    async def resume(self, run: str, number: int, message: Any, *, within: float | None) -> None:
+        """Have a run in this round: begun by now, going on, or behind it already."""
+        state = await self._journal.state(run)
+        if state is not None and not state.is_live and state.round < number:
+            with suppress(LeaseHeld):
+                await self.begin_round(await self._journal.acquire(run), message, within=within)
+        else:
+            await self.ensure(run)
+
+    async def begin_round(
+        self, lease: L, message: Any, *, seconds: float | None = None, within: float | None = None
+    ) -> int:
+        """Start another round of a run that has ended; gives its number."""
+        state = lease.state
+        try:
+            if state.is_live:
+                raise UsageError("ID", state.run, f"this run is {state.status}; only one that has ended is resumed")
+            # A round has the time that the one before it had, unless another is given, and never its caller's last.
+            seconds = state.seconds if seconds is None else seconds
+            resumed = Resumed(
+                round=state.round + 1,
+                message=UNSET if message is None else Raw(json.encode(message)),
+                seconds=seconds,
+                deadline=None if within is None else inherited_deadline(self.world.now(), within, seconds),
+            )
+            await self._journal.append(lease, f"resumed:{resumed.round}", resumed)
+            await self.go_on(lease)
+        except BaseException:
+            with suppress(LeaseLost, StorageError):
+                await self._journal.release(lease)
+            raise
+        return resumed.round
 
     async def ensure(self, run: str) -> bool:
         """Put a run to work that should be and is not; whether that was so."""
@@ -98,7 +179,7 @@ class Crew(Generic[L]):
         self._starting.add(run)
         try:
             return await self._adopt(run)
-        except LeaseHeld:
+        except (LeaseHeld, LeaseLost):
             return False
         except StorageCorrupt as error:
             # One damaged run must not keep anybody from all others.
@@ -117,13 +198,25 @@ class Crew(Generic[L]):
         try:
             # Somebody may have wanted it stopped while nobody was there to do it.
             await self._journal.take(lease, _cancel_key(lease.state), CANCEL)
+            await self._clear_away(lease.state)
             if lease.state.is_live:
-                await self.go_on(lease)
+                await self.go_on(lease, is_late=await self._is_late(lease.state, self.world.now()))
                 return True
+        except StorageCorrupt as error:
+            # It can never go on; whoever waits for it gets that as its ending.
+            found = SoFar().fields(lease.state, self.world.now())
+            ending = Returned(outcome=failed_by(error, found))
+            await self._journal.finish(lease, _ending_key(lease.state.round), ending)
+            self._tell(run)
         finally:
             if run not in self._work:
-                await self._journal.release(lease)
+                with suppress(LeaseLost):
+                    await self._journal.release(lease)
         return False
+
+    def is_at_work(self, run: str | None) -> bool:
+        """Whether a run is at work here."""
+        return run in self._work
 
     @property
     def troubled(self) -> list[str]:
@@ -188,7 +281,7 @@ class Crew(Generic[L]):
         for run, topic in addressed:
             work = self._work.get(run)
             if work is not None and work.is_parking:
-                await work.is_over.wait()
+                await work.over()
                 work = self._work.get(run)
             if work is None and topic == CANCEL and run in self._starting:
                 self._unwanted.add(run)
@@ -218,35 +311,78 @@ class Crew(Generic[L]):
 
     async def stop_all(self, states: Sequence[State], reason: str) -> None:
         """Want all these runs stopped, asked together so that they are asked in one commit."""
-        async with asyncio.TaskGroup() as asking:
-            for state in states:
-                work = self._work.get(state.run)
-                if state.is_live and not (work is not None and work.is_cancelled):
-                    asking.create_task(self._ask_to_stop(state, reason))
+        try:
+            async with asyncio.TaskGroup() as asking:
+                for state in states:
+                    work = self._work.get(state.run)
+                    if state.is_live and not (work is not None and work.is_cancelled):
+                        asking.create_task(self._ask_to_stop(state, reason))
+        except ExceptionGroup as raised:
+            trouble = storage_trouble(raised)
+            if trouble is None:
+                raise
+            raise trouble from raised
 
     async def _ask_to_stop(self, state: State, reason: str) -> None:
         await self._journal.send(state.run, CANCEL, f"{CANCEL}:{state.round}", json.encode(reason))
         await self.hear([(state.run, CANCEL)])
 
     def _stop(self, work: _Work[L]) -> None:
-        if work.is_cancelled or work.is_ending or work.task is None:
-            return
-        work.is_cancelled = True
-        # A task that is cancelled before its first step never takes it, and its run would never end.
-        if work.has_begun:
-            work.task.cancel()
+        if not (work.is_cancelled or work.is_late or work.is_ending):
+            work.is_cancelled = True
+            work.stop()
 
-    async def _stop_children(self, run: str) -> None:
+    async def _stop_children(self, run: str, *, is_late: bool) -> None:
         children = await self._journal.descendants(run)
-        await self.stop_all(children, "its caller was cancelled")
+        if is_late:
+            await self.end_late(children)
+        else:
+            await self.stop_all(children, "its caller was cancelled")
         for child in children:
             if child.run in self._work:
-                await self._work[child.run].is_over.wait()
+                await self._work[child.run].over()
+
+    # --- time is up ---------------------------------------------------------------------------------------------------
+
+    async def stop_late(self) -> None:
+        """Stop the runs at work here that did not end by themselves when their time was up."""
+        now = self.world.now() - GRACE_SECONDS
+        for work in [work for work in self._work.values() if seconds_late(work.lease.state, now)]:
+            if not work.is_late and await self._is_late(work.lease.state, now):
+                self._stop_late(work)
+
+    async def end_late(self, states: Iterable[State]) -> list[str]:
+        """End runs whose time is up, whoever is at work on them; gives those that nobody here was at work on."""
+        ended: list[str] = []
+        for state in states:
+            work = self._work.get(state.run)
+            if work is not None:
+                self._stop_late(work)
+            elif state.is_live and state.run not in self._starting and await self._journal.expire(state):
+                await self._clear_away(state)
+                self._tell(state.run)
+                ended.append(state.run)
+        return ended
+
+    def _stop_late(self, work: _Work[L]) -> None:
+        if not (work.is_cancelled or work.is_late or work.is_ending):
+            work.is_late = True
+            work.stop()
+
+    async def _is_late(self, state: State, now: float) -> bool:
+        """Whether a run's time is up, and nobody below it still has some."""
+        return bool(seconds_late(state, now)) and not has_time_below(await self._journal.descendants(state.run), now)
+
+    async def _clear_away(self, state: State) -> None:
+        """End what a step that must not be repeated may have left running."""
+        if any(not step.is_repeatable for step in state.under_way.values()):
+            await self._clean_up(state.run)
 
     def leave(self) -> None:
         """Stop all work without ending it: whoever comes next goes on with it."""
         self._leaving = True
         for work in self._work.values():
+            work.context.is_left = True
             if work.task is not None:
                 work.task.cancel()
 
@@ -258,6 +394,8 @@ class Crew(Generic[L]):
         try:
             ending = await self._outcome_of(work, birth)
             work.is_ending = True
+            if ending is not None:
+                ending = with_all_below(ending, await self._below(work.lease.state))
             if ending is None:
                 self._parked.add(run)
                 await self._journal.release(work.lease)
@@ -270,8 +408,10 @@ class Crew(Generic[L]):
             # Another process has it now, and will end it.
             return
         except StorageError as error:
-            # Nothing can be written about this run now; its records say where to go on from.
-            self._troubles[run] = error
+            if self._is_worth_trying(work.lease.state, error):
+                self._group.create_task(self._try_again(run, error))
+            else:
+                ended = await self._ended_by(error, work)
         finally:
             work.is_over.set()
             if self._work.get(run) is work:
@@ -282,35 +422,72 @@ class Crew(Generic[L]):
         """How the run ended; None when it was only put aside."""
         work.has_begun = True
         try:
-            if not (work.is_cancelled or work.lease.state.is_cancelling):
+            if not (work.is_cancelled or work.is_late or work.lease.state.is_cancelling):
                 return await self._workflow(work.context, birth)
         except asyncio.CancelledError:
-            if self._leaving or not (work.is_cancelled or work.is_parking):
+            if self._leaving or not (work.is_cancelled or work.is_late or work.is_parking):
                 raise
-            if not work.is_cancelled:
+            if not (work.is_cancelled or work.is_late):
                 return None
-        except Exception as bug:
+        except Exception as bug:  # whatever a flow raises, its run must come to an outcome
             trouble = storage_trouble(bug)
             if trouble is not None:
                 raise trouble from bug
             return await self._failed(work, bug)
-        # Whoever cancels it again must not interrupt its ending.
-        work.is_cancelled = True
-        return Cancelled(**await self._found(work), summary="Cancelled; what was found until then is kept.")
+        # Whoever stops it again must not interrupt its ending.
+        is_late, work.is_cancelled = work.is_late, True
+        found = await self._found(work, is_late=is_late)
+        if is_late and not work.lease.state.is_cancelling:
+            return await self._stopped_late(work)
+        unknown = " What the call under way had used is not known." if work.context.so_far.is_use_unknown else ""
+        return Cancelled(**found, summary=f"Cancelled; what was found until then is kept.{unknown}")
 
-    async def _found(self, work: _Work[L]) -> dict[str, Any]:
+    def _is_worth_trying(self, state: State, trouble: StorageError) -> bool:
+        """Whether a run may go on by itself after trouble: it may have been for a moment, and not again and again."""
+        counts, times = self._tries.get(state.run, (state.counts, 0))
+        times = times + 1 if counts == state.counts else 1
+        self._tries[state.run] = (state.counts, times)
+        return trouble.retryable and times <= len(_AGAIN_SECONDS) and not self._leaving
+
+    async def _try_again(self, run: str, trouble: StorageError) -> None:
+        """Go on with a run from its records after a moment; whoever waits for it hears of trouble that stays."""
+        await asyncio.sleep(_AGAIN_SECONDS[self._tries[run][1] - 1])
+        try:
+            await self.ensure(run)
+        except StorageError:
+            self._troubles[run] = trouble
+            self._tell(run)
+
+    async def _ended_by(self, trouble: StorageError, work: _Work[L]) -> Ended | None:
+        """End a run whose storage failed, if that can be written; if not, its records say where to go on from."""
+        work.is_cancelled = True
+        try:
+            outcome = with_all_below(failed_by(trouble, await self._found(work)), await self._below(work.lease.state))
+            key = _ending_key(work.lease.state.round)
+            return _ended(work.lease.state, await self._journal.finish(work.lease, key, Returned(outcome=outcome)))
+        except LeaseLost:
+            return None
+        except StorageError:
+            self._troubles[work.lease.run] = trouble
+            return None
+
+    async def _below(self, state: State) -> Sequence[State]:
+        return await self._journal.descendants(state.run) if state.counts.children else ()
+
+    async def _found(self, work: _Work[L], *, is_late: bool = False) -> dict[str, Any]:
         """What a run has found whose flow stopped, when nothing of it goes on any more."""
         # The flow begins nothing after this, and what it began last, a child perhaps, is durable when this is.
         await self._journal.take(work.lease, _cancel_key(work.lease.state), CANCEL)
         state = work.lease.state
         if state.counts.children:
-            await self._stop_children(state.run)
-        found = work.context.so_far.fields(state, self.world.now())
-        if state.counts.children and not state.usage.requests:
-            # A run that asks no model itself has used what its children have.
-            below = await self._journal.descendants(state.run)
-            found["usage"] = reduce(add, (child.usage for child in below), NO_USAGE)
-        return found
+            await self._stop_children(state.run, is_late=is_late)
+        return work.context.so_far.fields(state, self.world.now())
+
+    async def _stopped_late(self, work: _Work[L]) -> Partial:
+        state = work.lease.state
+        ended = [child for child in await self._below(state) if child.parent == state.run and not child.is_live]
+        results = [Result(label=child.label, outcome=await self.outcome(child.run, child.round)) for child in ended]
+        return stopped_late(work.context.so_far, state, results, self.world.now())
 
     async def _failed(self, work: _Work[L], bug: Exception) -> Failed:
         """The outcome of a run whose flow is mistaken: whatever happens, there is one."""

@@ -6,16 +6,15 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic
 
-from msgspec import UNSET, Raw, json
+from msgspec import json
 
-from deputy.core.errors import LeaseLost, StorageError, UnknownRun, UsageError
-from deputy.core.events import Resumed
+from deputy.core.errors import StorageError, UnknownRun, UsageError
 from deputy.engine.ports import L
-from deputy.engine.recover import LeftBehind, Overdue, find
+from deputy.engine.recover import LeftBehind, Overdue, find, overdue
 from deputy.runtimes.crew import Crew
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
     from types import TracebackType
 
     from deputy.core.events import Record
@@ -24,19 +23,31 @@ if TYPE_CHECKING:
     from deputy.engine.ports import Birth, Journal, Workflow, World
 
 LOOK_SECONDS = 0.25
+MONITOR_SECONDS = 5.0
+"""How often this process looks after the runs of others."""
 _KEY_LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789"
 
 
 class LocalEngine(Generic[L]):
     """Hosts runs as tasks of this process; `async with` bounds their life."""
 
-    def __init__(self, journal: Journal[L], workflow: Workflow, world: World) -> None:
+    def __init__(
+        self,
+        journal: Journal[L],
+        workflow: Workflow,
+        world: World,
+        *,
+        clean_up: Callable[[str], Awaitable[None]] | None = None,
+        adopts: Callable[[State], bool] | None = None,
+    ) -> None:
+        """`clean_up` ends what a run left in the world; `adopts` says what is gone on with that nobody asked for."""
         self._journal = journal
         self._world = world
         self._group = asyncio.TaskGroup()
-        self._crew = Crew(journal, workflow, world, self._group)
+        self._crew = Crew(journal, workflow, world, self._group, *(() if clean_up is None else (clean_up,)))
         self._watcher: asyncio.Task[None] | None = None
         self._is_serving = False
+        self._adopts = adopts
 
     async def __aenter__(self) -> LocalEngine[L]:
         await self._group.__aenter__()
@@ -63,21 +74,7 @@ class LocalEngine(Generic[L]):
 
     async def resume(self, run: str, message: Any = None, *, seconds: float | None = None) -> int:
         """Start another round of a run that has ended; gives the round's number."""
-        lease = await self._journal.acquire(run)
-        try:
-            if lease.state.is_live:
-                raise UsageError("ID", run, f"this run is {lease.state.status}; only one that has ended is resumed")
-            number = lease.state.round + 1
-            raw = UNSET if message is None else Raw(json.encode(message))
-            # A round has the time that the one before it had, unless another is given.
-            resumed = Resumed(round=number, message=raw, seconds=lease.state.seconds if seconds is None else seconds)
-            await self._journal.append(lease, f"resumed:{number}", resumed)
-            await self._crew.go_on(lease)
-        except BaseException:
-            with suppress(LeaseLost, StorageError):
-                await self._journal.release(lease)
-            raise
-        return number
+        return await self._crew.begin_round(await self._journal.acquire(run), message, seconds=seconds)
 
     async def cancel(self, run: str, reason: str = "") -> None:
         """Stop a run and all runs below it, whoever is at work on them."""
@@ -160,17 +157,30 @@ class LocalEngine(Generic[L]):
         finally:
             self._is_serving = False
 
-    async def adopt(self) -> Sequence[str]:
-        """Go on with every run that nobody is at work on, each with the runs below it; tells which."""
+    async def adopt(self, wants: Callable[[State], bool] = lambda _: True) -> Sequence[str]:
+        """Go on with every wanted run that nobody is at work on, each with the runs below it; tells which."""
         found = find(await self._journal.standings(), self._world.now())
         left = {finding.state.run: finding.state for finding in found if isinstance(finding, LeftBehind | Overdue)}
         # A run brings its children back itself: what they spend is counted in what it has opened before.
-        tops = [run for run, state in left.items() if state.parent not in left]
+        tops = [run for run, state in left.items() if state.parent not in left and wants(state)]
         return [run for run in (*tops, *self._crew.troubled) if await self._crew.ensure(run)]
+
+    async def look_after_others(self) -> Sequence[str]:
+        """End what is past its deadline, whoever started it, and go on with what our runs wait for; tells what ended.
+
+        What else a dead process left is for whoever resumes it, or serves: going on with it spends somebody's money.
+        """
+        standings = await self._journal.standings()
+        ended = await self._crew.end_late(overdue(standings, self._world.now()))
+        for standing in standings:
+            if standing.is_left and standing.state.is_live and self._crew.is_at_work(standing.state.parent):
+                await self._crew.ensure(standing.state.run)
+        return ended
 
     async def _watch(self) -> None:
         """The one task that looks for what other processes did."""
-        seen = -1
+        seen, looked_at = -1, float("-inf")
+        clock = asyncio.get_running_loop().time
         while True:
             # Whoever waits for this storage hears of its trouble; here it is only looked at again.
             with suppress(StorageError):
@@ -178,4 +188,10 @@ class LocalEngine(Generic[L]):
                 if changes != seen:
                     await self._crew.look(wake=self._is_serving)
                     seen = changes
+                await self._crew.stop_late()
+                if clock() - looked_at >= MONITOR_SECONDS:
+                    looked_at = clock()
+                    await self.look_after_others()
+                    if self._adopts is not None:
+                        await self.adopt(self._adopts)
             await asyncio.sleep(LOOK_SECONDS)

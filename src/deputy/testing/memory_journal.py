@@ -16,19 +16,24 @@ from deputy.core.events import (
     Delivered,
     Joined,
     Record,
+    Refused,
     Resumed,
+    Returned,
     Spawned,
     decode,
     encode,
 )
+from deputy.core.results import Result
 from deputy.core.state import State, apply
 from deputy.engine.recover import Standing
+from deputy.engine.remains import late_ending
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from deputy.core.errors import Error
     from deputy.core.events import Event, Opened, Requested
+    from deputy.core.outcome import Outcome
 
     T = TypeVar("T")
 
@@ -47,6 +52,8 @@ class MemoryDisk:
 
     def __init__(self) -> None:
         self.records: dict[str, list[Record]] = {}
+        self.order: dict[tuple[str, int], int] = {}
+        """The how-manieth record of all each one is, by run and place in it."""
         self.leases: dict[str, tuple[str | None, int]] = {}
         self.inbox: list[list[Any]] = []
         self.alive: set[str] = set()
@@ -164,6 +171,25 @@ class MemoryJournal:
 
         return await self._commit(do)
 
+    async def expire(self, seen: State) -> bool:
+        """End a run whose time is up with what its records show, whoever has its lease, in one; whether this did."""
+
+        def do() -> bool:
+            state = self._disk.state(seen.run)
+            if state is None or not state.is_live or (state.round, state.lineage) != (seen.round, seen.lineage):
+                return False
+            events = [record.event for record in self._disk.records[seen.run]]
+            below = self._below(seen.run)
+            children = [child for child in below if child.parent == seen.run and not child.is_live]
+            results = [Result(label=child.label, outcome=self._outcome(child)) for child in children]
+            ending = Returned(outcome=late_ending(state, events, results, below, self._clock()))
+            lease = self._grant(seen.run, state, is_forced=True)
+            self._append(lease, f"returned:{state.round}", ending)
+            self._release(lease)
+            return True
+
+        return await self._commit(do)
+
     async def join(self, lease: MemoryLease, key: str, child: State) -> Record:
         """Record that a child's outcome is taken, here and with the child, in one."""
 
@@ -244,16 +270,7 @@ class MemoryJournal:
     async def descendants(self, run: str) -> Sequence[State]:
         """All runs below a run, oldest first."""
 
-        def do() -> list[State]:
-            above = {run}
-            below: list[State] = []
-            for state in self._disk.states():
-                if state.parent in above:
-                    above.add(state.run)
-                    below.append(state)
-            return below
-
-        return await self._read(do)
+        return await self._read(lambda: self._below(run))
 
     async def records(self, run: str, after: int = 0) -> Sequence[Record]:
         """The records of a run."""
@@ -323,9 +340,24 @@ class MemoryJournal:
         self._append(lease, "requested", event)
         return lease
 
-    def _grant(self, run: str, state: State) -> MemoryLease:
+    def _below(self, run: str) -> list[State]:
+        above = {run}
+        below: list[State] = []
+        for state in self._disk.states():
+            if state.parent in above:
+                above.add(state.run)
+                below.append(state)
+        return below
+
+    def _outcome(self, state: State) -> Outcome:
+        found = self._find(state.run, f"returned:{state.round}")
+        if found is None or not isinstance(found.event, Returned | Refused):
+            raise UnknownRun(state.run)
+        return found.event.outcome
+
+    def _grant(self, run: str, state: State, *, is_forced: bool = False) -> MemoryLease:
         owner, epoch = self._disk.leases.get(run, (None, 0))
-        if owner is not None and owner != self._owner and owner in self._disk.alive:
+        if not is_forced and owner is not None and owner != self._owner and owner in self._disk.alive:
             raise LeaseHeld(run, owner)
         self._disk.leases[run] = (self._owner, epoch + 1)
         return MemoryLease(run, epoch + 1, state)
@@ -347,6 +379,7 @@ class MemoryJournal:
         written = decode(encode(event))
         record = Record(run=lease.run, seq=lease.state.seq + 1, key=key, at=self._clock(), event=written)
         self._disk.records[lease.run].append(record)
+        self._disk.order[lease.run, record.seq] = len(self._disk.order)
         lease.state = apply(lease.state, record)
         if isinstance(event, Resumed):
             # A cancel that came too late was meant for an earlier round.

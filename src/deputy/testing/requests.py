@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
 from typing import Any, cast
 
 from msgspec import Struct, json
@@ -18,7 +19,7 @@ class Asked(Struct, frozen=True, kw_only=True):
     body: dict[str, Any]
     model: str
     opening: str
-    """Its system prompt and first message."""
+    """Its system prompt and what was said before the model's first turn."""
     answered: int
     """How many turns the model has had in it."""
     at: float
@@ -47,7 +48,8 @@ def read_request(protocol: Protocol, path: str, headers: dict[str, str], content
         [{"role": "user", "content": messages}] if isinstance(messages, str) else messages or []
     )
     system = fields.get("system") or fields.get("instructions") or fields.get("systemInstruction") or ""
-    first = [row for row in rows if row.get("role") == "user"][:1]
+    # Programs say where they are before they say the task, in messages of their own.
+    first = [row for row in takewhile(lambda row: not _is_own(row), rows) if row.get("role") == "user"]
     opening = [_texts(system), *(_texts(row) for row in rows if row.get("role") == "system"), _texts(first)]
     name = str(fields.get("model", "")) or path.partition(":")[0].rpartition("/")[2]
     return Asked(
@@ -71,7 +73,7 @@ def _answers(protocol: Protocol, rows: list[dict[str, Any]]) -> int:
 
 
 def _is_own(item: dict[str, Any]) -> bool:
-    return item.get("type") in ("function_call", "reasoning") or item.get("role") == "assistant"
+    return item.get("type") in ("function_call", "reasoning") or item.get("role") in ("assistant", "model")
 
 
 def _texts(value: Any) -> str:

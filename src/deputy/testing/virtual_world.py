@@ -14,11 +14,14 @@ EPOCH = 1_700_000_000.0
 class VirtualWorld:
     """A world that a seed replays exactly."""
 
-    def __init__(self, chance: Random) -> None:
+    def __init__(self, chance: Random, *, stands_at: float | None = None) -> None:
         self._chance = chance
+        self._stands_at = stands_at
 
     def now(self) -> float:
-        """Seconds since 1970, moved by the loop's clock alone."""
+        """Seconds since 1970, moved by the loop's clock alone, unless it stands still."""
+        if self._stands_at is not None:
+            return self._stands_at
         return EPOCH + asyncio.get_running_loop().time()
 
     def draw(self, letters: str, count: int) -> str:

@@ -7,20 +7,17 @@ import selectors
 import signal
 import time
 from contextlib import contextmanager, suppress
-from pathlib import Path
-from string import ascii_letters, digits
 from typing import IO, TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec import Struct
+
+from deputy.processes.sweep import sweep
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping
     from subprocess import Popen
 
     from deputy.tools.interruptible import Stop
-
-TAG = "DEPUTY_CALL"
-"""The variable that marks a call's processes, wherever they went and whatever group they are in."""
 
 Sinks: TypeAlias = "Mapping[IO[bytes] | None, Callable[[bytes], bool]]"
 """What takes each stream's output; a sink says whether it wants more."""
@@ -29,8 +26,6 @@ Ending: TypeAlias = Literal["exited", "time is up", "stopped", "enough"]
 
 _CHUNK = 65_536
 _POLL_SECONDS = 0.02
-_SWEEPS = 50
-_TAG_LETTERS = frozenset(ascii_letters + digits + "-_")
 
 
 class Ended(Struct, frozen=True):
@@ -63,20 +58,6 @@ def watch(
     if how != "enough":
         _drain(sinks)
     return Ended(how, code)
-
-
-def tag_of(call_id: str) -> str:
-    """How the tags of a call's processes begin; ids come from models, so only harmless characters are kept."""
-    return "".join(letter for letter in call_id[:100] if letter in _TAG_LETTERS) + ":"
-
-
-def sweep(tag: str) -> None:
-    """Kill every process whose environment has a tag that begins so: those that left their group cannot hide."""
-    mark = f"\0{TAG}={tag}".encode()
-    for _ in range(_SWEEPS):
-        if not sum(_kill(pid, mark) for pid in _processes()):
-            return
-        time.sleep(_POLL_SECONDS)
 
 
 def _listen(child: Popen[bytes], sinks: Sinks, stop: Stop, deadline: float) -> Ending:
@@ -148,33 +129,3 @@ def _has_exited(child: Popen[bytes]) -> bool:
 def _signal_group(group: int, number: signal.Signals) -> None:
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
-
-
-def _processes() -> Iterator[int]:
-    with suppress(OSError):
-        yield from (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal())
-
-
-def _kill(pid: int, mark: bytes) -> bool:
-    """Whether a process carries the mark, in which case it is killed; its number cannot be another's by then."""
-    if pid == os.getpid() or not _carries(pid, mark):
-        return False
-    try:
-        handle = os.pidfd_open(pid)
-    except OSError:
-        return False
-    try:
-        if not _carries(pid, mark):
-            return False
-        with suppress(OSError):
-            signal.pidfd_send_signal(handle, signal.SIGKILL)
-    finally:
-        os.close(handle)
-    return True
-
-
-def _carries(pid: int, mark: bytes) -> bool:
-    try:
-        return mark in b"\0" + Path(f"/proc/{pid}/environ").read_bytes()
-    except OSError:
-        return False

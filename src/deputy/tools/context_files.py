@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from deputy.engine.ports import TaskFiles
 from deputy.tools.cut import shown_path
 from deputy.tools.errors import ToolError
 from deputy.tools.read import text_encoding
@@ -15,9 +16,10 @@ if TYPE_CHECKING:
     from deputy.tools.workspace import Workspace
 
 
-def files_before_prompt(paths: Sequence[str], workspace: Workspace, byte_limit: int) -> str:
+def files_before_prompt(paths: Sequence[str], workspace: Workspace, byte_limit: int) -> TaskFiles:
     """The files in order, each under its path, within a limit for all of them; what cannot be had is named in place."""
     sections: list[str] = []
+    warnings: list[str] = []
     left = byte_limit
     for path in paths:
         try:
@@ -25,9 +27,10 @@ def files_before_prompt(paths: Sequence[str], workspace: Workspace, byte_limit: 
             body = _fenced(text)
         except ToolError as error:
             body, used = f"(not included: {error})", 0
+            warnings.append(f"The context file {shown_path(path)} is not included: {error}")
         left -= used
         sections.append(f"## {shown_path(path)}\n\n{body}")
-    return "\n\n".join(sections)
+    return TaskFiles(text="\n\n".join(sections), warnings=tuple(warnings))
 
 
 def _text(path: str, workspace: Workspace, left: int) -> tuple[str, int]:

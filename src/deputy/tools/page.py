@@ -11,8 +11,8 @@ from subprocess import DEVNULL, PIPE, Popen
 from tempfile import TemporaryFile
 from typing import TYPE_CHECKING
 
+from deputy.processes.head_and_tail import HeadAndTail
 from deputy.tools.children import watch
-from deputy.tools.cut import HeadAndTail
 from deputy.tools.errors import ToolError
 from deputy.tools.interruptible import interruptible
 

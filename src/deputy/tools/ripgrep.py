@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
 
+from deputy.processes.head_and_tail import HeadAndTail
 from deputy.tools.children import watch
 from deputy.tools.confine import spawn_confined
-from deputy.tools.cut import HeadAndTail, shown_path
+from deputy.tools.cut import shown_path
 from deputy.tools.errors import ToolError
 from deputy.tools.withheld import withheld_globs
 

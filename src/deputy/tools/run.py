@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import Meta, Struct
 
 from deputy.engine.ports import ToolOutput, ToolTraits
-from deputy.tools.children import TAG, Ended, tag_of, watch
-from deputy.tools.cut import HeadAndTail
+from deputy.processes.environment import scrubbed
+from deputy.processes.head_and_tail import HeadAndTail
+from deputy.processes.sweep import TAG, tag_of
+from deputy.tools.children import Ended, watch
 from deputy.tools.errors import ToolError
 from deputy.tools.interruptible import interruptible
 from deputy.tools.typed import TypedTool
@@ -30,16 +32,6 @@ if TYPE_CHECKING:
 LIMIT_SECONDS = 120
 _MOST_SECONDS = 3600
 _GRACE_SECONDS = 1.0
-
-# Whatever is not named here stays out: keys and tokens have too many names to list.
-PASSED_ON = frozenset({
-    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR",
-    "VIRTUAL_ENV", "CONDA_PREFIX", "PYENV_ROOT", "UV_CACHE_DIR", "PIP_CACHE_DIR", "NVM_DIR", "NODE_PATH", "JAVA_HOME",
-    "GOPATH", "GOROOT", "GOCACHE", "CARGO_HOME", "RUSTUP_HOME", "GEM_HOME", "PKG_CONFIG_PATH", "LD_LIBRARY_PATH",
-    "SSL_CERT_FILE", "SSL_CERT_DIR", "CI", "SYSTEMROOT",
-})  # fmt: skip
-SET = {"TERM": "dumb", "NO_COLOR": "1", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
-"""Nobody sits at a terminal: no colours, no pager, no question."""
 
 
 class RunArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -68,12 +60,6 @@ def run_tool(
         return await interruptible(partial(_run, workspace, arguments, context, passed_on, seconds))
 
     return TypedTool("Run", RunArguments, traits, carry_out, description_file="run.md")
-
-
-def scrubbed(environment: Mapping[str, str]) -> dict[str, str]:
-    """What of an environment a command may see."""
-    kept = {name: value for name, value in environment.items() if name in PASSED_ON or name.startswith("LC_")}
-    return {**kept, **SET}
 
 
 def _run(

@@ -81,10 +81,18 @@ class Place:
 class Workspace:
     """A directory and what of it is granted. No path leads out of it, or to what is withheld."""
 
-    def __init__(self, root: Path | str, grant: Grant | None = None, *, uses_openat2: bool = True) -> None:
+    def __init__(
+        self,
+        root: Path | str,
+        grant: Grant | None = None,
+        *,
+        private: Sequence[Path | str] = (),
+        uses_openat2: bool = True,
+    ) -> None:
         self.root = os.path.realpath(root)
         self.grant = Grant() if grant is None else grant
         self._spellings = {self.root, str(Path.cwd() / root)}
+        self._private = tuple(_split(os.path.relpath(os.path.realpath(path), self.root)) for path in private)
         self._uses_openat2 = uses_openat2
 
     @property
@@ -119,7 +127,11 @@ class Workspace:
 
     def shows(self, parts: Sequence[str]) -> bool:
         """Whether a path below the root, free of links, may be named to the agent."""
-        return not is_withheld(parts) and self.grant.covers("/".join(parts) or ".")
+        return not is_withheld(parts) and not self._is_private(parts) and self.grant.covers("/".join(parts) or ".")
+
+    def _is_private(self, parts: Sequence[str]) -> bool:
+        """Whether a path leads to, or through, something of Deputy's own."""
+        return any(private and list(parts[: len(private)]) == list(private) for private in self._private)
 
     def granted_below(self, path: str) -> tuple[str, ...]:
         """Where a search of a path begins: there, or where it is not granted whole, at what is granted below it."""
@@ -157,6 +169,8 @@ class Workspace:
                 return False
 
     def _check(self, path: str, parts: Sequence[str], for_writing: bool) -> None:
+        if self._is_private(parts):
+            raise ToolError(f"{shown_path(path)} is withheld: it is where this work is recorded.")
         if is_withheld(parts):
             raise ToolError(f"{shown_path(path)} is withheld: it may hold keys or credentials.")
         if not self.grant.covers("/".join(parts) or "."):

@@ -1,3 +1,4 @@
+import json
 import os
 import subprocess
 import sys
@@ -6,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from deputy.interfaces.cli import COMMANDS
+from deputy.interfaces.cli.streams import is_unread
 
 
 def deputy(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
@@ -98,3 +100,37 @@ def test_closed_and_full_streams_are_no_traceback(tmp_path, line, code):
     run = shell(line, tmp_path)
     assert "Traceback" not in run.stderr
     assert run.returncode == code, run.stderr
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "deputy models | head -1",
+        "deputy models | true",
+        "deputy --help | true",
+        "deputy doctor --json | true",
+        "deputy delegate -t a=x -t b=x --yes 2>&1 | head -1",
+        "deputy delegate -t a=x --yes 2>&1 >/dev/null | true",
+        "deputy delegate -t a=x --yes --json | true",
+        "deputy delegate -t a=x --yes --events - | true",
+        "deputy delegate -t a=x --yes 2>/dev/full",
+    ],
+)
+def test_a_reader_that_goes_away_neither_fails_the_work_nor_is_told_of(tmp_path, line):
+    run = shell(
+        f"({line.replace(' |', '; echo $? >code) |', 1)}" if "|" in line else f"{line}; echo $? >code", tmp_path
+    )
+    assert (tmp_path / "code").read_text() == "0\n"
+    assert "deputy:" not in run.stdout + run.stderr
+    if "delegate" in line:
+        runs = json.loads(shell("deputy ps --all --json", tmp_path).stdout)["delegations"]
+        assert {one["status"] for one in runs} == {"completed"}
+
+
+def test_what_is_left_of_a_reader_can_be_told(tmp_path):
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "w") as pipe, (tmp_path / "file").open("w") as file:
+        assert not is_unread(pipe)
+        os.close(reading)
+        assert is_unread(pipe)
+        assert not is_unread(file)

@@ -1,7 +1,7 @@
 import pytest
 
 from deputy.core.progress import Progress
-from deputy.interfaces.view.board import Board, count, dollars, elapsed, line, text_of
+from deputy.interfaces.view.board import Board, line, text_of
 
 TEN = 10.0
 
@@ -90,11 +90,28 @@ def test_nothing_that_others_wrote_moves_the_terminal():
     assert "[/bold]" in shown[1]
 
 
-def test_numbers_are_short_enough_for_a_line():
-    assert [count(n) for n in (0, 890, 999, 1000, 2100, 9949, 9960, 45_000, 999_600, 1_250_000)] == [
-        "0", "890", "999", "1k", "2.1k", "9.9k", "10k", "45k", "1M", "1.2M",
-    ]  # fmt: skip
-    assert [elapsed(s) for s in (0.04, 9.94, 9.96, 59.4, 59.6, 185, 7620)] == [
-        "0.0s", "9.9s", "10s", "59s", "1m00s", "3m05s", "2h07m",
-    ]  # fmt: skip
-    assert [dollars(n) for n in (None, 0, 1_200_000, 140_000_000)] == ["", "", "$0.0012", "$0.14"]
+def test_a_call_is_over_when_those_that_have_not_begun_are_too():
+    board = told(
+        {"event": "started", "label": "a", "index": 0, "total": 2},
+        {"event": "completed", "label": "a", "status": "completed"},
+    )
+    assert not board.is_over
+    assert text_of(board.lines(TEN)[0]) == "Delegate [2 subagents]"
+    assert text_of(board.lines(TEN)[-1]).startswith("total  1 complete, 1 queued")
+
+
+def test_those_who_go_on_keep_their_rows_whatever_their_place_was():
+    board = told(
+        {"event": "started", "label": "c", "index": 2, "total": 3},
+        {"event": "started", "label": "b", "index": 1, "total": 3},
+        labels=("b", "c"),
+    )
+    assert [row.session_id for row in board.rows] == ["sess_b", "sess_c"]
+    assert text_of(board.lines(TEN)[0]) == "Delegate [2 subagents]"
+
+
+def test_several_that_never_began_have_a_row_each():
+    board = Board(("a", "b"))
+    for index, label in enumerate(("a", "b")):
+        board.tell(Progress(event="completed", label=label, index=index, total=2, status="cancelled"), 1.0)
+    assert [row.status for row in board.rows] == ["cancelled", "cancelled"]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from deputy.core.progress import Progress
+from deputy.interfaces.view import event_lines
 from deputy.interfaces.view.event_lines import EventLines
 
 
@@ -59,3 +60,15 @@ def test_a_disk_that_is_full_stops_the_writing_and_is_remembered():
         lines.close()
     assert lines.failure is not None
     assert lines.failure.errno == errno.ENOSPC
+
+
+def test_a_reader_that_takes_nothing_is_not_waited_for_without_end(monkeypatch):
+    monkeypatch.setattr(event_lines, "_PATIENCE_SECONDS", 0.1)
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "wb", buffering=0) as file:
+        lines = EventLines(file)
+        lines.tell(Progress(event="text", label="a", content="x" * 1_000_000))
+        lines.close()
+        assert lines.failure is not None
+        assert lines.failure.strerror == "its reader does not read"
+        os.close(reading)

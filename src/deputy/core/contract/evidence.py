@@ -31,6 +31,8 @@ class FileFact(Struct, frozen=True, kw_only=True):
     """In seconds of the same clock as the beginning of the delegation."""
     is_inside: bool = True
     """Whether it lies in the workspace once links are followed."""
+    is_file: bool = True
+    """Whether it is a regular file."""
 
 
 def weigh_evidence(

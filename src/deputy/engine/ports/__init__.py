@@ -2,28 +2,55 @@
 
 from typing import TYPE_CHECKING
 
+from deputy.engine.ports.backend import Assignment, Backend, BackendEnd, NotReady, Ready
 from deputy.engine.ports.durable import Engine, Journal, L, Lease, RunContext, World
 from deputy.engine.ports.model import Model
-from deputy.engine.ports.tool import Files, FlowTool, Tool, ToolContext, ToolOutput, Tools, ToolTraits
+from deputy.engine.ports.tool import (
+    Agents,
+    Files,
+    FlowTool,
+    Folder,
+    TaskFiles,
+    Tool,
+    ToolContext,
+    ToolOutput,
+    Tools,
+    ToolTraits,
+)
+from deputy.engine.ports.workplace import NoWorkplace, WorkDone, Workplace, Workplaces
 
 if TYPE_CHECKING:
+    from deputy.engine.ports.backend import BackendEvent as BackendEvent
+    from deputy.engine.ports.backend import Emit as Emit
     from deputy.engine.ports.durable import Beginning as Beginning
     from deputy.engine.ports.durable import Birth as Birth
     from deputy.engine.ports.durable import Workflow as Workflow
 
 __all__ = [
+    "Agents",
+    "Assignment",
+    "Backend",
+    "BackendEnd",
     "Engine",
     "Files",
     "FlowTool",
+    "Folder",
     "Journal",
     "L",
     "Lease",
     "Model",
+    "NoWorkplace",
+    "NotReady",
+    "Ready",
     "RunContext",
+    "TaskFiles",
     "Tool",
     "ToolContext",
     "ToolOutput",
     "ToolTraits",
     "Tools",
+    "WorkDone",
+    "Workplace",
+    "Workplaces",
     "World",
 ]

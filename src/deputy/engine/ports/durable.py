@@ -102,6 +102,10 @@ class RunContext(Protocol):
         """Make a child run, exactly once, and start it; gives its id."""
         ...
 
+    async def again(self, key: str, child: str, message: str | None = None) -> None:
+        """Set a child of an earlier round to work again, exactly once; one that completed or is at work is left so."""
+        ...
+
     async def join(self, key: str, child: str) -> Outcome:
         """Wait for a child's end and take its outcome."""
         ...
@@ -225,6 +229,13 @@ class Journal(Protocol[L]):
 
     async def finish(self, lease: L, key: str, event: Event) -> Record:
         """Record how a run ended, and give its lease up, in one."""
+        ...
+
+    async def expire(self, seen: State) -> bool:
+        """End a run whose time is up with what its records show, whoever has its lease, in one; whether this did.
+
+        Nothing is done when it has ended since it was seen, or has been given more time.
+        """
         ...
 
     async def join(self, lease: L, key: str, child: State) -> Record:

@@ -6,11 +6,15 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
+from deputy.core.limits import TOOL_SECONDS
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from deputy.core.contract import FileFact
     from deputy.core.conversation import ToolCall
+    from deputy.core.request import Grant
+    from deputy.core.role import NoRole, Role
     from deputy.engine.desk import Desk
     from deputy.engine.ports.durable import RunContext
 
@@ -28,7 +32,7 @@ class ToolTraits(Struct, frozen=True, kw_only=True):
     """A call that was under way when a process died may be made again."""
     needs_approval: bool = True
     risk: Risk = "high"
-    limit_seconds: float = 120
+    limit_seconds: float = TOOL_SECONDS
     """How long a call may take; until then it counts as activity."""
 
 
@@ -127,8 +131,20 @@ class FlowTool(Protocol):
         ...
 
 
+class Agents(Protocol):
+    """The agents whose definitions can be seen from the workspace."""
+
+    def names(self) -> Sequence[str]:
+        """The names to choose from, a bounded number of them."""
+        ...
+
+    async def find(self, name: str) -> Role | NoRole:
+        """What a definition says now, in words that tools and models have here; or why it cannot be used."""
+        ...
+
+
 class Files(Protocol):
-    """The workspace as the flow of a delegation needs it."""
+    """Scratchpads and the workspace, as the flow of a delegation needs them."""
 
     def scratchpad(self, label: str, session_id: str) -> str:
         """Where a subagent's notes are kept."""
@@ -138,10 +154,34 @@ class Files(Protocol):
         """Add a note to a scratchpad."""
         ...
 
-    async def before_prompt(self, paths: Sequence[str]) -> str:
+    def open(self, grant: Grant, root: str = "") -> Folder:
+        """What a grant gives of a directory, which is the workspace unless another is named."""
+        ...
+
+
+class TaskFiles(Struct, frozen=True, kw_only=True):
+    """The files that a task names, as text before its prompt, and what could not be had of them."""
+
+    text: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+class Folder(Protocol):
+    """The directory that one agent works in, as much of it as it is granted."""
+
+    @property
+    def root(self) -> str:
+        """Its absolute path."""
+        ...
+
+    async def before_prompt(self, paths: Sequence[str]) -> TaskFiles:
         """The files that a task names, each under its path, within a bound; what cannot be read is named in place."""
         ...
 
     async def facts(self, paths: Sequence[str]) -> Sequence[FileFact]:
-        """What is on disk where artifacts are said to be."""
+        """What is on disk where artifacts are said to be; what cannot be looked at is not there."""
+        ...
+
+    async def changed_in(self, folder: str, since: float) -> Sequence[str]:
+        """The files of a folder that were written since a moment, a bounded number of them."""
         ...

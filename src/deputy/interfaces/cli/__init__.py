@@ -13,6 +13,7 @@ import click
 
 from deputy import __version__
 from deputy.core.errors import DeputyError, UsageError
+from deputy.interfaces.cli.streams import open_streams
 
 if TYPE_CHECKING:
     from types import FrameType
@@ -34,7 +35,11 @@ COMMANDS = {
     "transcript": "Show a subagent's conversation.",
     "errors": "Show the errors that delegations met, the latest first.",
     "prune": "Remove delegations that ended long ago, with their transcripts.",
+    "stats": "Show how long delegations take, by command, beside their limits.",
+    "export": "Write a run, and the tree below it, into a folder of its own.",
     "pin": "Keep a delegation, and the tree it belongs to, whatever its age.",
+    "task": "Keep the numbered tasks of this project.",
+    "todo": "Show the tasks of this project that are not over.",
     "models": "List providers and models, and say which have a key.",
 }
 _MODULES = {"show": "show_run"}
@@ -74,7 +79,7 @@ def deputy() -> None:
 
 def main() -> None:
     """Run the command line; what goes wrong on purpose becomes one clear line and an exit code."""
-    _open_closed_streams()
+    open_streams()
     signal.signal(signal.SIGINT, _interrupted)
     try:
         deputy.main(prog_name="deputy")
@@ -83,15 +88,8 @@ def main() -> None:
     except DeputyError as error:
         _stop(error, 1)
     except OSError as error:
-        # Nobody reads what is printed, or there is no room for it; what was done is in the journal.
+        # There is no room for what is printed; what was done is in the journal.
         _stop(DeputyError(f"cannot write the output: {error.strerror or error}; `deputy ps --all` shows the runs"), 1)
-
-
-def _open_closed_streams() -> None:
-    """A closed standard stream would be None, and the next file opened would take its number."""
-    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode))  # noqa: PTH123, SIM115  it stays open until the end
 
 
 def _interrupted(number: int, frame: FrameType | None) -> NoReturn:

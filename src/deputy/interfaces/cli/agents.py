@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from deputy.core.errors import UsageError
-from deputy.interfaces.cli.show import one_line, plain, show, show_json
+from deputy.interfaces.cli.show import show, show_json
+from deputy.interfaces.plain import one_line, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 from msgspec import structs
 
-from deputy.core.contract import Checked, Expected, FileFact, Mode, Return, Schema, read, schema_of, weigh_evidence
+from deputy.core.contract import Checked, Expected, Mode, Return, Schema, read, schema_of, weigh_evidence
 from deputy.core.errors import UsageError
 from deputy.interfaces.cli.show import show, show_json
 from deputy.interfaces.cli.source import read_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from deputy.core.contract import FileFact
 
 EXAMPLES = """\b
 Examples:
@@ -183,16 +184,8 @@ def _refuse_with_schema(ctx: click.Context) -> None:
             )
 
 
-def _look(return_: Return, workspace: str) -> Iterator[FileFact]:
-    """What is on disk where the artifacts are said to be."""
-    root = os.path.realpath(workspace)
-    for artifact in return_.artifacts:
-        real = Path(os.path.realpath(Path(root, artifact.path)))
-        try:
-            facts = real.stat()
-            size = sum(1 for _ in real.iterdir()) if real.is_dir() else facts.st_size
-        except OSError:
-            yield FileFact(path=artifact.path, exists=False)
-        else:
-            is_inside = real.is_relative_to(root)
-            yield FileFact(path=artifact.path, exists=True, size=size, modified_at=facts.st_mtime, is_inside=is_inside)
+def _look(return_: Return, workspace: str) -> list[FileFact]:
+    from deputy.tools.folder import WorkspaceFolder
+
+    folder = WorkspaceFolder(workspace)
+    return [folder.fact(artifact.path) for artifact in return_.artifacts]

@@ -8,8 +8,9 @@ import click
 
 from deputy.config import load_tables
 from deputy.core.text import LIMIT_REQUESTS, FoundRequest, detect, json_form
-from deputy.interfaces.cli.show import one_line, show, show_json
+from deputy.interfaces.cli.show import show, show_json
 from deputy.interfaces.cli.source import read_text
+from deputy.interfaces.plain import one_line
 
 WIDTH = 80
 _LABEL = 10

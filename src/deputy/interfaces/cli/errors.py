@@ -7,7 +7,8 @@ from typing import Any
 import click
 
 from deputy.interfaces.cli.journal import open_journal
-from deputy.interfaces.cli.show import one_line, show, show_json
+from deputy.interfaces.cli.show import show, show_json
+from deputy.interfaces.plain import one_line
 
 
 @click.command(epilog="\b\nExamples:\n  deputy errors\n  deputy errors --limit 5 --json")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
 import click
 
-from deputy.core.errors import UnknownRun
+from deputy.core.errors import StorageError, UnknownRun
 from deputy.journal.home import home_path
 from deputy.journal.reader import Reader
 
@@ -24,11 +25,32 @@ def open_journal() -> Generator[Reader | None]:
     reader = Reader.open_any(home_path())
     if reader is not None and reader.damage:
         click.echo(f"deputy: {reader.path}: {reader.damage}; this is what can still be read", err=True)
+    if reader is not None:
+        end_what_is_late(reader)
     try:
         yield reader
     finally:
         if reader is not None:
             reader.close()
+
+
+def end_what_is_late(reader: Reader) -> None:
+    """End the runs past their deadline, whoever started them: every command that looks does. Mostly it only reads."""
+    from deputy.journal.registry import late
+
+    found = late(reader, time.time())
+    if not found:
+        return
+    from deputy.journal.monitor import end_late
+    from deputy.processes.sweep import sweep, tag_of
+
+    try:
+        ended = end_late(reader.path.parent, found)
+    except StorageError as error:
+        click.echo(f"deputy: what is past its deadline could not be ended: {error}", err=True)
+        return
+    for state in ended:
+        sweep(tag_of(state.run))
 
 
 def not_found(run: str) -> NoReturn:

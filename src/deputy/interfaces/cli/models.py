@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from deputy.core.limits import NANOS_PER_DOLLAR
 from deputy.interfaces.cli.show import show, show_json
 
 if TYPE_CHECKING:
@@ -64,8 +65,8 @@ def _model(name: str, entry: ModelEntry) -> dict[str, Any]:
         "window": entry.window,
         "max_output": entry.max_output,
         "thinks": entry.thinking is not None,
-        "dollars_per_million_input": prices.input / 1e9 if prices else None,
-        "dollars_per_million_output": prices.output / 1e9 if prices else None,
+        "dollars_per_million_input": prices.input / NANOS_PER_DOLLAR if prices else None,
+        "dollars_per_million_output": prices.output / NANOS_PER_DOLLAR if prices else None,
     }
 
 
@@ -92,7 +93,11 @@ def _show_provider(models: Models, name: str) -> None:
     for model, known in entry.models.items():
         window = f"{known.window:>9,} tokens" if known.window else "   window not known"
         prices = known.prices
-        cost = f"${prices.input / 1e9:g} in, ${prices.output / 1e9:g} out" if prices else "price not known"
+        cost = (
+            f"${prices.input / NANOS_PER_DOLLAR:g} in, ${prices.output / NANOS_PER_DOLLAR:g} out"
+            if prices
+            else "price not known"
+        )
         show(f"  {model:<26} {window}   {cost}")
 
 

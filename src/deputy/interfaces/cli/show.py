@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 import click
+
+from deputy.interfaces.plain import plain
 
 
 def show(text: str) -> None:
@@ -18,21 +19,3 @@ def show_json(value: Any) -> None:
     import msgspec
 
     click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2))
-
-
-def plain(text: str) -> str:
-    """The text without control characters and terminal escapes; line ends and tabs stay."""
-    return text.translate(_controls())
-
-
-def one_line(text: str, width: int) -> str:
-    """The text on one line, at most `width` characters, cut with `…`."""
-    flat = " ".join(plain(text[: width * 8]).split())
-    cut = len(flat) > width or len(text) > width * 8
-    return flat if not cut else f"{flat[: width - 1].rstrip()}…"
-
-
-@cache
-def _controls() -> dict[int, int | None]:
-    removed = [*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x2028, 0x2029]
-    return {code: None for code in removed if chr(code) not in "\n\t"}

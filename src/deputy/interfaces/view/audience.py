@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import sys
+import time
 from contextlib import asynccontextmanager, nullcontext
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Protocol
 
 from deputy.core.errors import UsageError
@@ -16,6 +18,12 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from deputy.core.progress import Progress
+
+
+READER_SECONDS = 5.0
+"""How long a pipe's reader may take to come."""
+
+_LOOK_SECONDS = 0.05
 
 
 class Member(Protocol):
@@ -48,7 +56,7 @@ async def open_events(name: str | None) -> AsyncGenerator[EventLines | None]:
     if name is None:
         yield None
         return
-    with _opened(name) as file:
+    with await _opened(name) as file:
         lines = EventLines(file)
         try:
             yield lines
@@ -59,10 +67,24 @@ async def open_events(name: str | None) -> AsyncGenerator[EventLines | None]:
                 sys.stderr.write(f"deputy: --events: not all was written: {lines.failure.strerror}\n")
 
 
-def _opened(name: str) -> AbstractContextManager[IO[bytes]]:
+async def _opened(name: str) -> AbstractContextManager[IO[bytes]]:
     if name == "-":
-        return nullcontext(sys.stdout.buffer)
-    try:
-        return Path(name).open("wb", buffering=0)
-    except OSError as error:
-        raise UsageError("--events", name, f"it cannot be written: {error.strerror}") from error
+        buffer = sys.stdout.buffer
+        # Beneath the buffer: one whose lock a stuck write holds would stop the whole process at its end.
+        return nullcontext(getattr(buffer, "raw", buffer))
+    deadline = time.monotonic() + READER_SECONDS
+    while True:
+        try:
+            # A pipe without a reader would hold the open up for ever.
+            flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK | os.O_CLOEXEC
+            descriptor = os.open(name, flags, 0o600)
+            break
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise UsageError("--events", name, f"it cannot be written: {error.strerror}") from error
+            if time.monotonic() > deadline:
+                told = f"nobody has read from it for {READER_SECONDS:g} s: start the reader first, or name a file"
+                raise UsageError("--events", name, told) from error
+            await asyncio.sleep(_LOOK_SECONDS)
+    os.set_blocking(descriptor, True)
+    return os.fdopen(descriptor, "wb", buffering=0)

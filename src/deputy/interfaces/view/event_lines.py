@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from errno import ETIMEDOUT
 from threading import Condition, Thread
 from typing import IO, TYPE_CHECKING, Any
 
 from msgspec import json, to_builtins
 
-from deputy.core.forms import NANOS_PER_DOLLAR
+from deputy.core.limits import NANOS_PER_DOLLAR
 
 if TYPE_CHECKING:
     from deputy.core.progress import Progress
 
 
 _UNWRITTEN = 10_000
+_PIECE = 4096
+_PATIENCE_SECONDS = 5.0
+"""How long a reader that takes nothing is waited for at the end."""
 
 
 class EventLines:
@@ -30,8 +34,9 @@ class EventLines:
         self._unwritten: deque[bytes] = deque(maxlen=_UNWRITTEN)
         self._news = Condition()
         self._is_over = False
+        self._written = 0
         self.failure: OSError | None = None
-        """Why nothing is written any more, when it is not that the reader went away."""
+        """Why not all was written, when it is not that the reader went away."""
         self._writer = Thread(target=self._write_all, daemon=True)
         self._writer.start()
 
@@ -49,17 +54,25 @@ class EventLines:
             self._news.notify()
 
     def close(self) -> None:
-        """Wait until all is written, or nobody reads."""
+        """Wait until all is written, or nobody reads any more."""
         with self._news:
             self._is_over = True
             self._news.notify()
-        self._writer.join()
+        while self._writer.is_alive():
+            before = self._written
+            self._writer.join(_PATIENCE_SECONDS)
+            if self._writer.is_alive() and self._written == before:
+                self.failure = TimeoutError(ETIMEDOUT, "its reader does not read")
+                return
 
     def _write_all(self) -> None:
         try:
             while lines := memoryview(self._next()):
                 while lines:
-                    lines = lines[self._file.write(lines) :]
+                    # A pipe takes so much at a time, by which a reader that is slow is told from one that stands still.
+                    taken = self._file.write(lines[:_PIECE])
+                    self._written += taken
+                    lines = lines[taken:]
                 self._file.flush()
         except BrokenPipeError:
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from deputy.interfaces.cli.show import one_line, plain
+from deputy.interfaces.plain import one_line, plain
 
 if TYPE_CHECKING:
     from deputy.core.progress import Progress

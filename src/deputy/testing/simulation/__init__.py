@@ -2,25 +2,30 @@
 
 from __future__ import annotations
 
+from random import Random
 from typing import TYPE_CHECKING
 
 from msgspec import structs
 
 from deputy.core.events import CancelAsked, Refused, Resumed, Returned
 from deputy.core.outcome import Cancelled, Rejected
+from deputy.engine.remains import STOPPED_LATE
 from deputy.testing.clock import run_in_virtual_time
 from deputy.testing.simulation.invariants import (
+    BEGINNINGS,
     Violation,
     check_budgets,
     check_root,
     check_run,
     check_stops,
     check_tree,
+    check_usage,
     expect,
     told,
 )
 from deputy.testing.simulation.scenario import Scenario, draw_scenario
 from deputy.testing.simulation.trial import ROOT, Process, Stage, Trial
+from deputy.testing.virtual_world import VirtualWorld
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,6 +63,7 @@ def _check(trial: Trial) -> None:
     check_tree(disk, trial.ledger, trial.lives)
     for state in disk.states():
         check_run(disk.records[state.run], state, trial.last_start)
+        check_usage(disk, state)
     check_stops(disk, trial.ledger, trial.last_start)
     check_budgets(disk, ROOT)
     if not scenario.is_parent:
@@ -72,14 +78,20 @@ async def _check_replays(trial: Trial) -> None:
     for run, records in trial.disk.records.items():
         whole = _up_to_the_end(records)
         outcome = _last_outcome(records)
-        # Nothing of a refusal is on record, and a cancel that came too late would come in time.
-        if not isinstance(outcome, Cancelled | Rejected) and not _was_told_to_stop(whole):
+        # Nothing of a refusal is on record, a cancel that came too late would come in time, and time does not run out.
+        is_its_own = not isinstance(outcome, Cancelled | Rejected) and not outcome.summary.startswith(STOPPED_LATE)
+        if is_its_own and not _was_told_to_stop(whole):
             again = await _replayed(trial, run, whole)
+            # What those below used is summed where it ends, and they may have been resumed since.
+            again = structs.replace(again, usage=outcome.usage)
             expect(again == outcome, f"{run} replayed is {again}\n  and was {outcome}")
 
 
 async def _replayed(trial: Trial, run: str, records: Sequence[Record]) -> Outcome:
     other = Trial(structs.replace(trial.scenario, disturbances=()), trial.stage)
+    # What is replayed has the time that it had: it is not late because it is looked at later.
+    began = next(record.at for record in reversed(records) if isinstance(record.event, BEGINNINGS))
+    other.world = VirtualWorld(Random(trial.scenario.seed), stands_at=began)
     other.ledger.is_closed = True
     other.disk.records.update({name: list(kept) for name, kept in trial.disk.records.items()})
     other.disk.records[run] = list(records)

@@ -23,7 +23,7 @@ from deputy.core.conversation import (
 )
 from deputy.core.events import ModelCallEnded, ToolCallEnded
 from deputy.core.outcome import NO_USAGE
-from deputy.engine.ports import ToolContext, ToolOutput, ToolTraits
+from deputy.engine.ports import TaskFiles, ToolContext, ToolOutput, ToolTraits
 from deputy.testing.simulation.invariants import CANCEL_SECONDS, Violation, expect, is_well_formed
 
 if TYPE_CHECKING:
@@ -93,6 +93,13 @@ class Ledger:
         """The run that a label names; labels are unique in a scenario."""
         states = (self.disk.state(run) for run in self.disk.records)
         return next((state.run for state in states if state is not None and state.label == label), "")
+
+    def forget_what_was_lost(self) -> None:
+        """A process died: what models told it and it did not write is nobody's, as nobody may ask again."""
+        for label, number in list(self.told):
+            records = self.disk.records.get(self.run_of(label), ())
+            if number >= sum(isinstance(record.event, ModelCallEnded) for record in records):
+                del self.told[label, number]
 
     def expect_not_stopped(self, run: str, what: str) -> None:
         """Nothing begins in a run that was told to stop, nor below one."""
@@ -303,7 +310,7 @@ class SimTools:
 
 
 class SimFiles:
-    """A workspace without files, and scratchpads that outlive processes."""
+    """Scratchpads that outlive processes."""
 
     def __init__(self, ledger: Ledger, life: Life) -> None:
         self._ledger = ledger
@@ -318,13 +325,27 @@ class SimFiles:
         await self._life.lasts()
         self._ledger.notes.setdefault(scratchpad, []).append(content)
 
-    async def before_prompt(self, paths: Sequence[str]) -> str:
+    def open(self, grant: Grant, root: str = "") -> SimFolder:
+        """The same for everybody."""
+        return SimFolder()
+
+
+class SimFolder:
+    """A workspace without files."""
+
+    root = "/workspace"
+
+    async def before_prompt(self, paths: Sequence[str]) -> TaskFiles:
         """Nothing: there are no files."""
-        return ""
+        return TaskFiles()
 
     async def facts(self, paths: Sequence[str]) -> Sequence[FileFact]:
         """That none of the files is there."""
         return [FileFact(path=path, exists=False) for path in paths]
+
+    async def changed_in(self, folder: str, since: float) -> Sequence[str]:
+        """Nothing."""
+        return ()
 
 
 def _failure(chance: Random, used: Used) -> errors.ModelError:

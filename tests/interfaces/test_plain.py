@@ -1,6 +1,6 @@
 import pytest
 
-from deputy.interfaces.cli.show import one_line, plain
+from deputy.interfaces.plain import one_line, plain
 
 
 @pytest.mark.parametrize(

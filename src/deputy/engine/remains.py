@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, cast
+from functools import reduce
+from operator import add
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from msgspec import UNSET, Raw
+from msgspec import UNSET, Raw, structs
 
-from deputy.core.errors import LeaseLost, StorageError, UsageError
+from deputy.core.errors import Error, UsageError
 from deputy.core.events import FellBack, ModelCallEnded, Noted, ToolCallEnded
 from deputy.core.messages import messages_in
-from deputy.core.outcome import Artifact
+from deputy.core.outcome import Artifact, Partial, shortened
+from deputy.core.results import results_markdown
+from deputy.engine.reached import time_is_up
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
     from deputy.core.events import Event
-    from deputy.core.outcome import Fallback
+    from deputy.core.outcome import Fallback, Outcome
+    from deputy.core.results import Result
     from deputy.core.state import State
 
-
-def storage_trouble(error: BaseException) -> LeaseLost | StorageError | None:
-    """The trouble with the journal that is in an error, or among those of a group: a lost lease before all else."""
-    if isinstance(error, LeaseLost | StorageError):
-        return error
-    if not isinstance(error, BaseExceptionGroup):
-        return None
-    group = cast("BaseExceptionGroup[BaseException]", error)
-    found = [trouble for inner in group.exceptions if (trouble := storage_trouble(inner)) is not None]
-    return next((trouble for trouble in found if isinstance(trouble, LeaseLost)), found[0] if found else None)
+    Told = TypeVar("Told", bound=Outcome)
 
 
 _HAS_TEXT = b'"type":"text"'
@@ -39,6 +37,8 @@ class SoFar:
         self._fallbacks: list[Fallback] = []
         self._changed: dict[str, None] = {}
         self._said: ModelCallEnded | None = None
+        self.is_use_unknown = False
+        """Whether a call was stopped before its provider told what it used."""
 
     def see(self, event: Event) -> None:
         """One more event has happened."""
@@ -49,6 +49,8 @@ class SoFar:
                 self._fallbacks.append(event.fallback)
             case ToolCallEnded():
                 self._changed.update(dict.fromkeys(event.changed))
+            case ModelCallEnded(error=Error(type="cancelled"), usage=usage) if not usage.requests:
+                self.is_use_unknown = True
             case ModelCallEnded(message=Raw() as message) if _HAS_TEXT in bytes(message):
                 self._said = event
             case _:
@@ -77,3 +79,33 @@ def last_words(event: ModelCallEnded) -> str:
     if event.message is UNSET:
         return ""
     return "".join(message.content for message in messages_in(event.message, "assistant"))
+
+
+def late_ending(
+    state: State, events: Iterable[Event], results: Sequence[Result], below: Iterable[State], now: float
+) -> Partial:
+    """How a run ends whose time ran out while nobody brought it to its own end."""
+    so_far = SoFar()
+    for event in events:
+        so_far.see(event)
+    return with_all_below(stopped_late(so_far, state, results, now), below)
+
+
+def stopped_late(so_far: SoFar, state: State, results: Sequence[Result], now: float) -> Partial:
+    """What was found until a run's time was up, what those below it came to, and the way on."""
+    fields = so_far.fields(state, now)
+    if not fields["report"] and results:
+        fields["report"] = results_markdown(results)
+    advice = f"deputy resume {state.run}"
+    error = structs.replace(time_is_up(state.seconds), recommendation=f"Use what was found, or go on with: {advice}")
+    summary = shortened(f"{STOPPED_LATE}: {error.message}")
+    return Partial(**fields, summary=summary, errors=(error,), next_steps=advice)
+
+
+STOPPED_LATE = "Stopped when its time was up"
+"""How the summary of such an ending begins."""
+
+
+def with_all_below(outcome: Told, below: Iterable[State]) -> Told:
+    """The outcome with what all runs below used in its usage: what a piece of work took is the whole of it."""
+    return structs.replace(outcome, usage=reduce(add, (state.usage for state in below), outcome.usage))

@@ -16,7 +16,7 @@ from deputy.core.errors import (
     Refused,
     ServerFailed,
 )
-from deputy.models.failures import failure_of, window_told
+from deputy.core.failures import failure_of, window_told
 
 OPENAI_TPM = (
     "Request too large for gpt-5.2 in organization org-x on tokens per min (TPM): Limit 30000, Requested 45000. "

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import msgspec
 from msgspec import Struct
 
+from deputy.core import wordings
 from deputy.core.errors import (
     BadKey,
     BadRequest,
@@ -19,7 +20,6 @@ from deputy.core.errors import (
     Refused,
     ServerFailed,
 )
-from deputy.models import wordings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,0 +1,241 @@
+"""From the fields of a file to a template: every check that a template must pass, with line and rule."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, cast
+
+from msgspec import DecodeError, Struct, json
+
+from deputy.core.errors import UsageError
+from deputy.core.field_readers import FieldProblem
+from deputy.core.subtask.request import MAX_FILES, MAX_HINTS, MAX_TYPE
+from deputy.core.subtask.settings import RULE as CONTEXT
+from deputy.core.subtask.settings import PartialSettings, read_settings, settle
+from deputy.core.subtask.template import INPUT_TYPES, Input, Template
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from deputy.agents.definition import Raw
+    from deputy.agents.strict import Field
+
+TEMPLATE = "subtask.template"
+
+KEYS: Mapping[str, str] = {
+    "name": "name",
+    "type": "type",
+    "subtype": "subtype",
+    "description": "description",
+    "inputs": "inputs",
+    "template_hints": "hints",
+    "hints": "hints",
+    "context_management": "context_management",
+    "file_paths": "file_paths",
+    "model": "model",
+    "return_expectations": "return_expectations",
+    "returns": "return_expectations",
+    "prompt": "prompt",
+    "instructions": "prompt",
+}
+"""Keys that templates are written with, and the field each one fills."""
+
+_INPUT_KEYS = frozenset({"name", "type", "required", "description"})
+_TRUTHS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+_TYPES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean", "list": "array", "dict": "object"}
+
+
+class Finding(Struct, frozen=True, kw_only=True):
+    """Something wrong or odd in a template: where, by which rule, and what would be right."""
+
+    path: str
+    line: int
+    rule: str
+    message: str
+    is_fatal: bool = True
+
+
+class _Reader:
+    """Reads the fields of one file, and gathers what is wrong with them."""
+
+    def __init__(self, fields: Iterable[Field], path: str) -> None:
+        self.path = path
+        self.findings: list[Finding] = []
+        self._fields: dict[str, Field] = {}
+        for field in fields:
+            name = KEYS.get(field.key.strip().replace("-", "_"))
+            if name is None:
+                self.find(field.line, f"{field.key[:40]!r} is not a field; there are {', '.join(sorted(KEYS))}")
+            elif name in self._fields:
+                self.find(field.line, f"{field.key} stands here twice; it was read on line {self._fields[name].line}")
+            else:
+                self._fields[name] = field
+
+    def find(self, line: int, message: str, rule: str = TEMPLATE, *, is_fatal: bool = True) -> None:
+        self.findings.append(Finding(path=self.path, line=line, rule=rule, message=message, is_fatal=is_fatal))
+
+    def line(self, name: str) -> int:
+        return self._fields[name].line if name in self._fields else 1
+
+    def raw(self, name: str) -> Raw | None:
+        return self._fields[name].value if name in self._fields else None
+
+    def text(self, name: str, *, longest: int | None = None, is_required: bool = False) -> str:
+        value = self.raw(name)
+        if value is None or value == "":
+            if is_required:
+                self.find(1, f"{name} is missing; a template needs a type and a description")
+            return ""
+        if not isinstance(value, str):
+            self.find(self.line(name), f"{name} must be one text")
+            return ""
+        if longest is not None and len(value) > longest:
+            self.find(self.line(name), f"{name} has {len(value)} characters; at most {longest} are allowed")
+            return ""
+        return value.strip()
+
+    def texts(self, name: str, most: int) -> tuple[str, ...]:
+        value = self.raw(name)
+        if value is None or value == "":
+            return ()
+        items = [part.strip() for part in value.split(",")] if isinstance(value, str) else value
+        if not isinstance(items, list) or len(items) > most:
+            self.find(self.line(name), f"{name} must be a list of at most {most} texts")
+            return ()
+        told = [item for item in items if isinstance(item, str) and item]
+        if len(told) != len(items):
+            self.find(self.line(name), f"{name} must be a list of texts")
+        return tuple(told)
+
+
+def make_template(fields: Sequence[Field], file_name: str, path: str) -> tuple[Template | None, tuple[Finding, ...]]:
+    """The template that a file's fields describe, None when it cannot be used, and all that is wrong or odd."""
+    reader = _Reader(fields, path)
+    name = reader.text("name", longest=MAX_TYPE) or file_name
+    kind = reader.text("type", longest=MAX_TYPE, is_required=True)
+    subtype = reader.text("subtype", longest=MAX_TYPE)
+    description = reader.text("description", is_required=True)
+    inputs = _inputs(reader)
+    settings = _settings(reader, subtype)
+    expectations = _expectations(reader)
+    prompt = reader.text("prompt")
+    _check_places(reader, prompt, inputs)
+    made = Template(
+        name=name,
+        type=kind,
+        subtype=subtype,
+        description=description,
+        prompt=prompt,
+        hints=reader.texts("hints", MAX_HINTS),
+        inputs=inputs,
+        context_management=settings,
+        file_paths=reader.texts("file_paths", MAX_FILES),
+        model=reader.text("model") or None,
+        return_expectations=expectations,
+        path=path,
+    )
+    is_usable = not any(finding.is_fatal for finding in reader.findings)
+    return made if is_usable else None, tuple(reader.findings)
+
+
+def _inputs(reader: _Reader) -> tuple[Input, ...]:
+    value = reader.raw("inputs")
+    line = reader.line("inputs")
+    if value is None or value == "":
+        return ()
+    entries: list[Raw]
+    if isinstance(value, dict):
+        # `code: string` is short for an input of that name and type.
+        entries = [
+            {"name": name, **(kind if isinstance(kind, dict) else {"type": kind})} for name, kind in value.items()
+        ]
+    elif isinstance(value, list):
+        entries = [{"name": entry} if isinstance(entry, str) else entry for entry in value]
+    else:
+        reader.find(line, "inputs must be a list of inputs, or names with their types")
+        return ()
+    read = [_input(reader, entry, line) for entry in entries]
+    names = [one.name for one in read if one is not None]
+    for name in {name for name in names if names.count(name) > 1}:
+        reader.find(line, f"the input {name!r} is declared twice")
+    return tuple(one for one in read if one is not None)
+
+
+def _input(reader: _Reader, entry: Raw, line: int) -> Input | None:
+    if not isinstance(entry, dict) or not isinstance(entry.get("name"), str) or not entry["name"]:
+        reader.find(line, "an input must have a name")
+        return None
+    name = str(entry["name"]).strip()
+    if unknown := sorted(entry.keys() - _INPUT_KEYS):
+        reader.find(line, f"input {name!r}: {unknown[0]!r} is not a field; there are {', '.join(sorted(_INPUT_KEYS))}")
+    kind = entry.get("type") or "any"
+    kind = _TYPES.get(kind, kind) if isinstance(kind, str) else kind
+    if kind not in INPUT_TYPES:
+        reader.find(line, f"input {name!r}: its type is {str(kind)[:40]!r}; it must be one of {', '.join(INPUT_TYPES)}")
+        kind = "any"
+    required = entry.get("required", "true")
+    is_required = _TRUTHS.get(required.strip().lower()) if isinstance(required, str) else None
+    if is_required is None:
+        reader.find(line, f"input {name!r}: required must be true or false")
+    description = entry.get("description", "")
+    return Input(
+        name=name,
+        type=kind,
+        is_required=is_required is not False,
+        description=description if isinstance(description, str) else "",
+    )
+
+
+def _settings(reader: _Reader, subtype: str) -> PartialSettings:
+    value = reader.raw("context_management")
+    if value is None or value == "":
+        return PartialSettings()
+    problems: list[FieldProblem] = []
+    read = read_settings(value, "context_management", problems)
+    line = reader.line("context_management")
+    settled = settle(subtype, [read])
+    if not problems and isinstance(settled, FieldProblem):
+        problems.append(settled)
+    for problem in problems:
+        reader.find(line, f"{problem.field} {problem.message}", CONTEXT)
+    return read
+
+
+def _expectations(reader: _Reader) -> str | dict[str, Any] | None:
+    value = reader.raw("return_expectations")
+    if value is None or value == "":
+        return None
+    schema: object = value
+    if isinstance(value, str):
+        if not value.lstrip().startswith("{"):
+            return value
+        try:
+            schema = json.decode(value)
+        except DecodeError:
+            return value
+    return _checked_schema(reader, schema)
+
+
+def _checked_schema(reader: _Reader, schema: object) -> dict[str, Any] | None:
+    from deputy.core.contract import schema_of
+
+    try:
+        schema_of(schema)
+    except UsageError as error:
+        reader.find(
+            reader.line("return_expectations"), f"return_expectations is no JSON Schema that can be used: {error}"
+        )
+        return None
+    return cast("dict[str, Any]", schema)
+
+
+def _check_places(reader: _Reader, prompt: str, inputs: Sequence[Input]) -> None:
+    """A place in the prompt that no input fills is left as it stands, which is worth a word."""
+    declared = {one.name for one in inputs}
+    for piece in prompt.split("{{")[1:]:
+        name, closing, _ = piece.partition("}}")
+        if closing and name.strip().isidentifier() and name.strip() not in declared:
+            reader.find(
+                reader.line("prompt"),
+                f"the prompt has a place for {name.strip()!r}, which is not among the inputs",
+                is_fatal=False,
+            )

@@ -1,0 +1,229 @@
+"""One turn of another agent's program: called, fed, listened to within bounds, and ended with all that it started."""
+
+from __future__ import annotations
+
+import asyncio
+import posixpath
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import msgspec
+
+from deputy.backends.cli.ending import Printed, Stopping, end_of
+from deputy.backends.cli.installed import Found, find, look_for
+from deputy.backends.cli.program import Order
+from deputy.backends.problems import grant_not_held, model_unknown
+from deputy.backends.told import Told
+from deputy.core.limits import TOOL_SECONDS, RunningTool, is_hung
+from deputy.core.outcome import NO_USAGE
+from deputy.engine.ports.backend import BackendEnd, NotReady, Ready
+from deputy.processes.environment import NETWORK, scrubbed
+from deputy.processes.head_and_tail import HeadAndTail
+from deputy.processes.output import Lines, Spill
+from deputy.processes.supervise import Command, Exit, supervised
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from deputy.backends.cli.program import Program
+    from deputy.core.errors import Error
+    from deputy.core.redact import Redactor
+    from deputy.engine.ports.backend import Assignment, Emit
+    from deputy.processes.supervise import Child
+
+_CHUNK = 64 * 1024
+_NOISE_BYTES = 8_000
+_WATCH_SECONDS = 1.0
+_LINGER_SECONDS = 3.0
+"""How long a program may stay after it has said that it is done."""
+_DRAIN_SECONDS = 1.0
+_GO_ON = "Go on."
+
+
+class CliBackend:
+    """A program as a backend."""
+
+    def __init__(self, program: Program, environ: Mapping[str, str], *, redactor: Redactor | None = None) -> None:
+        self.program = program
+        self._environ = environ
+        self._redactor = redactor
+        self._found: dict[Found | None, Ready | NotReady] = {}
+
+    @property
+    def name(self) -> str:
+        """`cli:<program>`."""
+        return f"cli:{self.program.name}"
+
+    async def check(self) -> Ready | NotReady:
+        """Whether it is installed, and which; remembered until another file is there."""
+        found = find(self.program, self._environ)
+        if found not in self._found:
+            self._found = {found: await look_for(self.program, self._environ)}
+        return self._found[found]
+
+    async def run(self, assignment: Assignment, emit: Emit) -> BackendEnd:
+        """Have the program carry out one turn."""
+        ready = await self.check()
+        if isinstance(ready, NotReady):
+            return BackendEnd(kind="failed", error=ready.error)
+        model = own_name(self.program, assignment.model)
+        place = _place(assignment)
+        if not isinstance(model, str):
+            return BackendEnd(kind="failed", error=model)
+        order = Order(assignment=assignment, model=model, environ=self._environ)
+        unheld = self.program.cannot_hold(order) or ("" if place else f"the paths {assignment.grant.paths!r:.200}")
+        if unheld:
+            return BackendEnd(kind="failed", error=grant_not_held(self.program.name, unheld))
+        turn = _Turn(self.program, order, emit)
+        return await turn.play(self._command(ready, order, place), _spill(assignment, self._redactor))
+
+    def _command(self, ready: Ready, order: Order, place: str) -> Command:
+        provider = order.assignment.model.partition(":")[0]
+        also = [
+            pattern
+            for switch, patterns in self.program.variables_by.items()
+            if self._environ.get(switch) or switch == provider
+            for pattern in patterns
+        ]
+        environment = scrubbed(self._environ, (*NETWORK, *self.program.variables, *also))
+        return Command(
+            argv=(ready.path, *self.program.arguments(order)),
+            cwd=place,
+            environment={**self.program.settings(order), **environment},
+            owner=order.assignment.session_id,
+            polite=self.program.polite,
+            grace_seconds=self.program.grace_seconds,
+        )
+
+
+class _Turn:
+    """A program being listened to."""
+
+    def __init__(self, program: Program, order: Order, emit: Emit) -> None:
+        resume = order.assignment.resume
+        self._clock = asyncio.get_running_loop().time
+        self._program = program
+        self._order = order
+        self._told = Told(emit, self._clock, NO_USAGE if resume is None else resume.counted)
+        self._noise = HeadAndTail(_NOISE_BYTES, _NOISE_BYTES)
+        self._errors = HeadAndTail(_NOISE_BYTES, _NOISE_BYTES)
+        self._lines = Lines()
+        self._events = 0
+        self._bytes = 0
+
+    async def play(self, command: Command, spill: Spill | None) -> BackendEnd:
+        try:
+            async with supervised(command) as child:
+                stopping, exit_ = await self._attend(child, command, spill)
+        finally:
+            if spill is not None:
+                spill.close()
+        printed = Printed(
+            lines=self._events,
+            noise=self._noise.text,
+            errors=self._errors.text,
+            too_long=self._lines.too_long,
+            total_bytes=self._bytes,
+        )
+        return end_of(self._program, self._order, self._told, stopping, exit_, printed)
+
+    async def _attend(self, child: Child, command: Command, spill: Spill | None) -> tuple[Stopping, Exit]:
+        """Feed it and listen until it exits or has to; then it has its grace to say the last of it."""
+        async with asyncio.TaskGroup() as group:
+            feeding = group.create_task(child.feed(_words(self._order.assignment)))
+            listening = {group.create_task(self._listen(child, spill)), group.create_task(self._overhear(child, spill))}
+            exiting = group.create_task(child.exited())
+            stopping = await self._watch(exiting)
+            if stopping != "exited":
+                child.ask(command.polite)
+                await asyncio.wait({exiting}, timeout=command.grace_seconds)
+            await asyncio.wait(listening, timeout=_DRAIN_SECONDS if exiting.done() else 0)
+            exit_ = exiting.result() if exiting.done() else Exit()
+            for task in (feeding, exiting, *listening):
+                task.cancel()
+        return stopping, exit_
+
+    async def _watch(self, exiting: asyncio.Task[Exit]) -> Stopping:
+        assignment, told, began = self._order.assignment, self._told, self._clock()
+        while True:
+            left = None if assignment.seconds is None else began + assignment.seconds - self._clock()
+            await asyncio.wait({exiting}, timeout=_WATCH_SECONDS if left is None else max(0, min(left, _WATCH_SECONDS)))
+            now = self._clock()
+            if exiting.done():
+                return "exited"
+            if assignment.seconds is not None and now - began >= assignment.seconds:
+                return "time is up"
+            if told.is_over and now - told.stirred_at >= _LINGER_SECONDS:
+                return "done"
+            running = () if told.tool_since is None else (RunningTool(told.tool_since, TOOL_SECONDS),)
+            if not told.is_over and is_hung(now, told.stirred_at, running, assignment.idle_seconds):
+                return "silent"
+
+    async def _listen(self, child: Child, spill: Spill | None) -> None:
+        while chunk := await child.stdout.read(_CHUNK):
+            self._bytes += len(chunk)
+            if spill is not None:
+                spill.feed(chunk)
+            for line in self._lines.feed(chunk):
+                self._hear(line)
+        self._hear(self._lines.rest())
+
+    async def _overhear(self, child: Child, spill: Spill | None) -> None:
+        while chunk := await child.stderr.read(_CHUNK):
+            self._errors.feed(chunk)
+            if spill is not None:
+                spill.feed(chunk)
+
+    def _hear(self, line: bytes) -> None:
+        fields = _event(line)
+        if fields is None:
+            self._noise.feed(line + b"\n" if line.strip() else b"")
+        else:
+            self._events += 1
+            self._program.read(fields, self._told, self._order)
+
+
+def own_name(program: Program, model: str) -> str | Error:
+    """A model in the program's words; an error when it cannot have it."""
+    if model in program.model_names:
+        return program.model_names[model]
+    provider, colon, name = model.partition(":")
+    if not colon:
+        return model
+    if program.providers and provider not in program.providers:
+        return model_unknown(program.name, f"{model!r} is not one of {' or '.join(program.providers)}'s")
+    return f"{provider}{program.separator}{name}" if program.separator else name
+
+
+def _event(line: bytes) -> dict[str, Any] | None:
+    """A line as an event, if it is one."""
+    if line.lstrip()[:1] != b"{":
+        return None
+    try:
+        value: Any = msgspec.json.decode(line)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return None
+    return cast("dict[str, Any]", value) if isinstance(value, dict) else None
+
+
+def _words(assignment: Assignment) -> bytes:
+    """What it is told: the whole task, or only how to go on where it knows the rest."""
+    if assignment.resume is not None:
+        text = assignment.message or _GO_ON
+    else:
+        text = "\n\n".join(piece for piece in (assignment.system, assignment.prompt, assignment.message) if piece)
+    return text.encode("utf-8", "replace")
+
+
+def _place(assignment: Assignment) -> str:
+    """The folder it is kept to: the workspace, or the one folder of it that is granted; nothing when that cannot be."""
+    match assignment.grant.paths:
+        case (path,) if assignment.grant.covers(path):
+            place = posixpath.normpath(posixpath.join(assignment.workspace, path))
+            return place if Path(place).is_dir() else ""
+        case _:
+            return ""
+
+
+def _spill(assignment: Assignment, redactor: Redactor | None) -> Spill | None:
+    return Spill(assignment.spill, redactor) if assignment.spill else None

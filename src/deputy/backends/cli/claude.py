@@ -1,0 +1,194 @@
+"""Claude Code: `claude -p`, with its stream of JSON lines."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from deputy.backends.cli.program import Fields, Order, Program, billionths, number_of, part, parts, text_of, texts
+from deputy.backends.problems import output_limit
+from deputy.core.outcome import NO_USAGE, Usage
+from deputy.engine.ports.backend import ContextFill
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from deputy.backends.told import Told
+
+_TOOLS: Mapping[str, str] = {
+    "Read": "Read", "Grep": "Grep", "Glob": "Glob", "WebFetch": "WebFetch", "WebSearch": "WebSearch",
+    "Edit": "Edit", "Write": "Write", "Run": "Bash",
+}  # fmt: skip
+_HARMLESS = frozenset({"Read", "Grep", "Glob", "WebFetch", "WebSearch", "TodoWrite", "ToolSearch"})
+_WRITING = frozenset({"Edit", "Write"})
+_ASKED_FOR = ("WebFetch", "WebSearch", "Bash")
+"""What would be asked about: reading in the workspace is not."""
+_NO_SUCH_TOOL = "No such tool available"
+_LIMITS = ("error_max_turns", "error_max_budget_usd")
+
+
+def _arguments(order: Order) -> list[str]:
+    tools = [theirs for ours, theirs in _TOOLS.items() if ours in order.tools]
+    allowed = [tool for tool in tools if tool in _ASKED_FOR]
+    return [
+        "-p",
+        *("--output-format", "stream-json", "--verbose", "--include-partial-messages"),
+        # Tools of others, and what a project sets up for itself, are no part of a grant.
+        *("--strict-mcp-config", "--setting-sources", "user"),
+        *("--tools", ",".join(tools)),
+        # Both keep files within the workspace, and nobody is asked.
+        *("--permission-mode", "acceptEdits" if {"Edit", "Write"} & set(tools) else "dontAsk"),
+        *(("--allowedTools", ",".join(allowed)) if allowed else ()),
+        *(("--model", order.model) if order.model else ()),
+        *(("--resume", order.session) if order.session else ()),
+    ]
+
+
+def _read(fields: Fields, told: Told, order: Order) -> None:
+    session = fields.get("session_id")
+    if isinstance(session, str):
+        told.session = session
+    match fields.get("type"):
+        case "system":
+            _system(fields, told)
+        case "stream_event" if fields.get("parent_tool_use_id") is None:
+            _streamed(part(fields, "event"), told)
+        case "assistant":
+            _assistant(part(fields, "message"), told, order)
+        case "user":
+            _results(part(fields, "message"), told)
+        case "result":
+            _result(fields, told)
+        case _:
+            return
+
+
+def _system(fields: Fields, told: Told) -> None:
+    match fields.get("subtype"):
+        case "init":
+            told.model = text_of(fields.get("model"))
+            told.stirs()
+        case "api_retry":
+            status, reason = fields.get("error_status"), text_of(fields.get("error"))
+            seconds = number_of(fields.get("retry_delay_ms")) / 1000
+            told.retries(f"{reason} ({status})", attempt=number_of(fields.get("attempt")), seconds=seconds, code=reason)
+        case "permission_denied":
+            told.denies(text_of(fields.get("tool_use_id")))
+        case _:
+            return
+
+
+def _streamed(event: Fields, told: Told) -> None:
+    told.stirs()
+    match event.get("type"):
+        case "message_start":
+            told.begins(_tokens(part(event, "message", "usage")))
+        case "content_block_delta" if part(event, "delta").get("type") == "text_delta":
+            told.says(text_of(part(event, "delta").get("text")))
+        case "message_delta":
+            told.spends(number_of(part(event, "usage").get("output_tokens")))
+        case _:
+            return
+
+
+def _tokens(usage: Fields) -> Usage:
+    cached = number_of(usage.get("cache_read_input_tokens"))
+    written = number_of(usage.get("cache_creation_input_tokens"))
+    return Usage(input=number_of(usage.get("input_tokens")) + cached + written, cached=cached)
+
+
+def _assistant(message: Fields, told: Told, order: Order) -> None:
+    if message.get("model") == "<synthetic>":
+        return
+    for block in parts(message.get("content")):
+        if block.get("type") == "text" and not told.is_streaming:
+            told.says(text_of(block.get("text")), text_of(message.get("id")))
+        if block.get("type") == "tool_use":
+            name = text_of(block.get("name"))
+            writes = order.may_write and name not in _HARMLESS
+            given = part(block, "input")
+            path = given.get("file_path") if name in _WRITING else None
+            told.calls(text_of(block.get("id")), name, given, may_write=writes, path=path)
+
+
+def _results(message: Fields, told: Told) -> None:
+    for block in parts(message.get("content")):
+        if block.get("type") == "tool_result":
+            text, is_error = text_of(block.get("content")), block.get("is_error") is True
+            denied = is_error and _NO_SUCH_TOOL in text
+            told.gets(text_of(block.get("tool_use_id")), text, is_error=is_error, is_denied=denied)
+
+
+def _result(fields: Fields, told: Told) -> None:
+    """The end. A failed request is a success here whose `is_error` is set."""
+    told.finishes()
+    told.counted = _sum(part(fields, "modelUsage"), fields.get("total_cost_usd"))
+    since = fields.get("model_usage_since_last_result")
+    if isinstance(since, dict):
+        told.settles(_sum(part(fields, "model_usage_since_last_result"), None))
+    else:
+        told.settles(_turn(part(fields, "usage")))
+    _weigh(part(fields, "modelUsage"), told)
+    text = text_of(fields.get("result"))
+    if fields.get("is_error") is not True:
+        told.answers(text)
+    elif fields.get("subtype") in _LIMITS or fields.get("api_error") == "max_output_tokens":
+        told.limit = output_limit("claude", text or text_of(fields.get("subtype")))
+    else:
+        status = fields.get("api_error_status")
+        text = text or "; ".join(texts(fields.get("errors"))) or "no reason given"
+        told.fails(text, status if isinstance(status, int) else None)
+
+
+def _turn(usage: Fields) -> Usage:
+    asked = _tokens(usage)
+    return Usage(input=asked.input, output=number_of(usage.get("output_tokens")), cached=asked.cached, cost=None)
+
+
+def _sum(models: Fields, cost: object) -> Usage:
+    total = NO_USAGE
+    for name in models:
+        used = part(models, name)
+        cached, written = number_of(used.get("cacheReadInputTokens")), number_of(used.get("cacheCreationInputTokens"))
+        total += Usage(
+            input=number_of(used.get("inputTokens")) + cached + written,
+            output=number_of(used.get("outputTokens")),
+            cached=cached,
+            cost=billionths(used.get("costUSD")),
+        )
+    known = billionths(cost)
+    return total if known is None else Usage(input=total.input, output=total.output, cached=total.cached, cost=known)
+
+
+def _weigh(models: Fields, told: Told) -> None:
+    window = max((number_of(part(models, name).get("contextWindow")) for name in models), default=0)
+    if window and told.last_input:
+        told.context = ContextFill(used=told.last_input, size=window)
+
+
+PROGRAM = Program(
+    name="claude",
+    install="npm install -g @anthropic-ai/claude-code",
+    login="Run `claude` and log in, or set ANTHROPIC_API_KEY",
+    arguments=_arguments,
+    read=_read,
+    providers=("anthropic",),
+    package="@anthropic-ai/claude-code",
+    least_version=(2, 1),
+    variables=(
+        "ANTHROPIC_*", "CLAUDE_CONFIG_DIR", "CLAUDE_CODE_OAUTH_TOKEN", "CLAUDE_CODE_USE_*", "CLAUDE_CODE_SKIP_*",
+        "CLAUDE_CODE_MAX_RETRIES", "CLAUDE_CODE_MAX_OUTPUT_TOKENS", "CLAUDE_CODE_DISABLE_*", "DISABLE_*",
+        "API_TIMEOUT_MS",
+    ),
+    variables_by={
+        "CLAUDE_CODE_USE_BEDROCK": ("AWS_*",),
+        "CLAUDE_CODE_USE_VERTEX": ("GOOGLE_*", "CLOUD_ML_*", "VERTEX_*"),
+    },
+    # With its own ten retries it hangs for minutes on a key that nobody accepts; ours come after it.
+    settings=lambda _: {"CLAUDE_CODE_MAX_RETRIES": "1", "DISABLE_AUTOUPDATER": "1"},
+    keys=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"),
+    login_files=(".claude/.credentials.json",),
+    logged_out=("not logged in", "please run /login", "invalid api key", "oauth token has expired"),
+    session_unknown=("no conversation found with session id",),
+    model_missing=("issue with the selected model",),
+    refused=("usage policy",),
+)  # fmt: skip

@@ -1,0 +1,113 @@
+"""Cursor's agent: `cursor-agent -p`, whose stream of JSON lines is much like Claude Code's."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from deputy.backends.cli.program import Fields, Order, Program, number_of, part, parts, text_of
+from deputy.core.outcome import Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from deputy.backends.told import Told
+
+_HARMLESS = frozenset({"read", "ls", "grep", "glob", "semSearch", "webSearch", "fetch", "todo", "updateTodos"})
+_WRITING = frozenset({"write", "edit", "delete"})
+_THEIRS: Mapping[str, str] = {
+    "anthropic:claude-opus-4-6": "opus-4.6",
+    "anthropic:claude-sonnet-4-5": "sonnet-4.5",
+    "openai:gpt-5.2": "gpt-5.2",
+    "google:gemini-3.1-pro-preview": "gemini-3-pro",
+}
+
+
+def _arguments(order: Order) -> list[str]:
+    return [
+        "-p",
+        *("--output-format", "stream-json"),
+        "--trust",
+        # What it may do is all or nothing: by force everything, in this mode only reading.
+        *(("--force",) if order.may_run else ("--mode", "ask")),
+        *(("--model", order.model) if order.model else ()),
+        *(("--resume", order.session) if order.session else ()),
+    ]
+
+
+def _read(fields: Fields, told: Told, order: Order) -> None:
+    session = fields.get("session_id")
+    if isinstance(session, str):
+        told.session = session
+    match fields.get("type"):
+        case "system":
+            told.model = text_of(fields.get("model")) or told.model
+            told.stirs()
+        case "assistant":
+            for block in parts(part(fields, "message").get("content")):
+                told.says(text_of(block.get("text")))
+        case "tool_call":
+            _tool(fields, told, order)
+        case "result":
+            _result(fields, told)
+        case _:
+            told.stirs()
+
+
+def _tool(fields: Fields, told: Told, order: Order) -> None:
+    """`{"readToolCall": {"args": …, "result": {"success": …}}}`, begun and later completed."""
+    calls = part(fields, "tool_call")
+    key = next((key for key in calls if key.endswith("ToolCall")), "")
+    name, call = key.removesuffix("ToolCall") or "tool", text_of(fields.get("call_id"))
+    given, result = part(calls, key, "args"), part(calls, key, "result")
+    path = given.get("path") if name in _WRITING else None
+    told.calls(call, name, given, may_write=order.may_write and name not in _HARMLESS, path=path)
+    if fields.get("subtype") == "completed":
+        denied = "rejected" in result or "permissionDenied" in result
+        success = part(result, "success")
+        told.gets(call, text_of(success.get("content")), is_error="success" not in result, is_denied=denied)
+
+
+def _result(fields: Fields, told: Told) -> None:
+    told.finishes()
+    usage, text = part(fields, "usage"), text_of(fields.get("result"))
+    if usage:
+        cached, written = number_of(usage.get("cacheReadTokens")), number_of(usage.get("cacheWriteTokens"))
+        told.settles(
+            Usage(
+                input=number_of(usage.get("inputTokens")) + cached + written,
+                output=number_of(usage.get("outputTokens")),
+                cached=cached,
+                requests=1,
+                cost=None,
+            )
+        )
+    if fields.get("is_error") is True or fields.get("subtype") not in ("success", None):
+        told.fails(text or "no reason given")
+
+
+def _cannot_hold(order: Order) -> str:
+    return "writing files without running commands" if order.may_write and not order.may_run else ""
+
+
+def _is_version(said: str) -> bool:
+    """Its versions are dates; a package of the same name has others."""
+    return said.lstrip("v")[:2] == "20" and said.lstrip("v")[4:5] == "."
+
+
+PROGRAM = Program(
+    name="cursor-agent",
+    install="Cursor's own installer; the npm package of this name is another program",
+    login="Run `cursor-agent login`, or set CURSOR_API_KEY",
+    arguments=_arguments,
+    read=_read,
+    model_names=_THEIRS,
+    cannot_hold=_cannot_hold,
+    is_version=_is_version,
+    least_version=(2026,),
+    variables=("CURSOR_*",),
+    keys=("CURSOR_API_KEY",),
+    login_files=(".config/cursor/auth.json", ".cursor/cli-config.json"),
+    logged_out=("not logged in", "authentication required", "cursor-agent login", "agent login"),
+    session_unknown=("chat not found", "session not found"),
+    model_missing=("cannot use this model", "named models unavailable", "model not available", "unknown model"),
+)

@@ -1,0 +1,113 @@
+"""Gemini CLI: `gemini --output-format stream-json`, which exits with the provider's status modulo 256."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from deputy.backends.cli.program import Fields, Order, Program, number_of, part, text_of
+from deputy.backends.problems import output_limit
+from deputy.core.outcome import Usage
+
+if TYPE_CHECKING:
+    from deputy.backends.told import Told
+
+_HARMLESS = frozenset({
+    "read_file", "read_many_files", "list_directory", "grep_search", "search_file_content", "glob", "google_web_search",
+    "web_fetch", "update_topic", "write_todos",
+})  # fmt: skip
+_WRITING = frozenset({"write_file", "replace"})
+_DENIED = frozenset({"tool_not_registered", "policy_violation"})
+_TURNS_EXIT = 53
+
+
+def _arguments(order: Order) -> list[str]:
+    # Without anybody to ask, `default` leaves out every tool that would have to.
+    mode = "yolo" if order.may_run else "auto_edit" if order.may_write else "default"
+    return [
+        *("--output-format", "stream-json"),
+        *("--approval-mode", mode),
+        *("--extensions", "none"),
+        "--skip-trust",
+        *(("--model", order.model) if order.model else ()),
+        *(("--resume", order.session) if order.session else ()),
+    ]
+
+
+def _read(fields: Fields, told: Told, order: Order) -> None:
+    match fields.get("type"):
+        case "init":
+            told.session, told.model = text_of(fields.get("session_id")), text_of(fields.get("model"))
+            told.stirs()
+        case "message" if fields.get("role") == "assistant":
+            told.says(text_of(fields.get("content")))
+        case "tool_use":
+            name, given = text_of(fields.get("tool_name")), part(fields, "parameters")
+            path = given.get("file_path") if name in _WRITING else None
+            writes = order.may_write and name not in _HARMLESS
+            told.calls(text_of(fields.get("tool_id")), name, given, may_write=writes, path=path)
+        case "tool_result":
+            problem = part(fields, "error")
+            told.gets(
+                text_of(fields.get("tool_id")),
+                text_of(fields.get("output")) or text_of(problem.get("message")),
+                is_error=fields.get("status") == "error",
+                is_denied=problem.get("type") in _DENIED,
+            )
+        case "error":
+            told.warns(text_of(fields.get("message")))
+        case "result":
+            _result(fields, told)
+        case _:
+            return
+
+
+def _result(fields: Fields, told: Told) -> None:
+    told.finishes()
+    stats = part(fields, "stats")
+    total = Usage(
+        input=number_of(stats.get("input_tokens")),
+        output=number_of(stats.get("output_tokens")),
+        cached=number_of(stats.get("cached")),
+        requests=1,
+        cost=None,
+    )
+    if total.input or total.output:
+        told.settles(total)
+    if fields.get("status") == "error":
+        error = part(fields, "error")
+        message = _unwrapped(text_of(error.get("message"))) or "no reason given"
+        if text_of(error.get("type")) == "FatalTurnLimitedError":
+            told.limit = output_limit("gemini", message)
+        else:
+            told.fails(message)
+
+
+def _unwrapped(message: str) -> str:
+    """What the provider said, in `[API Error: {…}]`."""
+    prefix = "[API Error: "
+    return message[len(prefix) : -1] if message.startswith(prefix) and message.endswith("]") else message
+
+
+def _status_of_exit(code: int) -> int | None:
+    """400 becomes 144: what does not fit into a byte is lost of it."""
+    return code + 256 if 400 <= code + 256 < 512 else None
+
+
+PROGRAM = Program(
+    name="gemini",
+    install="npm install -g @google/gemini-cli",
+    login="Run `gemini` and log in, or set GEMINI_API_KEY",
+    arguments=_arguments,
+    read=_read,
+    providers=("google",),
+    package="@google/gemini-cli",
+    least_version=(0, 30),
+    variables=("GEMINI_*", "GOOGLE_*"),
+    keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+    login_files=(".gemini/oauth_creds.json",),
+    grace_seconds=2.0,
+    logged_out=("invalid auth method", "please set an auth method", "manual authorization is required"),
+    session_unknown=("error resuming session", "invalid session identifier"),
+    model_missing=("is not found for api version",),
+    status_of_exit=_status_of_exit,
+)

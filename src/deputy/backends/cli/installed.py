@@ -1,0 +1,113 @@
+"""Whether a program is there, which version of it, and whether somebody is logged in."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct
+
+from deputy.backends.problems import cannot_run, not_installed, wrong_version
+from deputy.engine.ports.backend import NotReady, Ready
+from deputy.processes.environment import NETWORK, scrubbed
+from deputy.processes.supervise import Command, supervised
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from deputy.backends.cli.program import Program
+
+_VERSION_SECONDS = 20.0
+_VERSION_BYTES = 2000
+_PARENTS = 4
+
+
+class _Package(Struct):
+    name: str = ""
+    version: str = ""
+
+
+async def look_for(program: Program, environ: Mapping[str, str]) -> Ready | NotReady:
+    """What there is of a program on this machine."""
+    found = find(program, environ)
+    if found is None:
+        return NotReady(error=not_installed(program.name, program.install))
+    path = found.path
+    said = await asyncio.to_thread(_packaged_version, path, program.package) if program.package else ""
+    said = said or await _told_version(program, path, environ)
+    if not said:
+        error = cannot_run(program.name, "it does not tell its version", program.install)
+        return NotReady(error=error, path=path)
+    if not program.is_version(said) or numbers(said) < program.least_version:
+        wanted = f"{'.'.join(map(str, program.least_version))} or later"
+        return NotReady(error=wrong_version(program.name, said, wanted, program.install), path=path, version=said)
+    return Ready(path=path, version=said, is_logged_in=_is_logged_in(program, environ))
+
+
+class Found(Struct, frozen=True):
+    """A program's file, and when it was last changed: an upgrade is another one."""
+
+    path: str
+    changed_at: int
+
+
+def find(program: Program, environ: Mapping[str, str]) -> Found | None:
+    """The program's file, as it is found by its name."""
+    path = shutil.which(program.name, path=environ.get("PATH", ""))
+    if path is None:
+        return None
+    try:
+        return Found(path, Path(path).stat().st_mtime_ns)
+    except OSError:
+        return None
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """The numbers of a version that stands somewhere in a text."""
+    for word in version.replace("(", " ").split():
+        pieces = word.lstrip("v").partition("-")[0].split(".")
+        if len(pieces) > 1 and all(piece.isascii() and piece.isdecimal() for piece in pieces):
+            return tuple(int(piece[:9]) for piece in pieces)
+    return ()
+
+
+def _packaged_version(path: str, package: str) -> str:
+    """The version in the package that a program belongs to; starting the program would take seconds."""
+    with suppress(OSError, ValueError, RecursionError):
+        for folder in list(Path(path).resolve().parents)[:_PARENTS]:
+            description = folder / "package.json"
+            if description.is_file() and description.stat().st_size < 1_000_000:
+                described = msgspec.json.decode(description.read_bytes(), type=_Package)
+                if described.name == package:
+                    return described.version
+    return ""
+
+
+async def _told_version(program: Program, path: str, environ: Mapping[str, str]) -> str:
+    command = Command(
+        argv=(path, "--version"),
+        cwd="/",
+        environment=scrubbed(environ, (*NETWORK, *program.variables)),
+        owner=f"version-of-{program.name}",
+        has_input=False,
+        grace_seconds=0.5,
+    )
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_VERSION_SECONDS), supervised(command) as child:
+            said = await child.stdout.read(_VERSION_BYTES)
+            lines = said.decode("utf-8", "replace").strip().splitlines()
+            return lines[0][:100] if lines else ""
+    return ""
+
+
+def _is_logged_in(program: Program, environ: Mapping[str, str]) -> bool | None:
+    if any(environ.get(key, "").strip() for key in program.keys):
+        return True
+    home = Path(environ.get("HOME", "/nonexistent"))
+    with suppress(OSError):
+        return True if any((home / file).exists() for file in program.login_files) else None
+    return None

@@ -1,0 +1,126 @@
+"""opencode: `opencode run --format json`, which takes its prompt over stdin only and prints its errors twice."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import json
+
+from deputy.backends.cli.program import Fields, Order, Program, billionths, number_of, part, text_of
+from deputy.core.conversation import Used
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from deputy.backends.told import Told
+
+_PERMISSIONS: Mapping[str, tuple[str, ...]] = {
+    "Read": ("read", "list"), "Grep": ("grep",), "Glob": ("glob",), "WebFetch": ("webfetch",),
+    "WebSearch": ("websearch",), "Edit": ("edit",), "Write": ("edit",), "Run": ("bash",),
+}  # fmt: skip
+_HARMLESS = frozenset({"read", "list", "grep", "glob", "webfetch", "websearch", "codesearch", "todowrite", "todoread"})
+_DENIALS = ("Model tried to call unavailable tool", "The user has specified a rule", "The user rejected permission")
+_STOPPED = ("stop", "end", "length", "content-filter", "other", "unknown")
+
+
+def _arguments(order: Order) -> list[str]:
+    return [
+        "run",
+        *("--format", "json"),
+        # Why a model is not known stands only in its log.
+        *("--print-logs", "--log-level", "ERROR"),
+        *(("--session", order.session) if order.session else ("--title", order.assignment.session_id)),
+        *(("--model", order.model) if order.model else ()),
+    ]
+
+
+def _settings(order: Order) -> dict[str, str]:
+    granted = {name for ours in order.tools for name in _PERMISSIONS.get(ours, ())}
+    permissions = {"*": "deny", **dict.fromkeys(sorted(granted), "allow"), "external_directory": "deny"}
+    return {
+        "OPENCODE_PERMISSION": json.encode(permissions).decode(),
+        # What a project sets up for itself may run commands.
+        "OPENCODE_DISABLE_PROJECT_CONFIG": "1",
+        "OPENCODE_DISABLE_AUTOUPDATE": "1",
+        "OPENCODE_DISABLE_SHARE": "1",
+        "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
+    }
+
+
+def _read(fields: Fields, told: Told, order: Order) -> None:
+    session, piece = fields.get("sessionID"), part(fields, "part")
+    if isinstance(session, str):
+        told.session = session
+    match fields.get("type"):
+        case "text":
+            told.says(text_of(piece.get("text")), text_of(piece.get("messageID")))
+        case "tool_use":
+            _tool(piece, told, order)
+        case "step_finish":
+            _step(piece, told)
+        case "error":
+            told.finishes()
+            error = part(fields, "error")
+            data = part(error, "data")
+            status = data.get("statusCode")
+            text = text_of(data.get("responseBody")) or text_of(data.get("message"))
+            told.fails(text or text_of(error.get("name")), status if isinstance(status, int) else None)
+        case _:
+            told.stirs()
+
+
+def _tool(piece: Fields, told: Told, order: Order) -> None:
+    """A tool is told of only when it is done."""
+    name, call, state = text_of(piece.get("tool")), text_of(piece.get("callID")), part(piece, "state")
+    given, problem = part(state, "input"), text_of(state.get("error"))
+    path = given.get("filePath") if name in ("write", "edit") else None
+    told.calls(call, name, given, may_write=order.may_write and name not in _HARMLESS, path=path)
+    if state.get("status") in ("completed", "error"):
+        is_error = state.get("status") == "error"
+        result = text_of(state.get("output")) or problem
+        told.gets(call, result, is_error=is_error, is_denied=problem.startswith(_DENIALS))
+
+
+def _step(piece: Fields, told: Told) -> None:
+    tokens = part(piece, "tokens")
+    cached, written = number_of(part(tokens, "cache").get("read")), number_of(part(tokens, "cache").get("write"))
+    # A price that it does not know is 0 there.
+    cost = billionths(piece.get("cost")) or None
+    told.uses(
+        Used(
+            input_tokens=number_of(tokens.get("input")) + cached + written,
+            output_tokens=number_of(tokens.get("output")) + number_of(tokens.get("reasoning")),
+            cached_tokens=cached,
+            cost=cost,
+        )
+    )
+    if piece.get("reason") in _STOPPED:
+        told.finishes()
+
+
+PROGRAM = Program(
+    name="opencode",
+    install="npm install -g opencode-ai",
+    login="Run `opencode auth login`, or set the key of the model's provider",
+    arguments=_arguments,
+    read=_read,
+    separator="/",
+    package="opencode-ai",
+    least_version=(1,),
+    variables=("OPENCODE_CONFIG*", "OPENCODE_API_KEY", "OPENCODE_DISABLE_*"),
+    variables_by={
+        "anthropic": ("ANTHROPIC_API_KEY",),
+        "openai": ("OPENAI_API_KEY",),
+        "google": ("GEMINI_API_KEY", "GOOGLE_GENERATIVE_AI_API_KEY"),
+        "openrouter": ("OPENROUTER_API_KEY",),
+        "groq": ("GROQ_API_KEY",),
+        "deepseek": ("DEEPSEEK_API_KEY",),
+        "mistral": ("MISTRAL_API_KEY",),
+    },
+    settings=_settings,
+    keys=("OPENCODE_API_KEY",),
+    login_files=(".local/share/opencode/auth.json",),
+    logged_out=("loadapikeyerror", "api key is missing"),
+    session_unknown=("session not found",),
+    model_missing=("providermodelnotfounderror", "model not found"),
+)  # fmt: skip

@@ -1,0 +1,1 @@
+"""The commands: numbered tasks, and the agents that research, plan, implement, revise and review them."""

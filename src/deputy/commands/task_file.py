@@ -1,0 +1,212 @@
+"""The tasks of a project in `.deputy/tasks.json`: readable, locked while it changes, never torn."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import stat
+import time
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING
+
+import msgspec
+from msgspec import Struct, structs
+
+from deputy.core.errors import (
+    StorageBusy,
+    StorageCorrupt,
+    StorageDenied,
+    StorageFailed,
+    StorageFull,
+    StorageTooNew,
+    UsageError,
+)
+from deputy.core.project_task import MAX_TITLE, HistoryEntry, ProjectTask
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+    from pathlib import Path
+
+FOLDER = ".deputy"
+FILE = "tasks.json"
+LOCK = "tasks.lock"
+VERSION = 1
+LIMIT_BYTES = 16 * 1024 * 1024
+LOCK_SECONDS = 10.0
+_POLL_SECONDS = 0.02
+_CONFLICT = (b"<<<<<<<", b">>>>>>>")
+
+
+class _Content(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    version: int = VERSION
+    tasks: tuple[ProjectTask, ...] = ()
+
+
+class TaskFile:
+    """The tasks of one project. What changes them reads and writes the whole file under one lock."""
+
+    def __init__(self, project: Path) -> None:
+        self.path = project / FOLDER / FILE
+        self._lock = project / FOLDER / LOCK
+
+    def tasks(self) -> tuple[ProjectTask, ...]:
+        """All tasks, by number."""
+        return _read(self.path).tasks
+
+    def find(self, number: int) -> ProjectTask:
+        """The task of this number."""
+        return _found(self.tasks(), number, self.path)
+
+    def add(self, title: str, *, text: str = "", language: str = "", at: str) -> ProjectTask:
+        """A new task with the next number."""
+        return self.add_all([(title, text, language)], at=at)[0]
+
+    def add_all(self, wanted: list[tuple[str, str, str]], *, at: str) -> tuple[ProjectTask, ...]:
+        """New tasks, each of a title, a text and a language, numbered on from the last one."""
+        for title, _, _ in wanted:
+            check_title(title)
+        with self._changing() as content:
+            last = max((task.number for task in content.tasks), default=0)
+            added = tuple(
+                ProjectTask(
+                    number=last + offset,
+                    title=" ".join(title.split()),
+                    text=text,
+                    language=language,
+                    history=(HistoryEntry(at=at, what="added"),),
+                )
+                for offset, (title, text, language) in enumerate(wanted, 1)
+            )
+            self._write((*content.tasks, *added))
+        return added
+
+    def change(self, number: int, change: Callable[[ProjectTask], ProjectTask]) -> ProjectTask:
+        """Change one task; nobody else changes any meanwhile."""
+        with self._changing() as content:
+            before = _found(content.tasks, number, self.path)
+            after = change(before)
+            if after != before:
+                self._write(tuple(after if task.number == number else task for task in content.tasks))
+        return after
+
+    def remove(self, number: int) -> ProjectTask:
+        """Take a task off the list. Its number is not given to another while a higher one is there."""
+        with self._changing() as content:
+            gone = _found(content.tasks, number, self.path)
+            if gone.work is not None:
+                raise UsageError(
+                    f"task {number}", f"{gone.work.command} at work", f"cancel session {gone.work.session_id} first"
+                )
+            self._write(tuple(task for task in content.tasks if task.number != number))
+        return gone
+
+    @contextmanager
+    def _changing(self) -> Generator[_Content]:
+        with _explained(self.path), _locked(self._lock):
+            yield _read(self.path)
+
+    def _write(self, tasks: tuple[ProjectTask, ...]) -> None:
+        # One field a line and no counters: changes to different tasks merge by themselves.
+        encoded = msgspec.json.format(msgspec.json.encode(_Content(tasks=tasks)), indent=2) + b"\n"
+        draft = self.path.with_name(f".{FILE}.{os.getpid()}")
+        try:
+            descriptor = os.open(draft, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(encoded)
+                file.flush()
+                os.fsync(descriptor)
+            draft.replace(self.path)
+            folder = os.open(self.path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                os.fsync(folder)
+            finally:
+                os.close(folder)
+        except OSError:
+            with suppress(OSError):
+                draft.unlink(missing_ok=True)
+            raise
+
+
+def check_title(title: str) -> None:
+    """A title says something, on one line, and is not a book."""
+    if not title.strip() or len(title) > MAX_TITLE:
+        raise UsageError("title", title[:60], f"a title has 1 to {MAX_TITLE} characters; what is longer goes to --text")
+
+
+def _read(path: Path) -> _Content:
+    with _explained(path):
+        try:
+            descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return _Content()
+        with os.fdopen(descriptor, "rb") as file:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise StorageDenied(str(path), "it is not a regular file", "Move it away.")
+            encoded = file.read(LIMIT_BYTES + 1)
+    return _decoded(path, encoded)
+
+
+def _decoded(path: Path, encoded: bytes) -> _Content:
+    if len(encoded) > LIMIT_BYTES:
+        raise StorageCorrupt(str(path), f"it is larger than {LIMIT_BYTES >> 20} MiB", "Move old tasks to another file.")
+    for number, line in enumerate(encoded.splitlines(), 1):
+        if line.startswith(_CONFLICT):
+            raise StorageCorrupt(str(path), f"a merge conflict stands on line {number}", "Resolve it, then try again.")
+    try:
+        content = msgspec.json.decode(encoded, type=_Content)
+    except (msgspec.DecodeError, RecursionError) as error:
+        message = str(error) or "it is nested too deeply"
+        raise StorageCorrupt(str(path), f"it cannot be read: {message}", "Mend it, or restore it from git.") from error
+    if content.version > VERSION:
+        raise StorageTooNew(str(path), f"it is of version {content.version}, this is {VERSION}", "Upgrade Deputy.")
+    numbers = [task.number for task in content.tasks]
+    twice = sorted({number for number in numbers if number < 1 or numbers.count(number) > 1})
+    if twice:
+        raise StorageCorrupt(
+            str(path), f"the number {twice[0]} stands there wrongly or twice", "Give every task a number of its own."
+        )
+    return structs.replace(content, tasks=tuple(sorted(content.tasks, key=lambda task: task.number)))
+
+
+def _found(tasks: tuple[ProjectTask, ...], number: int, path: Path) -> ProjectTask:
+    for task in tasks:
+        if task.number == number:
+            return task
+    there = f"there are {tasks[0].number} to {tasks[-1].number}" if tasks else "there are none yet"
+    raise UsageError("task", number, f"{there} in {path}; `deputy task list` shows them")
+
+
+@contextmanager
+def _locked(path: Path) -> Generator[None]:
+    path.parent.mkdir(exist_ok=True)
+    if path.parent.is_symlink():
+        raise StorageDenied(str(path.parent), "it is a symbolic link", "Make it a directory of the project.")
+    descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    try:
+        until = time.monotonic() + LOCK_SECONDS
+        while True:
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > until:
+                    held = f"another process has held it for {LOCK_SECONDS:g} s"
+                    raise StorageBusy(str(path), held, "Try again, or end that process.") from None
+                time.sleep(_POLL_SECONDS)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def _explained(path: Path) -> Generator[None]:
+    try:
+        yield
+    except OSError as error:
+        said = error.strerror or str(error)
+        if error.errno == errno.ENOSPC:
+            raise StorageFull(str(path), said, "Make room, then try again.") from error
+        if isinstance(error, PermissionError):
+            raise StorageDenied(str(path), said, "Change its permissions, or work in another directory.") from error
+        raise StorageFailed(str(path), said, "Look at the path, then try again.") from error

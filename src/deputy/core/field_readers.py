@@ -1,0 +1,124 @@
+"""Fields of JSON that a model or a file gives: each is read by what it may be, and every problem names its field."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    Reader: TypeAlias = Callable[[object], tuple[Any, str]]
+    """Reads a value: what it stands for and "", or None and what would be right."""
+
+MOST = 100_000_000
+"""The most seconds or dollars that anybody can mean."""
+
+
+class FieldProblem(Struct, frozen=True):
+    """A field that is not as it must be, and how it must be."""
+
+    field: str
+    message: str
+
+
+def read_object(where: str, value: object, known: Iterable[str], problems: list[FieldProblem]) -> Mapping[str, Any]:
+    """The fields of an object; what is none, and every field that is not known, is a problem."""
+    if not isinstance(value, dict):
+        problems.append(FieldProblem(where, told(value, "an object")))
+        return {}
+    fields = cast("dict[str, Any]", value)
+    allowed = sorted(known)
+    for name in fields:
+        if name not in allowed:
+            field = name if where == "arguments" else f"{where}.{name}"
+            problems.append(FieldProblem(field[:80], f"is not a field; there are {', '.join(allowed)}"))
+    return fields
+
+
+def read_field(
+    fields: Mapping[str, Any], name: str, at: str, read: Reader, default: Any, problems: list[FieldProblem]
+) -> Any:
+    """One field that may be left out."""
+    if name not in fields or (fields[name] is None and default is None):
+        return default
+    value, right = read(fields[name])
+    if right:
+        problems.append(FieldProblem(f"{at}{name}", told(fields[name], right)))
+        return default
+    return value
+
+
+def read_required(fields: Mapping[str, Any], name: str, at: str, read: Reader, problems: list[FieldProblem]) -> Any:
+    """One field that may not be left out."""
+    if name not in fields:
+        problems.append(FieldProblem(f"{at}{name}", told(None, read(None)[1], missing=True)))
+        return ""
+    return read_field(fields, name, at, read, "", problems)
+
+
+def told(value: object, right: str, *, missing: bool = False) -> str:
+    """What was found, cut where it is long, and what would be right."""
+    if missing:
+        return f"is missing; it must be {right}"
+    shown = repr(value[:60] if isinstance(value, str) else value)
+    return f"is {shown if len(shown) <= 80 else shown[:79] + '…'}; it must be {right}"
+
+
+def text(longest: int | None = None) -> Reader:
+    """A text that is not blank."""
+    right = "a text that is not blank" if longest is None else f"a text of 1 to {longest} characters"
+
+    def read(value: object) -> tuple[Any, str]:
+        if not isinstance(value, str) or not value.strip() or (longest is not None and len(value) > longest):
+            return None, right
+        return value, ""
+
+    return read
+
+
+def texts(most: int | None = None) -> Reader:
+    """A list of texts."""
+    right = "a list of texts" if most is None else f"a list of at most {most} texts"
+
+    def read(value: object) -> tuple[Any, str]:
+        if not isinstance(value, list):
+            return None, right
+        items = cast("list[Any]", value)
+        if (most is not None and len(items) > most) or not all(isinstance(item, str) and item for item in items):
+            return None, right
+        return tuple(items), ""
+
+    return read
+
+
+def whole(least: int, most: int | None = None) -> Reader:
+    """A whole number between bounds."""
+    right = f"a whole number from {least} to {most}" if most is not None else f"a whole number of at least {least}"
+
+    def read(value: object) -> tuple[Any, str]:
+        if not isinstance(value, int) or isinstance(value, bool):
+            return None, right
+        if value < least or (most is not None and value > most):
+            return None, right
+        return value, ""
+
+    return read
+
+
+def positive(value: object) -> tuple[Any, str]:
+    """A number above 0 that somebody can mean."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MOST:
+        return None, f"a number above 0 and at most {MOST:,}"
+    return float(value), ""
+
+
+def one_of(*words: str) -> Reader:
+    """One of these words."""
+    return lambda value: (value, "") if value in words else (None, f"one of {', '.join(words)}")
+
+
+def json_object(value: object) -> tuple[Any, str]:
+    """An object of whatever fields."""
+    return (cast("Any", value), "") if isinstance(value, dict) else (None, "an object")

@@ -1,0 +1,193 @@
+"""The numbered tasks of a project: what they are, and the one table by which their status moves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, TypeAlias, assert_never
+
+from msgspec import Struct, structs
+
+from deputy.core.errors import UsageError
+from deputy.core.outcome import Blocked, Cancelled, Completed, Failed, Partial, Rejected
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from deputy.core.outcome import Outcome
+
+TaskStatus: TypeAlias = Literal[
+    "not started", "in progress", "researched", "planned", "completed", "blocked", "abandoned"
+]
+TASK_STATUSES: tuple[TaskStatus, ...] = (
+    "not started",
+    "in progress",
+    "researched",
+    "planned",
+    "completed",
+    "blocked",
+    "abandoned",
+)
+OVER: frozenset[TaskStatus] = frozenset({"completed", "abandoned"})
+MAX_TITLE = 200
+MAX_RANGE = 100
+"""So many tasks can be named by one range."""
+
+
+class Work(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A command that is at work on a task, and where the task stood before it."""
+
+    command: str
+    session_id: str
+    since: str
+    before: TaskStatus
+
+
+class HistoryEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Something that happened to a task."""
+
+    at: str
+    what: str
+    session_id: str = ""
+    outcome: str = ""
+
+
+class ProjectTask(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One task of a project."""
+
+    number: int
+    title: str
+    text: str = ""
+    language: str = ""
+    status: TaskStatus = "not started"
+    question: str = ""
+    """What it waits for, when it is blocked."""
+    artifacts: tuple[str, ...] = ()
+    work: Work | None = None
+    history: tuple[HistoryEntry, ...] = ()
+
+    @property
+    def folder(self) -> str:
+        """The name of the folder that its artifacts go to: the number, and the title made safe."""
+        return f"{self.number:03}_{slug(self.title)}"
+
+
+class Move(Struct, frozen=True):
+    """What a command does to a task: where it may begin, and where a completed return takes it."""
+
+    begins_at: frozenset[TaskStatus]
+    completes_as: TaskStatus | None
+    """None leaves the task where it stood."""
+
+
+_OPEN: frozenset[TaskStatus] = frozenset({"not started", "in progress", "researched", "planned", "blocked"})
+MOVES: Mapping[str, Move] = {
+    "research": Move(_OPEN - {"planned"}, "researched"),
+    "plan": Move(_OPEN, "planned"),
+    "implement": Move(_OPEN, "completed"),
+    "revise": Move(_OPEN - {"not started"}, "planned"),
+    "review": Move(frozenset({*_OPEN, "completed"}), None),
+}
+"""The legal transitions. Everything else that would move a status is refused."""
+
+
+def begun(task: ProjectTask, command: str, session_id: str, at: str) -> ProjectTask:
+    """The task with a command at work on it; refused where the table or a command already at work forbids it."""
+    if task.work is not None:
+        raise UsageError(
+            f"task {task.number}",
+            f"{task.work.command} at work since {task.work.since}",
+            f"it is session {task.work.session_id}: watch it, resume it or cancel it",
+        )
+    move = MOVES[command]
+    if task.status not in move.begins_at:
+        allowed = ", ".join(status for status in TASK_STATUSES if status in move.begins_at)
+        raise UsageError(f"task {task.number}", task.status, f"{command} takes a task that is {allowed}")
+    entry = HistoryEntry(at=at, what=f"{command} began", session_id=session_id)
+    return structs.replace(
+        task,
+        # A task that is over stays so while it is looked at again.
+        status=task.status if task.status in OVER else "in progress",
+        work=Work(command=command, session_id=session_id, since=at, before=task.status),
+        history=(*task.history, entry),
+    )
+
+
+def settled(task: ProjectTask, session_id: str, outcome: Outcome, at: str) -> ProjectTask:
+    """The task after the outcome of the command at work on it, and of no other: that was settled before."""
+    work = task.work
+    if work is None or work.session_id != session_id:
+        return task
+    status, question = _status_after(task, work, outcome)
+    paths = (artifact.path for artifact in outcome.artifacts)
+    what = f"{work.command} ended"
+    entry = HistoryEntry(at=at, what=what, session_id=session_id, outcome=outcome.status)
+    return structs.replace(
+        task,
+        status=status,
+        question=question,
+        artifacts=tuple(dict.fromkeys((*task.artifacts, *paths))),
+        work=None,
+        history=(*task.history, entry),
+    )
+
+
+def _status_after(task: ProjectTask, work: Work, outcome: Outcome) -> tuple[TaskStatus, str]:
+    match outcome:
+        case Completed():
+            return MOVES[work.command].completes_as or work.before, ""
+        case Partial():
+            return (work.before if work.before in OVER else "in progress"), ""
+        case Blocked(question=question):
+            return "blocked", question
+        case Failed() | Cancelled() | Rejected():
+            return work.before, task.question
+        case _:
+            assert_never(outcome)
+
+
+def abandoned(task: ProjectTask, at: str) -> ProjectTask:
+    """The task given up, unless somebody is at work on it."""
+    _idle(task)
+    return _moved(task, "abandoned", at)
+
+
+def reopened(task: ProjectTask, at: str) -> ProjectTask:
+    """The task to be done after all."""
+    _idle(task)
+    return _moved(task, "in progress" if task.artifacts else "not started", at)
+
+
+def _idle(task: ProjectTask) -> None:
+    if task.work is not None:
+        raise UsageError(
+            f"task {task.number}", f"{task.work.command} at work", f"cancel session {task.work.session_id} first"
+        )
+
+
+def _moved(task: ProjectTask, status: TaskStatus, at: str) -> ProjectTask:
+    entry = HistoryEntry(at=at, what=f"{task.status} → {status}")
+    return structs.replace(task, status=status, question="", history=(*task.history, entry))
+
+
+def read_numbers(text: str) -> tuple[int, ...] | None:
+    """The task numbers that a text names: `12`, or a range such as `105-107`; None when it is no number at all."""
+    first, dash, last = text.strip().partition("-")
+    if not first.isdecimal() or not first.isascii() or (dash and not (last.isdecimal() and last.isascii())):
+        return None
+    numbers = [_number(part, text) for part in ((first, last) if dash else (first,))]
+    if len(numbers) == 1:
+        return (numbers[0],)
+    if numbers[0] > numbers[1] or numbers[1] - numbers[0] >= MAX_RANGE:
+        raise UsageError("task", text, f"a range goes up, over at most {MAX_RANGE} tasks, like 105-107")
+    return tuple(range(numbers[0], numbers[1] + 1))
+
+
+def _number(text: str, whole: str) -> int:
+    if text.startswith("0") or len(text) > 9:
+        raise UsageError("task", whole, "a task number is 1 or more, without leading zeros")
+    return int(text)
+
+
+def slug(title: str) -> str:
+    """A title as part of a path: small letters, digits and single underscores."""
+    kept = "".join(letter if letter.isascii() and letter.isalnum() else " " for letter in title.lower())
+    return "_".join(kept.split())[:40].rstrip("_") or "task"

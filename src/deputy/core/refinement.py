@@ -1,0 +1,123 @@
+"""The director–evaluator loop as a rule: when it stops, and which of its rounds was best."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
+
+from msgspec import DecodeError, Struct, json
+
+from deputy.core.contract import Parsed, parse
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MAX_ROUNDS = 5
+MOST_ROUNDS = 50
+EVALUATOR_SECONDS = 300.0
+FEEDBACK_CHARACTERS = 20_000
+_KEYS = ("success", "feedback")
+
+Ending: TypeAlias = Literal["success", "limit", "no_change", "stopped"]
+
+
+class Script(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a script did: the notes that a script's result has."""
+
+    stdout: str = ""
+    stderr: str = ""
+    exit_code: int = 0
+
+
+class Verdict(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What an evaluator says of one round: the notes that an evaluation has."""
+
+    success: bool
+    feedback: str = ""
+    score: float | None = None
+    details: Any = None
+    script: Script | None = None
+
+
+class Round(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What was made, and what was said of it."""
+
+    number: int
+    session_id: str
+    work: str
+    verdict: Verdict
+    evaluation_id: str = ""
+
+
+def verdict_of_report(report: str) -> Verdict:
+    """What an agent's report says: its JSON, whole or between prose. What cannot be understood is no success."""
+    parsed = parse(report, "lenient", keys=_KEYS)
+    if isinstance(parsed, Parsed) and (found := _verdict(parsed.value)) is not None:
+        return found
+    return Verdict(success=False, feedback=_cut(report) or "The evaluator said nothing.")
+
+
+def verdict_of_script(script: Script) -> Verdict:
+    """What a script says: by the JSON it prints, else by its exit code alone. A failed script never says success."""
+    try:
+        found = _verdict(json.decode(script.stdout)) if script.stdout.strip() else None
+    except (DecodeError, RecursionError):
+        found = None
+    if found is None:
+        said = script.stdout.strip() or script.stderr.strip()
+        found = Verdict(success=True, feedback=_cut(said) or f"It ended with exit code {script.exit_code}.")
+    return Verdict(
+        success=found.success and script.exit_code == 0,
+        feedback=found.feedback or _cut(script.stderr.strip()),
+        score=found.score,
+        details=found.details,
+        script=script,
+    )
+
+
+def _verdict(value: object) -> Verdict | None:
+    if not isinstance(value, dict):
+        return None
+    fields = cast("dict[str, Any]", value)
+    notes = fields.get("notes")
+    if "success" not in fields and isinstance(notes, dict):
+        fields = cast("dict[str, Any]", notes)
+    success, feedback, score = fields.get("success"), fields.get("feedback", ""), fields.get("score")
+    if not isinstance(success, bool):
+        return None
+    is_number = isinstance(score, int | float) and not isinstance(score, bool)
+    return Verdict(
+        success=success,
+        feedback=_cut(feedback if isinstance(feedback, str) else json.encode(feedback).decode()),
+        score=float(cast("float", score)) if is_number else None,
+        details=fields.get("details"),
+    )
+
+
+def ended(rounds: Sequence[Round], limit: int = MAX_ROUNDS) -> Ending | None:
+    """Why no further round is made; None when one is."""
+    if not rounds:
+        return None
+    last = rounds[-1]
+    if last.verdict.success:
+        return "success"
+    if len(rounds) > 1 and _same(last.work, rounds[-2].work):
+        return "no_change"
+    return "limit" if len(rounds) >= limit else None
+
+
+def best_round(rounds: Sequence[Round]) -> Round | None:
+    """The one to keep: a success before all, then the highest score, then the latest."""
+    return max(rounds, key=_worth, default=None)
+
+
+def _worth(one: Round) -> tuple[bool, float, int]:
+    score = one.verdict.score
+    return one.verdict.success, float("-inf") if score is None else score, one.number
+
+
+def _same(one: str, other: str) -> bool:
+    return one.split() == other.split()
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= FEEDBACK_CHARACTERS else f"{text[: FEEDBACK_CHARACTERS - 1]}…"

@@ -1,0 +1,1 @@
+"""Subtasks: what a task asks for, which template it means, and what is passed to it."""

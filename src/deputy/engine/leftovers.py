@@ -1,0 +1,44 @@
+"""What work that reached a limit has left on disk: files that its tools wrote, in its work folder, or in its notes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import UNSET, Raw, Struct, json
+
+from deputy.core.events import Lost, StepEnded
+from deputy.core.notes import paths_named
+
+if TYPE_CHECKING:
+    from deputy.engine.desk import Desk
+    from deputy.engine.ports import Folder, RunContext
+    from deputy.engine.talk import Talk
+
+
+class LeftArgs(Struct, frozen=True, kw_only=True):
+    """Where to look, and since when a file must have changed."""
+
+    named: tuple[str, ...]
+    work_folder: str
+    since: float
+
+
+async def left_on_disk(run: RunContext, talk: Talk, desk: Desk, work_folder: str) -> tuple[str, ...]:
+    """The files that were written or changed since the work was asked for, those of its tools first."""
+    named = tuple(path for path in paths_named(talk.notes) if path not in talk.changed)
+    if not named and not work_folder:
+        return tuple(talk.changed)
+    args = LeftArgs(named=named, work_folder=work_folder, since=run.state.requested_at)
+    ended = await run.step("leftovers", _look, args, view=desk.folder)
+    if isinstance(ended, Lost) or ended.result is UNSET:
+        raise TypeError("looking may be repeated, is never lost and has a result")
+    return tuple(dict.fromkeys((*talk.changed, *json.decode(ended.result, type=list[str]))))
+
+
+async def _look(args: LeftArgs, folder: Folder) -> StepEnded:
+    found = list(await folder.changed_in(args.work_folder, args.since)) if args.work_folder else []
+    for fact in await folder.facts(args.named):
+        is_new = fact.modified_at is not None and fact.modified_at >= args.since
+        if fact.exists and fact.is_inside and fact.is_file and is_new:
+            found.append(fact.path)
+    return StepEnded(step="leftovers", result=Raw(json.encode(found)))

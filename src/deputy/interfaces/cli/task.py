@@ -1,0 +1,221 @@
+"""`deputy task`: the numbered tasks of a project."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from deputy.interfaces.cli.show import show, show_json
+from deputy.interfaces.plain import one_line, plain
+
+if TYPE_CHECKING:
+    from deputy.commands.task_file import TaskFile
+    from deputy.core.project_task import ProjectTask
+
+WIDTH = 80
+NOTHING_FOUND = 3
+
+
+@click.group(
+    epilog="\b\nExamples:\n"
+    '  deputy task add "Cache the index" --language python\n'
+    "  deputy task import TODO.md\n"
+    "  deputy task list\n"
+    "  deputy research 1"
+)
+def command() -> None:
+    """Keep the numbered tasks of this project, in .deputy/tasks.json.
+
+    The file is made to be read and committed. A status moves by what commands return: `deputy research 12`, `plan`,
+    `implement`, `revise`, `review`; here tasks are added, changed, given up and taken up again.
+    """
+
+
+_as_json = click.option("--json", "as_json", is_flag=True, help="For programs.")
+_number = click.argument("number", metavar="NUMBER")
+
+
+@command.command()
+@click.argument("title")
+@click.option("--text", default="", help="What is to be done, in as many words as it takes.")
+@click.option("--language", default="", metavar="NAME", help="Chooses the agents, where some are made for it.")
+@_as_json
+def add(title: str, text: str, language: str, as_json: bool) -> None:
+    """Add a task."""
+    _tell(_file().add(title, text=text, language=language, at=_now()), as_json, "Added")
+
+
+@command.command("list")
+@click.option("--all", "everything", is_flag=True, help="Completed and abandoned ones too.")
+@_as_json
+def list_(everything: bool, as_json: bool) -> None:
+    """List the tasks that are not over."""
+    list_tasks(everything, as_json)
+
+
+def list_tasks(everything: bool, as_json: bool) -> None:
+    """Print tasks, one line each; the exit code says when there are none."""
+    from deputy.core.project_task import OVER
+
+    tasks = [task for task in _file().tasks() if everything or task.status not in OVER]
+    if as_json:
+        show_json({"tasks": tasks})
+    elif tasks:
+        width = max(len(str(task.number)) for task in tasks)
+        for task in tasks:
+            head = f"{task.number:>{width}}  {task.status:<11}  "
+            show(f"{head}{one_line(task.title, WIDTH - len(head))}")
+    else:
+        click.echo('No tasks. Add one: deputy task add "…"', err=True)
+    if not tasks:
+        raise SystemExit(NOTHING_FOUND)
+
+
+@command.command("show")
+@_number
+@_as_json
+def show_(number: str, as_json: bool) -> None:
+    """Show one task with its text, artifacts and history."""
+    task = _file().find(_one(number))
+    if as_json:
+        show_json(task)
+    else:
+        show("\n".join(_described(task)))
+
+
+@command.command()
+@_number
+@click.option("--title")
+@click.option("--text")
+@click.option("--language", metavar="NAME")
+@_as_json
+def edit(number: str, title: str | None, text: str | None, language: str | None, as_json: bool) -> None:
+    """Change a task's title, text or language."""
+    from msgspec import structs
+
+    from deputy.commands.task_file import check_title
+    from deputy.core.errors import UsageError
+
+    given = {"title": title, "text": text, "language": language}
+    fields = {name: value for name, value in given.items() if value is not None}
+    if not fields:
+        raise UsageError("task edit", "nothing to change", "give --title, --text or --language")
+    if title is not None:
+        check_title(title)
+    _tell(_file().change(_one(number), lambda task: structs.replace(task, **fields)), as_json, "Changed")
+
+
+@command.command()
+@_number
+@_as_json
+def abandon(number: str, as_json: bool) -> None:
+    """Give a task up."""
+    from deputy.core.project_task import abandoned
+
+    _tell(_file().change(_one(number), lambda task: abandoned(task, _now())), as_json, "Abandoned")
+
+
+@command.command()
+@_number
+@_as_json
+def reopen(number: str, as_json: bool) -> None:
+    """Take up a task again that is completed, abandoned or blocked."""
+    from deputy.core.project_task import reopened
+
+    _tell(_file().change(_one(number), lambda task: reopened(task, _now())), as_json, "Reopened")
+
+
+@command.command()
+@_number
+@_as_json
+def remove(number: str, as_json: bool) -> None:
+    """Take a task off the list."""
+    _tell(_file().remove(_one(number)), as_json, "Removed")
+
+
+@command.command("import")
+@click.argument("file", metavar="FILE|-")
+@click.option("--done", "with_done", is_flag=True, help="Items that are ticked off too.")
+@click.option("--language", default="", metavar="NAME", help="Of all that are imported.")
+@_as_json
+def import_(file: str, with_done: bool, language: str, as_json: bool) -> None:
+    """Add the items of a Markdown TODO list.
+
+    Checkboxes count where there are some, else the items of lists. What is indented below an item becomes its text.
+    A title that is a task already is left out, so that a list can be imported again.
+    """
+    from deputy.commands.todo_list import read_todo_list
+    from deputy.interfaces.cli.source import read_text
+
+    tasks = _file()
+    known = {task.title for task in tasks.tasks()}
+    items = [item for item in read_todo_list(read_text(file)) if with_done or not item.is_done]
+    new = {item.title: (item.title, item.text, language) for item in items if item.title not in known}
+    added = tasks.add_all(list(new.values()), at=_now()) if new else ()
+    if as_json:
+        show_json({"added": added, "known": len(items) - len(added)})
+    else:
+        for task in added:
+            show(f"{task.number}  {one_line(task.title, WIDTH - 6)}")
+        click.echo(f"Added {len(added)} of {len(items)} items.", err=True)
+    if not added:
+        raise SystemExit(NOTHING_FOUND)
+
+
+def _described(task: ProjectTask) -> list[str]:
+    lines = [f"{task.number}  {task.title}", "", f"status    {task.status}"]
+    if task.language:
+        lines.append(f"language  {task.language}")
+    if task.work is not None:
+        lines.append(f"at work   {task.work.command}, {task.work.session_id}, since {task.work.since}")
+    if task.question:
+        lines.append(f"question  {task.question}")
+    if task.text:
+        lines += ["", task.text]
+    if task.artifacts:
+        lines += ["", "Artifacts:", *(f"  {path}" for path in task.artifacts)]
+    lines += ["", "History:"]
+    for entry in task.history:
+        ended = f": {entry.outcome}" if entry.outcome else ""
+        lines.append(f"  {entry.at}  {entry.what}{ended}{f'  {entry.session_id}' if entry.session_id else ''}")
+    return lines
+
+
+def _tell(task: ProjectTask, as_json: bool, what: str) -> None:
+    if as_json:
+        show_json(task)
+    else:
+        show(f"{what}: {task.number}  {one_line(plain(task.title), WIDTH - 20)} ({task.status})")
+
+
+def _one(text: str) -> int:
+    from deputy.core.errors import UsageError
+    from deputy.core.project_task import read_numbers
+
+    numbers = read_numbers(text)
+    if numbers is None or len(numbers) != 1:
+        raise UsageError("NUMBER", text, "give the number of one task, like 12")
+    return numbers[0]
+
+
+def _file() -> TaskFile:
+    from deputy.commands.task_file import TaskFile
+
+    return TaskFile(project_root(Path.cwd()))
+
+
+def project_root(start: Path) -> Path:
+    """The directory that has tasks already, the root of the repository, or else the directory itself."""
+    levels = (start, *start.parents)
+    with_tasks = (level for level in levels if (level / ".deputy" / "tasks.json").exists())
+    repositories = (level for level in levels if (level / ".git").exists())
+    return next(with_tasks, None) or next(repositories, start)
+
+
+def _now() -> str:
+    from deputy.core.request import timestamp
+
+    return timestamp(time.time())

@@ -1,0 +1,136 @@
+"""Going on with a run: whoever asks gets an answer, and what did not complete works again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, TypeAlias
+
+from deputy.core.errors import UsageError
+from deputy.core.outcome import shortened
+from deputy.engine.root import DELEGATE
+from deputy.interfaces.answering import Question
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from deputy.core.state import State
+    from deputy.wiring import Runtime
+
+Answer: TypeAlias = str | Mapping[str, str] | None
+"""What the one who asks is told; where several ask, by their session ids."""
+
+_YES = ("y", "yes", "true")
+_SHOWN = 200
+
+
+async def go_on(runtime: Runtime, state: State, answer: Answer) -> None:
+    """Put a run to work again; a call of tasks goes on with those that did not complete, within its own bounds."""
+    answers = await _addressed(runtime, state, answer)
+    if state.is_live:
+        await _revive(runtime, state, answers)
+    elif state.command == DELEGATE:
+        await runtime.engine.resume(state.run, answers or None)
+    else:
+        await runtime.engine.resume(state.run, answers.get(state.run))
+
+
+async def questions(runtime: Runtime, state: State) -> tuple[Question, ...]:
+    """What a run, or the tasks of a call, wait for a person to say."""
+    return tuple(
+        Question(
+            session_id=one.run,
+            label=one.label or one.command,
+            topic=next(iter(one.waits.values()), "answer"),
+            text=one.question,
+        )
+        for one in await _asking(runtime, state)
+    )
+
+
+async def unfinished(runtime: Runtime, state: State) -> list[State]:
+    """The tasks of a call that would be gone on with."""
+    if state.command != DELEGATE:
+        return []
+    below = await runtime.journal.descendants(state.run)
+    return [one for one in below if one.parent == state.run and one.status != "completed"]
+
+
+async def settle_caller(runtime: Runtime, run: str) -> None:
+    """Bring the call up to date whose last open task has completed by itself: it costs nothing, as all have ended."""
+    state = await runtime.engine.get(run)
+    caller = None if state is None or state.parent is None else await runtime.engine.get(state.parent)
+    if caller is None or caller.command != DELEGATE or caller.is_live or caller.status == "completed":
+        return
+    if not await unfinished(runtime, caller):
+        await runtime.engine.resume(caller.run)
+        await runtime.engine.result(caller.run)
+        await runtime.engine.deliver(caller.run, "caller")
+
+
+async def _asking(runtime: Runtime, state: State) -> list[State]:
+    """Whoever waits for a person's words: the run itself and those below it, or the tasks of a call that ended."""
+    if state.is_live:
+        return [one for one in (state, *await runtime.journal.descendants(state.run)) if one.waits]
+    tasks = await unfinished(runtime, state) if state.command == DELEGATE else [state]
+    return [one for one in tasks if one.status == "blocked"]
+
+
+async def _addressed(runtime: Runtime, state: State, answer: Answer) -> dict[str, str]:
+    """Whom the answers are for, by session id; one without an address is for the only one who asks."""
+    asking = await _asking(runtime, state)
+    if isinstance(answer, Mapping):
+        _check_addresses(state, asking, answer)
+        return dict(answer)
+    if answer is None:
+        # Where somebody can be asked, whoever waits asks again by itself.
+        if asking and not (state.is_live and runtime.workshop.can_ask):
+            raise _unanswered(state, asking)
+        return {}
+    if len(asking) > 1:
+        raise _unanswered(state, asking)
+    if asking:
+        return {asking[0].run: answer}
+    if state.is_live:
+        raise UsageError(
+            "answer", answer, "it was interrupted and asks nothing; go on with it first, without an answer"
+        )
+    if state.command != DELEGATE:
+        return {state.run: answer}
+    tasks = await unfinished(runtime, state)
+    if not tasks:
+        raise UsageError("ID", state.run, "all its tasks completed; say more to one of them by its own id")
+    return {one.run: answer for one in tasks}
+
+
+def _check_addresses(state: State, asking: Sequence[State], answers: Mapping[str, str]) -> None:
+    known = [one.run for one in asking]
+    strangers = [run for run in answers if run not in known]
+    if strangers:
+        raise UsageError("answer", strangers[0], f"answer who asks: {', '.join(known) or 'nobody does'}")
+    left = [one for one in asking if one.run not in answers]
+    if left:
+        raise _unanswered(state, left)
+
+
+def _unanswered(state: State, asking: Sequence[State]) -> UsageError:
+    """Say who asks what, and how each is answered."""
+    if [one.run for one in asking] == [state.run]:
+        return UsageError("ID", state.run, f"it waits for an answer: give --answer TEXT ({_asked(state)})")
+    told = "; ".join(f'[{one.label}] asks: {_asked(one)} — deputy resume {one.run} --answer "…"' for one in asking)
+    return UsageError("ID", state.run, f"answer first who waits for it. {told}")
+
+
+def _asked(state: State) -> str:
+    flat = " ".join(state.question[: _SHOWN * 4].split())
+    return shortened(flat, _SHOWN) or "see `deputy show`"
+
+
+async def _revive(runtime: Runtime, state: State, answers: Mapping[str, str]) -> None:
+    """Go on with a run that its process left, and give those who wait their answers."""
+    for run, answer in answers.items():
+        waiting = await runtime.engine.get(run)
+        for topic in [] if waiting is None else list(waiting.waits.values())[:1]:
+            body = answer.strip().lower() in _YES if topic == "approval" else answer
+            await runtime.engine.send(run, topic, body)
+    if not await runtime.engine.ensure(state.run) and not answers:
+        raise UsageError("ID", state.run, "another process is at work on it; follow it with `deputy watch`")

@@ -1,0 +1,36 @@
+"""What of our own environment a program may see: whatever is not named stays out."""
+
+from __future__ import annotations
+
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+# Keys and tokens have too many names to list, so what may pass is listed.
+PASSED_ON = frozenset({
+    "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR",
+    "VIRTUAL_ENV", "CONDA_PREFIX", "PYENV_ROOT", "UV_CACHE_DIR", "PIP_CACHE_DIR", "NVM_DIR", "NODE_PATH", "JAVA_HOME",
+    "GOPATH", "GOROOT", "GOCACHE", "CARGO_HOME", "RUSTUP_HOME", "GEM_HOME", "PKG_CONFIG_PATH", "LD_LIBRARY_PATH",
+    "SSL_CERT_FILE", "SSL_CERT_DIR", "CI", "SYSTEMROOT",
+})  # fmt: skip
+SET = {"TERM": "dumb", "NO_COLOR": "1", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
+"""Nobody sits at a terminal: no colours, no pager, no question."""
+
+NETWORK = (
+    "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy",
+    "NODE_EXTRA_CA_CERTS", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME",
+)  # fmt: skip
+"""What a program needs that talks to its own service and keeps its own files."""
+
+
+def scrubbed(environment: Mapping[str, str], also: Iterable[str] = ()) -> dict[str, str]:
+    """What of an environment a program may see, with those whose names match one of the patterns."""
+    patterns = ("LC_*", *also)
+    kept = {
+        name: value
+        for name, value in environment.items()
+        if name in PASSED_ON or any(fnmatchcase(name, pattern) for pattern in patterns)
+    }
+    return {**kept, **SET}

@@ -1,0 +1,36 @@
+"""The beginning, the end and the size of output that may have no end."""
+
+from __future__ import annotations
+
+
+class HeadAndTail:
+    """The beginning, the end and the size of a stream, in bounded memory whatever comes."""
+
+    def __init__(self, head_bytes: int, tail_bytes: int) -> None:
+        self.total = 0
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._head_bytes = head_bytes
+        self._tail_bytes = tail_bytes
+
+    def feed(self, data: bytes) -> bool:
+        """Take what came next; there is always room."""
+        self.total += len(data)
+        free = self._head_bytes - len(self._head)
+        if free > 0:
+            self._head += data[:free]
+            data = data[free:]
+        self._tail += data[-self._tail_bytes :] if self._tail_bytes else b""
+        if len(self._tail) > 2 * self._tail_bytes:
+            del self._tail[: -self._tail_bytes]
+        return True
+
+    @property
+    def text(self) -> str:
+        """What was kept, with a marker where something is missing."""
+        tail = bytes(self._tail[-self._tail_bytes :])
+        missing = self.total - len(self._head) - len(tail)
+        if not missing:
+            return (bytes(self._head) + tail).decode("utf-8", "replace")
+        head = self._head.decode("utf-8", "replace")
+        return f"{head}\n[… {missing:,} bytes left out …]\n{tail.decode('utf-8', 'replace')}"

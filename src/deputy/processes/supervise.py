@@ -1,0 +1,226 @@
+"""A program under supervision: its streams, how it ended, and the promise that nothing of it is left."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import sys
+from collections.abc import Mapping
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from secrets import token_hex
+from subprocess import DEVNULL, PIPE, Popen
+from typing import IO, TYPE_CHECKING
+
+from msgspec import Struct
+
+from deputy.processes.sweep import TAG, sweep, tag_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator
+
+GRACE_SECONDS = 2.0
+_SETTLE_SECONDS = 6.0
+"""Longer than the warden tries to kill what cannot be killed; as a rule it is over in milliseconds."""
+_STREAM_BYTES = 64 * 1024
+_WARDEN = str(Path(__file__).with_name("warden.py"))
+
+
+class Command(Struct, frozen=True, kw_only=True):
+    """What to run, where, and how it is asked to end."""
+
+    argv: tuple[str, ...]
+    """The program by its full path, and its arguments."""
+    cwd: str
+    environment: Mapping[str, str]
+    owner: str
+    """Whose it is: what a dead process left running is found by it."""
+    has_input: bool = True
+    """Whether something is written to it; else its input is empty."""
+    polite: signal.Signals = signal.SIGTERM
+    """What asks it to end."""
+    grace_seconds: float = GRACE_SECONDS
+    """How long it has for that."""
+    stream_bytes: int = _STREAM_BYTES
+    """How much of each stream waits in memory to be read."""
+
+
+class Exit(Struct, frozen=True, kw_only=True):
+    """How a program ended: its code (negative: the signal that ended it), or why it never ran."""
+
+    code: int | None = None
+    """None when it never ran, or when nobody was left who could tell."""
+    errno: int = 0
+    """The system's error when it could not be run."""
+
+
+class Child:
+    """A program at work."""
+
+    def __init__(
+        self,
+        warden: Popen[bytes],
+        leash: socket.socket,
+        stdin: asyncio.StreamWriter | None,
+        stdout: asyncio.StreamReader,
+        stderr: asyncio.StreamReader,
+    ) -> None:
+        self.stdin = stdin
+        self.stdout = stdout
+        self.stderr = stderr
+        self._warden = warden
+        self._leash = leash
+        self._exit: asyncio.Future[Exit] | None = None
+
+    @property
+    def warden(self) -> int:
+        """The process that watches over it."""
+        return self._warden.pid
+
+    async def exited(self) -> Exit:
+        """Wait until the program has exited and all that it started is gone."""
+        if self._exit is None:
+            self._exit = asyncio.ensure_future(self._hear())
+        return await asyncio.shield(self._exit)
+
+    def ask(self, number: signal.Signals) -> None:
+        """Send the program's group a signal."""
+        with suppress(OSError):
+            self._leash.send(bytes([number]))
+
+    async def feed(self, data: bytes) -> None:
+        """Write all of its input and close it; a program that does not want it all is no error."""
+        if self.stdin is None:
+            return
+        with suppress(ConnectionError):
+            self.stdin.write(data)
+            await self.stdin.drain()
+            self.stdin.close()
+
+    async def end(self, polite: signal.Signals, grace_seconds: float) -> None:
+        """Ask it to end, wait a little, then have everything killed; bounded, also when cancelled in between."""
+        try:
+            if not self._is_over:
+                self.ask(polite)
+                await self._wait(grace_seconds)
+        finally:
+            # From here on it is the warden's work, which needs nothing of this process any more.
+            with suppress(OSError):
+                self._leash.shutdown(socket.SHUT_WR)
+            try:
+                await self._wait(_SETTLE_SECONDS)
+            finally:
+                if not self._is_over:
+                    self._warden.kill()
+                self._warden.wait()
+
+    @property
+    def _is_over(self) -> bool:
+        return self._exit is not None and self._exit.done()
+
+    async def _wait(self, seconds: float) -> None:
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self.exited()
+
+    async def _hear(self) -> Exit:
+        told = b""
+        with suppress(OSError):
+            while data := await asyncio.get_running_loop().sock_recv(self._leash, 64):
+                told += data
+        match told.split():
+            case [b"exited", code]:
+                return Exit(code=int(code))
+            case [b"failed", number]:
+                return Exit(errno=int(number))
+            case _:
+                return Exit()
+
+
+@asynccontextmanager
+async def supervised(command: Command) -> AsyncGenerator[Child]:
+    """Run a program for as long as the block lasts; afterwards nothing that it started is left.
+
+    Also when this process dies in the middle, however: the warden between them sees to it.
+    """
+    tag = f"{tag_of(command.owner)}{token_hex(8)}"
+    ours, theirs = socket.socketpair()
+    try:
+        with theirs:
+            warden = _warden(command, tag, theirs.fileno())
+    except BaseException:
+        ours.close()
+        raise
+    transports: list[asyncio.BaseTransport] = []
+    child: Child | None = None
+    try:
+        child = await _connected(warden, ours, command.stream_bytes, transports)
+        yield child
+    finally:
+        try:
+            if child is not None:
+                await child.end(command.polite, command.grace_seconds)
+        finally:
+            _close(warden, ours, transports)
+            await asyncio.shield(asyncio.to_thread(sweep, tag))
+
+
+def _warden(command: Command, tag: str, leash: int) -> Popen[bytes]:
+    return Popen(
+        [sys.executable, "-I", "-S", _WARDEN, str(leash), *command.argv],
+        cwd=command.cwd,
+        env={**command.environment, TAG: tag},
+        stdin=PIPE if command.has_input else DEVNULL,
+        stdout=PIPE,
+        stderr=PIPE,
+        pass_fds=(leash,),
+        start_new_session=True,
+    )
+
+
+async def _connected(
+    warden: Popen[bytes], leash: socket.socket, limit: int, transports: list[asyncio.BaseTransport]
+) -> Child:
+    stdin = None if warden.stdin is None else await _writer(warden.stdin, transports)
+    stdout = await _reader(_pipe(warden.stdout), limit, transports)
+    stderr = await _reader(_pipe(warden.stderr), limit, transports)
+    leash.setblocking(False)
+    return Child(warden, leash, stdin, stdout, stderr)
+
+
+async def _reader(pipe: IO[bytes], limit: int, transports: list[asyncio.BaseTransport]) -> asyncio.StreamReader:
+    reader = asyncio.StreamReader(limit=limit)
+    loop = asyncio.get_running_loop()
+    transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
+    transports.append(transport)
+    return reader
+
+
+async def _writer(pipe: IO[bytes], transports: list[asyncio.BaseTransport]) -> asyncio.StreamWriter:
+    loop = asyncio.get_running_loop()
+    transport, protocol = await loop.connect_write_pipe(
+        lambda: asyncio.StreamReaderProtocol(asyncio.StreamReader()), pipe
+    )
+    transports.append(transport)
+    return asyncio.StreamWriter(transport, protocol, None, loop)
+
+
+def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
+    if pipe is None:
+        raise TypeError("a stream that was asked for as a pipe is one")
+    return pipe
+
+
+def _close(warden: Popen[bytes], leash: socket.socket, transports: list[asyncio.BaseTransport]) -> None:
+    """Close what is open; a warden that was never spoken to has nobody to end it but us."""
+    for transport in transports:
+        if not transport.is_closing():
+            transport.abort() if isinstance(transport, asyncio.WriteTransport) else transport.close()
+    leash.close()
+    if warden.returncode is None:
+        for pipe in (warden.stdin, warden.stdout, warden.stderr):
+            if pipe is not None:
+                pipe.close()
+        warden.kill()
+        warden.wait()

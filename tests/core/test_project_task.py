@@ -1,0 +1,144 @@
+import pytest
+
+from deputy.core.errors import Error, UsageError
+from deputy.core.outcome import Artifact, Blocked, Cancelled, Completed, Failed, Outcome, Partial, Rejected
+from deputy.core.project_task import (
+    MOVES,
+    TASK_STATUSES,
+    ProjectTask,
+    abandoned,
+    begun,
+    read_numbers,
+    reopened,
+    settled,
+    slug,
+)
+from deputy.core.request import Lineage
+
+LINEAGE = Lineage.root("sess_1_aaaaaa")
+ERROR = Error(type="x", message="m", recoverable=True, recommendation="r")
+MADE = (Artifact(type="file", path="report.md"),)
+OUTCOMES: dict[str, Outcome] = {
+    "completed": Completed(lineage=LINEAGE, summary="s", artifacts=MADE),
+    "partial": Partial(lineage=LINEAGE, summary="s", errors=(ERROR,), artifacts=MADE),
+    "failed": Failed(lineage=LINEAGE, summary="s", errors=(ERROR,)),
+    "blocked": Blocked(lineage=LINEAGE, summary="s", errors=(ERROR,), question="Which one?"),
+    "cancelled": Cancelled(lineage=LINEAGE, summary="s"),
+    "rejected": Rejected(lineage=LINEAGE, summary="s", errors=(ERROR,)),
+}
+ONE = ProjectTask(number=1, title="One")
+
+
+def run(command: str, outcome: str, task: ProjectTask = ONE) -> ProjectTask:
+    return settled(begun(task, command, "s1", "then"), "s1", OUTCOMES[outcome], "now")
+
+
+@pytest.mark.rule("commands.state")
+@pytest.mark.parametrize(
+    ("command", "outcome", "status"),
+    [
+        ("research", "completed", "researched"),
+        ("plan", "completed", "planned"),
+        ("implement", "completed", "completed"),
+        ("review", "completed", "not started"),
+        ("research", "partial", "in progress"),
+        ("research", "blocked", "blocked"),
+        ("research", "failed", "not started"),
+        ("research", "cancelled", "not started"),
+        ("research", "rejected", "not started"),
+    ],
+)
+def test_a_status_moves_by_what_was_returned_and_by_nothing_else(command: str, outcome: str, status: str) -> None:
+    task = run(command, outcome)
+    assert task.status == status
+    assert task.work is None
+    assert [entry.outcome for entry in task.history] == ["", outcome]
+    assert task.question == ("Which one?" if outcome == "blocked" else "")
+    assert task.artifacts == (("report.md",) if outcome in ("completed", "partial") else ())
+
+
+@pytest.mark.rule("commands.state")
+def test_the_way_of_a_task_is_from_research_over_a_plan_to_its_end() -> None:
+    task = ONE
+    for command, status in (
+        ("research", "researched"),
+        ("plan", "planned"),
+        ("revise", "planned"),
+        ("implement", "completed"),
+    ):
+        assert begun(task, command, "s1", "then").status == "in progress"
+        task = run(command, "completed", task)
+        assert task.status == status
+    assert run("review", "failed", task).status == "completed"
+    assert begun(task, "review", "s1", "then").status == "completed"
+
+
+@pytest.mark.rule("commands.state")
+@pytest.mark.parametrize("command", MOVES)
+@pytest.mark.parametrize("status", TASK_STATUSES)
+def test_only_legal_transitions_begin(command: str, status: str) -> None:
+    task = ProjectTask(number=1, title="One", status=status)  # pyright: ignore
+    if status in MOVES[command].begins_at:
+        assert begun(task, command, "s", "t").work is not None
+    else:
+        with pytest.raises(UsageError, match=f"task 1.*{status}"):
+            begun(task, command, "s", "t")
+
+
+@pytest.mark.rule("commands.state")
+def test_a_second_command_is_refused_with_the_session_of_the_first() -> None:
+    task = begun(ONE, "implement", "sess_first", "then")
+    with pytest.raises(UsageError, match="sess_first"):
+        begun(task, "review", "sess_second", "now")
+    with pytest.raises(UsageError, match="sess_first"):
+        abandoned(task, "now")
+
+
+@pytest.mark.rule("commands.state")
+def test_an_outcome_settles_once_and_only_its_own_session() -> None:
+    task = begun(ONE, "implement", "s1", "then")
+    assert settled(task, "s2", OUTCOMES["completed"], "now") == task
+    done = settled(task, "s1", OUTCOMES["completed"], "now")
+    assert settled(done, "s1", OUTCOMES["failed"], "later") == done
+
+
+def test_a_task_is_given_up_and_taken_up_again() -> None:
+    gone = abandoned(ONE, "now")
+    assert (gone.status, reopened(gone, "now").status) == ("abandoned", "not started")
+
+
+@pytest.mark.rule("commands.state")
+@pytest.mark.parametrize(
+    ("text", "numbers"),
+    [
+        ("12", (12,)),
+        ("105-107", (105, 106, 107)),
+        ("3-3", (3,)),
+        (" 4 ", (4,)),
+        ("fix it", None),
+        ("", None),
+        ("-3", None),
+        ("1-x", None),
+        ("1-2-3", None),
+        ("²", None),
+        ("١", None),
+    ],
+)
+def test_numbers_and_ranges_are_read(text: str, numbers: tuple[int, ...] | None) -> None:
+    assert read_numbers(text) == numbers
+
+
+@pytest.mark.rule("commands.state")
+@pytest.mark.parametrize("text", ["0", "012", "7-5", "1-101", "0-3", "9999999999"])
+def test_numbers_that_nobody_can_mean_are_refused(text: str) -> None:
+    with pytest.raises(UsageError):
+        read_numbers(text)
+
+
+@pytest.mark.parametrize(
+    ("title", "safe"),
+    [("Fix the Cache!", "fix_the_cache"), ("../../etc", "etc"), ("日本", "task"), ("a" * 90, "a" * 40)],
+)
+def test_a_title_becomes_a_safe_part_of_a_path(title: str, safe: str) -> None:
+    assert slug(title) == safe
+    assert ProjectTask(number=7, title=title).folder == f"007_{safe}"

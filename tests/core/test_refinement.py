@@ -1,0 +1,89 @@
+import pytest
+
+from deputy.core.refinement import (
+    Ending,
+    Round,
+    Script,
+    Verdict,
+    best_round,
+    ended,
+    verdict_of_report,
+    verdict_of_script,
+)
+
+
+def made(number: int, work: str = "", *, success: bool = False, score: float | None = None) -> Round:
+    return Round(
+        number=number,
+        session_id=f"s{number}",
+        work=work or f"work {number}",
+        verdict=Verdict(success=success, score=score),
+    )
+
+
+@pytest.mark.rule("refine")
+@pytest.mark.parametrize(
+    ("rounds", "why"),
+    [
+        ([], None),
+        ([made(1)], None),
+        ([made(1), made(2, success=True)], "success"),
+        ([made(1, "same"), made(2, " same\n")], "no_change"),
+        ([made(number) for number in range(1, 6)], "limit"),
+        ([made(number) for number in range(1, 5)], None),
+    ],
+)
+def test_it_stops_on_success_at_the_limit_and_when_nothing_changes(rounds: list[Round], why: Ending | None) -> None:
+    assert ended(rounds) == why
+
+
+@pytest.mark.rule("refine")
+def test_the_best_round_is_kept_and_not_the_last() -> None:
+    assert best_round([made(1, score=0.5), made(2, score=0.9), made(3, score=0.1), made(4)]) == made(2, score=0.9)
+    assert best_round([made(1, score=0.9), made(2, success=True, score=0.2)]) == made(2, success=True, score=0.2)
+    assert best_round([made(1), made(2)]) == made(2)
+    assert best_round([]) is None
+
+
+@pytest.mark.rule("subtask.kinds")
+def test_an_evaluation_is_read_from_json_whole_between_prose_or_in_a_result() -> None:
+    wanted = Verdict(success=True, feedback="Good.", details={"n": 1})
+    whole = '{"success": true, "feedback": "Good.", "details": {"n": 1}}'
+    for report in (
+        whole,
+        f"I think:\n```json\n{whole}\n```",
+        '{"content": "", "status": "COMPLETE", "notes": ' + whole + "}",
+    ):
+        assert verdict_of_report(report) == wanted
+
+
+@pytest.mark.rule("refine")
+@pytest.mark.parametrize(
+    "report", ["", "Looks good to me!", '{"success": "true"}', '{"success": 1}', "[" * 100_000, "{}"]
+)
+def test_what_cannot_be_understood_is_no_success(report: str) -> None:
+    assert not verdict_of_report(report).success
+    assert verdict_of_report(report).feedback
+
+
+@pytest.mark.rule("subtask.kinds")
+@pytest.mark.parametrize(
+    ("script", "success", "feedback"),
+    [
+        (Script(), True, "It ended with exit code 0."),
+        (Script(exit_code=3), False, "It ended with exit code 3."),
+        (Script(stdout='{"success": true, "feedback": "fine"}'), True, "fine"),
+        (Script(stdout='{"success": true, "feedback": "fine"}', exit_code=1), False, "fine"),
+        (Script(stdout='{"success": false}', stderr="line 3"), False, "line 3"),
+        (Script(stdout="2 failed", stderr="noise", exit_code=1), False, "2 failed"),
+        (Script(stdout="[" * 100_000, exit_code=0), True, None),
+    ],
+)
+def test_a_script_is_believed_by_its_json_and_never_against_its_exit_code(
+    script: Script, success: bool, feedback: str | None
+) -> None:
+    verdict = verdict_of_script(script)
+    assert verdict.success is success
+    assert verdict.script == script
+    assert feedback is None or verdict.feedback == feedback
+    assert len(verdict.feedback) <= 20_000

@@ -1,0 +1,274 @@
+"""What a subagent is given beside its task: where it stands, files, a model that thinks, a form to hold to."""
+
+import asyncio
+import json
+import os
+
+import pytest
+from tests.engine.conftest import House, call, talk, turn
+
+from deputy.core.events import Requested, Validated
+from deputy.core.limits import Budget
+from deputy.core.outcome import Completed, Failed, Partial
+from deputy.core.request import Grant, Lineage, Request, Wanted, task_hop
+from deputy.core.script import Script
+from deputy.core.task import Task, Terms
+from deputy.testing import ProviderServer
+from deputy.testing.faults import answers
+
+SCHEMA = {"type": "object", "properties": {"count": {"type": "integer"}}, "required": ["count"]}
+COUNT = Task(label="scout", prompt="Count.", schema=SCHEMA)
+REFUSED = {"error": {"message": "Unknown parameter: 'output_config.format'.", "type": "invalid_request_error"}}
+
+
+@pytest.mark.rule("context.object")
+def test_a_subagent_is_told_where_it_stands(house: House):
+    with ProviderServer(turn("ok")) as provider:
+        house.use(provider)
+        outcome = house.one(Task(label="scout", prompt="Look.", timeout=90.0))
+    told = provider.asked[0].body["system"][0]["text"]
+    context = json.loads(told[told.rindex('{"session_id"') :])
+    assert context["session_id"] == outcome.session_id
+    assert (context["delegation_depth"], context["delegation_path"], context["caller"]) == (
+        1,
+        ["orchestrator"],
+        "orchestrator",
+    )
+    assert (context["timeout"], context["deadline"][:2]) == (90.0, "20")
+
+
+@pytest.mark.rule("text.model")
+def test_a_model_named_by_an_alias_with_thinking_thinks(house: House):
+    with ProviderServer(turn("ok")) as provider:
+        house.use(provider)
+        house.one(Task(label="scout", prompt="Look.", model="sonnet-thinking", max_output_tokens=16_000))
+    assert provider.asked[0].body["thinking"]["type"] in ("enabled", "adaptive")
+
+
+@pytest.mark.rule("delegate.provenance")
+def test_children_of_a_model_that_thinks_think_too(house: House):
+    tasks = [{"label": "one", "prompt": "the work of one", "max_output_tokens": 16_000}]
+    conversations = (
+        talk(turn("", call("Delegate", tasks=tasks)), turn("Done."), when="You work for a person"),
+        talk(turn("one"), when="the work of one"),
+    )
+    with ProviderServer(Script(conversations=conversations)) as provider:
+        house.use(provider, "sonnet-thinking")
+        asyncio.run(house.run("Do it."))
+    assert "the work of one" in str(provider.asked[1].body["messages"])
+    assert provider.asked[1].body["thinking"]
+
+
+# --- structured output ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("contract.ask")
+@pytest.mark.parametrize(
+    ("model", "field"),
+    [
+        ("anthropic:claude-sonnet-4-5", "output_config"),
+        ("openai:gpt-5.2", "text"),
+        ("openai-chat:gpt-5.2", "response_format"),
+    ],
+)
+def test_the_provider_is_held_to_the_form_beside_the_tools_where_it_takes_both(house: House, model, field):
+    (house.workspace / "a.txt").write_text("hello\n")
+    with ProviderServer(turn("", call("Read", path="a.txt")), turn('{"count": 1}')) as provider:
+        house.use(provider, model)
+        outcome = house.one(COUNT)
+    assert isinstance(outcome, Completed)
+    assert all("count" in json.dumps(asked.body[field]) and asked.body["tools"] for asked in provider.asked)
+
+
+@pytest.mark.rule("contract.ask")
+@pytest.mark.parametrize("model", ["google:gemini-3-pro", "ollama:qwen3"])
+def test_a_provider_that_takes_only_one_has_tools_for_the_work_and_the_form_for_the_repair(house: House, model):
+    (house.workspace / "a.txt").write_text("hello\n")
+    work = (turn("", call("Read", path="a.txt")), turn("About one."), turn('{"count": 1}'))
+    with ProviderServer(*work) as provider:
+        house.use(provider, model)
+        outcome = house.one(COUNT)
+    assert isinstance(outcome, Completed)
+    has_tools = ["tools" in asked.body for asked in provider.asked]
+    has_form = [SCHEMA in forms_of(asked.body) for asked in provider.asked]
+    assert (has_tools, has_form) == ([True, True, False], [False, False, True])
+
+
+def forms_of(body: dict) -> list:
+    """The schemas that a request holds the answer to, as Gemini and Chat Completions have them."""
+    chat = body.get("response_format", {}).get("json_schema", {}).get("schema")
+    return [body.get("generationConfig", {}).get("responseJsonSchema"), chat]
+
+
+@pytest.mark.rule("contract.ask")
+def test_a_return_is_held_to_the_form_of_the_contract_and_plain_text_to_none(house: House):
+    conversations = (talk(turn("x"), turn("x"), when="in a form"), talk(turn("ok"), when="Look around"))
+    with ProviderServer(Script(conversations=conversations)) as provider:
+        house.use(provider)
+        house.one(Task(label="scout", prompt="Look, in a form.", return_format="json"))
+        house.one()
+    formats = [asked.body.get("output_config", {}).get("format") for asked in provider.asked]
+    assert "session_id" in json.dumps(formats[0])
+    assert formats[2] is None
+
+
+@pytest.mark.rule("contract.ask")
+def test_a_server_that_does_not_know_the_field_is_asked_without_it_from_then_on(house: House):
+    conversation = talk(turn('{"count": 1}', faults=("unknown_field",)))
+    again = talk(turn('{"count": 2}'), when="Once more")
+    with ProviderServer(
+        Script(conversations=(again, conversation)), faults={"unknown_field": answers(400, REFUSED)}
+    ) as provider:
+        house.use(provider)
+        more = Task(label="two", prompt="Once more: count.", schema=SCHEMA)
+        outcomes = asyncio.run(house.delegate(COUNT, more, concurrency=1))
+    assert [type(outcome) for outcome in outcomes] == [Completed, Completed]
+    assert ["format" in asked.body.get("output_config", {}) for asked in provider.asked] == [True, False, False]
+    assert outcomes[0].usage.requests == 1
+
+
+@pytest.mark.rule("contract.ask")
+def test_another_refusal_is_not_taken_for_one_of_the_form(house: House):
+    refused = answers(400, {"error": {"message": "max_tokens is too large", "type": "invalid_request_error"}})
+    with ProviderServer(turn("", faults=("other",)), faults={"other": refused}, strict=False) as provider:
+        house.use(provider)
+        outcome = house.one(COUNT)
+    assert isinstance(outcome, Failed)
+    assert len(provider.asked) == 1
+
+
+# --- files ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("context.files")
+def test_a_wrong_path_is_named_in_place_and_told_to_the_person(house: House):
+    (house.workspace / "a.md").write_text("hello")
+    house.script(talk(turn("ok"), when="(not included: nowhere.md does not exist.)"))
+    outcome = house.one(Task(label="scout", prompt="Look.", context=("a.md", "nowhere.md")))
+    assert isinstance(outcome, Completed)
+    warning = "The context file nowhere.md is not included: nowhere.md does not exist."
+    assert outcome.warnings == (warning,)
+    assert [seen.content for seen in house.seen if seen.event == "warning"] == [warning]
+    assert f"**Warning:** {warning}" in house.whole.report
+
+
+def asked_for(house: House, terms: Terms, **more) -> object:
+    """The outcome of a delegation that a program asks for with terms of its own."""
+
+    async def go():
+        async with house.open() as runtime:
+            run = await runtime.engine.draw_id()
+            request = Request(
+                session_id=run,
+                target=task_hop("scout"),
+                prompt="Look.",
+                caller=Lineage.root("sess_1_caller"),
+                caller_grant=Grant(tools=frozenset({"Read", "Run"})),
+                **more,
+            )
+            await runtime.engine.submit(run, Requested(request=request, label="scout", model=house.model, terms=terms))
+            return await runtime.engine.result(run)
+
+    return asyncio.run(go())
+
+
+@pytest.mark.rule("guard.subset")
+def test_a_context_file_outside_the_granted_paths_is_not_read(house: House):
+    (house.workspace / "docs").mkdir()
+    (house.workspace / "docs" / "a.md").write_text("allowed")
+    (house.workspace / "b.md").write_text("CANARY")
+    with ProviderServer(turn("ok")) as provider:
+        house.use(provider)
+        outcome = asked_for(house, Terms(context=("docs/a.md", "b.md")), wanted=Wanted(paths=("docs",)))
+    assert isinstance(outcome, Completed)
+    assert "allowed" in str(provider.asked[0].body)
+    assert "CANARY" not in str(provider.asked[0].body)
+    assert "b.md is not among the paths given to you" in outcome.warnings[0]
+
+
+# --- limits that others set -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("time.inherit")
+@pytest.mark.rule("time.handin")
+def test_a_deadline_that_was_inherited_leaves_time_to_hand_in(house: House):
+    house.script(talk(turn("Begun.", call("Run", command="sleep 60")), turn("What I have.")))
+
+    async def go():
+        async with house.open() as runtime:
+            run = await house.begin(runtime, Task(label="scout", prompt="Look.", tools=("Run",)), seconds=7.0)
+            whole = await runtime.engine.result(run)
+            (child,) = await runtime.journal.descendants(run)
+            return whole, await runtime.engine.outcome(child.run, 0)
+
+    _, outcome = asyncio.run(go())
+    assert isinstance(outcome, Partial)
+    assert (outcome.report, outcome.errors[0].code) == ("What I have.", "TIMEOUT")
+    assert outcome.errors[0].message == "The time limit that its caller left it was reached."
+
+
+@pytest.mark.rule("budget")
+def test_the_budget_of_the_tree_is_warned_of_and_handed_in_at_like_its_own(house: House):
+    def work(name: str, turns: int):
+        return [turn("", call("Glob", pattern=f"{name}{n}")) for n in range(turns)]
+
+    conversations = (
+        talk(*work("a", 8), turn("First done."), when="work of one"),
+        talk(*work("b", 10), turn("What I have."), when="work of two"),
+    )
+    tasks = [Task(label=label, prompt=f"work of {label}") for label in ("one", "two")]
+    with ProviderServer(Script(conversations=conversations)) as provider:
+        house.use(provider)
+        first, second = asyncio.run(house.delegate(*tasks, concurrency=1, budget=Budget(requests=20)))
+    assert isinstance(first, Completed)
+    assert isinstance(second, Partial)
+    assert (second.errors[0].message, second.report) == ("The budget of 20 requests is spent.", "What I have.")
+    told = [str(asked.body).count("of your budget") for asked in provider.asked]
+    assert told == [0] * 16 + [1] * 4
+    text = "You and others who draw on it have used 16 requests of 20 requests of your budget"
+    assert text in str(provider.asked[16].body["messages"][-1])
+
+
+@pytest.mark.rule("context.window")
+def test_a_window_that_the_provider_told_is_still_known_after_a_resume(house: House):
+    full = answers(400, {"error": {"message": "prompt is too long: 9000 tokens > 2000 maximum", "type": "x"}})
+    with ProviderServer(
+        turn("", call("Glob", pattern="*")), turn("", faults=("full", "full")), turn("All."),
+        faults={"full": full}, strict=False,
+    ) as provider:  # fmt: skip
+        house.use(provider, "anthropic:unknown-model")
+        outcome = house.one()
+        assert isinstance(outcome, Partial)
+        asked = len(provider.asked)
+        resumed = house.resume(outcome.session_id, "x" * 8000)
+    assert isinstance(resumed, Partial)
+    assert resumed.errors[0].message == "The context of 2,000 tokens is full."
+    assert all("tools" not in one.body for one in provider.asked[asked:])
+
+
+# --- evidence and what is left ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("contract.check")
+def test_an_artifact_may_be_named_by_its_absolute_path_in_the_workspace(house: House):
+    path = str(house.workspace.resolve() / "a.md")
+    form = {"status": "completed", "summary": "Done.", "artifacts": [{"type": "report", "path": path}]}
+    house.script(talk(turn("", call("Write", path="a.md", content="x")), turn(json.dumps(form)), turn("no")))
+    outcome = house.one(Task(label="scout", prompt="Write.", return_format="json", tools=("Write",)))
+    first = next(record.event for record in house.records(outcome.session_id) if isinstance(record.event, Validated))
+    assert first.problems == ("Missing required field: metadata",)
+
+
+@pytest.mark.rule("time.partial")
+def test_files_named_in_notes_and_in_the_work_folder_are_artifacts_of_a_timeout(house: House):
+    command = "mkdir -p out work; echo x > out/a.md; echo y > work/b.md; echo z > c.md"
+    note = "Wrote out/a.md:1 and old.md, not gone.md"
+    house.script(
+        talk(turn("", call("Run", command=command), call("Note", content=note)), turn("never", delay_seconds=60))
+    )
+    (house.workspace / "old.md").write_text("old")
+    os.utime(house.workspace / "old.md", (1, 1))
+    wanted = Wanted(tools=frozenset({"Run"}))
+    outcome = asked_for(house, Terms(folder="work"), wanted=wanted, seconds=3.0)
+    assert isinstance(outcome, Partial)
+    assert [artifact.path for artifact in outcome.artifacts] == ["work/b.md", "out/a.md"]

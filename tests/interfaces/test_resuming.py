@@ -1,0 +1,194 @@
+"""Going on with a call of tasks: who asks is answered, the rest works again, and the call stays within its bounds."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from deputy import Deputy, Task
+from deputy.core.errors import UsageError
+from deputy.core.limits import Budget
+from deputy.journal.reader import Reader
+
+ASK = {"calls": [{"name": "Ask", "arguments": {"question": "Which colour?"}}]}
+
+
+@pytest.fixture
+def place(house):
+    return {"workspace": house.workspace, "home": house.home}
+
+
+def tasks(*labels: str) -> list[Task]:
+    return [Task(label=label, prompt=f"work of {label}") for label in labels]
+
+
+def asks_then(label: str, *more: str) -> dict:
+    return {"when": f"work of {label}", "turns": [ASK, *({"text": text} for text in more)]}
+
+
+async def called(deputy: Deputy, *labels: str, concurrency: int = 2) -> tuple[str, dict[str, str]]:
+    """A call of these tasks that has ended, and the session ids of its tasks by their labels."""
+    call = await deputy.start(tasks(*labels), concurrency=concurrency)
+    results = await deputy.results(call)
+    return call, {result.label: result.outcome.session_id for result in results}
+
+
+@pytest.mark.rule("resume")
+def test_an_answer_to_a_call_reaches_the_one_task_that_asks(house, place):
+    model = house.script(
+        "m", asks_then("one", "Blue, then."), {"when": "work of two", "turns": [{"text": "Quick."}], "times": 1}
+    )
+
+    async def go():
+        async with Deputy(model, **place) as deputy:
+            call, _ = await called(deputy, "one", "two")
+            before = await deputy.outcome(call)
+            return before, await deputy.resume(call, "blue"), await deputy.results(call)
+
+    before, after, results = asyncio.run(go())
+    assert (before.status, after.status) == ("partial", "completed")
+    assert [result.outcome.report for result in results] == ["Blue, then.", "Quick."]
+    assert "Blue, then." in after.report
+
+
+@pytest.mark.rule("resume")
+@pytest.mark.parametrize("answer", [None, "blue"])
+def test_a_call_whose_tasks_ask_says_which_asks_what_and_how_each_is_answered(house, place, answer):
+    model = house.script("m", asks_then("one", "x"), asks_then("two", "y"))
+
+    async def go():
+        async with Deputy(model, **place) as deputy:
+            call, ids = await called(deputy, "one", "two")
+            with pytest.raises(UsageError) as refused:
+                await deputy.go_on(call, answer)
+            assert not (await deputy.state(call)).is_live
+            answered = await deputy.resume(call, {ids["one"]: "red", ids["two"]: "blue"})
+            return str(refused.value), ids, answered
+
+    told, ids, answered = asyncio.run(go())
+    assert all(
+        f'[{label}] asks: Which colour? — deputy resume {run} --answer "…"' in told for label, run in ids.items()
+    )
+    assert answered.status == "completed"
+
+
+@pytest.mark.rule("resume")
+def test_answers_must_be_for_all_who_ask_and_for_nobody_else(house, place):
+    model = house.script("m", asks_then("one", "x"), asks_then("two", "y"))
+
+    async def go():
+        async with Deputy(model, **place) as deputy:
+            call, ids = await called(deputy, "one", "two")
+            for answers in ({"sess_1_nobody": "red"}, {ids["one"]: "red"}):
+                with pytest.raises(UsageError):
+                    await deputy.go_on(call, answers)
+
+    asyncio.run(go())
+
+
+@pytest.mark.rule("resume")
+def test_a_task_resumed_by_itself_brings_its_call_up_to_date(house, place):
+    model = house.script("m", asks_then("one", "Blue, then."), {"when": "work of two", "turns": [{"text": "Quick."}]})
+
+    async def go():
+        async with Deputy(model, **place) as deputy:
+            call, ids = await called(deputy, "one", "two")
+            await deputy.resume(ids["one"], "blue")
+            state = await deputy.state(call)
+            return state, await deputy.outcome(call)
+
+    state, whole = asyncio.run(go())
+    assert (state.round, whole.status) == (1, "completed")
+    assert "Blue, then." in whole.report
+    assert state.is_delivered
+    assert whole.usage.requests == 3
+
+
+@pytest.mark.rule("resume")
+def test_a_completed_run_goes_on_with_a_further_message(house, place):
+    model = house.script("m", {"turns": [{"text": "Done."}, {"text": "More."}]})
+
+    async def go():
+        async with Deputy(model, **place) as deputy:
+            call, ids = await called(deputy, "one")
+            with pytest.raises(UsageError, match="by its own id"):
+                await deputy.go_on(call, "And the rest?")
+            return await deputy.resume(ids["one"], "And the rest?")
+
+    assert asyncio.run(go()).report == "More."
+
+
+@pytest.mark.rule("resume")
+@pytest.mark.rule("budget")
+def test_a_resumed_call_keeps_its_concurrency_and_the_budget_of_its_tree(house, place):
+    labels = [f"t{number}" for number in range(6)]
+    model = house.script("m", {"turns": [ASK, {"text": "Done.", "delay_seconds": 0.05}], "times": 6})
+    at_work: set[str] = set()
+    most: list[int] = []
+
+    def watch(progress):
+        if progress.event == "started":
+            at_work.add(progress.session_id)
+        elif progress.event == "completed":
+            at_work.discard(progress.session_id)
+        most.append(len(at_work))
+
+    async def go():
+        async with Deputy(model, budget=Budget(requests=9), watch=watch, **place) as deputy:
+            call, ids = await called(deputy, *labels)
+            most.clear()
+            return await deputy.resume(call, dict.fromkeys(ids.values(), "blue"))
+
+    whole = asyncio.run(go())
+    assert max(most) == 2
+    assert whole.usage.requests <= 9
+    assert whole.status == "partial"
+
+
+@pytest.mark.rule("resume")
+def test_a_run_is_resumed_where_it_worked(house, tmp_path, monkeypatch):
+    (house.workspace / "plan.txt").write_text("win\n")
+    model = house.script("m", asks_then("one", "Blue, then."))
+    run = house.run("delegate", "-t", "one=work of one", "--yes", "--model", model, "--json")
+    assert run.returncode == 5, run.stderr
+    with Reader.open(house.home) as reader:
+        (child,) = [state for state in reader.ended(10) if state.parent]
+        assert reader.state(child.parent).workspace == str(house.workspace)
+    read = {"calls": [{"name": "Read", "arguments": {"path": "plan.txt"}}]}
+    turns = [ASK, read, {"text": "Read."}]
+    house.script("m", {"turns": turns})
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+
+    async def go_on_here():
+        async with Deputy(home=house.home) as deputy:
+            await deputy.go_on(child.run, "blue")
+
+    with pytest.raises(UsageError, match=str(house.workspace)):
+        asyncio.run(go_on_here())
+    house.workspace, there = elsewhere, house.workspace
+    assert house.run("resume", child.run, "--answer", "blue").returncode == 0
+    with Reader.open(house.home) as reader:
+        told = b"".join(
+            bytes(record.event.message)
+            for record in reader.records(child.run)
+            if "tool:" in record.key and not record.key.endswith(".begun")
+        )
+    assert b"win" in told
+    there.rename(tmp_path / "moved")
+    gone = house.run("resume", child.run, "--answer", "more")
+    assert (gone.returncode, "--workspace" in gone.stderr) == (2, True)
+
+
+def test_a_folder_is_recorded_whole(house, place, monkeypatch):
+    monkeypatch.chdir(house.workspace.parent)
+
+    async def go():
+        async with Deputy(
+            house.script("m", {"turns": [{"text": "x"}]}), workspace=house.workspace.name, home=house.home
+        ) as deputy:
+            call, _ = await called(deputy, "one")
+            return (await deputy.state(call)).workspace
+
+    assert Path(asyncio.run(go())) == house.workspace
