@@ -153,7 +153,8 @@ def test_a_run_whose_server_is_gone_can_still_be_approved_and_gone_on_with(house
     assert approved.returncode == 0
     assert f"deputy resume {run}" in approved.stderr
     resumed = house.run("resume", run, "--json")
-    assert json.loads(resumed.stdout)["status"] == "completed", resumed
+    assert resumed.returncode == 0, resumed
+    assert json.loads(resumed.stdout)["status"] == "completed"
 
 
 def test_what_comes_back_with_an_answer_is_sealed(house):

@@ -31,7 +31,7 @@ def served(tmp_path_factory):
     house.port = int(re.fullmatch(r"http://127\.0\.0\.1:(\d+)/mcp", told["url"]).group(1))
     yield house
     process.terminate()
-    assert process.wait(10) == 0
+    assert process.wait(60) == 0
     house.close()
 
 
@@ -117,7 +117,7 @@ GOOD = {
 
 def ask(house, body: bytes = BODY, path: str = "/mcp", method: str = "POST", **changed) -> tuple[int, bytes]:
     headers = {**GOOD, **{name.replace("_", "-"): value for name, value in changed.items()}}
-    connection = http.client.HTTPConnection("127.0.0.1", house.port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", house.port, timeout=60)
     try:
         connection.putrequest(method, path, skip_host=True, skip_accept_encoding=True)
         for name, value in headers.items():
@@ -225,7 +225,7 @@ def test_bodies_that_are_too_large_are_refused_whatever_they_say_of_themselves(s
 
 
 def _chunked(house, body: bytes) -> int:
-    connection = http.client.HTTPConnection("127.0.0.1", house.port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", house.port, timeout=60)
     try:
         pieces = [body[at : at + 65536] for at in range(0, len(body), 65536)]
         connection.request("POST", "/mcp", iter(pieces), GOOD, encode_chunked=True)
