@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from mcp.server import Server
     from mcp.server.context import ServerRequestContext
 
+    from deputy.core.results import Result
     from deputy.core.state import State
     from deputy.interfaces.mcp.hub import Hub
 
@@ -223,34 +224,39 @@ class RunTasks:
         from deputy.core.request import timestamp
         from deputy.interfaces.mcp import approving
 
+        results = () if state.is_live else await self._results(state.run)
+        # A call ends in its own words when all that it waited for was stopped.
+        is_stopped = bool(results) and all(result.outcome.status == "cancelled" for result in results)
         asks = APPROVAL in state.waits.values()
         requests = {approving.KEY: approving.request(state.question)} if asks and can_ask else None
         return Task(
             task_id=state.run,
-            status=_STATUSES.get(state.status, "completed") if not requests else "input_required",
+            status="input_required" if requests else "cancelled" if is_stopped else _status(state),
             created_at=timestamp(state.requested_at),
             updated_at=timestamp(state.last_at),
             message=f"waits for approval: deputy approve {state.run}" if asks else None,
-            result=None if state.is_live or state.status == "cancelled" else await self._result(state.run),
+            result=None if state.is_live or is_stopped else _answer_of(results, state.run),
             input_requests=None
             if requests is None
             else {key: one.model_dump(by_alias=True, mode="json", exclude_none=True) for key, one in requests.items()},
         )
 
-    async def _result(self, run: str) -> CallToolResult:
-        from deputy.interfaces.mcp.delegating import answer
-
+    async def _results(self, run: str) -> Sequence[Result]:
         results = await (await self._hub.deputy()).results(run)
         self._hub.answering(None, run)
-        return answer(results, "markdown", run)
+        return results
 
 
-_STATUSES: dict[str, TaskStatus] = {
-    "requested": "working",
-    "running": "working",
-    "waiting": "working",
-    "cancelled": "cancelled",
-}
+def _status(state: State) -> TaskStatus:
+    if state.is_live:
+        return "working"
+    return "cancelled" if state.status == "cancelled" else "completed"
+
+
+def _answer_of(results: Sequence[Result], run: str) -> CallToolResult:
+    from deputy.interfaces.mcp.delegating import answer
+
+    return answer(results, "markdown", run)
 
 
 async def created(hub: Hub, run: str) -> dict[str, Any]:
