@@ -7,7 +7,7 @@ import os
 import time
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from random import SystemRandom
 from typing import TYPE_CHECKING
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
 _DAY_SECONDS = 86_400.0
 _SECRET_NAMES = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSPHRASE", "CREDENTIALS")
+_GRANTS = 64
 SEARCHES = 8
 """How many searches and conversions, each a process of its own, run at once."""
 
@@ -177,18 +178,21 @@ async def open_runtime(
         if trusts_project is None:
             trusts_project = is_trusted(workspace, settings.agents.trusted)
         agents = WorkspaceAgents(workspace, models, trusts_project=trusts_project)
-        workshop = Workshop(
-            world=world,
-            open_model=models.open,
-            open_tools=partial(
+        # Tools keep nothing of a call, so that all who are granted the same have the same.
+        toolbox_of = lru_cache(_GRANTS)(
+            partial(
                 _open_tools,
                 workspace,
                 (folder, *private),
                 tuple(tools),
-                servers,
                 asyncio.Semaphore(SEARCHES),
                 rules.tool_seconds,
-            ),
+            )
+        )
+        workshop = Workshop(
+            world=world,
+            open_model=models.open,
+            open_tools=lambda grant, root: toolbox_of(servers.tools(), grant, root),
             ceiling=models.ceiling,
             thinking=models.thinking,
             windows=windows or {},
@@ -251,9 +255,9 @@ def _open_tools(
     workspace: Path,
     private: tuple[Path, ...],
     own: tuple[Tool, ...],
-    servers: McpServers,
     slots: asyncio.Semaphore,
     seconds: Mapping[str, float],
+    served: tuple[Tool, ...],
     grant: Grant,
     root: str,
 ) -> Tools:
@@ -262,4 +266,4 @@ def _open_tools(
 
     place = Workspace(root or workspace, grant, private=private)
     standard = standard_tools(place, os.environ, slots=slots, run_seconds=seconds.get("Run"))
-    return Toolbox((*standard, *own, *servers.tools()), grant, seconds)
+    return Toolbox((*standard, *own, *served), grant, seconds)

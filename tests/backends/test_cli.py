@@ -1,4 +1,5 @@
 import asyncio
+import os
 import stat
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from deputy.core.script import ScriptedTurn
 from deputy.engine.ports.backend import Assignment, NotReady, OwnSession, Ready
 from deputy.testing.backend_suite import WRITING
 
+SESSION = f"sess_1_{os.getpid()}"
 SAYS = (ScriptedTurn(text="Well."),)
 SEVEN = {
     "not installed": "PROGRAM_NOT_INSTALLED",
@@ -35,7 +37,7 @@ def run(programs, environ, workspace):
     def run(name, *, emit=lambda _: None, backend=None, **fields):
         backend = backend or cli_backend(name, environ)
         quick = CliBackend(structs.replace(backend.program, grace_seconds=0.3), environ)
-        given = {"model": MODELS[name], "session_id": "sess_1_abcdef", "prompt": "PROMPT", "seconds": 60, **fields}
+        given = {"model": MODELS[name], "session_id": SESSION, "prompt": "PROMPT", "seconds": 60, **fields}
         return asyncio.run(quick.run(Assignment(workspace=str(workspace), **given), emit))
 
     return run
@@ -86,13 +88,17 @@ def test_a_session_that_is_gone_is_not_to_be_resumed(name, run, programs):
 
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("how", ["hangs", "hangs and is deaf", "closes its pipes"])
-def test_a_program_that_takes_too_long_is_ended_with_what_it_said(name, how, run, programs):
-    programs.play(name, (ScriptedTurn(text="So far."),), misbehaviour=how)
-    end = run(name, seconds=1)
+def test_a_program_that_takes_too_long_is_ended(name, how, run, programs):
+    programs.play(name, SAYS, misbehaviour=how)
+    end = run(name, seconds=0.5)
     assert (end.kind, end.error.code) == ("limited", "TIMEOUT")
-    assert end.text == "So far."
-    assert end.is_resumable == (end.own_session is not None) is True
     assert tagged() == []
+
+
+def test_what_it_said_until_then_is_kept_and_it_can_go_on(run, programs):
+    programs.play("claude", (ScriptedTurn(text="So far."),), misbehaviour="hangs")
+    end = run("claude", seconds=8)
+    assert (end.kind, end.text, end.is_resumable) == ("limited", "So far.", True)
 
 
 def test_silence_is_a_hang_and_words_on_stderr_are_no_progress(run, programs):
@@ -196,6 +202,31 @@ def test_a_grant_that_a_program_cannot_be_kept_to_runs_nothing(run, programs, wo
     assert programs.calls("claude")[0].cwd == str(workspace / "a")
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_a_name_that_could_be_taken_for_a_flag_runs_nothing(name, run, programs):
+    for bad in ("--yolo", "-f", "a\0b", "anthropic:x\ny", "own:--yolo"):
+        assert run(name, model=bad).error.code == "MODEL_NOT_FOUND"
+    assert run(name, resume=OwnSession(id="--force")).error.code == "SESSION_GONE"
+    assert programs.calls(name) == []
+
+
+def test_a_program_that_always_reads_is_not_run_where_nothing_may_be_read(run, programs):
+    nothing = Grant(tools=frozenset())
+    codes = {name: run(name, grant=nothing) for name in NAMES}
+    assert {name for name, end in codes.items() if end.kind == "answered"} == {"claude", "opencode"}
+    assert {end.error.code for end in codes.values() if end.error} == {"GRANT_NOT_HELD"}
+
+
+def test_a_folder_that_cannot_be_entered_is_an_end_and_no_exception(run, programs, workspace):
+    workspace.rmdir()
+    assert run("claude").error.code == "GRANT_NOT_HELD"
+
+
+def test_what_programs_print_in_colour_is_quoted_without(run, programs):
+    end = run("opencode", resume=OwnSession(id="ses_gone"), message="And?")
+    assert end.error.message.endswith("Error: Session not found")
+
+
 def test_models_have_the_names_that_a_program_gives_them(run, programs):
     wanted = {
         ("claude", "anthropic:claude-opus-5-5"): "claude-opus-5-5",
@@ -271,8 +302,7 @@ asyncio.run(main())
 """
 
 
-@pytest.mark.parametrize("name", ["claude", "codex"])
-@pytest.mark.parametrize("how", ["floods", "floods and says nothing more"])
+@pytest.mark.parametrize(("name", "how"), [("claude", "floods"), ("codex", "floods and says nothing more")])
 def test_a_gigabyte_of_output_stays_within_bounds(name, how, programs, tmp_path, workspace):
     programs.play(name, SAYS, misbehaviour=how, flood_bytes=1 << 30)
     argv = [sys.executable, "-c", FLOOD, str(tmp_path / "bin"), str(workspace), name]
@@ -371,6 +401,6 @@ def tagged():
                 environ = (process / "environ").read_bytes()
             except OSError:
                 continue
-            if b"DEPUTY_CALL=sess_1_abcdef:" in environ:
+            if f"DEPUTY_CALL={SESSION}:".encode() in environ:
                 found.append(process.name)
     return found

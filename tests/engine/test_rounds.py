@@ -86,7 +86,7 @@ def test_what_an_earlier_round_wrote_is_evidence_in_a_later_one(house: House):
 def test_files_before_a_task_are_read_once_however_often_its_run_is_taken_up(house: House):
     notes = house.workspace / "notes.txt"
     notes.write_text("as it was\n")
-    task = Task(label="scout", prompt="Look.", context=("notes.txt",), tools=("Run",))
+    task = Task(label="scout", prompt="Look.", context=("notes.txt",), tools=("Run",), isolation="none")
 
     async def go():
         async with house.open(approval="ask") as runtime:

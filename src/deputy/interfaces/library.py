@@ -41,7 +41,7 @@ from deputy.tools.own import as_tool
 from deputy.wiring import Runtime, open_runtime
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 
     from deputy.core.approval import Prices
     from deputy.core.outcome import Outcome
@@ -236,8 +236,9 @@ class Deputy:
             return (Result(label=state.label or state.command or RUN, outcome=whole),)
         # A call that failed may have left some at work; asked of one that ended, this costs nothing.
         await self._of.engine.cancel(session_id)
+        ended = await self._of.journal.outcomes(list(children.values()))
         results = [
-            Result(label=task.label, outcome=await self._outcome_of(children.get(index), task, whole))
+            Result(label=task.label, outcome=await self._outcome_of(children.get(index), task, whole, ended))
             for index, task in enumerate(tasks)
         ]
         for index, result in enumerate(results):
@@ -405,8 +406,12 @@ class Deputy:
     def _prepared(self, task: Task) -> Task:
         """The task as data: a model class as its schema, and the program's own tools unless it names others."""
         schema = None if task.schema is None else schema_of(task.schema).form
-        tools = tuple(sorted(READ_ONLY_TOOLS | self._own)) if task.tools is None and self._own else task.tools
+        tools = tuple(sorted(READ_ONLY_TOOLS | self._own)) if self._names_none(task) else task.tools
         return structs.replace(task, schema=schema, tools=tools)
+
+    def _names_none(self, task: Task) -> bool:
+        """Whether it is for us to add the program's own tools: neither the task nor an agent says which it has."""
+        return bool(self._own) and task.tools is None and task.agent is None
 
     async def _whole(self, session_id: str, work: Awaitable[_R]) -> _R:
         """Wait for it and take it over; a call that is cancelled stops the whole subtree before it goes."""
@@ -422,8 +427,10 @@ class Deputy:
         await self.delivered(session_id)
         return done
 
-    async def _outcome_of(self, child: str | None, task: Task, whole: Outcome) -> Outcome:
-        return never_started(task, whole) if child is None else await self._of.engine.result(child)
+    async def _outcome_of(self, child: str | None, task: Task, whole: Outcome, ended: Mapping[str, Outcome]) -> Outcome:
+        if child is None:
+            return never_started(task, whole)
+        return ended.get(child) or await self._of.engine.result(child)
 
     async def _check_place(self, state: State) -> None:
         """Refuse to go on in a folder that nobody named, when the run worked in another."""

@@ -27,9 +27,17 @@ def standings(reader: Reader, states: Sequence[State], stale_seconds: float = ST
     """These runs, and whether somebody is at work on them."""
     holders = reader.holders(state.run for state in states if state.is_live)
     now = time.monotonic()
+    # A process with a thousand runs is looked for once.
+    left: dict[tuple[str, float | None], bool] = {}
 
     def is_left(run: str) -> bool:
-        return run not in holders or holders[run].is_left(now, stale_seconds)
+        holder = holders.get(run)
+        if holder is None:
+            return True
+        name = (holder.owner, holder.beat)
+        if name not in left:
+            left[name] = holder.is_left(now, stale_seconds)
+        return left[name]
 
     return [Standing(state=state, is_left=is_left(state.run)) for state in states]
 
@@ -134,6 +142,13 @@ def shown(reader: Reader, run: str, now: float) -> dict[str, Any] | None:
     (standing,) = with_usage(reader, standings(reader, [state]))
     ended = outcome(reader, state)
     return {**entry_form(standing, now), "outcome": None if ended is None else outcome_form(ended)}
+
+
+def outcomes(reader: Reader, runs: Iterable[str]) -> dict[str, Outcome]:
+    """How those of these runs ended that have."""
+    states = ((run, reader.state(run)) for run in runs)
+    found = ((run, None if state is None else outcome(reader, state)) for run, state in states)
+    return {run: ended for run, ended in found if ended is not None}
 
 
 def outcome(reader: Reader, state: State) -> Outcome | None:

@@ -7,6 +7,7 @@ plays the script: by a fake program, by a provider on a socket, or however its a
 from __future__ import annotations
 
 import asyncio
+import os
 from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, Protocol
@@ -79,7 +80,7 @@ async def play(case: Case, stage: Stage, workspace: Path) -> list[BackendEnd]:
     """Play a case and check all that must hold; gives the ends, for whoever wants to know more."""
     (workspace / NOTES).write_text("remember the milk")
     ends: list[BackendEnd] = []
-    session = f"sess_1_{abs(hash(case.name)) % 10**6:06}"
+    session = f"sess_1_{os.getpid()}"
     async with stage.open(case, workspace) as backend:
         for number, expected in enumerate(case.ends):
             assignment = Assignment(
@@ -114,7 +115,7 @@ async def leave_in_the_middle(stage: Stage, workspace: Path) -> None:
     """A run that is cancelled while its model thinks leaves nothing behind."""
     turn = ScriptedTurn(text="Late.", delay_seconds=30)
     case = Case(name="it is cancelled", turns=(turn,), ends=())
-    session = "sess_2_cancel"
+    session = f"sess_2_{os.getpid()}"
     async with stage.open(case, workspace) as backend:
         assignment = Assignment(session_id=session, prompt=case.name, model=stage.model, workspace=str(workspace))
         running = asyncio.ensure_future(backend.run(assignment, lambda _: None))
@@ -230,7 +231,7 @@ CASES: Final[tuple[Case, ...]] = (
         name="time is up",
         turns=(ScriptedTurn(text="Late.", delay_seconds=30),),
         ends=(Expected(kind="limited", code="TIMEOUT"),),
-        seconds=1.0,
+        seconds=0.5,
     ),
     Case(
         name="the key is not accepted",

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import json
 
-from deputy.backends.cli.program import Fields, Order, Program, number_of, part, parts, text_of
+from deputy.backends.cli.program import READING, Fields, Order, Program, number_of, part, parts, text_of
 from deputy.core.outcome import Usage
 
 if TYPE_CHECKING:
@@ -138,6 +138,7 @@ PROGRAM = Program(
     arguments=_arguments,
     read=_read,
     providers=("openai",),
+    always=READING,
     package="@openai/codex",
     least_version=(0, 100),
     variables=("OPENAI_*", "CODEX_HOME", "CODEX_API_KEY", "CODEX_CA_CERTIFICATE", "AZURE_OPENAI_*"),

@@ -181,7 +181,10 @@ def _line_with(said: str, wordings: tuple[str, ...]) -> str:
 
 
 def _cut(said: str, total_bytes: int = 0) -> str:
-    """The beginning and the end of what was said, and how much it was."""
+    """The beginning and the end of what was said, and how much it was; colours and other controls are left out."""
+    first, *rest = said.split("\x1b[")
+    said = "".join((first, *(piece.lstrip("0123456789;?")[1:] for piece in rest)))
+    said = "".join(letter for letter in said if letter.isprintable() or letter in "\n\t")
     if len(said) <= _SAID_LENGTH:
         return said
     half = _SAID_LENGTH // 2

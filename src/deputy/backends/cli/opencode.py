@@ -29,7 +29,7 @@ def _arguments(order: Order) -> list[str]:
         *("--format", "json"),
         # Why a model is not known stands only in its log.
         *("--print-logs", "--log-level", "ERROR"),
-        *(("--session", order.session) if order.session else ("--title", order.assignment.session_id)),
+        *(("--session", order.session) if order.session else (f"--title={order.assignment.session_id}",)),
         *(("--model", order.model) if order.model else ()),
     ]
 

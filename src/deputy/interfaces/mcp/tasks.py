@@ -235,7 +235,9 @@ class RunTasks:
             created_at=timestamp(state.requested_at),
             updated_at=timestamp(state.last_at),
             message=f"waits for approval: deputy approve {state.run}" if asks else None,
-            result=None if state.is_live or is_stopped else _answer_of(results, state.run),
+            result=None
+            if state.is_live or is_stopped or state.status == "cancelled"
+            else _answer_of(results, state.run),
             input_requests=None
             if requests is None
             else {key: one.model_dump(by_alias=True, mode="json", exclude_none=True) for key, one in requests.items()},
