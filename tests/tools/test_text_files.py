@@ -24,6 +24,7 @@ def test_lines_are_counted_from_one(files, first, lines, found):
 
 def test_a_file_that_is_not_there_is_missing_and_nothing_else_is(files):
     assert files.read("a/none.txt", 0, None).is_missing
+    assert files.read("nowhere/none.txt", 0, None).is_missing
     for path in (".env", "../outside.txt", "link/outside.txt", "", "a\0b", "a", "/etc/passwd"):
         found = files.read(path, 0, None)
         assert not found.is_missing

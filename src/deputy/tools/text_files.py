@@ -42,7 +42,7 @@ class WorkspaceTextFiles:
                 with place.open_file() as file:
                     content = file.read(LARGEST_BYTES + 1)
         except (ToolError, OSError) as error:
-            return Unserved(reason=str(error))
+            return Unserved(reason=str(error), is_missing=isinstance(error.__cause__, FileNotFoundError))
         if len(content) > LARGEST_BYTES:
             return Unserved(reason=f"{path!r:.200} is larger than {LARGEST_BYTES:,} bytes.")
         text = content.decode("utf-8", "replace")
