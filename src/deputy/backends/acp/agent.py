@@ -27,6 +27,8 @@ class Agent(Struct, frozen=True, kw_only=True):
     """Its ways to log in that need nobody: by their ids, the variables of which one holds the key."""
     missing_is_empty: bool = False
     """Whether a file that is not there is to be read as an empty one: any refusal keeps it from making a new one."""
+    fails_in_words: bool = False
+    """Whether it tells a provider's failure as its answer; only that nothing was used gives it away."""
     takes_model: bool = False
     """Whether its program is called with the model; else the session is told."""
 

@@ -93,6 +93,7 @@ CODEX = Agent(
     ),
     mode=_codex_mode,
     keyed_logins={"api-key": ("CODEX_API_KEY", "OPENAI_API_KEY")},
+    fails_in_words=True,
     takes_model=True,
 )
 

@@ -172,6 +172,9 @@ class _Turn:
         replied = await connection.ask("session/prompt", {"sessionId": opened.session, "prompt": prompt})
         if isinstance(replied, wire.Answered):
             take_end(replied.result, told, name)
+            if self._agent.fails_in_words and not told.usage.output and told.text.strip():
+                # Warnings stand before it.
+                told.fails(told.text.strip().rpartition("\n\n")[2])
         else:
             self._fail(replied)
 

@@ -133,7 +133,7 @@ class FakeAgent:
                 return
             if turn.get("faults"):
                 _, status, message = FAULTS[turn["faults"][0]]
-                self._fail(number, f"Internal error: API Error: {status} {message}", -32603)
+                self._fail_in_words(number, f"API Error: {status} {message}")
                 return
             state["answered"] += 1
             spent = {key: spent[key] + turn["usage"][key] for key in spent}
@@ -161,6 +161,14 @@ class FakeAgent:
             "outputTokens": spent["output"],
         }
         self._answer(number, {"stopReason": reasons.get(self.how, "end_turn"), "usage": usage})
+
+    def _fail_in_words(self, number: int, words: str) -> None:
+        """One of them tells a failure as its answer."""
+        if self.name == "codex-acp":
+            self._say(words, "msg_failed")
+            self._answer(number, {"stopReason": "end_turn", "usage": {"inputTokens": 0, "outputTokens": 0}})
+        else:
+            self._fail(number, f"Internal error: {words}", -32603)
 
     def _end_cancelled(self, number: int) -> None:
         """One of them does not say that it was cancelled."""
