@@ -11,6 +11,7 @@ from deputy.core.events import Admitted, Lost, Said, Started
 from deputy.core.outcome import Artifact, Blocked, Completed, Failed, Partial, Rejected, shortened
 from deputy.core.progress import Kind, Progress
 from deputy.core.request import delegation_context
+from deputy.engine.briefing import BriefingView, tell_subtask
 from deputy.engine.desk import open_desk
 from deputy.engine.leftovers import left_on_disk
 from deputy.engine.loop import Report, converse, go_on, say
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from deputy.core.events import Requested
     from deputy.core.outcome import Outcome
     from deputy.core.request import Grant, TaskContext
+    from deputy.core.subtask.passing import Briefing
     from deputy.engine.desk import Desk
     from deputy.engine.ports import RunContext
     from deputy.engine.talk import Talk
@@ -40,16 +42,20 @@ async def delegate(run: RunContext, birth: Requested, workshop: Workshop) -> Out
         grant = await _admitted(run, birth, workshop)
         if isinstance(grant, Rejected):
             return grant
-        workshop.watch(_progress("started", run, label, index=birth.terms.index, total=birth.terms.total))
+        if workshop.is_news(run):
+            workshop.watch(_progress("started", run, label, index=birth.terms.index, total=birth.terms.total))
         desk = await _desk(run, birth, grant, workshop)
         talk = await _begin(run, birth, desk, workshop)
         report = await converse(run, talk, desk)
         verdict = await accept(run, talk, desk, birth.terms, report)
         left = await left_on_disk(run, talk, desk, birth.terms.folder) if verdict.report.kind == "limited" else None
         outcome = _outcome(run, talk, desk, verdict, left)
+    except BaseException:
+        workshop.put_aside(run.run)
+        raise
     finally:
         workshop.leave(run.run)
-        workshop.forget(run.run)
+    workshop.forget(run.run)
     reason = outcome.errors[0].type if outcome.errors else None
     workshop.watch(_progress("completed", run, label, status=outcome.status, reason=reason))
     return outcome
@@ -88,11 +94,18 @@ async def _begin(run: RunContext, birth: Requested, desk: Desk, workshop: Worksh
     """The conversation as it stands when the work begins or goes on."""
     scratchpad = workshop.files.scratchpad(birth.label, run.run)
     await run.record("started", Started(backend=NATIVE, model=desk.model.name, scratchpad=scratchpad))
-    system = _joined(workshop.base_prompt, _told(desk, scratchpad), _standing(run, birth.request.task_context))
+    system = _joined(
+        workshop.base_prompt,
+        _told(desk, scratchpad),
+        "" if desk.subtasks is None else prompt("continuation"),
+        _standing(run, birth.request.task_context),
+    )
     talk = remembered(system, run.past, desk.overhead())
     if not await go_on(run, talk):
         task = _joined(birth.request.prompt, instruction(run, birth.terms))
-        if birth.terms.context:
+        if birth.terms.subtask is not None:
+            await _say_briefing(run, talk, desk, birth.terms.subtask, instruction(run, birth.terms), workshop)
+        elif birth.terms.context:
             view = _TaskView(folder=desk.folder, task=task)
             event = await run.step("task", _with_files, TaskArgs(paths=birth.terms.context), view=view)
             if isinstance(event, Lost):
@@ -103,6 +116,23 @@ async def _begin(run: RunContext, birth: Requested, desk: Desk, workshop: Worksh
         else:
             await say(run, talk, "task", task)
     return talk
+
+
+async def _say_briefing(
+    run: RunContext, talk: Talk, desk: Desk, briefing: Briefing, form: str, workshop: Workshop
+) -> None:
+    """Tell a subtask its task, with the context that it is given."""
+    if workshop.subtasks is None:
+        raise TypeError("a subtask is only spawned where there are subtasks")
+    view = BriefingView(
+        folder=desk.folder, ranker=workshop.subtasks.ranker, briefing=briefing, form=form, draw=desk.draw
+    )
+    event = await run.step("task", tell_subtask, TaskArgs(paths=briefing.file_paths), view=view)
+    if isinstance(event, Lost):
+        raise TypeError("gathering context may be repeated and is never lost")
+    talk.say(words_of(event), event.warnings, event.passed)
+    for warning in event.warnings:
+        desk.emit(Progress(event="warning", label=desk.label, content=warning))
 
 
 class TaskArgs(Struct, frozen=True, kw_only=True):
@@ -174,6 +204,7 @@ def so_far(run: RunContext, talk: Talk, desk: Desk) -> dict[str, Any]:
         "model": desk.model.name,
         "backend": NATIVE,
         "duration_seconds": round(max(0.0, run.now() - began), 3),
+        "passed": talk.passed,
     }
 
 

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import UNSET, Raw, structs
 
 from deputy.core.errors import UsageError
-from deputy.core.events import FellBack, ModelCallEnded, Noted, ToolCallEnded
+from deputy.core.events import FellBack, ModelCallEnded, Noted, Said, ToolCallEnded
 from deputy.core.messages import messages_in
 from deputy.core.outcome import Artifact, Partial, shortened
 from deputy.core.results import results_markdown
+from deputy.core.subtask.passed import Passed
 from deputy.engine.reached import time_is_up
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class SoFar:
         self._fallbacks: list[Fallback] = []
         self._changed: dict[str, None] = {}
         self._said: ModelCallEnded | None = None
+        self._passed: Passed | None = None
 
     def see(self, event: Event) -> None:
         """One more event has happened."""
@@ -49,6 +51,8 @@ class SoFar:
                 self._changed.update(dict.fromkeys(event.changed))
             case ModelCallEnded(message=Raw() as message) if _HAS_TEXT in bytes(message):
                 self._said = event
+            case Said(passed=Passed() as passed):
+                self._passed = passed
             case _:
                 return
 
@@ -67,6 +71,7 @@ class SoFar:
             "backend": state.backend or None,
             "fallbacks": tuple(self._fallbacks),
             "duration_seconds": max(0.0, now - began),
+            "passed": self._passed,
         }
 
 

@@ -53,6 +53,7 @@ async def delegate_all(run: RunContext, birth: Opened, workshop: Workshop) -> Ou
     try:
         await workshop.open_purse(run, birth.grant.budget, None)
         if not await _is_approved(run, call.question, workshop):
+            workshop.forget(run.run)
             return not_approved(birth.lineage)
         await run.record("started", Started())
         results = await fan_out(
@@ -64,8 +65,10 @@ async def delegate_all(run: RunContext, birth: Opened, workshop: Workshop) -> Ou
             grant=birth.grant,
             messages=_messages(run),
         )
-    finally:
-        workshop.forget(run.run)
+    except BaseException:
+        workshop.put_aside(run.run)
+        raise
+    workshop.forget(run.run)
     return _together(run, results)
 
 
@@ -120,13 +123,17 @@ async def parent(run: RunContext, birth: Opened, workshop: Workshop) -> Outcome:
     try:
         await run.record("started", Started(backend=NATIVE, model=desk.model.name))
         told = prompt("parent").format(tools=", ".join(spec.name for spec in desk.toolset().items))
-        talk = remembered("\n\n".join(filter(None, (workshop.base_prompt, told))), run.past, desk.overhead())
+        asking = "" if desk.subtasks is None else prompt("continuation")
+        system = "\n\n".join(filter(None, (workshop.base_prompt, told, asking)))
+        talk = remembered(system, run.past, desk.overhead())
         if not await go_on(run, talk):
             await say(run, talk, "task", birth.prompt)
         report = await converse(run, talk, desk)
-        return as_reported(so_far(run, talk, desk), report, run.run)
-    finally:
-        workshop.forget(run.run)
+    except BaseException:
+        workshop.put_aside(run.run)
+        raise
+    workshop.forget(run.run)
+    return as_reported(so_far(run, talk, desk), report, run.run)
 
 
 def _together(run: RunContext, results: Sequence[Result]) -> Outcome:

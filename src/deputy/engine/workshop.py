@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from deputy.core.request import Grant, Request
     from deputy.engine.desk import Approval
     from deputy.engine.ports import Files, FlowTool, Model, RunContext, Tools, World
+    from deputy.engine.ports.subtasks import Subtasks
 
 
 class Workshop:
@@ -41,6 +42,7 @@ class Workshop:
         approval: Approval = "granted",
         can_ask: bool = False,
         flow_tools: tuple[FlowTool, ...] = (),
+        subtasks: Subtasks | None = None,
     ) -> None:
         self.world = world
         self.open_model = open_model
@@ -56,11 +58,14 @@ class Workshop:
         self.approval: Approval = approval
         self.can_ask = can_ask
         self.flow_tools = flow_tools
+        self.subtasks = subtasks
         self._spawned: dict[str, set[str]] = {}
         """Who was ever admitted, by the root of the tree."""
         self._live: dict[str, str] = {}
         """Who is alive, and on which provider."""
         self._purses: dict[str, Purse] = {}
+        self._told: dict[str, int] = {}
+        """The round of each run that watchers know of."""
 
     def window(self, name: str, model: Model) -> int | None:
         """How much a model can hold: what the user says, else what the catalog knows."""
@@ -91,6 +96,12 @@ class Workshop:
     async def open_purse(self, run: RunContext, budget: Budget, parent: str | None) -> Purse:
         """The purse of a run, with what it and the runs below it spent before this process knew of them."""
         below = await run.below() if run.state.counts.children else ()
+        if parent is None:
+            admitted = {state.run for state in below if state.status != "rejected"}
+            self._spawned.setdefault(run.run, set()).update(admitted)
+        kept = self._purses.get(run.run)
+        if kept is not None:
+            return kept
         above = None if parent is None else self._purses.get(parent)
         purse = self._purses[run.run] = Purse(budget, above)
         purse.count(amount(run.state.usage))
@@ -98,11 +109,26 @@ class Workshop:
             above.count_from(run.run, amount(run.state.usage))
         for state in below:
             purse.count_from(state.run, amount(state.usage))
-        if parent is None:
-            admitted = {state.run for state in below if state.status != "rejected"}
-            self._spawned.setdefault(run.run, set()).update(admitted)
         return purse
 
+    def put_aside(self, run: str) -> None:
+        """A run stopped that may go on: while it does not, others may still pay from its purse, where that has caps."""
+        purse = self._purses.get(run)
+        if purse is not None and not purse.is_capped:
+            del self._purses[run]
+
     def forget(self, run: str) -> None:
-        """A run is over, and its purse with it."""
-        self._purses.pop(run, None)
+        """A run is over, and its purse with it; so are those below it that were stopped."""
+        purse = self._purses.pop(run, None)
+        self._told.pop(run, None)
+        if purse is not None and purse.is_capped:
+            for below in [name for name, other in self._purses.items() if other.is_below(purse)]:
+                del self._purses[below]
+
+    # --- watchers -----------------------------------------------------------------------------------------------------
+
+    def is_news(self, run: RunContext) -> bool:
+        """Whether nobody was told yet that this round of a run began; one that is taken up again has begun."""
+        is_told = self._told.get(run.run) == run.state.round
+        self._told[run.run] = run.state.round
+        return not is_told

@@ -10,8 +10,8 @@ from deputy.core.task import Task, read_task
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from deputy.core.field_readers import FieldProblem
     from deputy.core.limits import Budget
-    from deputy.core.task import FieldProblem
 
 MAX_TIMEOUT_SECONDS = 30 * 86400.0
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from deputy.interfaces.resuming import Answer
     from deputy.models.default import Choice
 
-ALL_TOOLS = READ_ONLY_TOOLS | {"Edit", "Write", "Run", "Delegate"}
+ALL_TOOLS = READ_ONLY_TOOLS | {"Edit", "Write", "Run", "Delegate", "Subtask"}
 MANY = 100_000
 _UNREAD = 10_000
 _STOP_SECONDS = 3.0

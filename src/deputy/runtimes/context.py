@@ -36,14 +36,14 @@ if TYPE_CHECKING:
     from deputy.core.outcome import Outcome
     from deputy.core.state import State
     from deputy.engine.ports import Beginning, Journal
-    from deputy.runtimes.crew import Crew
+    from deputy.runtimes.crew import Crew, Ended
 
     A = TypeVar("A")
     V = TypeVar("V")
     E = TypeVar("E", bound=Known)
 
 
-_TOLD = ModelCallEnded | ToolCallEnded
+_TOLD = ModelCallEnded | ToolCallEnded | Answered
 
 
 class LocalContext(Generic[L]):
@@ -65,6 +65,8 @@ class LocalContext(Generic[L]):
         self._ahead = {name for name, record in self._done.items() if isinstance(record.event, _TOLD)}
         self.busy = 0
         self.waiting: list[asyncio.Future[None]] = []
+        self.joining: list[str] = []
+        """The children whose end is waited for."""
 
     @property
     def run(self) -> str:
@@ -152,15 +154,20 @@ class LocalContext(Generic[L]):
     async def join(self, key: str, child: str) -> Outcome:
         """Wait for a child's end and take its outcome."""
         name = self._claim(key)
-        record = self._done.pop(name, None)
-        with self._at_work():
-            if record is None:
-                ended = await self._crew.ended(child)
+        if (record := self._done.pop(name, None)) is None:
+            ended = await self._end_of(child)
+            with self._at_work():
                 record = await self._journal.join(self._lease, name, ended.state)
-                if cast("Joined", self._seen(record).event).round == ended.state.round:
-                    return ended.outcome
+            if cast("Joined", self._seen(record).event).round == ended.state.round:
+                return ended.outcome
+        with self._at_work():
             joined = cast("Joined", self._seen(record).event)
             return await self._crew.outcome(child, joined.round)
+
+    async def stop(self, child: str, reason: str) -> None:
+        """Stop a child and all runs below it; asked again, it is asked once."""
+        with self._at_work():
+            await self._crew.stop_tree(child, reason)
 
     async def below(self) -> Sequence[State]:
         """All runs below this one as they stand now."""
@@ -247,8 +254,17 @@ class LocalContext(Generic[L]):
             yield
         finally:
             self.busy -= 1
-            if not self.busy and self.waiting:
+            if not self.busy and (self.waiting or self.joining):
                 self._crew.park_soon(self.run)
+
+    async def _end_of(self, child: str) -> Ended:
+        """The end of a child; a run that waits for nothing else may be put aside meanwhile."""
+        self.joining.append(child)
+        self._crew.park_soon(self.run)
+        try:
+            return await self._crew.ended(child)
+        finally:
+            self.joining.remove(child)
 
     async def _message(self) -> None:
         """Until something has come for this run."""

@@ -29,6 +29,13 @@ if TYPE_CHECKING:
     from deputy.engine.ports import Birth, Journal, Workflow, World
 
 PARK_SECONDS = 0.05
+SUSPEND_SECONDS = 5.0
+"""How long a run only waits for its children before it is put aside: to take it up again costs its history."""
+SUSPEND_SOON_SECONDS = 0.25
+"""The same when many wait."""
+MANY_WAITING = 256
+_RECORD_SECONDS = 0.002
+"""How much longer a run waits for every record of its history."""
 GRACE_SECONDS = 0.5
 """What a run at work here gets to end by itself when its time is up."""
 _OVER_SECONDS = 10.0
@@ -51,6 +58,11 @@ class _Work(Generic[L]):
         self.task: asyncio.Task[None] | None = None
         self.has_begun = False
         self.is_parking = False
+        self.parking: asyncio.TimerHandle | None = None
+        """When it is looked at whether it still only waits."""
+        self.waits_since = 0.0
+        self.awaited: tuple[str, ...] = ()
+        """The children that it was waiting for when it was put aside."""
         self.is_cancelled = False
         self.is_late = False
         self.is_ending = False
@@ -58,9 +70,9 @@ class _Work(Generic[L]):
 
     @property
     def only_waits(self) -> bool:
-        """Whether nothing goes on but waiting for messages, none of which has come."""
-        waiting = self.context.waiting
-        return bool(waiting) and not self.context.busy and not any(come.done() for come in waiting)
+        """Whether nothing goes on but waiting for messages, none of which has come, or for children."""
+        waiting, joining = self.context.waiting, self.context.joining
+        return bool(waiting or joining) and not self.context.busy and not any(come.done() for come in waiting)
 
     def stop(self) -> None:
         """Interrupt the flow; one that has not begun looks by itself, and cancelled before that would never end."""
@@ -88,8 +100,11 @@ class Crew(Generic[L]):
         world: World,
         group: asyncio.TaskGroup,
         clean_up: Callable[[str], Awaitable[None]] = _nothing,
+        *,
+        suspend_seconds: float = SUSPEND_SECONDS,
     ) -> None:
         self.world = world
+        self._suspend_seconds = suspend_seconds
         self._clean_up = clean_up
         """Ends what a step of a run may have left in the world when its process died."""
         self._journal = journal
@@ -100,6 +115,11 @@ class Crew(Generic[L]):
         self._unwanted: set[str] = set()
         """Runs that were cancelled while they were being started."""
         self._parked: set[str] = set()
+        """Runs put aside until a message comes: anybody may take them up."""
+        self._suspended: set[str] = set()
+        """Runs put aside until a child ends: they stay this process's, and this is all that is in memory of them."""
+        self._patient = 0
+        """How many runs only wait, and are not put aside yet."""
         self._troubles: dict[str, StorageError] = {}
         self._awaited: dict[str, list[asyncio.Future[Ended | None]]] = {}
         self._leaving = False
@@ -114,6 +134,7 @@ class Crew(Generic[L]):
         work.is_late = is_late
         self._troubles.pop(lease.run, None)
         self._parked.discard(lease.run)
+        self._suspended.discard(lease.run)
         work.task = self._group.create_task(self._carry_out(work, birth))
 
     async def go_on(self, lease: L, *, is_late: bool = False) -> None:
@@ -200,9 +221,15 @@ class Crew(Generic[L]):
                     await self._journal.release(lease)
         return False
 
-    def is_at_work(self, run: str | None) -> bool:
-        """Whether a run is at work here."""
-        return run in self._work
+    def minds(self, run: str | None) -> bool:
+        """Whether a run is at work here, or was put aside here until its children end."""
+        return run in self._work or run in self._suspended
+
+    async def take_up(self, run: str | None) -> None:
+        """Go on with a run that was put aside here until its children end."""
+        if run is None or run not in self._suspended or self._leaving:
+            return
+        await self.ensure(run)
 
     @property
     def troubled(self) -> list[str]:
@@ -272,7 +299,7 @@ class Crew(Generic[L]):
             if work is None and topic == CANCEL and run in self._starting:
                 self._unwanted.add(run)
             elif work is None:
-                await self._wake(run, topic, is_ours=wake or run in self._parked)
+                await self._wake(run, topic, is_ours=wake or run in self._parked or run in self._suspended)
             elif topic == CANCEL:
                 self._stop(work)
             else:
@@ -284,16 +311,60 @@ class Crew(Generic[L]):
             await self.ensure(run)
 
     def park_soon(self, run: str) -> None:
-        """Put a run aside if it still only waits for messages after a moment."""
-        asyncio.get_running_loop().call_later(PARK_SECONDS, self._park, run)
-
-    def _park(self, run: str) -> None:
+        """Put a run aside if it still only waits after a while."""
         work = self._work.get(run)
-        if work is not None and work.task is not None and work.only_waits and not work.is_parking:
-            work.is_parking = True
-            work.task.cancel()
+        if work is None or work.is_parking or not work.only_waits:
+            return
+        loop = asyncio.get_running_loop()
+        work.waits_since = loop.time()
+        due = work.waits_since + self._patience(work)
+        if work.parking is not None and work.parking.when() <= due:
+            # It looks by itself how long it has been since.
+            return
+        self._look_again(work, due)
+
+    def _look_again(self, work: _Work[L], due: float) -> None:
+        self._never_mind(work)
+        self._patient += 1
+        work.parking = asyncio.get_running_loop().call_at(due, self._park, work)
+
+    def _never_mind(self, work: _Work[L]) -> None:
+        if work.parking is not None:
+            work.parking.cancel()
+            work.parking = None
+            self._patient -= 1
+
+    def _patience(self, work: _Work[L]) -> float:
+        """How long a run that only waits stays in memory."""
+        if not work.context.joining:
+            return PARK_SECONDS
+        usual = self._suspend_seconds
+        if self._patient > MANY_WAITING:
+            usual = min(usual, SUSPEND_SOON_SECONDS)
+        return usual and usual + _RECORD_SECONDS * work.lease.state.seq
+
+    def _park(self, work: _Work[L]) -> None:
+        self._never_mind(work)
+        if work.task is None or work.is_parking or not work.only_waits:
+            return
+        due = work.waits_since + self._patience(work)
+        if due > asyncio.get_running_loop().time():
+            self._look_again(work, due)
+            return
+        work.is_parking = True
+        work.awaited = tuple(work.context.joining)
+        work.task.cancel()
 
     # --- stopping -----------------------------------------------------------------------------------------------------
+
+    async def stop_tree(self, run: str, reason: str) -> None:
+        """Want a run and all runs below it stopped."""
+        state = await self._journal.state(run)
+        if state is None:
+            raise UnknownRun(run)
+        # First the top: if those below ended first, it might go on from their ends as if nothing had been asked.
+        await self.stop_all([state], reason)
+        await self.stop_all(await self._journal.descendants(run), reason)
 
     async def stop_all(self, states: Sequence[State], reason: str) -> None:
         """Want all these runs stopped, asked together so that they are asked in one commit."""
@@ -340,7 +411,9 @@ class Crew(Generic[L]):
                 self._stop_late(work)
             elif state.is_live and state.run not in self._starting and await self._journal.expire(state):
                 await self._clear_away(state)
+                self._suspended.discard(state.run)
                 self._tell(state.run)
+                await self.take_up(state.parent)
                 ended.append(state.run)
         return ended
 
@@ -375,7 +448,9 @@ class Crew(Generic[L]):
             work.is_ending = True
             if ending is not None and work.lease.state.counts.children:
                 ending = with_all_below(ending, await self._journal.descendants(run))
-            if ending is None:
+            if ending is None and work.awaited:
+                self._suspended.add(run)
+            elif ending is None:
                 self._parked.add(run)
                 await self._journal.release(work.lease)
             else:
@@ -390,10 +465,27 @@ class Crew(Generic[L]):
             # Nothing can be written about this run now; its records say where to go on from.
             self._troubles[run] = error
         finally:
+            self._never_mind(work)
             work.is_over.set()
             if self._work.get(run) is work:
                 del self._work[run]
             self._tell(run, ended)
+        # What the journal keeps from being seen here is seen when it is looked at again.
+        with suppress(StorageError):
+            if ended is not None:
+                await self.take_up(ended.state.parent)
+            elif run in self._suspended and await self._has_ended(work.awaited):
+                # A child ended while the run was being put aside, and found nobody to tell.
+                await self.take_up(run)
+
+    async def _has_ended(self, runs: Iterable[str]) -> bool:
+        """Whether one of these runs has ended."""
+        for run in runs:
+            if not self.minds(run):
+                state = await self._journal.state(run)
+                if state is not None and not state.is_live:
+                    return True
+        return False
 
     async def _outcome_of(self, work: _Work[L], birth: Birth) -> Outcome | None:
         """How the run ended; None when it was only put aside."""

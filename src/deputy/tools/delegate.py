@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 from msgspec import json
 
 from deputy.core.approval import cost_ceiling, spawn_summary
+from deputy.core.field_readers import FieldProblem
 from deputy.core.progress import Progress
 from deputy.core.results import results_form, results_markdown
-from deputy.core.task import DELEGATE_SCHEMA, DelegateCall, FieldProblem, read_call
+from deputy.core.task import DELEGATE_SCHEMA, DelegateCall, read_call
 from deputy.engine.fanout import fan_out
 from deputy.engine.ports import ToolOutput, ToolTraits
 from deputy.tools.typed import described
@@ -97,8 +98,9 @@ def _problems(index: int, task: Task) -> Iterator[FieldProblem]:
             f"tasks[{index}].agent", f"is {task.agent!r:.60}, and no agent of that name can be used here"
         )
     # Recursion is granted by an agent's definition, never by the model that calls.
-    if "Delegate" in (task.tools or ()):
-        yield FieldProblem(f"tasks[{index}].tools", "names Delegate, which only an agent's definition can grant")
+    for name in ("Delegate", "Subtask"):
+        if name in (task.tools or ()):
+            yield FieldProblem(f"tasks[{index}].tools", f"names {name}, which only an agent's definition can grant")
 
 
 def _error(text: str) -> ToolOutput:

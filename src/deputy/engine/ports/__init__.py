@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from deputy.engine.ports.backend import Assignment, Backend, BackendEnd, NotReady, Ready
 from deputy.engine.ports.durable import Engine, Journal, L, Lease, RunContext, World
 from deputy.engine.ports.model import Model
+from deputy.engine.ports.ranker import Ranker
 from deputy.engine.ports.tool import (
     Files,
     FlowTool,
@@ -37,6 +38,7 @@ __all__ = [
     "Lease",
     "Model",
     "NotReady",
+    "Ranker",
     "Ready",
     "RunContext",
     "TaskFiles",

@@ -110,6 +110,10 @@ class RunContext(Protocol):
         """Wait for a child's end and take its outcome."""
         ...
 
+    async def stop(self, child: str, reason: str) -> None:
+        """Stop a child and all runs below it; one that has ended is left so. It is joined all the same."""
+        ...
+
     async def below(self) -> Sequence[State]:
         """All runs below this one as they stand now: for sums, never to decide by, as it differs when replayed."""
         ...
