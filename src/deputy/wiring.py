@@ -113,6 +113,7 @@ async def open_runtime(
     """Open the journal, the models and the engine; on leaving, what is at work stops where it can go on later."""
     from deputy.models.catalog import read_catalog
     from deputy.models.make import Models
+    from deputy.processes.script import ProgramScripts
     from deputy.tools.ask import AskTool
     from deputy.tools.delegate import DelegateTool
     from deputy.tools.note import NoteTool
@@ -148,6 +149,7 @@ async def open_runtime(
             approval=approval,
             can_ask=can_ask,
             flow_tools=(NoteTool(files), AskTool(), DelegateTool(models.missing_key, models.prices_of), SubtaskTool()),
+            scripts=ProgramScripts(workspace, os.environ),
             subtasks=Subtasks(
                 templates=_TemplatesOnce(workspace).load,
                 ranker=ranker or WordRanker(),

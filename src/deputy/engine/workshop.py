@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from deputy.core.request import Grant, Request
     from deputy.engine.desk import Approval
     from deputy.engine.ports import Files, FlowTool, Model, RunContext, Tools, World
+    from deputy.engine.ports.scripts import Scripts
     from deputy.engine.ports.subtasks import Subtasks
 
 
@@ -43,6 +44,7 @@ class Workshop:
         can_ask: bool = False,
         flow_tools: tuple[FlowTool, ...] = (),
         subtasks: Subtasks | None = None,
+        scripts: Scripts | None = None,
     ) -> None:
         self.world = world
         self.open_model = open_model
@@ -59,6 +61,7 @@ class Workshop:
         self.can_ask = can_ask
         self.flow_tools = flow_tools
         self.subtasks = subtasks
+        self.scripts = scripts
         self._spawned: dict[str, set[str]] = {}
         """Who was ever admitted, by the root of the tree."""
         self._live: dict[str, str] = {}

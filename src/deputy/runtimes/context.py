@@ -138,14 +138,14 @@ class LocalContext(Generic[L]):
             self._crew.start(lease, requested)
         return child
 
-    async def again(self, key: str, child: str, message: str | None = None) -> None:
-        """Set a child of an earlier round to work again, exactly once; one that completed or is at work is left so."""
+    async def again(self, key: str, child: str, message: str | None = None, *, anew: bool = False) -> None:
+        """Set a child that has ended to work again, exactly once."""
         name = self._claim(key)
         record = self._done.pop(name, None)
         with self._at_work():
             if record is None:
                 # Which round it is to reach is written first: a crash in between must not give it another one.
-                drawn = Drawn(value=str(await self._crew.next_round(child)))
+                drawn = Drawn(value=str(await self._crew.next_round(child, anew=anew)))
                 record = await self._journal.append(self._lease, name, drawn)
             number = int(cast("Drawn", self._seen(record).event).value)
             lineage = self.state.lineage

@@ -145,12 +145,13 @@ class Crew(Generic[L]):
             raise UnknownRun(lease.run)
         self.start(lease, birth, history, is_late=is_late)
 
-    async def next_round(self, run: str) -> int:
-        """The round that sets a run to work again: the one it is in, when that completed or goes on."""
+    async def next_round(self, run: str, *, anew: bool = False) -> int:
+        """The round that sets a run to work again: the one it is in, when that goes on or, unless anew, completed."""
         state = await self._journal.state(run)
         if state is None:
             raise UnknownRun(run)
-        return state.round if state.is_live or state.status == "completed" else state.round + 1
+        is_done = state.status == "completed" and not anew
+        return state.round if state.is_live or is_done else state.round + 1
 
     async def resume(self, run: str, number: int, message: Any, *, within: float | None) -> None:
         """Have a run in this round: begun by now, going on, or behind it already."""

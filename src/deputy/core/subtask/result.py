@@ -10,7 +10,7 @@ from deputy.core.contract import Parsed, parse
 from deputy.core.field_readers import FieldProblem
 from deputy.core.forms import task_error, task_result_form
 from deputy.core.outcome import Completed, Rejected
-from deputy.core.refinement import Verdict, verdict_of_report
+from deputy.core.refinement import verdict_notes, verdict_of_report
 from deputy.core.subtask.passing import Earlier
 from deputy.core.subtask.request import Continuation, read_notes
 
@@ -83,15 +83,6 @@ def subtask_response(outcome: Outcome, *, subtask_type: str, depth: int, subtype
         notes["usage"] = {"input": outcome.usage.input, "output": outcome.usage.output}
         notes["duration_seconds"] = outcome.duration_seconds
     return {**form, "notes": notes}
-
-
-def verdict_notes(verdict: Verdict) -> dict[str, Any]:
-    """The notes that an evaluation adds to those of every result; a script's with what it printed."""
-    notes: dict[str, Any] = {"success": verdict.success, "feedback": verdict.feedback}
-    for name in ("score", "details", "script"):
-        if getattr(verdict, name) is not None:
-            notes[name] = getattr(verdict, name)
-    return notes
 
 
 def _failed(outcome: Outcome, subtask_type: str, depth: int) -> dict[str, Any]:

@@ -102,8 +102,11 @@ class RunContext(Protocol):
         """Make a child run, exactly once, and start it; gives its id."""
         ...
 
-    async def again(self, key: str, child: str, message: str | None = None) -> None:
-        """Set a child of an earlier round to work again, exactly once; one that completed or is at work is left so."""
+    async def again(self, key: str, child: str, message: str | None = None, *, anew: bool = False) -> None:
+        """Set a child that has ended to work again, exactly once; one that is at work is left so.
+
+        So is one that completed, unless it is to work `anew`.
+        """
         ...
 
     async def join(self, key: str, child: str) -> Outcome:
