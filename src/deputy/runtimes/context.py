@@ -259,6 +259,11 @@ class LocalContext(Generic[L]):
 
     async def _end_of(self, child: str) -> Ended:
         """The end of a child; a run that waits for nothing else may be put aside meanwhile."""
+        # Looked at before anything else, so that a run which is taken up for it gets to see it.
+        with self._at_work():
+            ended = await self._crew.ended_by_now(child)
+        if ended is not None:
+            return ended
         self.joining.append(child)
         self._crew.park_soon(self.run)
         try:

@@ -245,15 +245,7 @@ class Crew(Generic[L]):
             over: asyncio.Future[Ended | None] = asyncio.get_running_loop().create_future()
             self._awaited.setdefault(run, []).append(over)
             try:
-                if run not in self._work:
-                    state = await self._journal.state(run)
-                    if state is None:
-                        raise UnknownRun(run)
-                    if not state.is_live:
-                        return Ended(state, await self.outcome(run, state.round))
-                    if run in self._troubles:
-                        raise self._troubles[run]
-                ended = await over
+                ended = await self.ended_by_now(run) or await over
                 if ended is not None:
                     return ended
             finally:
@@ -261,6 +253,19 @@ class Crew(Generic[L]):
                 waiting.remove(over)
                 if not waiting:
                     del self._awaited[run]
+
+    async def ended_by_now(self, run: str) -> Ended | None:
+        """How a run has ended; None when it goes on."""
+        if run in self._work:
+            return None
+        state = await self._journal.state(run)
+        if state is None:
+            raise UnknownRun(run)
+        if not state.is_live:
+            return Ended(state, await self.outcome(run, state.round))
+        if run in self._troubles:
+            raise self._troubles[run]
+        return None
 
     async def outcome(self, run: str, number: int) -> Outcome:
         """How a round of a run ended."""

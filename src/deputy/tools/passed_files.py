@@ -70,7 +70,7 @@ def _read(path: str, workspace: Workspace, limit: int) -> File:
             size = place.expect_file().st_size
             content = file.read(limit + 1)
     except ToolError as error:
-        return File(path=shown, problem=str(error).removeprefix(f"{shown} ").rstrip("."))
+        return File(path=shown, problem=str(error).removeprefix(shown).lstrip(": ").rstrip("."))
     except OSError as error:
         return File(path=shown, problem=str(error.strerror or error))
     encoding = text_encoding(content)

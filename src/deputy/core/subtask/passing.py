@@ -264,8 +264,8 @@ def told(message: Message) -> str:
         case UserMessage(text=text):
             return f"[user]\n{text}"
         case AssistantMessage():
-            calls = "".join(f"\n(calls {call.name} {json.encode(call.arguments).decode()})" for call in message.calls)
-            return f"[assistant]\n{message.text}{calls}"
+            calls = (f"(calls {call.name} {json.encode(call.arguments).decode()})" for call in message.calls)
+            return "\n".join(("[assistant]", *filter(None, (message.text, *calls))))
         case ToolMessage(results=results):
             return "\n".join(f"[result of {result.name}]\n{result.content}" for result in results)
         case _:
