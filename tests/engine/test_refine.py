@@ -4,6 +4,7 @@ import asyncio
 import json
 from typing import Any
 
+import msgspec
 import pytest
 from tests.engine.conftest import House, house, talk, turn
 
@@ -64,12 +65,12 @@ def test_feedback_goes_back_into_the_directors_own_conversation_until_it_is_acce
 def test_a_script_judges_by_its_exit_code_or_by_json_and_both_forms_tell_every_round(house: House):
     evaluator = script(
         house,
-        'test "$(wc -w)" -ge 3 || { echo "{\\"success\\": true, \\"feedback\\": \\"short\\", \\"score\\": 0.5}"; exit 1; }',
+        """test "$(wc -w)" -ge 3 && exit; echo '{"success": true, "feedback": "short", "score": 0.5}'; exit 1""",
     )
     house.script(talk(turn("one two"), turn("one two three"), when=DIRECTOR))
     refined = refine(house, evaluator)
     assert refined.ending == "success"
-    form = json.loads(__import__("msgspec").json.encode(refinement_form(refined.rounds, refined.ending)))
+    form = json.loads(msgspec.json.encode(refinement_form(refined.rounds, refined.ending)))
     first = form["rounds"][0]
     assert (form["ending"], form["best"], first["content"]) == ("success", 2, "one two")
     assert first["evaluation"]["status"] == "COMPLETE"
