@@ -61,7 +61,7 @@ class _WithScript(click.Command):
 @click.option(SCRIPT, "script", metavar="ARGV…", is_flag=True, help="A program that judges, and its arguments; last.")
 @click.pass_context
 def command(ctx: click.Context, task: str | None, **options: Any) -> None:
-    """Have TASK done and judged, again and again, until it is good enough.
+    """Have work made and judged until it is good enough.
 
     Without TASK it is read from standard input. What the evaluator says goes back to the director in its own
     conversation. It stops when the work is accepted, after N rounds, or when nothing changes any more; the best round

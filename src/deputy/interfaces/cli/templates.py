@@ -47,10 +47,12 @@ _dir = click.option(
 _json = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
 
 
-@click.group("templates", invoke_without_command=True, short_help="Show the templates of subtasks, and what matches.")
+@click.group("templates", invoke_without_command=True)
+@_dir
+@_json
 @click.pass_context
-def command(ctx: click.Context) -> None:
-    """Show the templates of subtasks, check them, and see which one a request means.
+def command(ctx: click.Context, directory: str, as_json: bool) -> None:
+    """Show the templates of subtasks, and what a request matches.
 
     Templates are files in .deputy/templates, *.md or *.xml: in this folder and above it up to the root of its
     repository, then in your home directory. Of two with one name the nearer wins.
@@ -66,13 +68,13 @@ def command(ctx: click.Context) -> None:
       0 found some   1 a template cannot be used   2 usage   3 found none
     """
     if ctx.invoked_subcommand is None:
-        ctx.invoke(list_all)
+        ctx.invoke(list_all, directory=directory, as_json=as_json)
 
 
 @command.command("list", short_help="List them.")
 @_dir
 @_json
-def list_all(directory: str = ".", as_json: bool = False) -> None:
+def list_all(directory: str, as_json: bool) -> None:
     """List the templates that can be seen from here."""
     found = _load(directory)
     if as_json:
