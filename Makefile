@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 USABLE := $(VENV)/.usable
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test format lint types layers unit bench-core bench-redact bench-models bench bench-journal bench-subtasks crash simulate kill clean
+.PHONY: help demo test format lint types layers unit bench-core bench-redact bench-models bench bench-journal bench-mcp bench-subtasks crash simulate kill evil test-mcp test-real-clients test-real-clis clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -46,8 +46,33 @@ SECONDS ?= 1800
 simulate: $(READY)  ## the whole engine under random faults: N seeds (20,000) from FIRST (0), within SECONDS
 	@$(BIN)/python -m tests.simulation.many $(N) $(FIRST) $(SECONDS)
 
+test-mcp: $(READY)  ## the MCP conformance suite and the Inspector, from the npm registry
+	@$(BIN)/python -m tests.mcp_suite.run
+
+test-real-clients: $(READY)  ## Claude Code, Codex, opencode and Gemini CLI call Delegate; ONLY="claude codex" for some
+	@$(BIN)/python -m tests.mcp_suite.real_clients $(ONLY)
+
+bench-mcp: $(READY)  ## CPU until the first tools/list is answered, over importing the SDK
+	@$(BIN)/python bench/mcp_start.py
+
 kill: $(READY)  ## kill -9, Ctrl-C and SIGTERM at 50 moments of a delegation, of a chain and of a fan of subtasks
 	@DEPUTY_MOMENTS=50 $(BIN)/pytest tests/engine/test_kill.py tests/engine/test_subtask_kill.py
+
+TIMES ?= 20
+evil: $(READY)  ## programs that will not end, in every shape, TIMES each (20)
+	@$(BIN)/python -m tests.processes.evil $(TIMES)
+
+# With an older Node, npm takes old versions of them without a word, so Node comes from the registry too.
+PROGRAMS := build/programs
+$(PROGRAMS)/.ready:
+	@mkdir -p $(PROGRAMS)
+	@cd $(PROGRAMS) && npm install --silent --no-audit --no-fund --prefix . node@22
+	@cd $(PROGRAMS) && PATH="$$PWD/node_modules/.bin:$$PATH" npm install --silent --no-audit --no-fund --prefix . \
+	  node@22 @anthropic-ai/claude-code @openai/codex opencode-ai @google/gemini-cli
+	@touch $@
+
+test-real-clis: $(READY) $(PROGRAMS)/.ready  ## the real programs of other agents against our provider; needs npm
+	@DEPUTY_PROGRAMS=$(PROGRAMS) $(BIN)/pytest -o timeout=300 -rP tests/real_clis/real_programs.py $(if $(ONLY),-k $(ONLY))
 
 format: $(READY)  ## format and fix what can be fixed
 	@$(BIN)/ruff format .

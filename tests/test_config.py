@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from deputy.config import LIMIT_BYTES, JournalSettings, load_catalog, load_tables, load_user, read_settings
+from deputy.config import LIMIT_BYTES, JournalSettings, load_catalog, load_rules, load_tables, load_user, read_settings
 from deputy.core.errors import UsageError
+from deputy.core.limits import WallLimit
+from deputy.core.rules import Rules
 from deputy.core.text import SHIPPED, detect
 from deputy.models.catalog import read_catalog
 
@@ -87,7 +89,7 @@ def test_outside_of_a_repository_only_the_own_directory_counts(tmp_path: Path, h
 @pytest.mark.parametrize(
     ("text", "key", "found", "expected"),
     [
-        ("[modles]\n", "modles", "{}", "no such key; there are: models, text"),
+        ("[modles]\n", "modles", "{}", "no such key; there are: models, text, limits, approval"),
         (
             '[models]\nurl = "http://x"\n',
             "models.url",
@@ -109,6 +111,25 @@ def test_outside_of_a_repository_only_the_own_directory_counts(tmp_path: Path, h
         ('[models.aliases]\nx = " "\n', "models, 'x'", "' '", "the name of a model"),
         ('[models.aliases]\n"" = "x"\n', "models, ''", "''", "the name of a model"),
         ('[[models.routes]]\nwords = [" "]\nmodel = "b"\n', "models.routes", "' '", "give words"),
+        ('[approval]\npolicy = "yes"\n', "approval.policy", "'yes'", 'one of "ask", "allow" and "refuse"'),
+        ("[approval]\npolicy = 1\n", "approval.policy", "1", 'one of "ask", "allow" and "refuse"'),
+        ("[limits]\nrepairs = 3\n", "limits.repairs", "3", "a whole number from 0 to 2"),
+        ("[limits]\nrepairs = 1.5\n", "limits.repairs", "1.5", "a whole number from 0 to 2"),
+        ("[limits]\nmax_depth = -1\n", "limits.max_depth", "-1", "a whole number from 0 to 10"),
+        ("[limits]\nconcurrency = 5\n", "limits.concurrency", "5", "a whole number from 1 to 4"),
+        ('[limits]\nidle_seconds = "x"\n', "limits.idle_seconds", "'x'", "a number from 1 to 86400"),
+        ("[limits]\ndepth = 1\n", "limits.depth", "1", "no such key; there are: concurrency, max_depth, repairs"),
+        ("[limits.tools]\nRead = 5\nRun = 0\n", "limits.tools.Run", "0", "a number of seconds from 1 to 86400"),
+        ("[limits.commands.plan]\nmax = 0\n", "limits.commands.plan.max", "0", "seconds from 1 to 2592000"),
+        ("[limits.commands.plan]\nmin = 9\n", "limits.commands.plan.min", "9", "no such key; there are: default, max"),
+        ("[limits.commands]\nplan = 9\n", "limits.commands.plan", "9", "a table with default and max in seconds"),
+        ("[limits.commands.paln]\nmax = 9\n", "limits.commands.paln", "'paln'", "no such command; there are: research"),
+        (
+            "[limits.commands.plan]\ndefault = 9\nmax = 8\n",
+            "limits.commands.plan.default",
+            "9.0",
+            "it must be at most its max of 8",
+        ),
     ],
 )
 def test_what_is_wrong_is_named_with_file_key_value_and_what_would_be_right(
@@ -203,3 +224,81 @@ def test_a_project_cannot_name_an_address_or_touch_the_journal(tmp_path):
         (tmp_path / "deputy.toml").write_text(text)
         with pytest.raises(UsageError, match="there is no such key; there are: models, text"):
             load_catalog(str(tmp_path), str(tmp_path))
+
+
+# --- rules ------------------------------------------------------------------------------------------------------------
+
+
+def test_without_any_file_the_shipped_rules_hold(project: Path, home: Path) -> None:
+    rules = load_rules(str(project), str(home))
+    assert rules == Rules()
+    assert (rules.approval, rules.concurrency, rules.max_depth, rules.repairs) == ("ask", 2, 3, 1)
+    assert (rules.limit("research"), rules.limit("anything")) == (WallLimit(3600, 7200), WallLimit(3600, 7200))
+    assert rules.limit("delegate") is None
+
+
+EVERYTHING = """
+[models]
+default = "opus"
+[approval]
+policy = "allow"
+[limits]
+concurrency = 4
+max_depth = 5
+repairs = 2
+idle_seconds = 600
+[limits.tools]
+Run = 900
+Grep = 20
+[limits.commands.research]
+max = 14400
+[limits.commands.delegate]
+default = 600
+"""
+
+
+@pytest.mark.rule("time.wall")
+def test_the_user_sets_every_rule(project: Path, home: Path) -> None:
+    of_user(home, EVERYTHING)
+    rules = load_rules(str(project), str(home))
+    assert (rules.model, rules.approval, rules.concurrency) == ("opus", "allow", 4)
+    assert (rules.max_depth, rules.repairs, rules.idle_seconds) == (5, 2, 600)
+    assert rules.tool_seconds == {"Run": 900, "Grep": 20}
+    assert rules.limit("research") == WallLimit(3600, 14400)
+    assert (rules.seconds("delegate", None), rules.seconds("delegate", 700), rules.seconds("run", None)) == (
+        600,
+        700,
+        None,
+    )
+    with pytest.raises(UsageError, match="timeout: found 14401; research takes at most 14400 seconds"):
+        rules.seconds("research", 14401)
+
+
+def test_a_project_tightens_and_never_loosens(project: Path, home: Path) -> None:
+    of_user(home, EVERYTHING.replace('"allow"', '"ask"').replace("concurrency = 4", "concurrency = 1"))
+    (project / "deputy.toml").write_text(
+        '[models]\ndefault = "expensive"\n[approval]\npolicy = "allow"\n'
+        "[limits]\nconcurrency = 4\nmax_depth = 1\nrepairs = 0\nidle_seconds = 60\n"
+        "[limits.tools]\nRun = 30\nGrep = 50\nGlob = 10\n"
+        "[limits.commands.research]\ndefault = 100\nmax = 99999\n[limits.commands.run]\nmax = 50\n"
+    )
+    rules = load_rules(str(project), str(home))
+    assert (rules.model, rules.approval, rules.concurrency) == ("opus", "ask", 1)
+    assert (rules.max_depth, rules.repairs, rules.idle_seconds) == (1, 0, 60)
+    assert rules.tool_seconds == {"Run": 30, "Grep": 20, "Glob": 10}
+    assert rules.limit("research") == WallLimit(100, 14400)
+    assert rules.limit("run") == WallLimit(50, 50)
+    (project / "deputy.toml").write_text('[approval]\npolicy = "refuse"\n')
+    assert load_rules(str(project), str(home)).approval == "refuse"
+
+
+@pytest.mark.parametrize("content", ["secret-first-line: x\n", 'password = "hunter2"\n', "[text]\ntriggers = [1]\n"])
+def test_nothing_of_a_file_that_a_link_leads_to_is_told(tmp_path: Path, content: str) -> None:
+    (tmp_path / "foreign").write_text(content)
+    (tmp_path / "deputy.toml").symlink_to(tmp_path / "foreign")
+    with pytest.raises(UsageError) as error:
+        read_settings(str(tmp_path / "deputy.toml"))
+    assert str(error.value) == (
+        f"{tmp_path}/deputy.toml: found a link to a file that does not hold settings; "
+        "put the settings here, or remove it"
+    )

@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import os
 import stat
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from msgspec import Struct, ValidationError, convert
+from msgspec import Meta, Struct, ValidationError, convert
 
-from deputy.core.errors import UsageError
+from deputy.core.errors import Described, UsageError
+from deputy.core.limits import OTHER, WALL_LIMITS, WallSetting
 from deputy.core.text.phrases import is_phrase
 from deputy.core.text.tables import SHIPPED, Route, Tables
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from deputy.core.rules import Narrowing, Rules
+
 LIMIT_BYTES = 64 * 1024
 
 _DEEPEST_FOLDER = 40
+_COMMANDS = (*WALL_LIMITS, "delegate", "run", OTHER)
+"""What a time limit can be set for."""
 
 
 class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -38,17 +43,37 @@ class TextSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     delegations: tuple[str, ...] = ()
 
 
+class LimitSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[limits]`: how much, how long and how deep; what is not said is as it is shipped."""
+
+    concurrency: Annotated[int, Meta(ge=1, le=4)] | None = None
+    max_depth: Annotated[int, Meta(ge=0, le=10)] | None = None
+    repairs: Annotated[int, Meta(ge=0, le=2)] | None = None
+    idle_seconds: Annotated[float, Meta(ge=1, le=86_400)] | None = None
+    tools: dict[str, Annotated[float, Meta(ge=1, le=86_400)]] = {}
+    """Seconds for one call of a tool, by its name."""
+    commands: dict[str, WallSetting] = {}
+
+
+class ApprovalSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[approval]`: what happens when something needs a yes."""
+
+    policy: Literal["ask", "allow", "refuse"] | None = None
+
+
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What one file says. It is read before anybody trusts the project, so no key names an address or a command."""
 
     models: ModelSettings = ModelSettings()
     text: TextSettings = TextSettings()
+    limits: LimitSettings = LimitSettings()
+    approval: ApprovalSettings = ApprovalSettings()
 
 
 class JournalSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[journal]`: how long runs are kept, when they are safe on disk, and who goes on with what was interrupted."""
 
-    retention_days: float = 7.0
+    retention_days: Annotated[float, Meta(ge=0, le=36_500)] = 7.0
     fsync: Literal["group", "each", "off"] = "group"
     adopt: bool = False
     """Whether any process that works goes on with what a dead one left, instead of leaving it to `deputy resume`."""
@@ -66,9 +91,8 @@ class SubtaskSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class McpSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[mcp]`: who lets MCP clients start subagents, and which MCP servers subagents may use."""
+    """`[mcp]`: how long MCP clients wait for approval, and which MCP servers subagents may use."""
 
-    approval: Literal["ask", "granted", "refuse"] = "ask"
     approval_seconds: float = 120.0
     servers: dict[str, Any] = {}
     """By name, each a `McpServer`; read one by one, so that a mistake names the server."""
@@ -87,10 +111,18 @@ class McpServer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     timeout_seconds: float = 60.0
 
 
+class AgentSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[agents]`: whose definitions may grant more than reading."""
+
+    trusted: tuple[str, ...] = ()
+    """Projects whose own definitions count like the user's: folders, `~` allowed."""
+
+
 class UserSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the user's own file may say beyond a project's: it is trusted, so it may name addresses."""
 
     journal: JournalSettings = JournalSettings()
+    agents: AgentSettings = AgentSettings()
     mcp: McpSettings = McpSettings()
     subtasks: SubtaskSettings = SubtaskSettings()
     catalog: dict[str, Any] = {}
@@ -99,7 +131,11 @@ class UserSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
 _TABLES = {
     "": UserSettings,
+    "agents": AgentSettings,
+    "approval": ApprovalSettings,
     "journal": JournalSettings,
+    "limits": LimitSettings,
+    "limits.commands.*": WallSetting,
     "mcp": McpSettings,
     "models": ModelSettings,
     "models.routes": Route,
@@ -107,14 +143,27 @@ _TABLES = {
     "text": TextSettings,
 }
 _KINDS = {
+    "array": "a list",
     "bool": "true or false",
     "float": "a number",
     "int": "a whole number",
-    "str": "a string",
-    "array": "a list",
     "object": "a table",
-    "str | null": "a string",
+    "str": "a string",
 }
+_RIGHT = {
+    "approval.policy": 'one of "ask", "allow" and "refuse"',
+    "journal.fsync": 'one of "group", "each" and "off"',
+    "journal.retention_days": "a number from 0 to 36500",
+    "limits.commands.*": "a table with default and max in seconds",
+    "limits.commands.*.default": "a number of seconds from 1 to 2592000",
+    "limits.commands.*.max": "a number of seconds from 1 to 2592000",
+    "limits.concurrency": "a whole number from 1 to 4",
+    "limits.idle_seconds": "a number from 1 to 86400",
+    "limits.max_depth": "a whole number from 0 to 10",
+    "limits.repairs": "a whole number from 0 to 2",
+    "limits.tools.*": "a number of seconds from 1 to 86400",
+}
+"""What would be right where the kind of a value alone does not say it; `*` is any name."""
 
 
 def load_user(home: str | None = None) -> UserSettings:
@@ -133,6 +182,47 @@ def load_catalog(directory: str = ".", home: str | None = None) -> dict[str, Any
         return user.catalog
     names = {alias.lower(): {"model": model} for alias, model in aliases.items()}
     return {**user.catalog, "names": {**user.catalog.get("names", {}), **names}}
+
+
+def mcp_servers(settings: McpSettings, path: str = "") -> dict[str, McpServer]:
+    """The MCP servers that the user configured; a UsageError names the one that is not right."""
+    servers: dict[str, McpServer] = {}
+    for name, said in settings.servers.items():
+        where = f"{path or _user_file(None)}: mcp.servers.{name}"
+        try:
+            server = convert(said, McpServer)
+        except ValidationError as error:
+            raise UsageError(where, said, str(error)) from error
+        if (server.command is None) == (server.url is None):
+            raise UsageError(where, said, "give it either a command to start or a url to call")
+        if not name.isascii() or not name.replace("-", "").isalnum():
+            raise UsageError(where, name, "name it with letters, digits and hyphens")
+        servers[name] = server
+    return servers
+
+
+def load_rules(directory: str = ".", home: str | None = None) -> Rules:
+    """The rules that hold in a directory: the user's own over what is shipped, and no looser in any project."""
+    user = read_settings(_user_file(home), UserSettings) or UserSettings()
+    project = read_settings(_project_file(directory)) or Settings()
+    from deputy.core.rules import ruled
+
+    return ruled(_narrowing(user), _narrowing(project), model=user.models.default)
+
+
+def _narrowing(settings: Settings) -> Narrowing:
+    from deputy.core.rules import Narrowing
+
+    limits = settings.limits
+    return Narrowing(
+        approval=settings.approval.policy,
+        concurrency=limits.concurrency,
+        max_depth=limits.max_depth,
+        repairs=limits.repairs,
+        idle_seconds=limits.idle_seconds,
+        tool_seconds=limits.tools,
+        wall=limits.commands,
+    )
 
 
 def load_tables(directory: str = ".", home: str | None = None) -> Tables:
@@ -169,6 +259,19 @@ def read_settings(path: str, kind: type[Settings] = Settings) -> Settings | None
     content = _content(path)
     if content is None:
         return None
+    try:
+        return _read(path, content, kind)
+    except UsageError as error:
+        from pathlib import Path
+
+        if not Path(path).is_symlink():
+            raise
+        # A link may lead to a file that is nobody's business here: nothing of what it holds is told.
+        found = Described("a link to a file that does not hold settings")
+        raise UsageError(path, found, "put the settings here, or remove it") from error.__cause__
+
+
+def _read(path: str, content: bytes, kind: type[Settings]) -> Settings:
     import tomllib
 
     try:
@@ -198,15 +301,16 @@ def _content(path: str) -> bytes | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise UsageError(path, error.strerror, "make it readable, or remove it") from error
+        found = Described(f"a file that cannot be read ({error.strerror})")
+        raise UsageError(path, found, "make it readable, or remove it") from error
     try:
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            raise UsageError(path, "something that is not a file", "make it a regular file, or remove it")
+            raise UsageError(path, Described("something that is not a file"), "make it a regular file, or remove it")
         content = os.read(descriptor, LIMIT_BYTES + 1)
     finally:
         os.close(descriptor)
     if len(content) > LIMIT_BYTES:
-        raise UsageError(path, f"more than {LIMIT_BYTES} bytes", f"keep it under {LIMIT_BYTES // 1024} KiB")
+        raise UsageError(path, Described(f"more than {LIMIT_BYTES} bytes"), f"keep it under {LIMIT_BYTES // 1024} KiB")
     return content
 
 
@@ -227,6 +331,8 @@ def _check(path: str, settings: Settings) -> None:
     phrases = [("models.routes", word) for route in models.routes for word in route.words]
     for name in TextSettings.__struct_fields__:
         phrases += [(f"text.{name}", phrase) for phrase in getattr(text, name)]
+    for name, wall in settings.limits.commands.items():
+        _check_wall(path, name, wall)
     for key, phrase in phrases:
         if not is_phrase(phrase):
             raise UsageError(
@@ -234,24 +340,53 @@ def _check(path: str, settings: Settings) -> None:
             )
 
 
+def _check_wall(path: str, name: str, said: WallSetting) -> None:
+    """Refuse limits of commands that there are not, and defaults beyond their maximum."""
+    where = f"{path}: limits.commands.{name}"
+    if name not in _COMMANDS:
+        raise UsageError(where, name, f"there is no such command; there are: {', '.join(_COMMANDS)}")
+    if said.default is not None and said.max is not None and said.default > said.max:
+        raise UsageError(f"{where}.default", said.default, f"it must be at most its max of {said.max:g}")
+
+
 def _explained(path: str, said: Any, message: str, kind: type[Settings]) -> UsageError:
     """What a validation error means for the person who wrote the file."""
     problem, _, place = message.partition(" - at `$")
     keys: list[str] = []
+    pattern: list[str] = []
     for step in place.rstrip("`").replace("[...]", ".*").replace("[", ".").replace("]", "").split(".")[1:]:
-        if step == "*":  # some value of a table
-            keys.append(next(key for key, value in said.items() if not isinstance(value, str)))
-        else:
-            keys.append(step)
-        said = said[int(step) if isinstance(said, list) else keys[-1]]
+        # Where only some value of a table is named, it is the first that is wrong in the same way.
+        key = _wrong_key(said, ".".join([*pattern, "*"])) if step == "*" else step
+        keys.append(key)
+        pattern += ["*"] if step == "*" else [] if key.isdigit() else [key]
+        said = said[int(key) if isinstance(said, list) else key]
+    where = f"{path}: {'.'.join(keys)}"
     if " field `" not in problem:
-        subject = problem.split("`")[1]
-        return UsageError(f"{path}: {'.'.join(keys)}", said, f"it must be {_KINDS[subject]}")
+        subject = problem.split("`")[1].removesuffix(" | null") if "`" in problem else "str"
+        return UsageError(where, said, f"it must be {_RIGHT.get('.'.join(pattern)) or _KINDS.get(subject, subject)}")
     subject = problem.partition("`")[2].removesuffix("`")
     if problem.startswith("Object missing"):
-        return UsageError(f"{path}: {'.'.join(keys)}", said, f"it needs the key {subject!r} too")
-    table = ".".join(key for key in keys if not key.isdigit())
-    known = ", ".join((_TABLES[table] if table else kind).__struct_fields__)
+        return UsageError(where, said, f"it needs the key {subject!r} too")
+    table = _TABLES[".".join(pattern)] if pattern else kind
+    known = ", ".join(table.__struct_fields__)
     return UsageError(
         f"{path}: {'.'.join([*keys, subject])}", said[subject], f"there is no such key; there are: {known}"
     )
+
+
+def _wrong_key(table: dict[str, Any], pattern: str) -> str:
+    wanted = _VALUES[pattern]
+    for key, value in table.items():
+        try:
+            convert(value, wanted)
+        except ValidationError:
+            return key
+    return next(iter(table))
+
+
+_VALUES: dict[str, Any] = {
+    "limits.commands.*": WallSetting,
+    "limits.tools.*": Annotated[float, Meta(ge=1, le=86_400)],
+    "models.aliases.*": str,
+}
+"""What stands in tables whose keys are names."""

@@ -7,17 +7,19 @@ import os
 import time
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from random import SystemRandom
 from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from deputy.config import load_catalog, load_user
+from deputy.config import load_catalog, load_rules, load_user, mcp_servers
+from deputy.core.events import Opened
 from deputy.core.guard import Policy
 from deputy.core.redact import Redactor
 from deputy.engine.ports.subtasks import Subtasks
+from deputy.engine.root import DELEGATE
 from deputy.engine.workflow import carry_out
 from deputy.engine.workshop import Workshop
 from deputy.journal import home, transcript
@@ -30,17 +32,24 @@ from deputy.runtimes.local import LocalEngine
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
+    from deputy.agents.catalogue import Catalogue
     from deputy.config import SubtaskSettings
+    from deputy.core.outcome import Outcome
     from deputy.core.progress import Progress
     from deputy.core.request import Grant
+    from deputy.core.role import NoRole, Role
+    from deputy.core.rules import Rules
     from deputy.core.subtask.matching import TemplateIndex
     from deputy.engine.desk import Approval
-    from deputy.engine.ports import Folder, Ranker, Tool, Tools
+    from deputy.engine.ports import Folder, Ranker, RunContext, Tool, Tools
+    from deputy.engine.ports.durable import Birth
     from deputy.journal.sqlite import Fsync, Lease
     from deputy.models.make import Models
+    from deputy.tools.mcp import McpServers
 
 _DAY_SECONDS = 86_400.0
 _SECRET_NAMES = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSPHRASE", "CREDENTIALS")
+_GRANTS = 64
 SEARCHES = 8
 """How many searches and conversions, each a process of its own, run at once."""
 
@@ -76,11 +85,44 @@ class WorkspaceFiles:
         """Add a note to a scratchpad."""
         await asyncio.to_thread(transcript.add_note, Path(scratchpad), self._redactor.redact(content))
 
-    def open(self, grant: Grant) -> Folder:
-        """What a grant gives of the workspace."""
+    def open(self, grant: Grant, root: str = "") -> Folder:
+        """What a grant gives of a directory, which is the workspace unless another is named."""
         from deputy.tools.folder import WorkspaceFolder
 
-        return WorkspaceFolder(self._root, grant)
+        return WorkspaceFolder(root or self._root, grant, private=(self._folder,))
+
+
+class WorkspaceAgents:
+    """The agents whose definitions can be seen from the workspace, read anew whenever one is asked for."""
+
+    def __init__(self, workspace: Path, models: Models, *, trusts_project: bool) -> None:
+        self._workspace = workspace
+        self._models = models
+        self._trusts_project = trusts_project
+
+    def names(self) -> Sequence[str]:
+        """The names to choose from."""
+        from deputy.agents.roles import names_in
+
+        return names_in(self._catalogue())
+
+    async def find(self, name: str) -> Role | NoRole:
+        """What a definition says now, or why it cannot be used."""
+        from deputy.agents.roles import find_role
+
+        catalogue = await asyncio.to_thread(self._catalogue)
+        return find_role(catalogue, name, self._models.usable, trusts_project=self._trusts_project)
+
+    def _catalogue(self) -> Catalogue:
+        from deputy.agents.catalogue import load_agents
+
+        return load_agents(self._workspace, Path.home())
+
+
+def is_trusted(workspace: Path, trusted: Sequence[str]) -> bool:
+    """Whether the user trusts the definitions of a project: it is named, or lies in a folder that is."""
+    real = Path(os.path.realpath(workspace))
+    return any(real.is_relative_to(os.path.realpath(Path(folder).expanduser())) for folder in trusted if folder)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -91,7 +133,9 @@ class Runtime:
     journal: SqliteJournal
     models: Models
     workshop: Workshop
+    agents: WorkspaceAgents
     folder: Path
+    servers: McpServers
 
 
 @asynccontextmanager
@@ -105,10 +149,13 @@ async def open_runtime(
     can_ask: bool = False,
     fsync: Fsync | None = None,
     tools: Sequence[Tool] = (),
+    private: Sequence[Path] = (),
+    rules: Rules | None = None,
     base_prompt: str = "",
     windows: Mapping[str, int] | None = None,
     ranker: Ranker | None = None,
     suspend_seconds: float = SUSPEND_SECONDS,
+    trusts_project: bool | None = None,
 ) -> AsyncGenerator[Runtime]:
     """Open the journal, the models and the engine; on leaving, what is at work stops where it can go on later."""
     from deputy.models.catalog import read_catalog
@@ -116,39 +163,64 @@ async def open_runtime(
     from deputy.processes.script import ProgramScripts
     from deputy.tools.ask import AskTool
     from deputy.tools.delegate import DelegateTool
+    from deputy.tools.mcp import McpServers
     from deputy.tools.note import NoteTool
     from deputy.tools.subtask import SubtaskTool
     from deputy.tools.word_ranker import WordRanker
+    from deputy.tools.worktree import GitWorktrees
 
     folder = home.make_home(home.home_path() if folder is None else folder)
     world = RealWorld()
     redactor = Redactor(known_secrets(os.environ))
     files = WorkspaceFiles(workspace, folder, redactor)
     settings = load_user()
+    rules = load_rules(str(workspace)) if rules is None else rules
     await asyncio.to_thread(keep_house, folder, world.now(), settings.journal.retention_days * _DAY_SECONDS)
     async with (
         SqliteJournal(folder, fsync=fsync or settings.journal.fsync, redact=redactor.redact_json) as journal,
         Models(
             environ=os.environ,
             catalog=read_catalog(load_catalog(str(workspace))),
+            idle_seconds=rules.idle_seconds,
             pace_of=lambda account: JournalPace(journal, account),
         ) as models,
+        McpServers(mcp_servers(settings.mcp)) as servers,
     ):
+        if trusts_project is None:
+            trusts_project = is_trusted(workspace, settings.agents.trusted)
+        agents = WorkspaceAgents(workspace, models, trusts_project=trusts_project)
+        # Tools keep nothing of a call, so that all who are granted the same have the same.
+        toolbox_of = lru_cache(_GRANTS)(
+            partial(
+                _open_tools,
+                workspace,
+                (folder, *private),
+                tuple(tools),
+                asyncio.Semaphore(SEARCHES),
+                rules.tool_seconds,
+            )
+        )
         workshop = Workshop(
             world=world,
             open_model=models.open,
-            open_tools=partial(_open_tools, workspace, tuple(tools), asyncio.Semaphore(SEARCHES)),
+            open_tools=lambda grant, root: toolbox_of(servers.tools(), grant, root),
             ceiling=models.ceiling,
             thinking=models.thinking,
             windows=windows or {},
             files=files,
+            workplaces=GitWorktrees(folder / home.WORKTREES, workspace, os.environ, transcript.safe_id),
             redactor=redactor,
             watch=watch,
-            policy=_with_depths(policy or Policy(), settings.subtasks),
+            policy=_with_depths(policy or Policy(max_depth=rules.max_depth, repairs=rules.repairs), settings.subtasks),
             base_prompt=base_prompt,
             approval=approval,
             can_ask=can_ask,
-            flow_tools=(NoteTool(files), AskTool(), DelegateTool(models.missing_key, models.prices_of), SubtaskTool()),
+            flow_tools=(
+                NoteTool(files),
+                AskTool(),
+                DelegateTool(models.missing_key, models.prices_of, agents),
+                SubtaskTool(),
+            ),
             scripts=ProgramScripts(workspace, os.environ),
             subtasks=Subtasks(
                 templates=_TemplatesOnce(workspace).load,
@@ -160,9 +232,15 @@ async def open_runtime(
                 seconds=settings.subtasks.seconds,
             ),
         )
+
+        async def workflow(run: RunContext, birth: Birth) -> Outcome:
+            # Their tools are known only while they run, and a run may go on in another process than it began in.
+            await servers.ready(_wanted_tools(birth))
+            return await carry_out(run, birth, workshop)
+
         engine = LocalEngine(
             journal,
-            lambda run, birth: carry_out(run, birth, workshop),
+            workflow,
             world,
             clean_up=_end_children,
             suspend_seconds=suspend_seconds,
@@ -170,7 +248,15 @@ async def open_runtime(
             adopts=(lambda state: state.workspace == str(workspace)) if settings.journal.adopt else None,
         )
         async with engine:
-            yield Runtime(engine=engine, journal=journal, models=models, workshop=workshop, folder=folder)
+            yield Runtime(
+                engine=engine,
+                journal=journal,
+                models=models,
+                workshop=workshop,
+                agents=agents,
+                folder=folder,
+                servers=servers,
+            )
 
 
 def _with_depths(policy: Policy, said: SubtaskSettings) -> Policy:
@@ -218,8 +304,26 @@ def known_secrets(environ: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(value for name, value in environ.items() if name.upper().endswith(_SECRET_NAMES))
 
 
-def _open_tools(root: Path, own: tuple[Tool, ...], slots: asyncio.Semaphore, grant: Grant) -> Tools:
+def _wanted_tools(birth: Birth) -> frozenset[str]:
+    """The tools that a run may come to use itself."""
+    if isinstance(birth, Opened):
+        return frozenset() if birth.command == DELEGATE else birth.grant.tools
+    return birth.request.wanted.tools or frozenset()
+
+
+def _open_tools(
+    workspace: Path,
+    private: tuple[Path, ...],
+    own: tuple[Tool, ...],
+    slots: asyncio.Semaphore,
+    seconds: Mapping[str, float],
+    served: tuple[Tool, ...],
+    grant: Grant,
+    root: str,
+) -> Tools:
     from deputy.tools.toolbox import Toolbox, standard_tools
     from deputy.tools.workspace import Workspace
 
-    return Toolbox((*standard_tools(Workspace(root, grant), os.environ, slots=slots), *own), grant)
+    place = Workspace(root or workspace, grant, private=private)
+    standard = standard_tools(place, os.environ, slots=slots, run_seconds=seconds.get("Run"))
+    return Toolbox((*standard, *own, *served), grant, seconds)

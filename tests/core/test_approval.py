@@ -27,8 +27,8 @@ def test_it_shows_count_labels_goals_models_tools_policy_risk_and_cost():
     two = task("two", "Write it down.", model="acme:big", tools=("Read", "Write"), agent="scribe")
     assert shown(task(prompt="x" * 100), two) == (
         f"Spawn 2 subagents: [one] {'x' * 59}…; [two as scribe] Write it down.\n"
-        "model: acme:m, acme:big · tools: read-only, Read, Write · policy: 2 at once, no time limit · risk: medium"
-        " · cost: at most $1.00"
+        "model: acme:m, acme:big · tools: read-only, Read, Write · policy: 2 at once, no time limit,"
+        " changes files on a branch of its own · risk: medium · cost: at most $1.00"
     )
 
 

@@ -116,12 +116,13 @@ class House:
         *tasks: Task,
         concurrency: int = 2,
         budget: Budget | None = None,
+        tools: frozenset[str] = frozenset(),
         seconds: float | None = None,
     ) -> str:
         run = await runtime.engine.draw_id()
         lineage = Lineage.root(run, deadline=None if seconds is None else time.time() + seconds)
         arguments = msgspec.Raw(msgspec.json.encode(FanOut(tasks=tasks, concurrency=concurrency)))
-        grant = Grant(tools=ALL, budget=budget or Budget())
+        grant = Grant(tools=ALL | tools, budget=budget or Budget())
         birth = Opened(lineage=lineage, model=self.model, command=DELEGATE, arguments=arguments, grant=grant)
         await runtime.engine.submit(run, birth)
         return run
@@ -146,7 +147,11 @@ class House:
 
     def results(self, outcome: Outcome) -> list[str]:
         """What tools told the model, call by call."""
-        records = self.records(outcome.session_id)
+        return self.results_of(outcome.session_id)
+
+    def results_of(self, session_id: str) -> list[str]:
+        """The same of a run by its id."""
+        records = self.records(session_id)
         ended = {record.key: record.event for record in records if isinstance(record.event, ToolCallEnded)}
         in_order = sorted(ended, key=lambda key: [int(number) for number in key.removeprefix("tool:").split(".")])
         return [msgspec.json.decode(ended[key].message)["content"] for key in in_order]

@@ -3,17 +3,21 @@
 import asyncio
 import json
 import os
+from contextlib import suppress
 
 import pytest
 from tests.engine.conftest import House, call, talk, turn
 
 from deputy.core.contract.evidence import CLOCK_STEP_SECONDS
-from deputy.core.events import Record, Refused
+from deputy.core.events import ModelCallEnded, Record, Refused
 from deputy.core.guard import Policy
+from deputy.core.limits import Budget
 from deputy.core.outcome import Blocked, Cancelled, Completed, Partial, Rejected
 from deputy.core.task import Task
 from deputy.journal.reader import Reader
+from deputy.journal.registry import shown
 from deputy.testing import ProviderServer
+from deputy.tools.own import as_tool
 
 
 def tasks(*labels: str) -> list[Task]:
@@ -82,7 +86,7 @@ def test_what_an_earlier_round_wrote_is_evidence_in_a_later_one(house: House):
 def test_files_before_a_task_are_read_once_however_often_its_run_is_taken_up(house: House):
     notes = house.workspace / "notes.txt"
     notes.write_text("as it was\n")
-    task = Task(label="scout", prompt="Look.", context=("notes.txt",), tools=("Run",))
+    task = Task(label="scout", prompt="Look.", context=("notes.txt",), tools=("Run",), isolation="none")
 
     async def go():
         async with house.open(approval="ask") as runtime:
@@ -100,3 +104,95 @@ def test_files_before_a_task_are_read_once_however_often_its_run_is_taken_up(hou
         asyncio.run(go())
     assert all("as it was" in str(asked.body) for asked in provider.asked)
     assert "as it is now" not in str(provider.asked[-1].body)
+
+
+# --- what is counted --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("budget")
+def test_a_budget_of_spawns_is_kept_by_the_whole_tree(house: House):
+    house.script(talk(turn("Fine."), times=2))
+    outcomes = asyncio.run(house.delegate(*tasks("one", "two", "three"), concurrency=1, budget=Budget(spawns=2)))
+    assert [outcome.status for outcome in outcomes] == ["completed", "completed", "rejected"]
+    assert outcomes[2].errors[0].code == "SPAWN_BUDGET"
+
+
+def test_nothing_is_counted_of_a_tree_that_is_over(house: House):
+    house.script(talk(turn("Fine."), times=3))
+
+    async def go():
+        async with house.open() as runtime:
+            run = await house.begin(runtime, *tasks("one", "two", "three"))
+            await runtime.engine.result(run)
+            workshop = runtime.workshop
+            return workshop._spawned, workshop._live, workshop._on_provider, workshop._in_tree
+
+    assert not any(asyncio.run(go()))
+
+
+def test_a_parents_outcome_tells_what_its_whole_tree_used_and_the_registry_says_the_same(house: House):
+    asked = {"tasks": [{"label": "one", "prompt": "work of one"}, {"label": "two", "prompt": "work of two"}]}
+    house.script(
+        talk(turn("", call("Delegate", **asked)), turn("All done."), when="Do it."),
+        talk(turn("Found."), when="work of", times=2),
+    )
+    outcome = asyncio.run(house.run("Do it."))
+    assert (outcome.status, outcome.usage.requests) == ("completed", 4)
+    with Reader.open(house.home) as reader:
+        form = shown(reader, outcome.session_id, 0.0)
+    assert form is not None
+    assert form["usage"] == form["outcome"]["usage"]
+    assert (form["usage"]["requests"], form["own_usage"]["requests"]) == (4, 2)
+
+
+def test_a_call_that_is_stopped_under_way_says_what_is_known_of_its_use(house: House):
+    house.script(talk(turn("never", delay_seconds=600)), strict=False)
+
+    async def go():
+        async with house.open() as runtime:
+            run = await house.begin(runtime, *tasks("one"))
+            child = ""
+            while not child:
+                below = await runtime.journal.descendants(run)
+                child = next((state.run for state in below if "model:0" in state.under_way), "")
+            await runtime.engine.cancel(run)
+            await runtime.engine.result(run)
+            return await runtime.engine.result(child)
+
+    outcome = asyncio.run(go())
+    assert isinstance(outcome, Cancelled)
+    assert outcome.summary.endswith("What the call under way had used is not known.")
+    last = [record.event for record in house.records(outcome.session_id) if isinstance(record.event, ModelCallEnded)]
+    assert [event.error.type for event in last if event.error is not None] == ["cancelled"]
+    assert "tokens were sent" in last[0].error.message
+
+
+@pytest.mark.rule("delegate.cancel")
+def test_nothing_begins_after_a_cancel_that_a_tool_swallowed(house: House):
+    house.script(talk(turn("", call("hold_on")), turn("never asked")), strict=False)
+
+    async def go():
+        begun, released = asyncio.Event(), asyncio.Event()
+
+        async def hold_on() -> str:
+            """Go on, whoever wants it to stop."""
+            begun.set()
+            while not released.is_set():
+                with suppress(asyncio.CancelledError):
+                    await released.wait()
+            return "let go"
+
+        async with house.open(tools=[as_tool(hold_on)]) as runtime:
+            run = await house.begin(
+                runtime, Task(label="one", prompt="x", tools=("hold_on",)), tools=frozenset({"hold_on"})
+            )
+            await begun.wait()
+            await runtime.engine.cancel(run)
+            released.set()
+            await runtime.engine.result(run)
+            (child,) = await runtime.journal.descendants(run)
+            return await runtime.engine.result(child.run)
+
+    outcome = asyncio.run(go())
+    assert isinstance(outcome, Cancelled)
+    assert outcome.usage.requests == 1

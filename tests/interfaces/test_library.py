@@ -6,14 +6,17 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 from pydantic import BaseModel
 
 import deputy
 from deputy import Deputy, Question, Task, run_sync
 from deputy.core.errors import UnknownRun, UsageError
 from deputy.core.events import Asked, Record
-from deputy.core.limits import Budget
+from deputy.core.limits import Budget, WallLimit
 from deputy.core.progress import Progress
+from deputy.core.results import results_form
+from deputy.core.rules import Rules
 from deputy.core.state import ASKED, State
 from deputy.interfaces.answering import AnsweringDesk
 
@@ -319,7 +322,7 @@ def test_a_call_that_was_cancelled_goes_on_with_what_did_not_complete(house, pla
 def test_misuse_is_told_before_anything_happens(house, place):
     async def carry_out():
         async with opened(place, "script:nowhere.json") as deputy:
-            with pytest.raises(UsageError, match="at least one task"):
+            with pytest.raises(UsageError, match="at least one deputy"):
                 await deputy.delegate([])
             with pytest.raises(UsageError, match="cannot be read"):
                 await deputy.delegate([Task(label="a", prompt="x")])
@@ -364,14 +367,14 @@ def test_a_task_that_cannot_be_done_is_refused_by_the_name_of_its_field(house, p
     assert refused.value.field == field
 
 
-@pytest.mark.parametrize("concurrency", [0, -1, True, 1.5, None])
+@pytest.mark.parametrize("concurrency", [0, -1, True, 1.5, "2"])
 def test_work_that_nobody_may_begin_is_refused(house, place, concurrency):
     with pytest.raises(UsageError) as refused:
         run_sync("x", model=house.script("none"), concurrency=concurrency, **place)
     assert refused.value.field == "concurrency"
 
 
-@pytest.mark.parametrize(("work", "field"), [("  ", "prompt"), ([GOOD], "tasks[0]"), ([], "tasks"), ("", "tasks")])
+@pytest.mark.parametrize(("work", "field"), [("  ", "prompt"), ([GOOD], "tasks[0]"), ([], "tasks"), ("", "prompt")])
 def test_work_that_is_none_is_refused(house, place, work, field):
     async def carry_out():
         async with opened(place, house.script("none")) as deputy:
@@ -409,3 +412,143 @@ def test_a_cancelled_call_stays_cancelled_when_its_subagents_do_not_stop_in_time
                 released.set()
 
     asyncio.run(carry_out())
+
+
+@pytest.mark.parametrize(
+    ("options", "field"),
+    [
+        ({"model": 5}, "model"),
+        ({"model": " "}, "model"),
+        ({"workspace": 5}, "workspace"),
+        ({"workspace": "no/such/place"}, "workspace"),
+        ({"home": 5}, "home"),
+        ({"home": ""}, "home"),
+        ({"budget": 5}, "budget"),
+        ({"policy": {}}, "policy"),
+        ({"tools": "Read"}, "tools"),
+        ({"tools": ["Read"]}, "tools[0]"),
+        ({"approval": "yes"}, "approval"),
+        ({"answer": "yes"}, "answer"),
+        ({"watch": 1}, "watch"),
+        ({"base_prompt": None}, "base_prompt"),
+        ({"private": "x"}, "private"),
+        ({"private": [1]}, "private"),
+    ],
+)
+def test_a_deputy_that_cannot_be_made_names_the_option(place, options, field):
+    with pytest.raises(UsageError) as refused:
+        Deputy(**{**place, **options})
+    assert refused.value.field == field
+    assert not place["home"].exists()
+
+
+def test_a_home_may_be_a_text(house, place):
+    [done] = run_sync(
+        "x", model=house.script("one", {"turns": [{"text": "Done."}]}), **{**place, "home": str(house.home)}
+    )
+    assert done.status == "completed"
+    assert (house.home / "journal.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("misuse", "field"),
+    [
+        (lambda deputy: deputy.delegate([]), "tasks"),
+        (lambda deputy: deputy.delegate("a prompt"), "tasks"),
+        (lambda deputy: deputy.delegate(Task(label="a", prompt="x")), "tasks"),
+        (lambda deputy: deputy.delegate(5), "tasks"),
+        (lambda deputy: deputy.run(5), "prompt"),
+        (lambda deputy: deputy.run([Task(label="a", prompt="x")]), "prompt"),
+        (lambda deputy: deputy.start(None), "tasks"),
+        (lambda deputy: deputy.resume(5), "session_id"),
+        (lambda deputy: deputy.cancel(None), "session_id"),
+        (lambda deputy: deputy.outcome(""), "session_id"),
+    ],
+)
+def test_a_call_that_makes_no_sense_names_the_argument(place, misuse, field):
+    async def carry_out():
+        async with Deputy("offline:scout", **place) as deputy:
+            await misuse(deputy)
+
+    with pytest.raises(UsageError) as refused:
+        asyncio.run(carry_out())
+    assert refused.value.field == field
+
+
+def test_a_deputy_is_used_once_and_while_it_is_open(place):
+    async def carry_out():
+        async with Deputy("offline:scout", **place) as deputy:
+            with pytest.raises(UsageError, match="make a new one"):
+                await deputy.__aenter__()
+        with pytest.raises(UsageError, match="found one that is closed; use it inside"):
+            await deputy.run("x")
+        with pytest.raises(UsageError, match="found a running event loop; await"):
+            run_sync("x", model="offline:scout", **place)
+
+    asyncio.run(carry_out())
+
+
+@pytest.mark.parametrize(("work", "field"), [((5,), "tasks[0]"), ((), "tasks"), ((["x"],), "tasks[0]")])
+def test_a_script_that_asks_for_no_task_is_told(place, work, field):
+    with pytest.raises(UsageError) as refused:
+        run_sync(*work, model="offline:scout", **place)
+    assert refused.value.field == field
+
+
+def test_a_task_that_never_began_has_no_session(house, place):
+    model = house.script("stuck", {"turns": [{"text": "never", "delay_seconds": 60}]})
+
+    async def carry_out():
+        async with opened(place, model) as deputy:
+            call = await deputy.start([Task(label="a", prompt="x"), Task(label="b", prompt="y")], concurrency=1)
+            async for progress in deputy.events():
+                if progress.event == "started":
+                    break
+            await deputy.cancel(call)
+            return await deputy.results(call)
+
+    begun, never = results_form(asyncio.run(carry_out()))["results"]
+    assert begun["session_id"].startswith("sess_")
+    assert (never["label"], never["status"], never["session_id"]) == ("b", "cancelled", None)
+
+
+@pytest.mark.rule("time.wall")
+def test_the_rules_of_the_configuration_hold_for_programs_too(house, place):
+    model = house.script("json", {"times": 3, "turns": [{"text": "no JSON"}, {"text": "still none"}]})
+    rules = Rules(repairs=0, max_depth=0, wall={"delegate": WallLimit(5, 10)})
+    with pytest.raises(UsageError, match=r"timeout: found 11\.0; delegate takes at most 10 seconds"):
+        run_sync(Task(label="a", prompt="x", timeout=11.0), model=model, rules=rules, **place)
+    [refused] = run_sync("x", model=model, rules=rules, **place)
+    assert (refused.status, refused.code) == ("rejected", "MAX_DEPTH_EXCEEDED")
+    allowed = structs.replace(rules, max_depth=1)
+    [failed] = run_sync(Task(label="a", prompt="x", return_format="json"), model=model, rules=allowed, **place)
+    assert failed.errors[0].code == "INVALID_RETURN"
+    assert failed.usage.requests == 1, "it was not sent back"
+    assert failed.lineage.deadline is not None
+
+
+@pytest.mark.rule("resume")
+def test_several_who_ask_are_answered_by_their_ids(house, place):
+    asking = [{"name": "Ask", "arguments": {"question": "Which?"}}]
+    turns = [{"calls": asking}, {"text": "Thanks."}]
+    model = house.script("ask", {"times": 2, "turns": turns})
+
+    async def carry_out():
+        async with opened(place, model) as deputy:
+            call = await deputy.start([Task(label="a", prompt="x"), Task(label="b", prompt="y")])
+            whole = await deputy.outcome(call)
+            questions = await deputy.questions(call)
+            with pytest.raises(UsageError, match="answer first who waits for it"):
+                await deputy.resume(call, "red")
+            with pytest.raises(UsageError, match="answer who asks"):
+                await deputy.resume(call, {"sess_1_nobody": "red"})
+            done = await deputy.resume(call, {question.session_id: f"{question.label}!" for question in questions})
+            return whole, questions, done
+
+    whole, questions, done = asyncio.run(carry_out())
+    assert (whole.status, whole.question) == ("blocked", "[a] Which?\n[b] Which?")
+    assert [(one.label, one.topic, one.text) for one in questions] == [
+        ("a", "answer", "Which?"),
+        ("b", "answer", "Which?"),
+    ]
+    assert done.status == "completed"

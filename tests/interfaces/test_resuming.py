@@ -192,3 +192,48 @@ def test_a_folder_is_recorded_whole(house, place, monkeypatch):
             return (await deputy.state(call)).workspace
 
     assert Path(asyncio.run(go())) == house.workspace
+
+
+@pytest.mark.rule("resume")
+def test_an_answer_to_an_interrupted_call_reaches_the_task_that_waits(house, place):
+    turns = [{"calls": [{"name": "Run", "arguments": {"command": "true"}}]}, {"text": "Ran."}]
+    model = house.script("m", {"turns": turns})
+    told = asyncio.Event()
+
+    async def never(question):
+        told.set()
+        await asyncio.Event().wait()
+
+    async def interrupted():
+        async with Deputy(model, answer=never, **place) as deputy:
+            call = await deputy.start([Task(label="one", prompt="x", tools=("Run",))])
+            await told.wait()
+            return call
+
+    async def later(call):
+        async with Deputy(model, approval="granted", **place) as deputy:
+            with pytest.raises(UsageError, match=r"\[one\] asks: "):
+                await deputy.go_on(call)
+            return await deputy.resume(call, "yes")
+
+    outcome = asyncio.run(later(asyncio.run(interrupted())))
+    assert outcome.status == "completed"
+
+
+def test_an_answer_to_an_interrupted_call_that_asks_nothing_is_refused_and_not_lost_silently(house, place):
+    begun = asyncio.Event()
+    model = house.script("m", {"turns": [{"text": "Done.", "delay_seconds": 0.5}], "times": 2})
+
+    async def interrupted():
+        async with Deputy(model, watch=lambda _: begun.set(), **place) as deputy:
+            call = await deputy.start(tasks("one"))
+            await begun.wait()
+            return call
+
+    async def later(call):
+        async with Deputy(model, **place) as deputy:
+            with pytest.raises(UsageError, match="asks nothing"):
+                await deputy.go_on(call, "blue")
+            return await deputy.resume(call)
+
+    assert asyncio.run(later(asyncio.run(interrupted()))).status == "completed"

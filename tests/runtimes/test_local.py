@@ -10,12 +10,12 @@ import tracemalloc
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 
-from deputy.core.errors import StorageFull
+from deputy.core.errors import Error, StorageDenied, StorageError, StorageFull
 from deputy.core.events import Adopted, Noted, Opened, Requested, Returned
 from deputy.core.outcome import Completed, Outcome
 from deputy.core.request import Grant, Hop, Lineage, Request
@@ -23,7 +23,10 @@ from deputy.engine.ports import RunContext
 from deputy.journal.owner import Owner, this_process
 from deputy.journal.sqlite import SqliteJournal
 from deputy.runtimes.local import LocalEngine
+from deputy.testing.clock import run_in_virtual_time
+from deputy.testing.memory_journal import MemoryDisk, MemoryJournal
 from deputy.testing.runtime_conformance import CASES, Host
+from deputy.testing.virtual_world import VirtualWorld
 
 if TYPE_CHECKING:
     from deputy.engine.ports import Workflow
@@ -70,6 +73,23 @@ def test_conformance(case: Callable[[Host], Awaitable[None]], suspend_seconds: f
     asyncio.run(case(LocalHost(tmp_path / "home", suspend_seconds)))
 
 
+@asynccontextmanager
+async def suspending(home: Path) -> AsyncGenerator[tuple[SqliteJournal, LocalEngine]]:
+    """An engine that suspends at once whoever waits for a child."""
+    async with (
+        SqliteJournal(home, fsync="off") as journal,
+        LocalEngine(journal, parent_of_one_that_asks, RealWorld(), suspend_seconds=0.0) as engine,
+    ):
+        yield journal, engine
+
+
+async def only(count: int) -> None:
+    """Until there are no more tasks than these."""
+    async with asyncio.timeout(60):
+        while len(asyncio.all_tasks()) > count:  # noqa: ASYNC110  nothing tells when a run has been put aside
+            await asyncio.sleep(0)
+
+
 async def parent_of_one_that_asks(run: RunContext, birth: Opened | Requested) -> Outcome:
     """Spawns a child and waits for it; the child waits for a message."""
     lineage = run.state.lineage
@@ -87,37 +107,31 @@ async def parent_of_one_that_asks(run: RunContext, birth: Opened | Requested) ->
 @pytest.mark.rule("subtask.flow")
 def test_a_run_that_only_waits_for_its_child_is_suspended_and_stays_its_process_own(tmp_path: Path) -> None:
     async def main() -> None:
-        async with SqliteJournal(tmp_path / "home", fsync="off") as journal:
-            async with LocalEngine(journal, parent_of_one_that_asks, RealWorld(), suspend_seconds=0.0) as engine:
-                idle = len(asyncio.all_tasks())
-                await engine.submit("sess_1_a", Opened(lineage=Lineage.root("sess_1_a")))
-                async with asyncio.timeout(20):
-                    while len(asyncio.all_tasks()) > idle or len(await journal.standings()) < 2:
-                        await asyncio.sleep(0)
-                parent, child = await journal.standings()
-                # To others the parent is at work, though nothing of it is in memory: only its child may be answered.
-                assert (parent.state.status, parent.is_left) == ("requested", False)
-                assert (child.state.status, child.is_left) == ("waiting", True)
-                await engine.send("sess_1_a_c", "answer", "this")
-                assert (await engine.result("sess_1_a")).summary == "the child said this"
-                records = await journal.records("sess_1_a")
-                assert not [record for record in records if isinstance(record.event, Adopted)]
+        async with suspending(tmp_path / "home") as (journal, engine):
+            idle = len(asyncio.all_tasks())
+            await engine.submit("sess_1_a", Opened(lineage=Lineage.root("sess_1_a")))
+            await only(idle)
+            parent, child = await journal.standings()
+            # To others the parent is at work, though nothing of it is in memory: only its child may be answered.
+            assert (parent.state.status, parent.is_left) == ("requested", False)
+            assert (child.state.status, child.is_left) == ("waiting", True)
+            await engine.send("sess_1_a_c", "answer", "this")
+            assert (await engine.result("sess_1_a")).summary == "the child said this"
+            records = await journal.records("sess_1_a")
+            assert not [record for record in records if isinstance(record.event, Adopted)]
 
     asyncio.run(main())
 
 
 def test_a_suspended_run_is_cancelled_with_its_child(tmp_path: Path) -> None:
     async def main() -> None:
-        async with SqliteJournal(tmp_path / "home", fsync="off") as journal:
-            async with LocalEngine(journal, parent_of_one_that_asks, RealWorld(), suspend_seconds=0.0) as engine:
-                idle = len(asyncio.all_tasks())
-                await engine.submit("sess_1_a", Opened(lineage=Lineage.root("sess_1_a")))
-                async with asyncio.timeout(20):
-                    while len(asyncio.all_tasks()) > idle or len(await journal.standings()) < 2:
-                        await asyncio.sleep(0)
-                await engine.cancel("sess_1_a", "enough")
-                assert (await engine.result("sess_1_a")).status == "cancelled"
-                assert (await engine.result("sess_1_a_c")).status == "cancelled"
+        async with suspending(tmp_path / "home") as (_, engine):
+            idle = len(asyncio.all_tasks())
+            await engine.submit("sess_1_a", Opened(lineage=Lineage.root("sess_1_a")))
+            await only(idle)
+            await engine.cancel("sess_1_a", "enough")
+            assert (await engine.result("sess_1_a")).status == "cancelled"
+            assert (await engine.result("sess_1_a_c")).status == "cancelled"
 
     asyncio.run(main())
 
@@ -128,9 +142,7 @@ def test_a_suspended_run_goes_on_in_the_next_process(tmp_path: Path) -> None:
         async with host.start(parent_of_one_that_asks) as engine:
             idle = len(asyncio.all_tasks())
             await engine.submit("sess_1_a", Opened(lineage=Lineage.root("sess_1_a")))
-            async with asyncio.timeout(20):
-                while len(asyncio.all_tasks()) > idle or len(await engine.list()) < 2:
-                    await asyncio.sleep(0)
+            await only(idle)
             await host.crash(engine)
         async with host.start(parent_of_one_that_asks) as engine:
             await engine.send("sess_1_a_c", "answer", "this")
@@ -143,33 +155,57 @@ def test_a_suspended_run_goes_on_in_the_next_process(tmp_path: Path) -> None:
 @pytest.mark.rule("subtask.flow")
 def test_a_suspended_run_costs_at_most_two_kilobytes(tmp_path: Path) -> None:
     async def main() -> int:
-        async with SqliteJournal(tmp_path / "home", fsync="off") as journal:
-            async with LocalEngine(journal, parent_of_one_that_asks, RealWorld(), suspend_seconds=0.0) as engine:
-                idle = len(asyncio.all_tasks())
+        async with suspending(tmp_path / "home") as (_, engine):
+            idle = len(asyncio.all_tasks())
 
-                async def suspend(first: int, count: int) -> None:
-                    for number in range(first, first + count):
-                        run = f"sess_1_{number}"
-                        await engine.submit(run, Opened(lineage=Lineage.root(run)))
-                    async with asyncio.timeout(60):
-                        while len(asyncio.all_tasks()) > idle:
-                            await asyncio.sleep(0)
+            async def suspend(first: int, count: int) -> None:
+                for number in range(first, first + count):
+                    run = f"sess_1_{number}"
+                    await engine.submit(run, Opened(lineage=Lineage.root(run)))
+                await only(idle)
 
-                # What is only made once is made before it is measured.
-                await suspend(0, 20)
-                gc.collect()
-                tracemalloc.start()
-                before = tracemalloc.get_traced_memory()[0]
-                await suspend(20, 200)
-                gc.collect()
-                used = tracemalloc.get_traced_memory()[0] - before
-                tracemalloc.stop()
-                return used // 200
+            # What is only made once is made before it is measured.
+            await suspend(0, 20)
+            gc.collect()
+            tracemalloc.start()
+            before = tracemalloc.get_traced_memory()[0]
+            await suspend(20, 200)
+            gc.collect()
+            used = tracemalloc.get_traced_memory()[0] - before
+            tracemalloc.stop()
+            return used // 200
 
     assert asyncio.run(main()) <= 2048
 
 
 @pytest.mark.rule("recover")
+@pytest.mark.rule("journal.first")
+def test_only_reading_goes_on_before_what_was_done_is_durable() -> None:
+    begun: dict[str, float] = {}
+
+    async def do(args: str, view: None) -> Noted:
+        begun[args] = asyncio.get_running_loop().time()
+        return Noted(content=args)
+
+    async def flow(run: RunContext, birth: object) -> Outcome:
+        await run.step("paid", do, "paid", view=None)
+        await run.step("read", do, "read", view=None, reads=True)
+        await run.step("paid again", do, "paid again", view=None)
+        assert run.state.counts.notes == 2
+        return Completed(lineage=Lineage.root(run.run), summary="done")
+
+    async def play() -> None:
+        world = VirtualWorld(random.Random(1))
+        journal = MemoryJournal(MemoryDisk(), "process", world.now, latency=lambda: 5.0)
+        async with LocalEngine(journal, flow, world) as engine:
+            await engine.submit("sess_1_aaaaaa", Opened(lineage=Lineage.root("sess_1_aaaaaa")))
+            await engine.result("sess_1_aaaaaa")
+
+    run_in_virtual_time(play())
+    assert begun["read"] == begun["paid"]
+    assert begun["paid again"] >= begun["paid"] + 5.0
+
+
 def test_a_run_whose_process_was_killed_goes_on_in_another(tmp_path: Path) -> None:
     script = Path(__file__).with_name("hosted.py")
     command = [sys.executable, str(script), str(tmp_path / "home")]
@@ -233,25 +269,112 @@ def test_a_run_stops_without_a_word_when_another_process_has_taken_it(tmp_path: 
     asyncio.run(main())
 
 
-def test_trouble_with_the_journal_is_told_to_whoever_waits_and_ends_no_run(tmp_path: Path) -> None:
-    async def fail(args: str, view: None) -> Noted:
+class Failing:
+    """A journal that, when it is told so, has no space for records."""
+
+    def __init__(self, journal: SqliteJournal) -> None:
+        self._journal = journal
+        self.is_full = False
+
+    def __getattr__(self, name: str) -> Any:
+        if self.is_full and name in ("append", "finish", "take", "acquire"):
+            return self._fail
+        return getattr(self._journal, name)
+
+    async def _fail(self, *_: object) -> None:
         raise StorageFull("/full", "no space left")
 
-    async def flow(run: RunContext, birth: Opened) -> Outcome:
-        async with asyncio.TaskGroup() as group:
-            group.create_task(run.step("work", fail, "", view=None))
-        return Completed(lineage=birth.lineage, summary="done")
 
+async def quick(args: str, view: None) -> Noted:
+    return Noted(content="done")
+
+
+def test_a_journal_that_cannot_be_written_is_told_to_whoever_waits_and_ends_no_run(tmp_path: Path) -> None:
     async def main() -> None:
-        async with SqliteJournal(tmp_path / "home") as journal, LocalEngine(journal, flow, RealWorld()) as engine:
-            await engine.submit("sess_1_a", Opened(lineage=Lineage.root("sess_1_a")))
-            with pytest.raises(StorageFull):
-                await engine.result("sess_1_a")
-            state = await engine.get("sess_1_a")
-            assert state is not None
-            assert state.is_live
+        async with SqliteJournal(tmp_path / "home") as journal:
+            failing = Failing(journal)
+
+            async def flow(run: RunContext, birth: Opened) -> Outcome:
+                failing.is_full = True
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(run.step("work", quick, "", view=None))
+                return Completed(lineage=birth.lineage, summary="done")
+
+            async with LocalEngine(failing, flow, RealWorld()) as engine:
+                await engine.submit("sess_1_a", Opened(lineage=Lineage.root("sess_1_a")))
+                with pytest.raises(StorageFull):
+                    await engine.result("sess_1_a")
+                state = await engine.get("sess_1_a")
+                assert state is not None
+                assert state.is_live
+                failing.is_full = False
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize(("error", "code"), [(StorageFull, "STORAGE_FULL"), (StorageDenied, "STORAGE_DENIED")])
+def test_a_child_whose_files_fail_is_a_failed_one_and_stops_no_sibling(
+    tmp_path: Path, error: type[StorageError], code: str
+) -> None:
+    async def fail(args: str, view: None) -> Noted:
+        raise error("/scratch", "it cannot be written")
+
+    async def flow(run: RunContext, birth: Opened | Requested) -> Outcome:
+        lineage = run.state.lineage
+        assert lineage is not None
+        if isinstance(birth, Requested):
+            await run.record("note", Noted(content="seen"))
+            await run.step("work", fail if birth.label == "bad" else quick, "", view=None)
+            return Completed(lineage=lineage, summary="fine")
+
+        async def one(label: str) -> str:
+            request = Request(
+                session_id=f"sess_1_{label}",
+                target=Hop(label, "task"),
+                prompt="p",
+                caller=lineage,
+                caller_grant=Grant(),
+            )
+            child = await run.spawn(label, Requested(request=request, label=label))
+            outcome = await run.join(f"{label}:joined", child)
+            errors.extend(outcome.errors)
+            return f"{label} {outcome.status} {outcome.notes}"
+
+        async with asyncio.TaskGroup() as group:
+            told = [group.create_task(one(label)) for label in ("good", "bad")]
+        return Completed(lineage=lineage, summary="; ".join(task.result() for task in told))
+
+    async def main() -> Outcome:
+        async with SqliteJournal(tmp_path / "home") as journal, LocalEngine(journal, flow, RealWorld()) as engine:
+            await engine.submit("sess_1_a", Opened(lineage=Lineage.root("sess_1_a")))
+            return await engine.result("sess_1_a")
+
+    errors: list[Error] = []
+    assert asyncio.run(main()).summary == "good completed (); bad failed ('seen',)"
+    assert [(one.type, one.code, one.recommendation) for one in errors] == [("storage", code, error.way_out)]
+    assert "/scratch" in errors[0].message
+
+
+def test_trouble_that_was_for_a_moment_loses_nothing(tmp_path: Path) -> None:
+    tried: list[str] = []
+
+    async def work(args: str, view: None) -> Noted:
+        tried.append(args)
+        if len(tried) == 1:
+            raise StorageFull("/full", "no space left")
+        return Noted(content="done")
+
+    async def flow(run: RunContext, birth: Opened) -> Outcome:
+        await run.step("work", work, "", view=None)
+        return Completed(lineage=birth.lineage, summary="done")
+
+    async def main() -> Outcome:
+        async with SqliteJournal(tmp_path / "home") as journal, LocalEngine(journal, flow, RealWorld()) as engine:
+            await engine.submit("sess_1_a", Opened(lineage=Lineage.root("sess_1_a")))
+            return await engine.result("sess_1_a")
+
+    assert asyncio.run(main()).status == "completed"
+    assert len(tried) == 2
 
 
 @pytest.mark.rule("registry.monitor")

@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from deputy.core.limits import NANOS_PER_DOLLAR
 from deputy.core.redact import Redactor
+from deputy.core.role import WRITING_TOOLS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -111,7 +112,12 @@ def _policy(tasks: Sequence[Task], concurrency: int) -> str:
     """Within what bounds they work."""
     limits = [task.timeout for task in tasks if task.timeout is not None]
     longest = f"at most {max(limits):g} s each" if len(limits) == len(tasks) else "no time limit"
-    return f"{min(concurrency, len(tasks))} at once, {longest}"
+    writers = [task for task in tasks if WRITING_TOOLS.intersection(task.tools or ())]
+    places = dict.fromkeys(
+        "changes your files in place" if task.isolation == "none" else "changes files on a branch of its own"
+        for task in writers
+    )
+    return ", ".join((f"{min(concurrency, len(tasks))} at once", longest, *places))
 
 
 def _agent(task: Task, redactor: Redactor) -> str:

@@ -2,6 +2,7 @@
 
 DeputyError                 everything this project raises on purpose
 ├── UsageError              the user or caller misused us; raised before any side effect
+│   └── BadFields           … in several fields at once
 ├── StorageError            the home directory or a file in it failed; names the path and the way out
 │   ├── StorageFull         no space is left
 │   ├── StorageDenied       not allowed to read or write it, or not safe to
@@ -56,6 +57,24 @@ class UsageError(DeputyError):
         self.found = found
         self.expected = expected
         super().__init__(f"{field}: found {_shown(found)}; {expected}")
+
+
+class BadFields(UsageError):
+    """Fields that are not as they must be, all of them named at once: each with what is wrong and what is right."""
+
+    def __init__(self, problems: Sequence[tuple[str, str]]) -> None:
+        told = "; ".join(f"{field} {problem}" for field, problem in problems)
+        self.field, self.found, self.expected = problems[0][0], None, told
+        DeputyError.__init__(self, told)
+
+
+class Described(str):
+    """What was found, said in words: an error shows it without quotes."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
 
 
 class StorageError(DeputyError):

@@ -11,6 +11,7 @@ from deputy.core.errors import Error, UsageError
 from deputy.core.limits import Use
 from deputy.core.outcome import NO_USAGE, Fallback, Outcome, Rejected, Usage
 from deputy.core.request import Grant, Lineage, Request
+from deputy.core.role import Role
 from deputy.core.subtask.passed import Passed
 from deputy.core.task import Terms
 
@@ -50,6 +51,8 @@ class Opened(_Event, frozen=True, kw_only=True):
     workspace: str = ""
     """The folder it works in, from its root; whoever resumes it works there too."""
     grant: Grant = Grant()
+    role: Role | None = None
+    """The definition of the agent that it is, where it is one."""
     arguments: Raw | UnsetType = UNSET
     """What the command was called with, where that is more than a prompt."""
 
@@ -394,6 +397,8 @@ def decode(body: bytes) -> Event:
 def errors_of(event: Event) -> tuple[Error, ...]:
     """The errors that an event tells of."""
     match event:
+        case ModelCallEnded(error=Error(type="cancelled")):
+            return ()
         case ModelCallEnded(error=Error() as error) | ToolCallEnded(error=Error() as error):
             return (error,)
         case StepEnded(error=Error() as error):

@@ -25,6 +25,7 @@ def outcome_form(outcome: Outcome) -> dict[str, Any]:
         "report": outcome.report,
         "notes": outcome.notes,
         "artifacts": outcome.artifacts,
+        "branch": outcome.branch or None,
         "errors": outcome.errors,
         "warnings": outcome.warnings,
         "next_steps": outcome.next_steps,

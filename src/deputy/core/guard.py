@@ -19,6 +19,8 @@ class Policy(Struct, frozen=True, kw_only=True):
     max_spawns: int = 64
     max_live: int = 256
     max_live_per_provider: int = 64
+    repairs: int = 1
+    """How often a return that breaks the contract is sent back."""
     max_subtask_depth: int = 10
     subtask_depth_ceiling: int = 32
     """How far a request may raise that."""
@@ -132,6 +134,13 @@ def _quota(request: Request, policy: Policy, census: Census) -> _Refusal | None:
             "quota",
             "SPAWN_QUOTA",
             f"This tree has spawned {census.spawned} of at most {policy.max_spawns} subagents.",
+            "Go on with the results you have, or do this work yourself.",
+        )
+    if census.spawns_left is not None and census.spawns_left <= 0:
+        return _Refusal(
+            "budget",
+            "SPAWN_BUDGET",
+            "The budget of subagents that may be spawned is spent.",
             "Go on with the results you have, or do this work yourself.",
         )
     if census.live >= policy.max_live:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from msgspec import Struct, structs
+from msgspec import Meta, Struct, structs
 
 from deputy.core.errors import UsageError
 
@@ -35,7 +35,20 @@ WALL_LIMITS: Mapping[str, WallLimit] = {
     "errors": _SIMPLE,
     "meta": _SIMPLE,
 }
+OTHER = "other"
+"""Every kind of delegation that has no limit of its own."""
+
 OTHER_WALL_LIMIT = WallLimit(3600, 7200)
+MOST_SECONDS = 30 * 86_400
+"""The longest that anybody may let a delegation take."""
+
+
+class WallSetting(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A limit as a person sets it; what is not said stays as it is."""
+
+    default: Annotated[float, Meta(ge=1, le=MOST_SECONDS)] | None = None
+    max: Annotated[float, Meta(ge=1, le=MOST_SECONDS)] | None = None
+
 
 IDLE_SECONDS = 300.0
 TOOL_SECONDS = 120.0
@@ -313,6 +326,8 @@ class Census(Struct, frozen=True, kw_only=True):
     spawned: int = 0
     live: int = 0
     live_by_provider: dict[str, int] = {}
+    spawns_left: int | None = None
+    """What is left of the budgets on spawns, its caller's and those above; None where there is no cap."""
 
     def entered(self, provider: str) -> Census:
         """The census with one more."""

@@ -59,6 +59,8 @@ class Ending(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="s
     report: str = ""
     notes: tuple[str, ...] = ()
     artifacts: tuple[Artifact, ...] = ()
+    branch: str = ""
+    """The branch that has what was changed, where it worked in a worktree of its own."""
     errors: tuple[Error, ...] = ()
     warnings: tuple[str, ...] = ()
     """What its caller should know and what did not keep it from its work."""

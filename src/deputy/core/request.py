@@ -71,10 +71,13 @@ class Lineage(Struct, frozen=True, kw_only=True):
     """What requests on this chain said about how deep it may go."""
 
     @classmethod
-    def root(cls, session_id: str, *, command: str | None = None, deadline: float | None = None) -> Lineage:
-        """The top of a tree: a person's or program's run, in which a command adds to the path and not to the depth."""
+    def root(
+        cls, session_id: str, *, command: str | None = None, agent: str | None = None, deadline: float | None = None
+    ) -> Lineage:
+        """The top of a tree: a run of a person or program, whose command and agent add to the path alone."""
         commands = () if command is None else (Hop(command, "command"),)
-        path = (Hop("orchestrator", "orchestrator"), *commands)
+        agents = () if agent is None else (Hop(agent, "agent"),)
+        path = (Hop("orchestrator", "orchestrator"), *commands, *agents)
         return cls(session_id=session_id, root_id=session_id, depth=0, path=path, deadline=deadline)
 
     def child(

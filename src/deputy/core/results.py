@@ -13,6 +13,8 @@ from deputy.core.outcome import Blocked, Completed, Outcome, Partial
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_SHOWN_FILES = 20
+
 Mark = Literal["ok", "partial", "error", "blocked", "cancelled", "rejected"]
 
 
@@ -32,6 +34,20 @@ class Result(Struct, frozen=True, kw_only=True):
                 return word
             case _:
                 return "error"
+
+
+Overall = Literal["completed", "partial", "blocked", "failed", "cancelled", "rejected"]
+
+
+def overall(outcomes: Sequence[Outcome]) -> Overall:
+    """How many outcomes went together: completed when all did, partial when something is usable, else the worst."""
+    statuses = {outcome.status for outcome in outcomes}
+    if statuses == {"completed"}:
+        return "completed"
+    if statuses & {"completed", "partial"}:
+        return "partial"
+    worst: tuple[Overall, ...] = ("blocked", "failed", "cancelled", "rejected")
+    return next(status for status in worst if status in statuses)
 
 
 def results_form(results: Sequence[Result]) -> dict[str, Any]:
@@ -56,7 +72,8 @@ def _result_form(result: Result) -> dict[str, Any]:
     form: dict[str, Any] = {
         "label": result.label,
         "status": result.mark,
-        "session_id": outcome.session_id,
+        # A task that never began has no session of its own.
+        "session_id": outcome.session_id or None,
         "usage": usage_form(outcome.usage),
     }
     if outcome.report:
@@ -69,6 +86,8 @@ def _result_form(result: Result) -> dict[str, Any]:
         form["question"] = outcome.question
     if outcome.artifacts:
         form["artifacts"] = outcome.artifacts
+    if outcome.branch:
+        form["branch"] = outcome.branch
     if outcome.warnings:
         form["warnings"] = outcome.warnings
     if outcome.errors:
@@ -89,18 +108,28 @@ def _section(result: Result) -> str:
         f"### [{result.label}] {_title(outcome)}",
         f"**Usage**: in={usage.input:,} out={usage.output:,}",
     ]
-    if not isinstance(outcome, Completed):
-        parts.extend(error.message for error in outcome.errors)
-        parts.extend(filter(None, (advice(outcome.errors),)))
     parts.extend(f"**Warning:** {warning}" for warning in outcome.warnings)
     if isinstance(outcome, Blocked) and outcome.question:
         parts.append(f"**Question:** {outcome.question}")
-    if outcome.report:
+        parts.extend(filter(None, (advice(outcome.errors),)))
+    elif not isinstance(outcome, Completed):
+        parts.extend(error.message for error in outcome.errors)
+        parts.extend(filter(None, (advice(outcome.errors),)))
+    if outcome.report and outcome.report != getattr(outcome, "question", ""):
         parts.append(outcome.report)
+    if outcome.branch:
+        parts.append(_changes(outcome))
     if outcome.notes and not isinstance(outcome, Completed):
         parts.append("**Findings before exhaustion:**" if isinstance(outcome, Partial) else "**Findings so far:**")
         parts.extend(outcome.notes)
     return "\n\n".join(parts)
+
+
+def _changes(outcome: Outcome) -> str:
+    """Where what was changed is to be found, and which files that are."""
+    files = [artifact.path for artifact in outcome.artifacts]
+    more = f" and {len(files) - _SHOWN_FILES} more" if len(files) > _SHOWN_FILES else ""
+    return f"**Branch**: {outcome.branch} (changed: {', '.join(files[:_SHOWN_FILES]) or 'nothing'}{more})"
 
 
 def _title(outcome: Outcome) -> str:

@@ -22,6 +22,7 @@ from deputy.core.field_readers import (
 )
 from deputy.core.limits import NANOS_PER_DOLLAR, Budget
 from deputy.core.request import Wanted
+from deputy.core.role import Isolation, Role
 from deputy.core.subtask.passing import Briefing
 
 MAX_TASKS = 8
@@ -47,6 +48,10 @@ class Task(Struct, frozen=True, kw_only=True):
     return_format: Literal["text", "json"] = "text"
     schema: Any = None
     """A JSON Schema; a program may give a pydantic model instead."""
+    isolation: Isolation | None = None
+    """Where it works when it may change something: in a git worktree of its own, unless this says `none`."""
+    role: Role | None = None
+    """The agent's definition, once it was found; never said by whoever hands the task over."""
 
     @property
     def wanted(self) -> Wanted:
@@ -115,6 +120,11 @@ DELEGATE_SCHEMA: dict[str, Any] = {
                     "timeout": {"type": "number", "exclusiveMinimum": 0, "maximum": MOST, "description": "Seconds."},
                     "return_format": {"type": "string", "enum": ["text", "json"], "default": "text"},
                     "schema": {"type": "object", "description": "A JSON Schema that the report must follow."},
+                    "isolation": {
+                        "type": "string",
+                        "enum": ["worktree", "none"],
+                        "description": "Who may change files works in a git worktree of its own; none: in yours.",
+                    },
                 },
                 "required": ["label", "prompt"],
                 "additionalProperties": False,
@@ -160,7 +170,7 @@ def read_call(arguments: object) -> DelegateCall | tuple[FieldProblem, ...]:
     )
 
 
-_TASK_FIELDS = frozenset(Task.__struct_fields__)
+_TASK_FIELDS = frozenset(Task.__struct_fields__) - {"role"}
 
 
 def read_task(value: object, where: str, problems: list[FieldProblem]) -> Task | None:
@@ -181,6 +191,7 @@ def read_task(value: object, where: str, problems: list[FieldProblem]) -> Task |
     timeout = read_field(fields, "timeout", at, positive, None, problems)
     return_format = read_field(fields, "return_format", at, one_of("text", "json"), "text", problems)
     schema = read_field(fields, "schema", at, _schema, None, problems)
+    isolation = read_field(fields, "isolation", at, one_of("worktree", "none"), None, problems)
     budget = _budget(fields.get("budget"), f"{where}.budget", problems)
     if len(problems) > before:
         return None
@@ -196,6 +207,7 @@ def read_task(value: object, where: str, problems: list[FieldProblem]) -> Task |
         timeout=timeout,
         return_format=return_format,
         schema=schema,
+        isolation=isolation,
     )
 
 
@@ -219,9 +231,13 @@ class Terms(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     context: tuple[str, ...] = ()
     max_output_tokens: int = DEFAULT_OUTPUT_TOKENS
-    agent: str | None = None
+    role: Role | None = None
+    """The definition of the agent that does it, where it is one."""
     return_format: Literal["text", "json"] = "text"
     schema: dict[str, Any] | None = None
+    isolation: Isolation | None = None
+    root: str = ""
+    """The directory that its caller works in, where that is not the workspace."""
     kind: str = ""
     """The command it serves, when a completed one must show artifacts."""
     folder: str = ""
@@ -232,14 +248,16 @@ class Terms(Struct, frozen=True, kw_only=True, omit_defaults=True):
     total: int = 1
 
 
-def terms_of(task: Task, index: int, total: int) -> Terms:
+def terms_of(task: Task, index: int, total: int, root: str = "") -> Terms:
     """The terms that a task of the Delegate tool sets."""
     return Terms(
         context=task.context,
         max_output_tokens=task.max_output_tokens,
-        agent=task.agent,
+        role=task.role,
         return_format=task.return_format,
         schema=task.schema,
+        isolation=task.isolation,
+        root=root,
         index=index,
         total=total,
     )

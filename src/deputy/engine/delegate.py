@@ -11,8 +11,10 @@ from deputy.core.events import Admitted, Lost, Said, Started
 from deputy.core.outcome import Artifact, Blocked, Completed, Failed, Partial, Rejected, shortened
 from deputy.core.progress import Kind, Progress
 from deputy.core.request import delegation_context
+from deputy.core.role import DELEGATE
 from deputy.engine.briefing import BriefingView, tell_subtask
 from deputy.engine.desk import open_desk
+from deputy.engine.isolation import give_back, take_place
 from deputy.engine.leftovers import left_on_disk
 from deputy.engine.loop import Report, converse, go_on, say
 from deputy.engine.ports import Folder
@@ -28,7 +30,7 @@ if TYPE_CHECKING:
     from deputy.core.request import Grant, TaskContext
     from deputy.core.subtask.passing import Briefing
     from deputy.engine.desk import Desk
-    from deputy.engine.ports import RunContext
+    from deputy.engine.ports import FlowTool, RunContext
     from deputy.engine.talk import Talk
     from deputy.engine.workshop import Workshop
 
@@ -42,14 +44,20 @@ async def delegate(run: RunContext, birth: Requested, workshop: Workshop) -> Out
         grant = await _admitted(run, birth, workshop)
         if isinstance(grant, Rejected):
             return grant
+        taken = await take_place(run, birth, grant, workshop)
+        if isinstance(taken, Rejected):
+            return taken
         if workshop.is_news(run):
             workshop.watch(_progress("started", run, label, index=birth.terms.index, total=birth.terms.total))
-        desk = await _desk(run, birth, grant, workshop)
-        talk = await _begin(run, birth, desk, workshop)
+        desk = await _desk(run, birth, grant, taken.root, workshop)
+        talk = await _begin(run, birth, desk, taken.told, workshop)
         report = await converse(run, talk, desk)
         verdict = await accept(run, talk, desk, birth.terms, report)
         left = await left_on_disk(run, talk, desk, birth.terms.folder) if verdict.report.kind == "limited" else None
         outcome = _outcome(run, talk, desk, verdict, left)
+        if birth.terms.role is not None:
+            outcome = structs.replace(outcome, warnings=(*birth.terms.role.warnings, *outcome.warnings))
+        outcome = await give_back(run, label, taken, outcome, workshop)
     except BaseException:
         workshop.put_aside(run.run)
         raise
@@ -76,27 +84,38 @@ async def _admitted(run: RunContext, birth: Requested, workshop: Workshop) -> Gr
     return decision.grant
 
 
-async def _desk(run: RunContext, birth: Requested, grant: Grant, workshop: Workshop) -> Desk:
+async def _desk(run: RunContext, birth: Requested, grant: Grant, root: str, workshop: Workshop) -> Desk:
     return await open_desk(
         run,
         workshop,
         label=birth.label,
         model=birth.model,
         grant=grant,
-        flow_tools=tuple(tool for tool in workshop.flow_tools if tool.name in grant.tools or not tool.is_granted),
+        flow_tools=tuple(tool for tool in workshop.flow_tools if _is_offered(tool, run, grant, workshop)),
         output_tokens=birth.terms.max_output_tokens,
         output=output_schema(birth.terms),
+        root=root,
         parent=birth.parent,
     )
 
 
-async def _begin(run: RunContext, birth: Requested, desk: Desk, workshop: Workshop) -> Talk:
+def _is_offered(tool: FlowTool, run: RunContext, grant: Grant, workshop: Workshop) -> bool:
+    """Whether it has a tool of the flow: handing work on is for those who may still have somebody below them."""
+    lineage = run.state.lineage
+    is_lowest = lineage is None or lineage.depth >= workshop.policy.max_depth
+    return not tool.is_granted or (tool.name in grant.tools and not (tool.name == DELEGATE and is_lowest))
+
+
+async def _begin(run: RunContext, birth: Requested, desk: Desk, place: str, workshop: Workshop) -> Talk:
     """The conversation as it stands when the work begins or goes on."""
     scratchpad = workshop.files.scratchpad(birth.label, run.run)
     await run.record("started", Started(backend=NATIVE, model=desk.model.name, scratchpad=scratchpad))
+    role = birth.terms.role
     system = _joined(
         workshop.base_prompt,
+        "" if role is None else role.prompt,
         _told(desk, scratchpad),
+        place,
         "" if desk.subtasks is None else prompt("continuation"),
         _standing(run, birth.request.task_context),
     )

@@ -13,7 +13,7 @@ from deputy.core.task import terms_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from deputy.core.task import Task
+    from deputy.core.task import Task, Terms
     from deputy.engine.ports import RunContext
 
 
@@ -25,6 +25,7 @@ async def fan_out(
     concurrency: int,
     model: str,
     grant: Grant,
+    root: str = "",
     messages: Mapping[str, str] | None = None,
 ) -> tuple[Result, ...]:
     """Hand each task to a child of its own; one that fails never stops the others.
@@ -45,7 +46,8 @@ async def fan_out(
         async with gate:
             name = f"{key}.{index}"
             session_id = await run.new_id(f"{name}:id")
-            requested = _requested(task, index, len(tasks), session_id, lineage, grant, model)
+            terms = terms_of(task, index, len(tasks), root)
+            requested = _requested(task, terms, session_id, lineage, grant, model)
             child = before.get(name)
             if child is None:
                 child = await run.spawn(name, requested)
@@ -58,9 +60,7 @@ async def fan_out(
     return tuple(task.result() for task in running)
 
 
-def _requested(
-    task: Task, index: int, total: int, session_id: str, caller: Lineage, grant: Grant, model: str
-) -> Requested:
+def _requested(task: Task, terms: Terms, session_id: str, caller: Lineage, grant: Grant, model: str) -> Requested:
     chosen = task.model or model
     request = Request(
         session_id=session_id,
@@ -69,7 +69,8 @@ def _requested(
         caller=caller,
         caller_grant=grant,
         wanted=task.wanted,
+        is_recursive=task.role is not None and task.role.is_recursive,
         seconds=task.timeout,
         provider=chosen.partition(":")[0],
     )
-    return Requested(request=request, label=task.label, model=chosen, terms=terms_of(task, index, total))
+    return Requested(request=request, label=task.label, model=chosen, terms=terms)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec import Struct
 
+from deputy.core.outcome import Usage
 from deputy.core.state import State
 
 if TYPE_CHECKING:
@@ -18,6 +19,13 @@ class Standing(Struct, frozen=True, kw_only=True):
     state: State
     is_left: bool
     """Nobody is: its process ended, died, or has been silent for too long."""
+    used: Usage | None = None
+    """What it and all runs below it have used, where that was summed."""
+
+    @property
+    def usage(self) -> Usage:
+        """What the work took, as an outcome tells it: with all that is below, where that is known."""
+        return self.state.usage if self.used is None else self.used
 
 
 Shown: TypeAlias = Literal["interrupted"] | str

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import UNSET, Raw, structs
 
-from deputy.core.errors import UsageError
+from deputy.core.errors import Error, UsageError
 from deputy.core.events import FellBack, ModelCallEnded, Noted, Said, ToolCallEnded
 from deputy.core.messages import messages_in
 from deputy.core.outcome import Artifact, Partial, shortened
@@ -39,6 +39,8 @@ class SoFar:
         self._changed: dict[str, None] = {}
         self._said: ModelCallEnded | None = None
         self._passed: Passed | None = None
+        self.is_use_unknown = False
+        """Whether a call was stopped before its provider told what it used."""
 
     def see(self, event: Event) -> None:
         """One more event has happened."""
@@ -49,6 +51,8 @@ class SoFar:
                 self._fallbacks.append(event.fallback)
             case ToolCallEnded():
                 self._changed.update(dict.fromkeys(event.changed))
+            case ModelCallEnded(error=Error(type="cancelled"), usage=usage) if not usage.requests:
+                self.is_use_unknown = True
             case ModelCallEnded(message=Raw() as message) if _HAS_TEXT in bytes(message):
                 self._said = event
             case Said(passed=Passed() as passed):

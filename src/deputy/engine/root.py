@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from msgspec import UNSET, Struct, ValidationError, json
+from msgspec import UNSET, Struct, ValidationError, json, structs
 
 from deputy.core.errors import Error, advice, passed_up
 from deputy.core.events import Answered, Opened, Resumed, Started
-from deputy.core.outcome import Completed, Failed, Partial, Rejected, shortened
+from deputy.core.outcome import Blocked, Completed, Failed, Partial, Rejected, shortened
 from deputy.core.progress import Progress
 from deputy.core.results import results_markdown
 from deputy.core.task import Task
@@ -123,9 +123,13 @@ async def parent(run: RunContext, birth: Opened, workshop: Workshop) -> Outcome:
     try:
         await run.record("started", Started(backend=NATIVE, model=desk.model.name))
         told = prompt("parent").format(tools=", ".join(spec.name for spec in desk.toolset().items))
-        asking = "" if desk.subtasks is None else prompt("continuation")
-        system = "\n\n".join(filter(None, (workshop.base_prompt, told, asking)))
-        talk = remembered(system, run.past, desk.overhead())
+        prompts = (
+            workshop.base_prompt,
+            "" if birth.role is None else birth.role.prompt,
+            told,
+            "" if desk.subtasks is None else prompt("continuation"),
+        )
+        talk = remembered("\n\n".join(filter(None, prompts)), run.past, desk.overhead())
         if not await go_on(run, talk):
             await say(run, talk, "task", birth.prompt)
         report = await converse(run, talk, desk)
@@ -133,7 +137,8 @@ async def parent(run: RunContext, birth: Opened, workshop: Workshop) -> Outcome:
         workshop.put_aside(run.run)
         raise
     workshop.forget(run.run)
-    return as_reported(so_far(run, talk, desk), report, run.run)
+    outcome = as_reported(so_far(run, talk, desk), report, run.run)
+    return outcome if birth.role is None else structs.replace(outcome, warnings=birth.role.warnings)
 
 
 def _together(run: RunContext, results: Sequence[Result]) -> Outcome:
@@ -156,7 +161,16 @@ def _together(run: RunContext, results: Sequence[Result]) -> Outcome:
     errors = tuple(error for one in outcomes for error in passed_up(one.errors, one.session_id)) or (_STOPPED,)
     fields["next_steps"] = advice(errors)
     has_something = done or any(isinstance(outcome, Partial) for outcome in outcomes)
-    return Partial(**fields, errors=errors) if has_something else Failed(**fields, errors=errors)
+    return Partial(**fields, errors=errors) if has_something else _without_result(outcomes, errors, fields)
+
+
+def _without_result(outcomes: Sequence[Outcome], errors: tuple[Error, ...], fields: dict[str, Any]) -> Outcome:
+    """The outcome of tasks of which none has anything to show: somebody asks, or they failed."""
+    asking = [outcome for outcome in outcomes if isinstance(outcome, Blocked)]
+    if not asking:
+        return Failed(**fields, errors=errors)
+    question = "\n".join(f"[{one.lineage.path[-1].name.removeprefix('task:')}] {one.question}" for one in asking)
+    return Blocked(**fields, errors=errors, question=question)
 
 
 _STOPPED = Error(

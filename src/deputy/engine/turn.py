@@ -24,6 +24,7 @@ from deputy.core.limits import Amount, Shortfall
 from deputy.core.outcome import Usage
 from deputy.core.progress import Progress
 from deputy.core.redact import Redactor
+from deputy.engine.interrupted import Interrupted
 from deputy.engine.ports import Model
 from deputy.engine.purse import Purse, amount
 from deputy.engine.reached import time_is_up
@@ -72,6 +73,8 @@ async def call_model(args: TurnArgs, view: TurnView) -> ModelCallEnded:
         told.fail(failure)
     except TimeoutError:
         told.error = time_is_up(view.limit)
+    except asyncio.CancelledError as stopped:
+        raise Interrupted(told.interrupted()) from stopped
     finally:
         view.purse.commit(wanted, amount(told.usage))
     return told.ended()
@@ -116,6 +119,21 @@ class _Told:
             self._window = failure.window
         error = failure.as_value()
         self.error = structs.replace(error, message=self._view.redactor.redact(error.message))
+
+    def interrupted(self) -> ModelCallEnded:
+        """The call as far as it was: what it used is known only where the provider tells that as it goes."""
+        if self.usage.requests:
+            use = "What it had used by then is counted."
+        else:
+            use = f"What it used is not known; about {self._view.tokens:,} tokens were sent."
+        error = Error(
+            type="cancelled",
+            code="CANCELLED",
+            message=f"The call was stopped while it was under way. {use}",
+            recoverable=True,
+            recommendation="Resume the run: the call is made again.",
+        )
+        return ModelCallEnded(model=self._args.model, usage=self.usage, error=error)
 
     def ended(self) -> ModelCallEnded:
         stop = self._stop

@@ -67,7 +67,7 @@ async def accept(run: RunContext, talk: Talk, desk: Desk, terms: Terms, report: 
     schema = _schema(terms)
     if schema is None and terms.return_format == "text":
         return Accepted(report=report)
-    repairs = contract.repairs_allowed()
+    repairs = contract.repairs_allowed(desk.repairs)
     for attempt in range(repairs + 1):
         if report.kind != "answered":
             return Accepted(report=report)

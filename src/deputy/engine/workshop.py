@@ -6,8 +6,9 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from deputy.core.guard import Policy, Ticket, admit
-from deputy.core.limits import Budget, Census
+from deputy.core.limits import NOTHING, Amount, Budget, Census
 from deputy.core.redact import Redactor
+from deputy.engine.desk import Offer
 from deputy.engine.purse import Purse, amount
 
 if TYPE_CHECKING:
@@ -17,10 +18,14 @@ if TYPE_CHECKING:
     from deputy.core.outcome import Rejected
     from deputy.core.progress import Progress
     from deputy.core.request import Grant, Request
+    from deputy.core.state import State
     from deputy.engine.desk import Approval
-    from deputy.engine.ports import Files, FlowTool, Model, RunContext, Tools, World
+    from deputy.engine.ports import Files, FlowTool, Model, RunContext, Tool, Tools, Workplaces, World
     from deputy.engine.ports.scripts import Scripts
     from deputy.engine.ports.subtasks import Subtasks
+
+
+_OFFERS = 64
 
 
 class Workshop:
@@ -31,11 +36,12 @@ class Workshop:
         *,
         world: World,
         open_model: Callable[[str], Model],
-        open_tools: Callable[[Grant], Tools],
+        open_tools: Callable[[Grant, str], Tools],
         ceiling: Callable[[str, int, int], int | None],
         thinking: Callable[[str], ThinkingLevel | None] = lambda _: None,
         windows: Mapping[str, int],
         files: Files,
+        workplaces: Workplaces | None = None,
         watch: Callable[[Progress], None],
         policy: Policy | None = None,
         redactor: Redactor | None = None,
@@ -53,6 +59,7 @@ class Workshop:
         self.thinking = thinking
         self._windows = windows
         self.files = files
+        self.workplaces = workplaces
         self.redactor = redactor or Redactor()
         self.watch = watch
         self.policy = policy or Policy()
@@ -63,10 +70,15 @@ class Workshop:
         self.subtasks = subtasks
         self.scripts = scripts
         self._spawned: dict[str, set[str]] = {}
-        """Who was ever admitted, by the root of the tree."""
-        self._live: dict[str, str] = {}
-        """Who is alive, and on which provider."""
+        """Who was ever admitted, by the root of the tree; kept while anybody of the tree is at work."""
+        self._live: dict[str, Request] = {}
+        self._on_provider: Counter[str] = Counter()
+        self._in_tree: Counter[str] = Counter()
+        """How many are alive, by provider and by the root of their tree."""
         self._purses: dict[str, Purse] = {}
+        self._offers: dict[tuple[int, ...], Offer] = {}
+        self._aside: set[str] = set()
+        """Who was put aside, and will be taken up again."""
         self._told: dict[str, int] = {}
         """The round of each run that watchers know of."""
 
@@ -74,36 +86,70 @@ class Workshop:
         """How much a model can hold: what the user says, else what the catalog knows."""
         return self._windows.get(name, model.context_window)
 
+    def offer(self, tools: tuple[Tool | FlowTool, ...]) -> Offer:
+        """These tools as models are told of them; who has the same tools shares what is told."""
+        # An offer holds its tools, so that no others can have their identities while it is kept.
+        key = tuple(map(id, tools))
+        if key not in self._offers:
+            if len(self._offers) >= _OFFERS:
+                self._offers.clear()
+            self._offers[key] = Offer(tools)
+        return self._offers[key]
+
     # --- counts -------------------------------------------------------------------------------------------------------
 
     def admit(self, request: Request, now: float) -> Ticket | Rejected:
         """Admit a request against what is alive now; a ticket is counted as it is handed out."""
         spawned = self._spawned.get(request.caller.root_id, ())
-        census = Census(spawned=len(spawned), live=len(self._live), live_by_provider=dict(Counter(self._live.values())))
+        purse = self._purses.get(request.caller.session_id)
+        # Whoever was admitted before a crash is in what its caller has spent already.
+        is_paid = purse is None or request.session_id in spawned
+        census = Census(
+            spawned=len(spawned),
+            live=len(self._live),
+            live_by_provider=self._on_provider,
+            spawns_left=None if purse is None or is_paid else purse.left("spawns"),
+        )
         decision = admit(request, self.policy, census, now)
         if isinstance(decision, Ticket):
+            if purse is not None and not is_paid:
+                purse.reserve(_SPAWN)
+                purse.commit(_SPAWN, _SPAWN)
             self.readmit(request)
         return decision
 
     def readmit(self, request: Request) -> None:
         """Count a delegation that is admitted, be it again in another process or round."""
-        self._spawned.setdefault(request.caller.root_id, set()).add(request.session_id)
-        self._live[request.session_id] = request.provider
+        root = request.caller.root_id
+        self._spawned.setdefault(root, set()).add(request.session_id)
+        if request.session_id not in self._live:
+            self._live[request.session_id] = request
+            self._on_provider[request.provider] += 1
+            self._in_tree[root] += 1
 
     def leave(self, run: str) -> None:
         """A delegation is over, or was never let in."""
-        self._live.pop(run, None)
+        request = self._live.pop(run, None)
+        if request is not None:
+            _count_down(self._on_provider, request.provider)
+            _count_down(self._in_tree, request.caller.root_id)
+            self._forget_tree(request.caller.root_id)
+
+    def _forget_tree(self, root: str) -> None:
+        if root not in self._purses and root not in self._aside and not self._in_tree[root]:
+            self._spawned.pop(root, None)
 
     # --- purses -------------------------------------------------------------------------------------------------------
 
     async def open_purse(self, run: RunContext, budget: Budget, parent: str | None) -> Purse:
         """The purse of a run, with what it and the runs below it spent before this process knew of them."""
         below = await run.below() if run.state.counts.children else ()
+        # Every admission puts a signature on the lineage; one that was only asked for is not in anybody's count.
+        admitted = {one.run for one in below if _is_admitted(one)}
         if parent is None:
-            admitted = {state.run for state in below if state.status != "rejected"}
             self._spawned.setdefault(run.run, set()).update(admitted)
-        kept = self._purses.get(run.run)
-        if kept is not None:
+        self._aside.discard(run.run)
+        if (kept := self._purses.get(run.run)) is not None:
             return kept
         above = None if parent is None else self._purses.get(parent)
         purse = self._purses[run.run] = Purse(budget, above)
@@ -111,11 +157,13 @@ class Workshop:
         if above is not None:
             above.count_from(run.run, amount(run.state.usage))
         for state in below:
-            purse.count_from(state.run, amount(state.usage))
+            spawned = _SPAWN if state.run in admitted else NOTHING
+            purse.count_from(state.run, amount(state.usage) + spawned)
         return purse
 
     def put_aside(self, run: str) -> None:
         """A run stopped that may go on: while it does not, others may still pay from its purse, where that has caps."""
+        self._aside.add(run)
         purse = self._purses.get(run)
         if purse is not None and not purse.is_capped:
             del self._purses[run]
@@ -123,7 +171,9 @@ class Workshop:
     def forget(self, run: str) -> None:
         """A run is over, and its purse with it; so are those below it that were stopped."""
         purse = self._purses.pop(run, None)
+        self._aside.discard(run)
         self._told.pop(run, None)
+        self._forget_tree(run)
         if purse is not None and purse.is_capped:
             for below in [name for name, other in self._purses.items() if other.is_below(purse)]:
                 del self._purses[below]
@@ -135,3 +185,17 @@ class Workshop:
         is_told = self._told.get(run.run) == run.state.round
         self._told[run.run] = run.state.round
         return not is_told
+
+
+_SPAWN = Amount(spawns=1)
+
+
+def _is_admitted(state: State) -> bool:
+    lineage = state.lineage
+    return lineage is not None and len(lineage.signatures) >= lineage.depth and state.status != "rejected"
+
+
+def _count_down(counts: Counter[str], name: str) -> None:
+    counts[name] -= 1
+    if not counts[name]:
+        del counts[name]

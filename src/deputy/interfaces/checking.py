@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from deputy.core.errors import UsageError
+from deputy.core.guard import Policy
+from deputy.core.limits import Budget
 from deputy.core.refinement import MOST_ROUNDS, AgentEvaluator
+from deputy.core.rules import Rules
 from deputy.core.task import Task, read_task
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from deputy.core.field_readers import FieldProblem
-    from deputy.core.limits import Budget
     from deputy.core.refinement import Evaluator
 
 MAX_TIMEOUT_SECONDS = 30 * 86400.0
@@ -24,10 +27,10 @@ def check_concurrency(concurrency: object) -> None:
         raise UsageError("concurrency", concurrency, "give a whole number of at least 1")
 
 
-def check_prompt(prompt: str) -> None:
+def check_prompt(prompt: object) -> None:
     """Raise unless it says something."""
-    if not prompt.strip():
-        raise UsageError("prompt", prompt, "say what should be done")
+    if not isinstance(prompt, str) or not prompt.strip():
+        raise UsageError("prompt", prompt, "say in words what should be done")
 
 
 def check_refinement(evaluator: Evaluator, rounds: object) -> None:
@@ -43,9 +46,65 @@ def check_refinement(evaluator: Evaluator, rounds: object) -> None:
         raise UsageError("evaluator.seconds", evaluator.seconds, "give seconds above 0")
 
 
-def check_kinds(tasks: Iterable[object]) -> None:
-    """Raise unless every one is a task."""
-    for index, task in enumerate(tasks):
+def check_id(session_id: object) -> None:
+    """Raise unless it could be the id of a run."""
+    if not isinstance(session_id, str) or not session_id:
+        raise UsageError("session_id", session_id, "give the session id of a run, as `outcome.session_id` has it")
+
+
+def check_options(**options: Any) -> None:
+    """Raise unless a Deputy can be made with these."""
+    for name, value in options.items():
+        is_right, right = _OPTIONS[name]
+        if not is_right(value):
+            raise UsageError(name, value, right)
+    for index, tool in enumerate(options["tools"]):
+        if not callable(tool) and not (hasattr(tool, "schema") and hasattr(tool, "run")):
+            told = "give a typed function; which of the built-in tools a task may use stands in Task(tools=…)"
+            raise UsageError(f"tools[{index}]", tool, told)
+
+
+_OPTIONS: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "model": (
+        lambda value: value is None or (isinstance(value, str) and bool(value.strip())),
+        "give 'provider:model', an alias, or None for the default",
+    ),
+    "workspace": (
+        lambda value: isinstance(value, str | Path) and Path(value).is_dir(),
+        "give a directory that exists",
+    ),
+    "home": (lambda value: value is None or (isinstance(value, str | Path) and bool(str(value))), "give a path"),
+    "budget": (lambda value: value is None or isinstance(value, Budget), "give a deputy.Budget"),
+    "policy": (lambda value: value is None or isinstance(value, Policy), "give a deputy.Policy"),
+    "tools": (lambda value: isinstance(value, list | tuple), "give a list of typed functions"),
+    "approval": (lambda value: value in (None, "granted", "ask", "refuse"), "give 'granted', 'ask' or 'refuse'"),
+    "answer": (lambda value: value is None or callable(value), "give an async function that takes a deputy.Question"),
+    "watch": (lambda value: value is None or callable(value), "give a function that takes a deputy.Progress"),
+    "allow": (
+        lambda value: _members(value) is not None and all(isinstance(one, str) for one in _members(value) or ()),
+        "give the names of tools",
+    ),
+    "private": (
+        lambda value: all(isinstance(one, str | Path) for one in _members(value) or ()) and _members(value) is not None,
+        "give a list of paths",
+    ),
+    "rules": (lambda value: value is None or isinstance(value, Rules), "give deputy.core.rules.Rules, or None"),
+    "base_prompt": (lambda value: isinstance(value, str), "give a text"),
+}
+
+
+def _members(value: object) -> tuple[object, ...] | None:
+    """What a list or a set holds; None when it is neither."""
+    kinds = (list, tuple, set, frozenset)
+    return tuple(cast("Iterable[object]", value)) if isinstance(value, kinds) else None
+
+
+def check_tasks(tasks: object) -> None:
+    """Raise unless these are tasks, at least one."""
+    members = _members(tasks)
+    if not members:
+        raise UsageError("tasks", tasks, "give a list of at least one deputy.Task")
+    for index, task in enumerate(members):
         if not isinstance(task, Task):
             raise UsageError(f"tasks[{index}]", task, "give a deputy.Task")
 
@@ -58,7 +117,7 @@ def check_task(task: Task, where: str) -> None:
         )
     _check_budget(task.budget, f"{where}.budget")
     problems: list[FieldProblem] = []
-    fields = {name: getattr(task, name) for name in Task.__struct_fields__ if name not in ("schema", "budget")}
+    fields = {name: getattr(task, name) for name in Task.__struct_fields__ if name not in ("schema", "budget", "role")}
     # The rules read what JSON can say, which has no tuples.
     form = {
         name: list(cast("tuple[Any]", value)) if isinstance(value, tuple) else value for name, value in fields.items()

@@ -4,41 +4,53 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections import deque
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from msgspec import UNSET, Raw, Struct, UnsetType, json, structs
 
+from deputy.config import load_rules
 from deputy.core.contract import schema_of
-from deputy.core.errors import UnknownRun, UsageError
-from deputy.core.events import Opened, Spawned
+from deputy.core.errors import Described, StorageError, UnknownRun, UsageError
+from deputy.core.events import Opened
 from deputy.core.guard import Policy
 from deputy.core.limits import Budget
-from deputy.core.outcome import Cancelled, Outcome, Rejected
+from deputy.core.outcome import Outcome
 from deputy.core.progress import Progress
 from deputy.core.refinement import MAX_ROUNDS, AgentEvaluator, Ending, Refinement, Round, best_round
 from deputy.core.request import READ_ONLY_TOOLS, Grant, Lineage
 from deputy.core.results import Result
-from deputy.core.task import DEFAULT_CONCURRENCY, Task
+from deputy.core.role import NoRole, Role, as_parent, in_role
+from deputy.core.task import Task
 from deputy.engine.refine import REFINE, ending_of, rounds_of
 from deputy.engine.root import APPROVAL, DELEGATE, RUN, FanOut
 from deputy.interfaces.answering import AnsweringDesk, answer_key
 from deputy.interfaces.approving import find_asking
 from deputy.interfaces.beside import cause_of
-from deputy.interfaces.checking import check_concurrency, check_kinds, check_prompt, check_refinement, check_task
-from deputy.interfaces.resuming import go_on, questions, settle_caller
+from deputy.interfaces.calls import children_of, never_started, tasks_of
+from deputy.interfaces.checking import (
+    check_concurrency,
+    check_id,
+    check_options,
+    check_prompt,
+    check_refinement,
+    check_task,
+    check_tasks,
+)
+from deputy.interfaces.resuming import go_on, questions, settle_caller, unfinished
+from deputy.interfaces.watching import Watcher
+from deputy.tools.mcp import PREFIX
 from deputy.tools.own import as_tool
 from deputy.wiring import Runtime, open_runtime
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 
     from deputy.core.approval import Prices
-    from deputy.core.events import Record
     from deputy.core.redact import Redactor
     from deputy.core.refinement import Evaluator
+    from deputy.core.rules import Rules
     from deputy.core.state import State
     from deputy.engine.desk import Approval
     from deputy.engine.ports import Tool
@@ -48,8 +60,8 @@ if TYPE_CHECKING:
 
 ALL_TOOLS = READ_ONLY_TOOLS | {"Edit", "Write", "Run", "Delegate", "Subtask"}
 MANY = 100_000
-_UNREAD = 10_000
 _STOP_SECONDS = 3.0
+_ASK_SECONDS = 0.002
 
 _R = TypeVar("_R")
 
@@ -71,7 +83,8 @@ class Deputy:
     """A place from which work is handed to subagents; `async with` bounds its life.
 
     Without a model the default is taken (see `models/default.py`). Tools may be plain typed functions. Work that needs
-    approval is approved by the program that asks for it, unless `approval` refuses or `answer` is asked.
+    approval is approved by the program that asks for it, unless `approval` says otherwise; with `answer` that is who is
+    asked, and who answers the questions of subagents.
     """
 
     def __init__(
@@ -79,36 +92,68 @@ class Deputy:
         model: str | None = None,
         *,
         workspace: str | Path = ".",
-        home: Path | None = None,
+        home: str | Path | None = None,
         budget: Budget | None = None,
         policy: Policy | None = None,
         tools: Sequence[Tool | Callable[..., Any]] = (),
-        approval: Approval = "granted",
+        approval: Approval | None = None,
         answer: Answerer | None = None,
         watch: Callable[[Progress], None] | None = None,
         base_prompt: str = "",
+        trusts_project: bool | None = None,
         allow: Collection[str] = ALL_TOOLS,
+        private: Sequence[str | Path] = (),
+        rules: Rules | None = None,
     ) -> None:
+        check_options(
+            model=model,
+            workspace=workspace,
+            home=home,
+            budget=budget,
+            policy=policy,
+            tools=tools,
+            approval=approval,
+            answer=answer,
+            watch=watch,
+            base_prompt=base_prompt,
+            private=private,
+            rules=rules,
+            allow=allow,
+        )
         self._model = model
+        self._model_is_named = model is not None
         self._workspace = Path(workspace).absolute()
         self._is_placed = str(workspace) != "."
-        self._home = home
+        self._home = None if home is None else Path(home).expanduser().absolute()
         self._tools = tuple(map(as_tool, tools))
         self._own = frozenset(one.name for one in self._tools)
         self._grant = Grant(tools=frozenset(allow) | self._own, budget=budget or Budget())
+        self._rules = load_rules(str(workspace)) if rules is None else rules
         # The tool's bounds are for what a model asks for; a program may ask for thousands.
-        self._policy = policy or Policy(max_spawns=MANY, max_live=MANY, max_live_per_provider=MANY)
-        self._approval: Approval = approval if answer is None else "ask"
+        self._policy = policy or Policy(
+            max_depth=self._rules.max_depth,
+            repairs=self._rules.repairs,
+            max_spawns=MANY,
+            max_live=MANY,
+            max_live_per_provider=MANY,
+        )
+        self._private = tuple(map(Path, private))
+        self._approval: Approval = approval or ("granted" if answer is None else "ask")
         self._answer = answer
         self._watch = watch
         self._base_prompt = base_prompt
+        self._trusts_project = trusts_project
         self._stack = AsyncExitStack()
         self._runtime: Runtime | None = None
-        self._watchers: list[_Watcher] = []
+        self._is_closed = False
+        self._watchers: list[Watcher] = []
         self._ended: set[str] = set()
         self._desk: AnsweringDesk | None = None
 
     async def __aenter__(self) -> Self:
+        if self._runtime is not None or self._is_closed:
+            found = Described("one that was opened before")
+            raise UsageError("Deputy", found, "make a new one for each `async with`")
         self._runtime = await self._stack.enter_async_context(
             open_runtime(
                 workspace=self._workspace,
@@ -119,6 +164,9 @@ class Deputy:
                 can_ask=self._answer is not None,
                 tools=self._tools,
                 base_prompt=self._base_prompt,
+                trusts_project=self._trusts_project,
+                private=self._private,
+                rules=self._rules,
             )
         )
         if self._answer is not None:
@@ -133,18 +181,22 @@ class Deputy:
             await self._stack.aclose()
         except BaseExceptionGroup as raised:
             raise cause_of(raised) from None
+        finally:
+            self._runtime, self._is_closed = None, True
 
     # --- work ---------------------------------------------------------------------------------------------------------
 
-    async def delegate(self, tasks: Sequence[Task], *, concurrency: int = DEFAULT_CONCURRENCY) -> tuple[Outcome, ...]:
+    async def delegate(self, tasks: Sequence[Task], *, concurrency: int | None = None) -> tuple[Outcome, ...]:
         """Hand each task to a subagent; outcomes stand in the order of the tasks, whatever finishes first."""
+        check_tasks(tasks)
         session_id = await self.start(tasks, concurrency=concurrency)
         results = await self._whole(session_id, self.results(session_id))
         return tuple(result.outcome for result in results)
 
-    async def run(self, prompt: str) -> Outcome:
-        """Let a parent agent work on a prompt with every tool, Delegate among them."""
-        session_id = await self.start(prompt)
+    async def run(self, prompt: str, *, agent: str | None = None) -> Outcome:
+        """Let a parent agent work on a prompt with every tool, Delegate among them; or an agent by its definition."""
+        check_prompt(prompt)
+        session_id = await self.start(prompt, agent=agent)
         return await self._whole(session_id, self.outcome(session_id))
 
     async def refine(
@@ -175,7 +227,7 @@ class Deputy:
         judge = AgentEvaluator(criteria=evaluator) if isinstance(evaluator, str) else evaluator
         check_refinement(judge, rounds)
         call = Refinement(evaluator=judge, rounds=rounds, tools=None if tools is None else tuple(tools))
-        return await self._open(command=REFINE, prompt=task, arguments=Raw(json.encode(call)))
+        return await self._open(command=REFINE, prompt=task, arguments=Raw(json.encode(call)), more={})
 
     async def refined(self, session_id: str) -> Refined:
         """Wait for the end of a refinement, and give all its rounds."""
@@ -187,42 +239,62 @@ class Deputy:
         return Refined(outcome=outcome, rounds=rounds, ending=ending_of(rounds, limit))
 
     async def start(
-        self, work: str | Sequence[Task], *, concurrency: int = DEFAULT_CONCURRENCY, question: str = ""
+        self,
+        work: str | Sequence[Task],
+        *,
+        concurrency: int | None = None,
+        question: str = "",
+        agent: str | None = None,
     ) -> str:
         """Start a prompt or many tasks without waiting for them; gives the session id.
 
         Tasks with a question wait until a person has approved it: `approve`, or `deputy approve ID` anywhere.
+        `agent` names the definition that a prompt is worked on by; tasks name their own.
         """
-        if not work:
-            raise UsageError("tasks", work, "give at least one task, or a prompt")
-        check_concurrency(concurrency)
         if isinstance(work, str):
             check_prompt(work)
-            return await self._open(command=RUN, prompt=work)
-        check_kinds(work)
-        tasks = tuple(map(self._prepared, work))
+            role = await self._role(agent, "agent")
+            asked = None if role is None else role.seconds
+            seconds = self._rules.seconds(RUN, asked)
+            more = await self._of.servers.every()
+            return await self._open(command=RUN, prompt=work, more=more, role=role, seconds=seconds)
+        concurrency = self._rules.concurrency if concurrency is None else concurrency
+        check_concurrency(concurrency)
+        check_tasks(work)
+        tasks, more = await self._with_servers([self._prepared(task) for task in work])
         for index, task in enumerate(tasks):
             check_task(task, f"tasks[{index}]")
+        cast = await self.cast(tasks)
+        tasks = tuple(structs.replace(task, timeout=self._rules.seconds(DELEGATE, task.timeout)) for task in cast)
         fan_out = FanOut(tasks=tasks, concurrency=concurrency, question=question)
-        return await self._open(command=DELEGATE, arguments=Raw(json.encode(fan_out)))
+        session_id = await self._open(command=DELEGATE, arguments=Raw(json.encode(fan_out)), more=more)
+        # It asks in a moment; from then on it can be seen to wait, and be answered.
+        while question and (await self.state(session_id)).status == "requested":  # noqa: ASYNC110  it is in the journal
+            await asyncio.sleep(_ASK_SECONDS)
+        return session_id
+
+    async def cast(self, tasks: Sequence[Task]) -> tuple[Task, ...]:
+        """The tasks with the definitions of the agents they name: their tools, models and limits as they will be."""
+        return tuple([await self._cast(index, task) for index, task in enumerate(tasks)])
 
     async def outcome(self, session_id: str) -> Outcome:
         """Wait for a run's end."""
+        check_id(session_id)
         return await self._of.engine.result(session_id)
 
     async def results(self, session_id: str) -> tuple[Result, ...]:
         """Wait for the end of a run of tasks, and give each task's result in its order."""
-        whole = await self._of.engine.result(session_id)
+        whole = await self.outcome(session_id)
         records = await self._of.journal.records(session_id)
-        calls = [record.event for record in records if isinstance(record.event, Opened)]
-        if not calls or calls[0].arguments is UNSET:
-            return (Result(label=calls[0].label if calls else RUN, outcome=whole),)
-        tasks = json.decode(calls[0].arguments, type=FanOut).tasks
-        children = _children(records)
+        tasks, children = tasks_of(records), children_of(records)
+        if not tasks:
+            state = await self.state(session_id)
+            return (Result(label=state.label or state.command or RUN, outcome=whole),)
         # A call that failed may have left some at work; asked of one that ended, this costs nothing.
         await self._of.engine.cancel(session_id)
+        ended = await self._of.journal.outcomes(list(children.values()))
         results = [
-            Result(label=task.label, outcome=await self._outcome_of(children.get(index), whole))
+            Result(label=task.label, outcome=await self._outcome_of(children.get(index), task, whole, ended))
             for index, task in enumerate(tasks)
         ]
         for index, result in enumerate(results):
@@ -253,8 +325,13 @@ class Deputy:
         """What a run, or the tasks of a call, wait for a person to say."""
         return await questions(self._of, await self.state(session_id))
 
+    async def unfinished(self, session_id: str) -> tuple[str, ...]:
+        """The labels of a call's tasks that would be gone on with."""
+        return tuple(child.label for child in await unfinished(self._of, await self.state(session_id)))
+
     async def state(self, session_id: str) -> State:
         """Where a run stands."""
+        check_id(session_id)
         state = await self._of.engine.get(session_id)
         if state is None:
             raise UnknownRun(session_id)
@@ -270,6 +347,7 @@ class Deputy:
 
     async def cancel(self, session_id: str) -> None:
         """Stop a delegation and everything below it."""
+        check_id(session_id)
         await self._of.engine.cancel(session_id)
 
     async def delivered(self, session_id: str) -> None:
@@ -282,7 +360,7 @@ class Deputy:
 
         if self._model is not None:
             return Choice(model=self._model, reason="it was named")
-        choice = await choose_model(self._of.models, os.environ)
+        choice = await choose_model(self._of.models, os.environ, self._rules.model)
         self._model = choice.model
         return choice
 
@@ -301,7 +379,7 @@ class Deputy:
 
     async def events(self) -> AsyncIterator[Progress]:
         """What subagents do, as it happens, until this Deputy is closed or the loop is left."""
-        watcher = _Watcher()
+        watcher = Watcher()
         self._watchers.append(watcher)
         try:
             while (progress := await watcher.next()) is not None:
@@ -314,17 +392,61 @@ class Deputy:
     @property
     def _of(self) -> Runtime:
         if self._runtime is None:
-            raise UsageError("Deputy", "not open", "use it with `async with Deputy(...) as deputy:`")
+            found = Described("one that is closed" if self._is_closed else "one that is not open")
+            raise UsageError("Deputy", found, "use it inside `async with Deputy(...) as deputy:`")
         return self._runtime
 
-    async def _open(self, *, command: str, prompt: str = "", arguments: Raw | UnsetType = UNSET) -> str:
-        model = (await self.default_model()).model
+    async def _with_servers(self, tasks: Sequence[Task]) -> tuple[tuple[Task, ...], dict[str, bool]]:
+        """The tasks with the tools of MCP servers by their own names, and those tools with whether each only reads."""
+        known: dict[str, bool] = {}
+        named: list[Task] = []
+        for task in tasks:
+            found = await self._of.servers.named(task.tools or ())
+            others = [name for name in task.tools or () if not name.startswith(PREFIX)]
+            named.append(structs.replace(task, tools=(*others, *found)) if found else task)
+            known |= found
+        return tuple(named), known
+
+    async def _cast(self, index: int, task: Task) -> Task:
+        role = None if task.role is not None else await self._role(task.agent, f"tasks[{index}].agent")
+        return task if role is None else in_role(task, role, self._grant)
+
+    async def _role(self, name: str | None, field: str) -> Role | None:
+        """The definition of an agent; one that there is not is an error before anything is spent."""
+        if name is None:
+            return None
+        match await self._of.agents.find(name):
+            case NoRole(reason=reason):
+                raise UsageError(field, name, reason)
+            case Role() as role:
+                return role
+
+    async def _open(
+        self,
+        *,
+        command: str,
+        more: dict[str, bool],
+        prompt: str = "",
+        arguments: Raw | UnsetType = UNSET,
+        role: Role | None = None,
+        seconds: float | None = None,
+    ) -> str:
+        # A model that was named for this Deputy goes before the one of a definition.
+        named = self._model if self._model_is_named or role is None else role.model
+        model = named or (await self.default_model()).model
+        own = structs.replace(self._grant, tools=self._grant.tools | self._allowed(more))
         self._of.models.open(model)
         session_id = await self._of.engine.draw_id()
         birth = Opened(
-            lineage=Lineage.root(session_id),
+            lineage=Lineage.root(
+                session_id,
+                agent=None if role is None else role.name,
+                deadline=None if seconds is None else self._of.workshop.world.now() + seconds,
+            ),
             model=model,
-            grant=self._grant,
+            grant=own if role is None else as_parent(role, own),
+            seconds=seconds,
+            role=role,
             command=command,
             workspace=str(self._workspace),
             prompt=prompt,
@@ -333,11 +455,19 @@ class Deputy:
         await self._of.engine.submit(session_id, birth)
         return session_id
 
+    def _allowed(self, more: dict[str, bool]) -> frozenset[str]:
+        """Of the tools of MCP servers: those that only read, and where everything is allowed, the others too."""
+        return frozenset(name for name, reads in more.items() if reads or self._grant.tools >= ALL_TOOLS)
+
     def _prepared(self, task: Task) -> Task:
         """The task as data: a model class as its schema, and the program's own tools unless it names others."""
         schema = None if task.schema is None else schema_of(task.schema).form
-        tools = tuple(sorted(READ_ONLY_TOOLS | self._own)) if task.tools is None and self._own else task.tools
+        tools = tuple(sorted(READ_ONLY_TOOLS | self._own)) if self._names_none(task) else task.tools
         return structs.replace(task, schema=schema, tools=tools)
+
+    def _names_none(self, task: Task) -> bool:
+        """Whether it is for us to add the program's own tools: neither the task nor an agent says which it has."""
+        return bool(self._own) and task.tools is None and task.agent is None
 
     async def _whole(self, session_id: str, work: Awaitable[_R]) -> _R:
         """Wait for it and take it over; a call that is cancelled stops the whole subtree before it goes."""
@@ -345,7 +475,7 @@ class Deputy:
             done = await work
         except asyncio.CancelledError:
             # Work that does not stop in time is left to itself: a cancel from above is never turned into another error.
-            with suppress(TimeoutError):
+            with suppress(TimeoutError, StorageError):
                 async with asyncio.timeout(_STOP_SECONDS):
                     await self._of.engine.cancel(session_id)
                     await self._of.engine.result(session_id)
@@ -353,12 +483,10 @@ class Deputy:
         await self.delivered(session_id)
         return done
 
-    async def _outcome_of(self, child: str | None, whole: Outcome) -> Outcome:
-        if child is None and isinstance(whole, Rejected):
-            return whole
+    async def _outcome_of(self, child: str | None, task: Task, whole: Outcome, ended: Mapping[str, Outcome]) -> Outcome:
         if child is None:
-            return Cancelled(lineage=whole.lineage, summary="It was not started: the whole call ended first.")
-        return await self._of.engine.result(child)
+            return never_started(task, whole)
+        return ended.get(child) or await self._of.engine.result(child)
 
     async def _check_place(self, state: State) -> None:
         """Refuse to go on in a folder that nobody named, when the run worked in another."""
@@ -390,41 +518,10 @@ class Deputy:
         self._ended.discard(outcome.session_id)
 
 
-class _Watcher:
-    """What one reader of events has not read yet; when it is too slow, the oldest go first."""
-
-    def __init__(self) -> None:
-        self._unread: deque[Progress] = deque(maxlen=_UNREAD)
-        self._come = asyncio.Event()
-        self._is_closed = False
-
-    def put(self, progress: Progress) -> None:
-        self._unread.append(progress)
-        self._come.set()
-
-    def close(self) -> None:
-        self._is_closed = True
-        self._come.set()
-
-    async def next(self) -> Progress | None:
-        while not self._unread:
-            if self._is_closed:
-                return None
-            self._come.clear()
-            await self._come.wait()
-        return self._unread.popleft()
-
-
-def _children(records: Iterable[Record]) -> dict[int, str]:
-    """The runs that a run of tasks has spawned, by the place of the task."""
-    spawned = {r.key.rpartition("/")[2]: r.event.child for r in records if isinstance(r.event, Spawned)}
-    return {int(key.removeprefix("task.")): child for key, child in spawned.items() if key.startswith("task.")}
-
-
 def run_sync(
     *tasks: Task | str,
     model: str | None = None,
-    concurrency: int = DEFAULT_CONCURRENCY,
+    concurrency: int | None = None,
     **options: Any,
 ) -> tuple[Outcome, ...]:
     """Delegate from a script without a loop; a text is a task that needs no label. Options are those of Deputy."""
@@ -432,9 +529,20 @@ def run_sync(
         Task(label=f"task-{number}", prompt=one) if isinstance(one, str) else one
         for number, one in enumerate(tasks, start=1)
     ]
+    check_tasks(given)
+    if _is_on_a_loop():
+        raise UsageError("run_sync", Described("a running event loop"), "await `Deputy.delegate` there instead")
 
     async def carry_out() -> tuple[Outcome, ...]:
         async with Deputy(model, **options) as deputy:
             return await deputy.delegate(given, concurrency=concurrency)
 
     return asyncio.run(carry_out())
+
+
+def _is_on_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

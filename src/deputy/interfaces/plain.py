@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
+_PIPE_COLUMNS = 240
+
 
 def plain(text: str) -> str:
     """The text without control characters and terminal escapes; line ends and tabs stay."""
@@ -15,6 +17,34 @@ def one_line(text: str, width: int) -> str:
     flat = " ".join(plain(text[: width * 8]).split())
     cut = len(flat) > width or len(text) > width * 8
     return flat if not cut else f"{flat[: width - 1].rstrip()}…"
+
+
+def one_line_at(text: str, width: int) -> str:
+    """The same with the indent it has, which tells where it stands in a tree."""
+    indent = text[: len(text) - len(text.lstrip(" "))][: max(0, width - 2)]
+    return indent + one_line(text, width - len(indent))
+
+
+def terminal_width() -> int:
+    """How many columns a line may have: those of the terminal, or as many as it takes in a pipe."""
+    import shutil
+    import sys
+
+    return max(20, shutil.get_terminal_size().columns) if sys.stdout.isatty() else _PIPE_COLUMNS
+
+
+def filled(start: str, text: str) -> str:
+    """A text after what it is about, broken between words so that its lines stand below each other."""
+    import textwrap
+
+    return textwrap.fill(
+        " ".join(plain(text).split()),
+        terminal_width(),
+        initial_indent=start,
+        subsequent_indent=" " * len(start),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
 @cache

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 JOURNAL = "journal.db"
+WORKTREES = "worktrees"
+"""Where runs that change something work; git forgets what is gone from here by itself."""
 _DIRECTORY = 0o700
 _FILE = 0o600
 _OTHERS_WRITE = 0o022

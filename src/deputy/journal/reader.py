@@ -157,6 +157,15 @@ class Reader:
         except StorageCorrupt:
             return [state for state in self._folded() if state.is_live]
 
+    def blocked(self) -> list[State]:
+        """The runs that ended with a question nobody has answered yet, oldest first."""
+        try:
+            # A text in a state has its quotes escaped, so that only the status itself is found.
+            mark = b'"status":"blocked"'
+            return self._states("SELECT run, state, sum FROM runs WHERE NOT is_live AND instr(state, ?)", mark)
+        except StorageCorrupt:
+            return [state for state in self._folded() if state.status == "blocked"]
+
     def tree(self, root: str) -> list[State]:
         """All runs of a root session, oldest first."""
         return self._states("SELECT run, state, sum FROM runs WHERE root = ?", root)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from msgspec import structs
+
 from deputy.core.events import Refused, Returned
 from deputy.core.forms import outcome_form, usage_form
+from deputy.core.outcome import NO_USAGE
 from deputy.core.request import timestamp
 from deputy.engine.recover import Standing, overdue, seconds_late, shown_status
 from deputy.journal.reader import STALE_SECONDS
@@ -15,7 +18,7 @@ from deputy.journal.rows import Damaged
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from deputy.core.outcome import Outcome
+    from deputy.core.outcome import Outcome, Usage
     from deputy.core.state import State
     from deputy.journal.reader import Reader
 
@@ -24,19 +27,55 @@ def standings(reader: Reader, states: Sequence[State], stale_seconds: float = ST
     """These runs, and whether somebody is at work on them."""
     holders = reader.holders(state.run for state in states if state.is_live)
     now = time.monotonic()
+    # A process with a thousand runs is looked for once.
+    left: dict[tuple[str, float | None], bool] = {}
 
     def is_left(run: str) -> bool:
-        return run not in holders or holders[run].is_left(now, stale_seconds)
+        holder = holders.get(run)
+        if holder is None:
+            return True
+        name = (holder.owner, holder.beat)
+        if name not in left:
+            left[name] = holder.is_left(now, stale_seconds)
+        return left[name]
 
     return [Standing(state=state, is_left=is_left(state.run)) for state in states]
 
 
 def listed(reader: Reader, *, ended: int = 0) -> list[Standing]:
-    """The live delegations and, if asked for, the latest ended ones: each tree together, callers before callees."""
-    states = {state.run: state for state in reader.live()}
+    """The delegations that are live or wait for a person and, if asked for, the latest ended ones.
+
+    Each tree stands together, callers before callees.
+    """
+    states = {state.run: state for state in (*reader.live(), *_with_callers(reader, reader.blocked()))}
     if ended:
         states |= {state.run: state for state in reader.ended(ended)}
-    return as_tree(standings(reader, list(states.values())))
+    return as_tree(with_usage(reader, standings(reader, list(states.values()))))
+
+
+def with_usage(reader: Reader, found: Sequence[Standing]) -> list[Standing]:
+    """These runs with what each and everybody below it has used."""
+    roots = {one.state.lineage.root_id for one in found if one.state.counts.children and one.state.lineage is not None}
+    used: dict[str, Usage] = {}
+    for root in roots:
+        tree = {state.run: state for state in reader.tree(root)}
+        for state in tree.values():
+            above: str | None = state.run
+            while above is not None:
+                used[above] = used.get(above, NO_USAGE) + state.usage
+                above = tree[above].parent if above in tree else None
+    return [structs.replace(one, used=used.get(one.state.run)) for one in found]
+
+
+def _with_callers(reader: Reader, states: Iterable[State]) -> Iterable[State]:
+    """These runs and all above them, so that it is seen what they belong to."""
+    known: dict[str, State] = {}
+    for state in states:
+        above: State | None = state
+        while above is not None and above.run not in known:
+            known[above.run] = above
+            above = None if above.parent is None else reader.state(above.parent)
+    return known.values()
 
 
 def late(reader: Reader, now: float) -> list[State]:
@@ -90,7 +129,8 @@ def entry_form(standing: Standing, now: float) -> dict[str, Any]:
         "under_way": [step.name for step in state.under_way.values()],
         "question": state.question or None,
         "delivered": state.is_delivered,
-        "usage": usage_form(state.usage),
+        "usage": usage_form(standing.usage),
+        "own_usage": usage_form(state.usage),
     }
 
 
@@ -99,9 +139,16 @@ def shown(reader: Reader, run: str, now: float) -> dict[str, Any] | None:
     state = reader.state(run)
     if state is None:
         return None
-    (standing,) = standings(reader, [state])
+    (standing,) = with_usage(reader, standings(reader, [state]))
     ended = outcome(reader, state)
     return {**entry_form(standing, now), "outcome": None if ended is None else outcome_form(ended)}
+
+
+def outcomes(reader: Reader, runs: Iterable[str]) -> dict[str, Outcome]:
+    """How those of these runs ended that have."""
+    states = ((run, reader.state(run)) for run in runs)
+    found = ((run, None if state is None else outcome(reader, state)) for run, state in states)
+    return {run: ended for run, ended in found if ended is not None}
 
 
 def outcome(reader: Reader, state: State) -> Outcome | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
@@ -124,9 +125,12 @@ _REMOVALS = (
 
 
 def remove_files(folder: Path, runs: Sequence[str]) -> None:
-    """Remove the transcripts and scratchpads of these runs."""
+    """Remove the transcripts, the scratchpads and the worktrees of these runs; branches stay."""
     try:
         for run in runs:
+            worktree = folder / home.WORKTREES / transcript.safe_id(run)
+            worktree.with_name(f"{worktree.name}.json").unlink(missing_ok=True)
+            shutil.rmtree(worktree, ignore_errors=True)
             for path in transcript.files_of(folder, run):
                 path.unlink(missing_ok=True)
     except OSError as error:

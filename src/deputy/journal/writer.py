@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from deputy.core.errors import DeputyError, StorageError, StorageFailed
 from deputy.journal import connection as connections
 from deputy.journal import home
+from deputy.journal.closing import wait_for
 from deputy.journal.pace import Held, read_paces
 from deputy.journal.transaction import Transaction
 
@@ -105,7 +106,7 @@ class Writer:
                 self._held.clear()
                 self._is_abandoned = True
             self._wake.notify()
-        await asyncio.get_running_loop().run_in_executor(None, self._thread.join)
+        await wait_for(self._thread.join)
 
     def _hand_over(self) -> None:
         handed, self._handed = self._handed, []

@@ -42,11 +42,13 @@ class Choice(Struct, frozen=True, kw_only=True):
     reason: str
 
 
-async def choose_model(models: Models, environ: Mapping[str, str]) -> Choice:
+async def choose_model(models: Models, environ: Mapping[str, str], configured: str | None = None) -> Choice:
     """The model to ask when none is named."""
     named = environ.get(MODEL_VARIABLE, "").strip()
     if named:
         return Choice(model=named, reason=f"{MODEL_VARIABLE} names it")
+    if configured is not None:
+        return Choice(model=configured, reason="your config.toml names it")
     for provider, model in BY_KEY.items():
         if models.has_key(provider):
             return Choice(model=model, reason=f"{models.key_variable(provider)} is set")

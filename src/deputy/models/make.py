@@ -126,6 +126,17 @@ class Models:
         prices = self.catalog.entry(self.catalog.resolve(name)).prices
         return priced(Used(input_tokens=input_tokens, output_tokens=output_tokens), prices).cost
 
+    def usable(self, spelled: str) -> str | None:
+        """The name of the model that a spelling of other programs stands for, when its provider can be asked."""
+        for name in (spelled, spelled.replace("/", ":", 1), spelled.lower()):
+            try:
+                provider = self.catalog.resolve(name).provider
+            except UsageError:
+                continue
+            if self.has_key(provider):
+                return name
+        return None
+
     def prices_of(self, name: str) -> Prices:
         """What is known of a model's prices, for whoever must approve what it can cost."""
         window = None if _is_wireless(name) else self.catalog.entry(self.catalog.resolve(name)).window

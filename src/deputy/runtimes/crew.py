@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 from msgspec import UNSET, Raw, json
 
 from deputy.core.errors import Error, LeaseHeld, LeaseLost, StorageCorrupt, StorageError, UnknownRun, UsageError
-from deputy.core.events import CANCEL, Opened, Refused, Requested, Resumed, Returned
+from deputy.core.events import CANCEL, CancelAsked, Opened, Refused, Requested, Resumed, Returned
 from deputy.core.limits import inherited_deadline
 from deputy.core.outcome import Cancelled, Failed, Partial, Rejected, shortened
 from deputy.core.request import ID_LENGTH, ID_LETTERS, new_session_id
 from deputy.core.results import Result
 from deputy.engine.ports import L
 from deputy.engine.recover import has_time_below, seconds_late
-from deputy.engine.remains import stopped_late, with_all_below
+from deputy.engine.remains import SoFar, stopped_late, with_all_below
 from deputy.runtimes.context import LocalContext
-from deputy.runtimes.troubles import storage_trouble
+from deputy.runtimes.troubles import failed_by, storage_trouble
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from deputy.core.events import Event, Record
     from deputy.core.outcome import Outcome
-    from deputy.core.state import State
+    from deputy.core.state import Counts, State
     from deputy.engine.ports import Birth, Journal, Workflow, World
 
 PARK_SECONDS = 0.05
@@ -36,6 +36,8 @@ SUSPEND_SOON_SECONDS = 0.25
 MANY_WAITING = 256
 _RECORD_SECONDS = 0.002
 """How much longer a run waits for every record of its history."""
+_AGAIN_SECONDS = (0.05, 0.5)
+"""How long a run whose storage failed is left before each time that it goes on by itself."""
 GRACE_SECONDS = 0.5
 """What a run at work here gets to end by itself when its time is up."""
 _OVER_SECONDS = 10.0
@@ -64,6 +66,8 @@ class _Work(Generic[L]):
         self.awaited: tuple[str, ...] = ()
         """The children that it was waiting for when it was put aside."""
         self.is_cancelled = False
+        self.stopped_because = ""
+        """Why a run above it has stopped it, when that run's own end says so and nothing was sent."""
         self.is_late = False
         self.is_ending = False
         self.is_over = asyncio.Event()
@@ -76,6 +80,7 @@ class _Work(Generic[L]):
 
     def stop(self) -> None:
         """Interrupt the flow; one that has not begun looks by itself, and cancelled before that would never end."""
+        self.context.is_stopped = True
         if self.has_begun and self.task is not None:
             self.task.cancel()
 
@@ -121,6 +126,8 @@ class Crew(Generic[L]):
         self._patient = 0
         """How many runs only wait, and are not put aside yet."""
         self._troubles: dict[str, StorageError] = {}
+        self._tries: dict[str, tuple[Counts, int]] = {}
+        """How often a run was gone on with after trouble, since it had done how much."""
         self._awaited: dict[str, list[asyncio.Future[Ended | None]]] = {}
         self._leaving = False
 
@@ -128,6 +135,9 @@ class Crew(Generic[L]):
 
     def start(self, lease: L, birth: Birth, history: Sequence[Record] = (), *, is_late: bool = False) -> None:
         """Put a run to work; one that is late only ends."""
+        if self._leaving:
+            # Nobody would stop it any more, and whoever comes next goes on with it.
+            return
         work = _Work(LocalContext(self, self._journal, lease, history), lease)
         self._work[lease.run] = work
         work.is_cancelled = lease.run in self._unwanted
@@ -216,6 +226,12 @@ class Crew(Generic[L]):
             if lease.state.is_live:
                 await self.go_on(lease, is_late=await self._is_late(lease.state, self.world.now()))
                 return True
+        except StorageCorrupt as error:
+            # It can never go on; whoever waits for it gets that as its ending.
+            found = SoFar().fields(lease.state, self.world.now())
+            ending = Returned(outcome=failed_by(error, found))
+            await self._journal.finish(lease, _ending_key(lease.state.round), ending)
+            self._tell(run)
         finally:
             if run not in self._work:
                 with suppress(LeaseLost):
@@ -374,11 +390,29 @@ class Crew(Generic[L]):
 
     async def stop_all(self, states: Sequence[State], reason: str) -> None:
         """Want all these runs stopped, asked together so that they are asked in one commit."""
-        async with asyncio.TaskGroup() as asking:
-            for state in states:
-                work = self._work.get(state.run)
-                if state.is_live and not (work is not None and work.is_cancelled):
-                    asking.create_task(self._ask_to_stop(state, reason))
+        try:
+            async with asyncio.TaskGroup() as asking:
+                for state in states:
+                    work = self._work.get(state.run)
+                    if state.is_live and not (work is not None and work.is_cancelled):
+                        asking.create_task(self._ask_to_stop(state, reason))
+        except ExceptionGroup as raised:
+            trouble = storage_trouble(raised)
+            if trouble is None:
+                raise
+            raise trouble from raised
+
+    async def stop_below(self, states: Sequence[State], reason: str) -> None:
+        """Stop runs below one that is known to stop: those at work here need no message that could be lost."""
+        elsewhere: list[State] = []
+        for state in states:
+            work = self._work.get(state.run)
+            if work is None or work.is_parking:
+                elsewhere.append(state)
+            elif not (work.is_cancelled or work.is_late):
+                work.stopped_because = reason
+                self._stop(work)
+        await self.stop_all(elsewhere, reason)
 
     async def _ask_to_stop(self, state: State, reason: str) -> None:
         await self._journal.send(state.run, CANCEL, f"{CANCEL}:{state.round}", json.encode(reason))
@@ -394,7 +428,7 @@ class Crew(Generic[L]):
         if is_late:
             await self.end_late(children)
         else:
-            await self.stop_all(children, "its caller was cancelled")
+            await self.stop_below(children, "its caller was cancelled")
         for child in children:
             if child.run in self._work:
                 await self._work[child.run].over()
@@ -441,6 +475,7 @@ class Crew(Generic[L]):
         """Stop all work without ending it: whoever comes next goes on with it."""
         self._leaving = True
         for work in self._work.values():
+            work.context.is_left = True
             if work.task is not None:
                 work.task.cancel()
 
@@ -452,8 +487,8 @@ class Crew(Generic[L]):
         try:
             ending = await self._outcome_of(work, birth)
             work.is_ending = True
-            if ending is not None and work.lease.state.counts.children:
-                ending = with_all_below(ending, await self._journal.descendants(run))
+            if ending is not None:
+                ending = with_all_below(ending, await self._below(work.lease.state))
             if ending is None and work.awaited:
                 self._suspended.add(run)
             elif ending is None:
@@ -468,8 +503,10 @@ class Crew(Generic[L]):
             # Another process has it now, and will end it.
             return
         except StorageError as error:
-            # Nothing can be written about this run now; its records say where to go on from.
-            self._troubles[run] = error
+            if self._is_worth_trying(work.lease.state, error):
+                self._group.create_task(self._try_again(run, error))
+            else:
+                ended = await self._ended_by(error, work)
         finally:
             self._never_mind(work)
             work.is_over.set()
@@ -498,13 +535,15 @@ class Crew(Generic[L]):
         work.has_begun = True
         try:
             if not (work.is_cancelled or work.is_late or work.lease.state.is_cancelling):
-                return await self._workflow(work.context, birth)
+                outcome = await self._workflow(work.context, birth)
+                await work.context.durable()
+                return outcome
         except asyncio.CancelledError:
             if self._leaving or not (work.is_cancelled or work.is_late or work.is_parking):
                 raise
             if not (work.is_cancelled or work.is_late):
                 return None
-        except Exception as bug:
+        except Exception as bug:  # whatever a flow raises, its run must come to an outcome
             trouble = storage_trouble(bug)
             if trouble is not None:
                 raise trouble from bug
@@ -514,12 +553,49 @@ class Crew(Generic[L]):
         found = await self._found(work, is_late=is_late)
         if is_late and not work.lease.state.is_cancelling:
             return await self._stopped_late(work)
-        return Cancelled(**found, summary="Cancelled; what was found until then is kept.")
+        unknown = " What the call under way had used is not known." if work.context.so_far.is_use_unknown else ""
+        return Cancelled(**found, summary=f"Cancelled; what was found until then is kept.{unknown}")
+
+    def _is_worth_trying(self, state: State, trouble: StorageError) -> bool:
+        """Whether a run may go on by itself after trouble: it may have been for a moment, and not again and again."""
+        counts, times = self._tries.get(state.run, (state.counts, 0))
+        times = times + 1 if counts == state.counts else 1
+        self._tries[state.run] = (state.counts, times)
+        return trouble.retryable and times <= len(_AGAIN_SECONDS) and not self._leaving
+
+    async def _try_again(self, run: str, trouble: StorageError) -> None:
+        """Go on with a run from its records after a moment; whoever waits for it hears of trouble that stays."""
+        await asyncio.sleep(_AGAIN_SECONDS[self._tries[run][1] - 1])
+        try:
+            await self.ensure(run)
+        except StorageError:
+            self._troubles[run] = trouble
+            self._tell(run)
+
+    async def _ended_by(self, trouble: StorageError, work: _Work[L]) -> Ended | None:
+        """End a run whose storage failed, if that can be written; if not, its records say where to go on from."""
+        work.is_cancelled = True
+        try:
+            outcome = with_all_below(failed_by(trouble, await self._found(work)), await self._below(work.lease.state))
+            key = _ending_key(work.lease.state.round)
+            return _ended(work.lease.state, await self._journal.finish(work.lease, key, Returned(outcome=outcome)))
+        except LeaseLost:
+            return None
+        except StorageError:
+            self._troubles[work.lease.run] = trouble
+            return None
+
+    async def _below(self, state: State) -> Sequence[State]:
+        return await self._journal.descendants(state.run) if state.counts.children else ()
 
     async def _found(self, work: _Work[L], *, is_late: bool = False) -> dict[str, Any]:
         """What a run has found whose flow stopped, when nothing of it goes on any more."""
         # The flow begins nothing after this, and what it began last, a child perhaps, is durable when this is.
-        await self._journal.take(work.lease, _cancel_key(work.lease.state), CANCEL)
+        key = _cancel_key(work.lease.state)
+        if work.stopped_because:
+            await self._journal.append(work.lease, key, CancelAsked(reason=work.stopped_because))
+        else:
+            await self._journal.take(work.lease, key, CANCEL)
         state = work.lease.state
         if state.counts.children:
             await self._stop_children(state.run, is_late=is_late)
@@ -527,8 +603,7 @@ class Crew(Generic[L]):
 
     async def _stopped_late(self, work: _Work[L]) -> Partial:
         state = work.lease.state
-        below = await self._journal.descendants(state.run) if state.counts.children else ()
-        ended = [child for child in below if child.parent == state.run and not child.is_live]
+        ended = [child for child in await self._below(state) if child.parent == state.run and not child.is_live]
         results = [Result(label=child.label, outcome=await self.outcome(child.run, child.round)) for child in ended]
         return stopped_late(work.context.so_far, state, results, self.world.now())
 

@@ -89,7 +89,11 @@ class LocalEngine(Generic[L]):
 
     async def cancel(self, run: str, reason: str = "") -> None:
         """Stop a run and all runs below it, whoever is at work on them."""
-        await self._crew.stop_tree(run, reason)
+        top, *below = await self._tree(run)
+        # First the top: if those below ended first, it might go on from their ends as if nothing had been asked.
+        await self._crew.stop_all([top], reason)
+        stop = self._crew.stop_below if top.is_live else self._crew.stop_all
+        await stop(below, reason or "a run above it was cancelled")
 
     async def send(self, run: str, topic: str, body: Any, *, key: str = "") -> None:
         """Send a run a message, once per key."""

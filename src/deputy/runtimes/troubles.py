@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import cast
+from typing import TYPE_CHECKING, Any, cast
 
-from deputy.core.errors import LeaseLost, StorageError
+from deputy.core.errors import Error, LeaseLost, StorageError
+from deputy.core.outcome import Failed, shortened
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 def storage_trouble(error: BaseException) -> LeaseLost | StorageError | None:
@@ -16,3 +20,24 @@ def storage_trouble(error: BaseException) -> LeaseLost | StorageError | None:
     group = cast("BaseExceptionGroup[BaseException]", error)
     found = [trouble for inner in group.exceptions if (trouble := storage_trouble(inner)) is not None]
     return next((trouble for trouble in found if isinstance(trouble, LeaseLost)), found[0] if found else None)
+
+
+def failed_by(trouble: StorageError, found: Mapping[str, Any]) -> Failed:
+    """The outcome of a run whose storage failed, with what it has found until then."""
+    error = Error(
+        type="storage",
+        code=_CODES.get(type(trouble).__name__, "STORAGE_FAILED"),
+        message=f"{trouble.path}: {trouble.what}.",
+        recoverable=trouble.retryable,
+        recommendation=trouble.way_out,
+    )
+    return Failed(**found, summary=shortened(f"Its storage failed: {error.message}"), errors=(error,))
+
+
+_CODES = {
+    "StorageFull": "STORAGE_FULL",
+    "StorageDenied": "STORAGE_DENIED",
+    "StorageCorrupt": "STORAGE_CORRUPT",
+    "StorageTooNew": "STORAGE_TOO_NEW",
+    "StorageBusy": "STORAGE_BUSY",
+}

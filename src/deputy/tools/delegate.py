@@ -4,22 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from msgspec import json
+from msgspec import UNSET, Raw, Struct, json, structs
 
 from deputy.core.approval import cost_ceiling, spawn_summary
+from deputy.core.events import Lost, StepEnded
 from deputy.core.field_readers import FieldProblem
 from deputy.core.progress import Progress
 from deputy.core.results import results_form, results_markdown
+from deputy.core.role import NoRole, Role, in_role
 from deputy.core.task import DELEGATE_SCHEMA, DelegateCall, read_call
 from deputy.engine.fanout import fan_out
-from deputy.engine.ports import ToolOutput, ToolTraits
+from deputy.engine.ports import Agents, ToolOutput, ToolTraits
 from deputy.tools.typed import described
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from deputy.core.approval import Prices
     from deputy.core.conversation import ToolCall
+    from deputy.core.request import Grant
     from deputy.core.task import Task
     from deputy.engine.desk import Desk
     from deputy.engine.ports import RunContext
@@ -34,20 +37,36 @@ class DelegateTool:
     name = "Delegate"
     is_granted = True
     traits = ToolTraits(reads_only=False, repeatable=False, needs_approval=True, risk="medium")
-    schema: dict[str, Any] = DELEGATE_SCHEMA
 
-    def __init__(self, missing_key: Callable[[str], str | None], prices_of: Callable[[str], Prices]) -> None:
+    def __init__(
+        self,
+        missing_key: Callable[[str], str | None],
+        prices_of: Callable[[str], Prices],
+        agents: Agents | None = None,
+    ) -> None:
         self._missing_key = missing_key
         self._prices_of = prices_of
+        self._agents = agents
+        self._schema: dict[str, Any] | None = None
 
     @property
     def description(self) -> str:
         """What it does, with the advice for parents."""
         return described("delegate.md")
 
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The schema of its arguments, which names the agents that there are."""
+        if self._schema is None:
+            names = () if self._agents is None else self._agents.names()
+            self._schema = _naming(names) if names else DELEGATE_SCHEMA
+        return self._schema
+
     async def run(self, call: ToolCall, key: str, run: RunContext, desk: Desk) -> ToolOutput:
         """Check the call, have it approved, and fan it out."""
         wanted = read_wanted(call.arguments)
+        if isinstance(wanted, DelegateCall):
+            wanted = await self._cast(wanted, key, run, desk.grant)
         if not isinstance(wanted, DelegateCall):
             return _error("\n".join(f"{problem.field} {problem.message}." for problem in wanted))
         for model in dict.fromkeys(task.model or desk.asked for task in wanted.tasks):
@@ -57,11 +76,42 @@ class DelegateTool:
         if refusal:
             return _error(refusal)
         results = await fan_out(
-            run, key, wanted.tasks, concurrency=wanted.concurrency, model=desk.asked, grant=desk.grant
+            run,
+            key,
+            wanted.tasks,
+            concurrency=wanted.concurrency,
+            model=desk.asked,
+            grant=desk.grant,
+            root=desk.root,
         )
         if wanted.result_form == "json":
             return ToolOutput(text=json.encode(results_form(results)).decode())
         return ToolOutput(text=results_markdown(results))
+
+    async def _cast(
+        self, wanted: DelegateCall, key: str, run: RunContext, grant: Grant
+    ) -> DelegateCall | tuple[FieldProblem, ...]:
+        """The call with the agents that its tasks name, as their definitions are now: a replay takes the same."""
+        names = tuple(dict.fromkeys(task.agent for task in wanted.tasks if task.agent is not None))
+        if not names:
+            return wanted
+        ended = await run.step(f"{key}:agents", _find, FindArgs(names=names), view=self._agents)
+        if isinstance(ended, Lost) or ended.result is UNSET:
+            raise TypeError("looking may be repeated, is never lost and has a result")
+        found = json.decode(ended.result, type=dict[str, Found])
+        problems = [
+            FieldProblem(f"tasks[{index}].agent", f"is {task.agent!r:.80}: {found[task.agent].reason}")
+            for index, task in enumerate(wanted.tasks)
+            if task.agent is not None and found[task.agent].role is None
+        ]
+        if problems:
+            return tuple(problems)
+        roles = {name: one.role for name, one in found.items()}
+        tasks = tuple(
+            task if (role := roles.get(task.agent or "")) is None else in_role(task, role, grant)
+            for task in wanted.tasks
+        )
+        return structs.replace(wanted, tasks=tasks)
 
     async def _refusal(self, wanted: DelegateCall, key: str, run: RunContext, desk: Desk) -> str:
         if desk.approval == "granted":
@@ -83,6 +133,38 @@ class DelegateTool:
         return "" if is_approved else _DENIED
 
 
+class FindArgs(Struct, frozen=True, kw_only=True):
+    """The agents to look for."""
+
+    names: tuple[str, ...]
+
+
+class Found(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What was found under a name: a role, or why there is none."""
+
+    role: Role | None = None
+    reason: str = ""
+
+
+async def _find(args: FindArgs, agents: Agents | None) -> StepEnded:
+    found: dict[str, Found] = {}
+    for name in args.names:
+        match NoRole(reason="no agents can be used here") if agents is None else await agents.find(name):
+            case Role() as role:
+                found[name] = Found(role=role)
+            case NoRole(reason=reason):
+                found[name] = Found(reason=reason)
+    return StepEnded(step="agents", result=Raw(json.encode(found)))
+
+
+def _naming(names: Sequence[str]) -> dict[str, Any]:
+    """The schema with the names of agents in it."""
+    schema: dict[str, Any] = json.decode(json.encode(DELEGATE_SCHEMA))
+    agent = schema["properties"]["tasks"]["items"]["properties"]["agent"]
+    agent["description"] = f"{agent['description']} There are: {', '.join(names)}."
+    return schema
+
+
 def read_wanted(arguments: object) -> DelegateCall | tuple[FieldProblem, ...]:
     """The call that a model's arguments make, or every problem they have."""
     wanted = read_call(arguments)
@@ -93,10 +175,6 @@ def read_wanted(arguments: object) -> DelegateCall | tuple[FieldProblem, ...]:
 
 
 def _problems(index: int, task: Task) -> Iterator[FieldProblem]:
-    if task.agent is not None:
-        yield FieldProblem(
-            f"tasks[{index}].agent", f"is {task.agent!r:.60}, and no agent of that name can be used here"
-        )
     # Recursion is granted by an agent's definition, never by the model that calls.
     for name in ("Delegate", "Subtask"):
         if name in (task.tools or ()):

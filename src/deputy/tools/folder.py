@@ -29,8 +29,8 @@ _LISTED = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 class WorkspaceFolder:
     """A directory, as much of it as a grant gives."""
 
-    def __init__(self, root: Path | str, grant: Grant) -> None:
-        self._workspace = Workspace(root, grant)
+    def __init__(self, root: Path | str, grant: Grant | None = None, *, private: Sequence[Path | str] = ()) -> None:
+        self._workspace = Workspace(root, grant, private=private)
 
     @property
     def root(self) -> str:
@@ -57,13 +57,14 @@ class WorkspaceFolder:
 
     async def facts(self, paths: Sequence[str]) -> Sequence[FileFact]:
         """What is on disk where artifacts are said to be; what cannot be looked at is not there."""
-        return await asyncio.to_thread(lambda: [self._fact(path) for path in paths])
+        return await asyncio.to_thread(lambda: [self.fact(path) for path in paths])
 
     async def changed_in(self, folder: str, since: float) -> Sequence[str]:
         """The files of a folder that were written since a moment, a bounded number of them."""
         return await asyncio.to_thread(lambda: list(islice(self._changed(folder, since), MOST_CHANGED)))
 
-    def _fact(self, path: str) -> FileFact:
+    def fact(self, path: str) -> FileFact:
+        """What is on disk at a path."""
         try:
             with self._workspace.place(path) as place:
                 found = place.status

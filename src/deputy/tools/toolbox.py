@@ -24,7 +24,9 @@ _GRACE_SECONDS = 5
 class Toolbox:
     """Tools narrowed to a grant. Advertising fewer tools is no permission: the check is where they run."""
 
-    def __init__(self, tools: Iterable[Tool], grant: Grant) -> None:
+    def __init__(self, tools: Iterable[Tool], grant: Grant, seconds: Mapping[str, float] | None = None) -> None:
+        self._seconds = seconds or {}
+        """How long a call of a tool may take where that is not as the tool says."""
         allowed = grant.tools | ALWAYS_GRANTED
         every = {tool.name: tool for tool in tools}
         self._granted = {name: tool for name, tool in every.items() if name in allowed}
@@ -43,7 +45,7 @@ class Toolbox:
         tool = self.find(name)
         if tool is None:
             return self._refusal(name)
-        limit = tool.traits.limit_seconds
+        limit = self._seconds.get(name, tool.traits.limit_seconds)
         try:
             async with asyncio.timeout(limit + _GRACE_SECONDS):
                 return await tool.run(arguments, context)

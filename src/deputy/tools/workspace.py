@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO
 from deputy.core.request import Grant
 from deputy.tools.cut import shown_path
 from deputy.tools.errors import ToolError
-from deputy.tools.openat2 import open_directory_beneath
+from deputy.tools.openat2 import open_at_hand, open_directory_beneath
 from deputy.tools.withheld import is_unwritable, is_withheld
 
 if TYPE_CHECKING:
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _DIRECTORY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # A FIFO would block the open for ever; a terminal could become ours.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_SEEN = getattr(os, "O_PATH", 0) | os.O_NOFOLLOW | os.O_CLOEXEC
+AT_HAND_BYTES = 64 * 1024
 _MOST_LINKS = 40
 _MOST_STEPS = 400
 _LEADS_OUT = "it leads out of the workspace through a symlink"
@@ -81,10 +83,18 @@ class Place:
 class Workspace:
     """A directory and what of it is granted. No path leads out of it, or to what is withheld."""
 
-    def __init__(self, root: Path | str, grant: Grant | None = None, *, uses_openat2: bool = True) -> None:
+    def __init__(
+        self,
+        root: Path | str,
+        grant: Grant | None = None,
+        *,
+        private: Sequence[Path | str] = (),
+        uses_openat2: bool = True,
+    ) -> None:
         self.root = os.path.realpath(root)
         self.grant = Grant() if grant is None else grant
         self._spellings = {self.root, str(Path.cwd() / root)}
+        self._private = tuple(_split(os.path.relpath(os.path.realpath(path), self.root)) for path in private)
         self._uses_openat2 = uses_openat2
 
     @property
@@ -117,9 +127,27 @@ class Workspace:
             self._check(path, found.parts, for_writing)
             yield found
 
+    def at_hand(self, path: str) -> tuple[str, bytes] | None:
+        """A small file that the kernel has in memory, without waiting: its path and content. None: go the long way."""
+        parts = [] if path.startswith("/") or "\0" in path else _split(path)
+        if not (self._uses_openat2 and parts) or ".." in parts or not self.shows(parts):
+            return None
+        name = "/".join(parts)
+        place = f"{self.root}/{name}"
+        with suppress(OSError):
+            # Looked at first, since opening a device may do something.
+            size = _size(open_at_hand(place, _SEEN))
+            content = None if size is None else _content(open_at_hand(place, _FILE), size)
+            return None if content is None else (name, content)
+        return None
+
     def shows(self, parts: Sequence[str]) -> bool:
         """Whether a path below the root, free of links, may be named to the agent."""
-        return not is_withheld(parts) and self.grant.covers("/".join(parts) or ".")
+        return not is_withheld(parts) and not self._is_private(parts) and self.grant.covers("/".join(parts) or ".")
+
+    def _is_private(self, parts: Sequence[str]) -> bool:
+        """Whether a path leads to, or through, something of Deputy's own."""
+        return any(private and list(parts[: len(private)]) == list(private) for private in self._private)
 
     def granted_below(self, path: str) -> tuple[str, ...]:
         """Where a search of a path begins: there, or where it is not granted whole, at what is granted below it."""
@@ -157,6 +185,8 @@ class Workspace:
                 return False
 
     def _check(self, path: str, parts: Sequence[str], for_writing: bool) -> None:
+        if self._is_private(parts):
+            raise ToolError(f"{shown_path(path)} is withheld: it is where this work is recorded.")
         if is_withheld(parts):
             raise ToolError(f"{shown_path(path)} is withheld: it may hold keys or credentials.")
         if not self.grant.covers("/".join(parts) or "."):
@@ -233,6 +263,29 @@ def kind(mode: int) -> str:
         stat.S_IFBLK: "a block device",
     }
     return kinds.get(stat.S_IFMT(mode), "of an unknown kind")
+
+
+def _size(descriptor: int | None) -> int | None:
+    """How large the file here is, if it is a regular and small one."""
+    if descriptor is None:
+        return None
+    try:
+        status = os.fstat(descriptor)
+    finally:
+        os.close(descriptor)
+    return status.st_size if stat.S_ISREG(status.st_mode) and status.st_size <= AT_HAND_BYTES else None
+
+
+def _content(descriptor: int | None, size: int) -> bytes | None:
+    """All of a file of this size, if all of it is in memory and it has that size still."""
+    if descriptor is None:
+        return None
+    try:
+        buffer = bytearray(size + 1)
+        is_whole = os.preadv(descriptor, [buffer], 0, os.RWF_NOWAIT) == size
+    finally:
+        os.close(descriptor)
+    return bytes(buffer[:size]) if is_whole else None
 
 
 def _split(path: str) -> list[str]:

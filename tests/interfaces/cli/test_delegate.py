@@ -151,6 +151,11 @@ def test_bad_arguments_name_the_field(arguments, field):
     assert failure.field == field
 
 
+def test_one_problem_is_one_sentence(house):
+    run = house.run("delegate", "-t", "a=x", "--concurrency", "9", "--yes")
+    assert run.stderr == "deputy: concurrency is 9; it must be a whole number from 1 to 4\n"
+
+
 def test_a_tasks_file_names_every_problem_at_once(house):
     call = {"tasks": [{"label": "", "prompt": "x", "colour": 1}], "return": "xml"}
     run = house.run("delegate", "--tasks", "-", "--yes", stdin=json.dumps(call))
@@ -231,6 +236,114 @@ def test_a_narrow_terminal_without_colour_has_whole_lines(house):
         assert terminal.end() == 0
     assert "\x1b[32m" not in terminal.shown
     assert "[a-label-that-is-long] ✓ c…" in terminal.text
+
+
+# --- questions --------------------------------------------------------------------------------------------------------
+
+
+def asking(when: str, question: str) -> dict:
+    ask = {"name": "Ask", "arguments": {"question": question}}
+    return {"when": when, "turns": [{"calls": [ask]}, {"text": f"Done with {when}."}]}
+
+
+@pytest.mark.rule("escalate")
+def test_questions_of_subagents_are_asked_one_after_another_while_others_go_on(house):
+    others = {"when": "gamma", "turns": [{"text": "Gamma is done.", "delay_seconds": 0.3}]}
+    model = house.script("ask", asking("alpha", "Which colour?"), asking("beta", "Which size?"), others)
+    tasks = ("-t", "a=alpha", "-t", "b=beta", "-t", "g=gamma", "--concurrency", "3")
+    terminal = house.terminal("delegate", *tasks, "--model", model, "--yes")
+    terminal.until("?\r\n> ")
+    terminal.watched_until(lambda: "completed" in house.run("ps", "--all").stdout)
+    assert terminal.text.count("?\r\n> ") == 1, "the other question waits"
+    answers = {"[a] asks: Which colour?\r\n> ": "red\n", "[b] asks: Which size?\r\n> ": "big\n"}
+    first = next(question for question in answers if question in terminal.text)
+    terminal.type(answers.pop(first))
+    [(second, answer)] = answers.items()
+    terminal.until(second)
+    terminal.type(answer)
+    assert terminal.end() == 0
+    assert "Subagents: 3 completed of 3" in terminal.text
+    told = house.run(
+        "transcript", json.loads(house.run("ps", "--all", "--json").stdout)["delegations"][1]["session_id"]
+    )
+    assert "red" in told.stdout
+
+
+@pytest.mark.rule("escalate")
+def test_where_nobody_can_be_asked_it_is_blocked_and_the_person_is_told_how_to_answer(house):
+    model = house.script("ask", asking("alpha", "Which colour?"))
+    run = house.run("delegate", "-t", "a=alpha", "--model", model, "--yes")
+    assert run.returncode == 5
+    assert run.stdout.count("Which colour?") == 1
+    [waiting] = [one for one in json.loads(house.run("ps", "--json").stdout)["delegations"] if one["parent"]]
+    assert (waiting["status"], waiting["question"]) == ("blocked", "Which colour?")
+    assert f'deputy resume {waiting["session_id"]} --answer "…"' in run.stderr
+    answered = house.run("resume", waiting["parent"], "--answer", "red", "--json")
+    form = json.loads(answered.stdout)
+    assert (answered.returncode, form["status"], form["session_id"]) == (0, "completed", waiting["parent"])
+    assert [(one["label"], one["status"]) for one in form["results"]] == [("a", "ok")]
+    assert json.loads(house.run("ps", "--json").stdout)["delegations"] == []
+
+
+# --- configuration ----------------------------------------------------------------------------------------------------
+
+
+def configured(house, text: str) -> dict[str, str]:
+    folder = house.workspace.parent / "person/.config/deputy"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.toml").write_text(text)
+    return {"HOME": str(house.workspace.parent / "person")}
+
+
+@pytest.mark.rule("delegate.approve")
+def test_the_configuration_may_allow_it_and_name_the_model(house):
+    model = house.script("one", {"turns": [{"text": "Done."}]})
+    env = configured(house, f'[models]\ndefault = "{model}"\n[approval]\npolicy = "allow"\n')
+    run = house.run("delegate", "-t", "a=x", **env)
+    assert (run.returncode, "Done." in run.stdout) == (0, True), run.stderr
+
+
+@pytest.mark.rule("delegate.approve")
+def test_the_configuration_may_refuse_it_and_the_flag_wins(house):
+    model = house.script("one", {"turns": [{"text": "Done."}]})
+    env = configured(house, '[approval]\npolicy = "refuse"\n')
+    terminal = house.terminal("delegate", "-t", "a=x", "--model", model, **env)
+    assert terminal.end() == 6
+    assert "the configuration refuses it; --yes approves it" in terminal.text
+    assert house.run("delegate", "-t", "a=x", "--model", model, "--yes", **env).returncode == 0
+
+
+def test_wrong_settings_are_told_before_anything_is_done(house):
+    (house.workspace / "deputy.toml").write_text("[limits]\nrepairs = 7\n")
+    run = house.run("delegate", "-t", "a=x", "--yes")
+    assert run.returncode == 2
+    assert run.stderr == "deputy: deputy.toml: limits.repairs: found 7; it must be a whole number from 0 to 2\n"
+    assert not house.home.exists()
+
+
+# --- what subagents are given -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("context.files")
+def test_a_file_that_will_be_missing_is_told_before_the_call_is_approved(house):
+    (house.workspace / "there.txt").write_text("x")
+    run = house.run(
+        "delegate", "-t", "a=x", "--context", "there.txt", "--context", "their.txt", "--model", "offline:scout"
+    )
+    first, *_ = run.stderr.splitlines()
+    assert first == "deputy: warning: --context their.txt: not included: their.txt does not exist."
+    assert "there.txt" not in run.stderr.replace("their.txt", "")
+
+
+def test_subagents_do_not_see_where_their_work_is_recorded(house):
+    (house.workspace / "lamp.py").write_text("def light_lamp():\n    pass\n")
+    home = str(house.workspace / "state")
+    run = house.run("delegate", "-t", "a=Where is light_lamp?", "--yes", "--events", "events.jsonl", DEPUTY_HOME=home)
+    again = house.run("delegate", "-t", "a=Where is light_lamp?", "--yes", "--events", "events.jsonl", DEPUTY_HOME=home)
+    assert "lamp.py:1" in again.stdout
+    for told in (run.stdout, again.stdout):
+        assert "state/" not in told
+        assert "events.jsonl" not in told
 
 
 # --- stopping ---------------------------------------------------------------------------------------------------------

@@ -85,6 +85,8 @@ def test_what_a_killed_process_left_is_shown_and_resumed_and_paid_once(house):
         left = house.run("watch", session_id)
         assert left.returncode == 4
         assert f"deputy resume {session_id}" in left.stderr
+        assert left.stderr.startswith("Delegate [2 subagents]\n")
+        assert "total  2 interrupted · " in left.stderr, "nobody is said to be at work"
         run = house.run("resume", session_id, **server.environ)
         assert run.returncode == 0, run.stderr
         assert run.stdout.startswith("## Subagents: 2 completed of 2")
@@ -123,3 +125,60 @@ def test_resume_says_why_it_cannot(house):
     [done] = run_sync("do", model=model, workspace=house.workspace, home=house.home)
     refused = CliRunner(env=environ).invoke(resume, [done.session_id]).exception
     assert "it is completed" in str(refused)
+
+
+@pytest.mark.rule("resume")
+def test_a_call_that_is_resumed_has_one_view_of_those_who_go_on(house):
+    ask = {"name": "Ask", "arguments": {"question": "Which one?"}}
+    asking = {"when": "choose", "times": 2, "turns": [{"calls": [ask]}, {"text": "Chosen."}]}
+    model = house.script("mixed", asking, {"when": "work", "turns": [{"text": "Worked."}]})
+    tasks = ("-t", "a=choose", "-t", "b=work", "-t", "c=choose")
+    run = house.run("delegate", *tasks, "--model", model, "--yes", "--json")
+    assert run.returncode == 4
+    call = json.loads(house.run("ps", "--json").stdout)["delegations"][0]
+    assert call["command"] == "delegate"
+    terminal = house.terminal("resume", call["session_id"])
+    for _ in range(2):
+        terminal.until("asks: Which one?\r\n> ")
+        terminal.shown = ""
+        terminal.type("this\n")
+    assert terminal.end() == 0
+    assert "Delegate [2 subagents]" in terminal.text
+    assert "total  2 complete" in terminal.text
+    assert "3 subagents" not in terminal.text
+    assert "Subagents: 3 completed of 3" in terminal.text
+
+
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_where_standard_output_has_the_events_the_outcome_is_the_last_of_them(house, form):
+    model = house.script("one", {"turns": [{"faults": ["bad_request"]}]})
+    run = house.run("run", "do it", "--model", model, "--events", "-", *form)
+    first, *_, last = [json.loads(line) for line in run.stdout.splitlines()]
+    assert (run.returncode, first["event"], last["event"], last["status"]) == (1, "opened", "result", "failed")
+    house.script("one", {"turns": [{"text": "Done."}]})
+    again = house.run("resume", first["session_id"], "--events", "-", *form)
+    last = json.loads(again.stdout.splitlines()[-1])
+    assert (again.returncode, last["event"], last["status"], last["report"]) == (0, "result", "completed", "Done.")
+
+
+def test_watching_ends_when_nobody_reads_any_more(house):
+    with provider(*noting_then(faults=("silent",))) as server:
+        child, session_id = begun(house, server, "far")
+        watching = house.start("watch", session_id, "--json")
+        assert json.loads(watching.stdout.readline())["event"] == "started"
+        watching.stdout.close()
+        assert watching.wait(10) == 130
+        child.send_signal(signal.SIGTERM)
+        child.stdout.read()
+        assert child.wait(10) == 130
+
+
+def test_a_task_that_was_refused_is_not_advised_to_go_on(house):
+    (house.workspace / "deputy.toml").write_text("[limits]\nmax_depth = 0\n")
+    run = house.run("delegate", "-t", "a=x", "--model", "offline:scout", "--yes", "--json")
+    assert run.returncode == 6
+    assert "resume" not in run.stderr
+    refused = json.loads(run.stdout)["results"][0]["session_id"]
+    again = house.run("resume", refused)
+    assert again.returncode == 2
+    assert "it was refused and never ran" in again.stderr

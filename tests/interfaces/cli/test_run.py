@@ -1,5 +1,8 @@
 import json
 
+import pytest
+from tests.interfaces.mcp.conftest import entries, until
+
 DELEGATE = {
     "name": "Delegate",
     "arguments": {"tasks": [{"label": "a", "prompt": "first"}, {"label": "b", "prompt": "x"}]},
@@ -109,3 +112,44 @@ def test_a_home_that_fails_while_the_view_is_open_is_one_line_at_a_terminal(hous
     assert terminal.end() == 1
     assert f"deputy: {house.home}" in terminal.text.replace("\r\n", "")
     assert "Traceback" not in terminal.text
+
+
+@pytest.mark.rule("delegate.approve")
+@pytest.mark.parametrize(("option", "told"), [((), "report of one"), (("--deny",), "did not approve")])
+def test_where_nobody_is_at_the_terminal_it_can_wait_for_an_answer_from_another(house, option, told):
+    call = {"name": "Delegate", "arguments": {"tasks": [{"label": "one", "prompt": "the work of one"}]}}
+    model = house.script(
+        "waits",
+        {"turns": [{"calls": [call]}, {"text": "Done."}], "when": "You work for a person"},
+        {"turns": [{"text": "report of one"}], "when": "the work of one"},
+    )
+    process = house.start("run", "Do it.", "--wait", "--json", DEPUTY_MODEL=model)
+    waiting = until(lambda: [entry for entry in entries(house) if entry["status"] == "waiting"])[0]
+    assert "Spawn 1 subagent" in waiting["question"]
+    assert house.run("approve", waiting["session_id"], *option).returncode == 0
+    process.communicate(timeout=60)
+    assert told in house.run("transcript", waiting["session_id"]).stdout
+
+
+def define(house, name: str, prompt: str) -> None:
+    folder = house.workspace / ".deputy" / "agents"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.md").write_text(f"---\nname: {name}\ndescription: d\ntools: Read\n---\n{prompt}\n")
+
+
+def test_it_works_by_the_definition_of_an_agent(house):
+    define(house, "poet", "You write verses.")
+    model = house.script("poet", {"when": "You write verses.", "turns": [{"text": "A verse."}]})
+    run = house.run("run", "write", "--agent", "poet", "--json", "--model", model)
+    assert run.returncode == 0, run.stderr
+    outcome = json.loads(run.stdout)
+    assert (outcome["report"], outcome["delegation_path"]) == ("A verse.", ["orchestrator", "poet"])
+
+
+def test_an_agent_that_there_is_not_is_usage_and_names_near_ones(house):
+    define(house, "poet", "You write verses.")
+    for command in (("run", "x"), ("delegate", "-t", "a=x", "--yes")):
+        refused = house.run(*command, "--agent", "poett", "--model", house.script("none"))
+        assert refused.returncode == 2
+        assert "near to it are poet" in refused.stderr
+        assert "Traceback" not in refused.stderr

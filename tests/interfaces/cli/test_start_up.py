@@ -1,10 +1,12 @@
 """Start-up is a feature: what a command does not need, it does not import."""
 
+import json
 import subprocess
 import sys
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from deputy.interfaces.cli import COMMANDS, deputy
 
@@ -48,5 +50,15 @@ def test_every_command_has_json_and_teaches_by_example():
     for name in COMMANDS:
         command = deputy.get_command(click.Context(deputy), name)
         assert command is not None
-        assert any("--json" in parameter.opts for parameter in command.params), name
         assert "Examples:" in (command.help or "") + (command.epilog or ""), name
+        below = list(command.commands.values()) if isinstance(command, click.Group) else [command]
+        for one in below:
+            assert any("--json" in parameter.opts for parameter in one.params), (name, one.name)
+
+
+def test_the_config_of_an_mcp_client_can_be_pasted():
+    command = deputy.get_command(click.Context(deputy), "mcp")
+    told = CliRunner().invoke(command, ["--json", "--model", "sonnet", "--yes"])
+    assert json.loads(told.stdout) == {
+        "mcpServers": {"deputy": {"command": "deputy", "args": ["mcp", "--model", "sonnet", "--yes"]}}
+    }

@@ -1,6 +1,5 @@
 """MCP clients of two kinds: the SDK's own, and one that writes and reads raw lines, or does not read at all."""
 
-import asyncio
 import json
 import os
 import select
@@ -9,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 
 from mcp import Client, StdioServerParameters
 
@@ -48,11 +48,11 @@ def stdio(house, *arguments: str, **env: str) -> StdioServerParameters:
 @asynccontextmanager
 async def here(house, *, mode: str = LEGACY, client: dict | None = None, **options):
     """A client of a server in this process."""
-    async with Hub(Options(workspace=house.workspace, home=house.home, **options)) as hub:
-        async with Client(make_server(hub), mode=mode, **(client or {})) as connected:
-            yield connected
-            # What is cut off by leaving was not cancelled by anybody.
-            hub.is_leaving = True
+    hub = Hub(Options(workspace=house.workspace, home=house.home, **options))
+    async with hub, Client(make_server(hub), mode=mode, **(client or {})) as connected:
+        yield connected
+        # What is cut off by leaving was not cancelled by anybody.
+        hub.is_leaving = True
 
 
 def text_of(result) -> str:
@@ -68,7 +68,7 @@ def entries(house) -> list[dict]:
         return [entry_form(standing, time.time()) for standing in listed(reader, ended=10_000)]
 
 
-def until(is_so: Callable[[], object], seconds: float = 30):
+def until(is_so: Callable[[], object], seconds: float = 90):
     """What something comes to, once it is so."""
     deadline = time.monotonic() + seconds
     while not (value := is_so()):
@@ -80,13 +80,6 @@ def until(is_so: Callable[[], object], seconds: float = 30):
 def a_moment() -> None:
     """Let others do something: nothing tells when another process has."""
     select.select([], [], [], 0.05)
-
-
-async def until_async(is_so, seconds: float = 30):
-    async with asyncio.timeout(seconds):
-        while not (value := await is_so()):
-            await asyncio.sleep(0.05)
-    return value
 
 
 class Wire:
@@ -151,4 +144,4 @@ class Wire:
         for pipe in (self.process.stdin, self.process.stdout):
             with suppress(BrokenPipeError):
                 pipe.close()
-        return self.process.wait(20)
+        return self.process.wait(60)

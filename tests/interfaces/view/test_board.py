@@ -88,3 +88,30 @@ def test_nothing_that_others_wrote_moves_the_terminal():
     shown = [text_of(spans) for spans in board.lines(0.0)]
     assert all(text.isprintable() and len(text) < 200 for text in shown)
     assert "[/bold]" in shown[1]
+
+
+def test_a_call_is_over_when_those_that_have_not_begun_are_too():
+    board = told(
+        {"event": "started", "label": "a", "index": 0, "total": 2},
+        {"event": "completed", "label": "a", "status": "completed"},
+    )
+    assert not board.is_over
+    assert text_of(board.lines(TEN)[0]) == "Delegate [2 subagents]"
+    assert text_of(board.lines(TEN)[-1]).startswith("total  1 complete, 1 queued")
+
+
+def test_those_who_go_on_keep_their_rows_whatever_their_place_was():
+    board = told(
+        {"event": "started", "label": "c", "index": 2, "total": 3},
+        {"event": "started", "label": "b", "index": 1, "total": 3},
+        labels=("b", "c"),
+    )
+    assert [row.session_id for row in board.rows] == ["sess_b", "sess_c"]
+    assert text_of(board.lines(TEN)[0]) == "Delegate [2 subagents]"
+
+
+def test_several_that_never_began_have_a_row_each():
+    board = Board(("a", "b"))
+    for index, label in enumerate(("a", "b")):
+        board.tell(Progress(event="completed", label=label, index=index, total=2, status="cancelled"), 1.0)
+    assert [row.status for row in board.rows] == ["cancelled", "cancelled"]

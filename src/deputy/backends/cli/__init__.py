@@ -9,6 +9,7 @@ if TYPE_CHECKING:
 
     from deputy.backends.cli.backend import CliBackend
     from deputy.core.redact import Redactor
+    from deputy.engine.ports import NotReady, Ready
 
 NAMES = ("claude", "codex", "gemini", "opencode", "cursor-agent")
 """The programs there are, as they are called."""
@@ -24,3 +25,13 @@ def cli_backend(name: str, environ: Mapping[str, str], redactor: Redactor | None
         return None
     module = import_module(f"deputy.backends.cli.{name.replace('-', '_')}")
     return CliBackend(module.PROGRAM, environ, redactor=redactor)
+
+
+async def check_programs(environ: Mapping[str, str]) -> dict[str, Ready | NotReady]:
+    """What there is of each program, looked for all at once."""
+    import asyncio
+
+    backends = {name: backend for name in NAMES if (backend := cli_backend(name, environ)) is not None}
+    async with asyncio.TaskGroup() as group:
+        looks = {name: group.create_task(backend.check()) for name, backend in backends.items()}
+    return {name: look.result() for name, look in looks.items()}

@@ -12,7 +12,7 @@ import msgspec
 from deputy.backends.cli.ending import Printed, Stopping, end_of
 from deputy.backends.cli.installed import Found, find, look_for
 from deputy.backends.cli.program import Order
-from deputy.backends.problems import grant_not_held, model_unknown
+from deputy.backends.problems import cannot_run, grant_not_held, model_unknown, session_gone
 from deputy.backends.told import Told
 from deputy.core.limits import TOOL_SECONDS, RunningTool, is_hung
 from deputy.core.outcome import NO_USAGE
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 _CHUNK = 64 * 1024
 _NOISE_BYTES = 8_000
 _WATCH_SECONDS = 1.0
-_LINGER_SECONDS = 5.0
+_LINGER_SECONDS = 3.0
 """How long a program may stay after it has said that it is done."""
 _DRAIN_SECONDS = 1.0
 _GO_ON = "Go on."
@@ -67,15 +67,19 @@ class CliBackend:
         if isinstance(ready, NotReady):
             return BackendEnd(kind="failed", error=ready.error)
         model = own_name(self.program, assignment.model)
-        place = _place(assignment)
         if not isinstance(model, str):
             return BackendEnd(kind="failed", error=model)
         order = Order(assignment=assignment, model=model, environ=self._environ)
-        unheld = self.program.cannot_hold(order) or ("" if place else f"the paths {assignment.grant.paths!r:.200}")
-        if unheld:
-            return BackendEnd(kind="failed", error=grant_not_held(self.program.name, unheld))
+        place = _place(assignment)
+        error = _refusal(self.program, order, place)
+        if error is not None:
+            return BackendEnd(kind="failed", error=error)
         turn = _Turn(self.program, order, emit)
-        return await turn.play(self._command(ready, order, place), _spill(assignment, self._redactor))
+        try:
+            return await turn.play(self._command(ready, order, place), _spill(assignment, self._redactor))
+        except OSError as error:
+            reason = error.strerror or str(error)
+            return BackendEnd(kind="failed", error=cannot_run(self.program.name, reason, self.program.install))
 
     def _command(self, ready: Ready, order: Order, place: str) -> Command:
         provider = order.assignment.model.partition(":")[0]
@@ -137,6 +141,7 @@ class _Turn:
             if stopping != "exited":
                 child.ask(command.polite)
                 await asyncio.wait({exiting}, timeout=command.grace_seconds)
+                child.kill()
             await asyncio.wait(listening, timeout=_DRAIN_SECONDS if exiting.done() else 0)
             exit_ = exiting.result() if exiting.done() else Exit()
             for task in (feeding, exiting, *listening):
@@ -188,11 +193,29 @@ def own_name(program: Program, model: str) -> str | Error:
     if model in program.model_names:
         return program.model_names[model]
     provider, colon, name = model.partition(":")
+    if not _is_word(provider) or not _is_word(name):
+        return model_unknown(program.name, f"{model!r:.200} is no name of one")
     if not colon:
         return model
     if program.providers and provider not in program.providers:
         return model_unknown(program.name, f"{model!r} is not one of {' or '.join(program.providers)}'s")
     return f"{provider}{program.separator}{name}" if program.separator else name
+
+
+def _refusal(program: Program, order: Order, place: str) -> Error | None:
+    """Why it is not run at all, if so."""
+    if not _is_word(order.session):
+        return session_gone(program.name, f"{order.session!r:.200} is no name of one")
+    missing = sorted(program.always - order.tools)
+    unheld = program.cannot_hold(order) or (f"working without {', '.join(missing)}" if missing else "")
+    if not place:
+        unheld = f"the paths {order.assignment.grant.paths!r:.200}"
+    return grant_not_held(program.name, unheld) if unheld else None
+
+
+def _is_word(name: str) -> bool:
+    """Whether a name can stand among arguments: one that begins like a flag could be taken for it."""
+    return name.isprintable() and not name.startswith("-")
 
 
 def _event(line: bytes) -> dict[str, Any] | None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import json
 
-from deputy.backends.cli.program import Fields, Order, Program, number_of, part, parts, text_of
+from deputy.backends.cli.program import READING, Fields, Order, Program, number_of, part, parts, text_of
 from deputy.core.outcome import Usage
 
 if TYPE_CHECKING:
@@ -138,12 +138,15 @@ PROGRAM = Program(
     arguments=_arguments,
     read=_read,
     providers=("openai",),
+    always=READING,
     package="@openai/codex",
     least_version=(0, 100),
     variables=("OPENAI_*", "CODEX_HOME", "CODEX_API_KEY", "CODEX_CA_CERTIFICATE", "AZURE_OPENAI_*"),
     settings=_settings,
     keys=("CODEX_API_KEY", "OPENAI_API_KEY"),
     login_files=(".codex/auth.json",),
+    # A command that ends at once is sometimes not told of.
+    tells_all=False,
     logged_out=("not logged in", "missing environment variable", "please log in", "codex login"),
     session_unknown=("no rollout found", "thread/resume failed"),
     model_missing=("no such model", "model is not supported", "does not exist or you do not have access"),

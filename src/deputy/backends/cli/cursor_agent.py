@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from deputy.backends.cli.program import Fields, Order, Program, number_of, part, parts, text_of
+from deputy.backends.cli.program import READING, Fields, Order, Program, number_of, part, parts, text_of
 from deputy.core.outcome import Usage
 
 if TYPE_CHECKING:
@@ -101,6 +101,7 @@ PROGRAM = Program(
     arguments=_arguments,
     read=_read,
     model_names=_THEIRS,
+    always=READING,
     cannot_hold=_cannot_hold,
     is_version=_is_version,
     least_version=(2026,),

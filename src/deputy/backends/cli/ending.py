@@ -60,16 +60,16 @@ def end_of(program: Program, order: Order, told: Told, stopping: Stopping, exit_
     text = told.text
     if error is not None:
         is_limit = error.type in ("timeout", "context_exhausted", "budget", "output_limit")
-        return _end(
-            program, told, printed, BackendEnd(kind="limited" if is_limit else "failed", text=text, error=error)
-        )
+        end = BackendEnd(kind="limited" if is_limit else "failed", text=text, error=error)
+        return _end(program, order, told, printed, end)
     words = text.rstrip()
     if words.endswith(AWAITING):
-        return _end(program, told, printed, BackendEnd(kind="asked", text=words.removesuffix(AWAITING).rstrip()))
-    return _end(program, told, printed, BackendEnd(kind="answered", text=text))
+        end = BackendEnd(kind="asked", text=words.removesuffix(AWAITING).rstrip())
+        return _end(program, order, told, printed, end)
+    return _end(program, order, told, printed, BackendEnd(kind="answered", text=text))
 
 
-def _end(program: Program, told: Told, printed: Printed, end: BackendEnd) -> BackendEnd:
+def _end(program: Program, order: Order, told: Told, printed: Printed, end: BackendEnd) -> BackendEnd:
     warnings = list(told.warnings)
     if printed.too_long:
         warnings.append(f"{printed.too_long:,} lines of its output were too long and were left out.")
@@ -83,6 +83,7 @@ def _end(program: Program, told: Told, printed: Printed, end: BackendEnd) -> Bac
         is_resumable=own is not None and program.has_sessions and not is_gone,
         changed=tuple(told.changed),
         tools_used=told.tools_used,
+        is_uncertain=order.may_write and bool(told.session) and not (told.is_over and program.tells_all),
         context=told.context,
         warnings=tuple(warnings),
     )
@@ -124,7 +125,8 @@ def _untold_failure(program: Program, exit_: Exit, printed: Printed) -> Error:
         known = _in_its_words(program, said)
         if known is not None:
             return known
-        failure = failure_of(said.encode("utf-8", "replace"), status=None)
+        status = None if exit_.code is None else program.status_of_exit(exit_.code)
+        failure = failure_of(said.encode("utf-8", "replace"), status=status)
         if said and isinstance(failure, _PLAIN):
             return _as_error(program, failure)
         return problems.crashed(program.name, _how(exit_), _cut(said))
@@ -180,7 +182,10 @@ def _line_with(said: str, wordings: tuple[str, ...]) -> str:
 
 
 def _cut(said: str, total_bytes: int = 0) -> str:
-    """The beginning and the end of what was said, and how much it was."""
+    """The beginning and the end of what was said, and how much it was; colours and other controls are left out."""
+    first, *rest = said.split("\x1b[")
+    said = "".join((first, *(piece.lstrip("0123456789;?")[1:] for piece in rest)))
+    said = "".join(letter for letter in said if letter.isprintable() or letter in "\n\t")
     if len(said) <= _SAID_LENGTH:
         return said
     half = _SAID_LENGTH // 2

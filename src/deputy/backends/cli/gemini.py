@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deputy.backends.cli.program import Fields, Order, Program, number_of, part, text_of
+from deputy.backends.cli.program import READING, Fields, Order, Program, number_of, part, text_of
 from deputy.backends.problems import output_limit
 from deputy.core.outcome import Usage
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from deputy.backends.told import Told
 
 _HARMLESS = frozenset({
@@ -17,7 +20,7 @@ _HARMLESS = frozenset({
 })  # fmt: skip
 _WRITING = frozenset({"write_file", "replace"})
 _DENIED = frozenset({"tool_not_registered", "policy_violation"})
-_TURNS_EXIT = 53
+_POLICIES = Path(__file__).with_name("policies")
 
 
 def _arguments(order: Order) -> list[str]:
@@ -27,10 +30,18 @@ def _arguments(order: Order) -> list[str]:
         *("--output-format", "stream-json"),
         *("--approval-mode", mode),
         *("--extensions", "none"),
+        *(word for policy in _policies(order) for word in ("--policy", policy)),
         "--skip-trust",
         *(("--model", order.model) if order.model else ()),
         *(("--resume", order.session) if order.session else ()),
     ]
+
+
+def _policies(order: Order) -> Iterator[str]:
+    if "WebSearch" not in order.tools:
+        yield f"{_POLICIES}/no_web_search.toml"
+    if "WebFetch" in order.tools:
+        yield f"{_POLICIES}/web_fetch.toml"
 
 
 def _read(fields: Fields, told: Told, order: Order) -> None:
@@ -100,6 +111,7 @@ PROGRAM = Program(
     arguments=_arguments,
     read=_read,
     providers=("google",),
+    always=READING,
     package="@google/gemini-cli",
     least_version=(0, 30),
     variables=("GEMINI_*", "GOOGLE_*"),

@@ -29,7 +29,7 @@ def _arguments(order: Order) -> list[str]:
         *("--format", "json"),
         # Why a model is not known stands only in its log.
         *("--print-logs", "--log-level", "ERROR"),
-        *(("--session", order.session) if order.session else ("--title", order.assignment.session_id)),
+        *(("--session", order.session) if order.session else (f"--title={order.assignment.session_id}",)),
         *(("--model", order.model) if order.model else ()),
     ]
 
@@ -39,7 +39,10 @@ def _settings(order: Order) -> dict[str, str]:
     permissions = {"*": "deny", **dict.fromkeys(sorted(granted), "allow"), "external_directory": "deny"}
     return {
         "OPENCODE_PERMISSION": json.encode(permissions).decode(),
+        # What a project sets up for itself may run commands.
+        "OPENCODE_DISABLE_PROJECT_CONFIG": "1",
         "OPENCODE_DISABLE_AUTOUPDATE": "1",
+        "OPENCODE_DISABLE_SHARE": "1",
         "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
     }
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 from deputy.backends.told import Told
 from deputy.engine.ports.backend import Assignment
 
-WRITING, RUNNING = frozenset({"Edit", "Write"}), frozenset({"Run"})
+READING, WRITING, RUNNING = frozenset({"Read", "Grep", "Glob"}), frozenset({"Edit", "Write"}), frozenset({"Run"})
 
 Fields: TypeAlias = dict[str, Any]
 
@@ -63,6 +63,8 @@ class Program(Struct, frozen=True, kw_only=True):
     """What stands between provider and model in its own names; without one the provider is left out."""
     model_names: Mapping[str, str] = {}
     """Its own names for models that it calls otherwise."""
+    always: frozenset[str] = frozenset()
+    """Tools, by our names, that it cannot be run without."""
     cannot_hold: Callable[[Order], str] = lambda _: ""
     """What of a grant it cannot be kept to, if there is anything."""
     package: str = ""
@@ -84,6 +86,8 @@ class Program(Struct, frozen=True, kw_only=True):
     """What asks it to end."""
     grace_seconds: float = 3.0
     has_sessions: bool = True
+    tells_all: bool = True
+    """Whether it tells of every tool that it uses."""
     logged_out: tuple[str, ...] = ()
     """How it says, in lower case, that nobody is logged in …"""
     session_unknown: tuple[str, ...] = ()

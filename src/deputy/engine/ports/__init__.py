@@ -3,10 +3,11 @@
 from typing import TYPE_CHECKING
 
 from deputy.engine.ports.backend import Assignment, Backend, BackendEnd, NotReady, Ready
-from deputy.engine.ports.durable import Engine, Journal, L, Lease, RunContext, World
+from deputy.engine.ports.durable import Engine, Journal, L, Lease, RunContext, World, Writing
 from deputy.engine.ports.model import Model
 from deputy.engine.ports.ranker import Ranker
 from deputy.engine.ports.tool import (
+    Agents,
     Files,
     FlowTool,
     Folder,
@@ -17,6 +18,7 @@ from deputy.engine.ports.tool import (
     Tools,
     ToolTraits,
 )
+from deputy.engine.ports.workplace import NoWorkplace, WorkDone, Workplace, Workplaces
 
 if TYPE_CHECKING:
     from deputy.engine.ports.backend import BackendEvent as BackendEvent
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from deputy.engine.ports.durable import Workflow as Workflow
 
 __all__ = [
+    "Agents",
     "Assignment",
     "Backend",
     "BackendEnd",
@@ -37,6 +40,7 @@ __all__ = [
     "L",
     "Lease",
     "Model",
+    "NoWorkplace",
     "NotReady",
     "Ranker",
     "Ready",
@@ -47,5 +51,9 @@ __all__ = [
     "ToolOutput",
     "ToolTraits",
     "Tools",
+    "WorkDone",
+    "Workplace",
+    "Workplaces",
     "World",
+    "Writing",
 ]

@@ -96,6 +96,8 @@ class BackendEnd(Struct, frozen=True, kw_only=True, omit_defaults=True):
     changed: tuple[str, ...] = ()
     """Files of the workspace that it said it wrote; what it changed by commands is not among them."""
     tools_used: tuple[ToolUse, ...] = ()
+    is_uncertain: bool = False
+    """Whether more may have been done than was told, by one that had the means to change something."""
     context: ContextFill | None = None
     warnings: tuple[str, ...] = ()
     """What is worth knowing and did not keep it from ending so."""
@@ -103,7 +105,7 @@ class BackendEnd(Struct, frozen=True, kw_only=True, omit_defaults=True):
     @property
     def may_have_written(self) -> bool:
         """Whether something may have been changed, so that the same work must not be begun again by itself."""
-        return any(use.may_write and not use.is_denied for use in self.tools_used)
+        return self.is_uncertain or any(use.may_write and not use.is_denied for use in self.tools_used)
 
 
 class Ready(Struct, frozen=True, kw_only=True):

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from deputy.core.contract import FileFact
     from deputy.core.conversation import ToolCall
     from deputy.core.request import Grant
+    from deputy.core.role import NoRole, Role
     from deputy.core.subtask.passing import File
     from deputy.engine.desk import Desk
     from deputy.engine.ports.durable import RunContext
@@ -131,6 +132,18 @@ class FlowTool(Protocol):
         ...
 
 
+class Agents(Protocol):
+    """The agents whose definitions can be seen from the workspace."""
+
+    def names(self) -> Sequence[str]:
+        """The names to choose from, a bounded number of them."""
+        ...
+
+    async def find(self, name: str) -> Role | NoRole:
+        """What a definition says now, in words that tools and models have here; or why it cannot be used."""
+        ...
+
+
 class Files(Protocol):
     """Scratchpads and the workspace, as the flow of a delegation needs them."""
 
@@ -142,8 +155,8 @@ class Files(Protocol):
         """Add a note to a scratchpad."""
         ...
 
-    def open(self, grant: Grant) -> Folder:
-        """What a grant gives of the workspace."""
+    def open(self, grant: Grant, root: str = "") -> Folder:
+        """What a grant gives of a directory, which is the workspace unless another is named."""
         ...
 
 

@@ -37,9 +37,11 @@ COMMANDS = {
     "transcript": "Show a subagent's conversation.",
     "errors": "Show the errors that delegations met, the latest first.",
     "prune": "Remove delegations that ended long ago, with their transcripts.",
+    "stats": "Show how long delegations take, by command, beside their limits.",
+    "export": "Write a run, and the tree below it, into a folder of its own.",
     "pin": "Keep a delegation, and the tree it belongs to, whatever its age.",
     "task": "Keep the numbered tasks of this project.",
-    "todo": "Show the tasks that are not over.",
+    "todo": "Show the tasks of this project that are not over.",
     "models": "List providers and models, and say which have a key.",
 }
 _MODULES = {"show": "show_run"}

@@ -9,12 +9,16 @@ from typing import TYPE_CHECKING
 
 from deputy.interfaces.beside import beside
 from deputy.interfaces.plain import plain
+from deputy.interfaces.view.painters import Silence
 
 if TYPE_CHECKING:
+    from deputy.core.rules import ApprovalPolicy
+    from deputy.engine.desk import Approval
     from deputy.interfaces.answering import Question
     from deputy.interfaces.view.painters import View
 
 _YES = ("y", "yes")
+NO_ANSWER = "(The person gave no answer: go on as seems best, and say what you assumed.)"
 
 
 def can_ask() -> bool:
@@ -36,11 +40,19 @@ def wrapped(text: str) -> str:
     return "\n".join(textwrap.fill(line, width, subsequent_indent="  ") for line in plain(text).splitlines())
 
 
+def approval_for(policy: ApprovalPolicy, *, yes: bool) -> Approval:
+    """What happens to calls that need a yes: the flag wins over the configuration, and nobody is asked in a pipe."""
+    if yes or policy == "allow":
+        return "granted"
+    return "ask" if policy == "ask" and can_ask() else "refuse"
+
+
 class Person:
     """The person at the terminal, asked one question at a time."""
 
-    def __init__(self, view: View, stop: asyncio.Event) -> None:
-        self._view = view
+    def __init__(self, stop: asyncio.Event) -> None:
+        self.view: View = Silence()
+        """What gives the terminal up while a question is asked."""
         self._stop = stop
         self._turn = asyncio.Lock()
 
@@ -49,13 +61,14 @@ class Person:
         async with self._turn:
             if self._stop.is_set():
                 return False if question.topic == "approval" else ""
-            self._view.pause()
+            self.view.pause()
             try:
                 if question.topic == "approval":
                     return is_yes(await self._line(f"\n{wrapped(question.text)}\nGo ahead? [y/N] "))
-                return (await self._line(f"\n{wrapped(f'[{question.label}] asks: {question.text}')}\n> ")).strip()
+                said = (await self._line(f"\n{wrapped(f'[{question.label}] asks: {question.text}')}\n> ")).strip()
+                return said or NO_ANSWER
             finally:
-                self._view.go_on()
+                self.view.go_on()
 
     async def _line(self, prompt: str) -> str:
         os.write(sys.stderr.fileno(), prompt.encode())

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from deputy.core.errors import UnknownRun
+from deputy.engine.root import DELEGATE
 from deputy.interfaces.cli.ending import show_outcome
 from deputy.interfaces.cli.session import CANCELLED, NOTHING_FOUND, carry_out, not_stopped, until_done
 
@@ -43,11 +44,11 @@ async def _cancel(run: str, as_json: bool, stop: asyncio.Event) -> int:
 
     async with Deputy(approval="refuse") as deputy:
         try:
-            was_live = (await deputy.state(run)).is_live
+            state = await deputy.state(run)
         except UnknownRun as error:
             click.echo(f"deputy: {error}", err=True)
             return NOTHING_FOUND
-        if was_live:
+        if state.is_live:
             await deputy.cancel(run)
         try:
             async with timeout(_PATIENCE_SECONDS):
@@ -56,8 +57,9 @@ async def _cancel(run: str, as_json: bool, stop: asyncio.Event) -> int:
             outcome = None
         if outcome is None:
             return not_stopped(run)
-        show_outcome(outcome, as_json=as_json)
-        if not was_live:
+        results = await deputy.results(run) if state.command == DELEGATE else ()
+        show_outcome(outcome, as_json=as_json, results=results)
+        if not state.is_live:
             click.echo(f"deputy: it had ended before: {outcome.status}", err=True)
             return NOTHING_FOUND
         return CANCELLED if stop.is_set() else 0

@@ -185,6 +185,7 @@ def _refuse_with_schema(ctx: click.Context) -> None:
 
 
 def _look(return_: Return, workspace: str) -> list[FileFact]:
-    from deputy.tools.file_facts import file_facts
+    from deputy.tools.folder import WorkspaceFolder
 
-    return file_facts(workspace, [artifact.path for artifact in return_.artifacts])
+    folder = WorkspaceFolder(workspace)
+    return [folder.fact(artifact.path) for artifact in return_.artifacts]

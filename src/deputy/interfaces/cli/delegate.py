@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, cast
 
 import click
+from msgspec import structs
 
-from deputy.core.errors import UsageError
+from deputy.config import load_rules
+from deputy.core.errors import BadFields, UsageError
 from deputy.core.task import MAX_CONCURRENCY, DelegateCall, read_call
+from deputy.interfaces.cli.ending import way_on
 from deputy.interfaces.cli.session import CANCELLED, REJECTED, carry_out, exit_code, not_stopped, until_done
 from deputy.interfaces.cli.show import show_json
 from deputy.interfaces.cli.source import read_text
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from deputy.core.results import Result
+    from deputy.core.rules import ApprovalPolicy, Rules
+    from deputy.interfaces.cli.asking import Person
     from deputy.interfaces.library import Deputy
     from deputy.interfaces.view.event_lines import EventLines
 
@@ -47,8 +52,9 @@ Exit codes:
 @click.option("-t", "--task", "given", multiple=True, metavar="LABEL=PROMPT", help="A task; give it once for each.")
 @click.option("--tasks", "file", metavar="FILE|-", help="Tasks as JSON.")
 @click.option("--context", multiple=True, metavar="PATH", help="A file to put before the prompt of each -t task.")
+@click.option("--agent", metavar="NAME", help="The agent that does the -t tasks; `deputy agents` lists them.")
 @click.option("--model", metavar="M", help="provider:model or an alias; a task's own model wins.")
-@click.option("--concurrency", type=int, metavar="N", help="How many run at once (default 2).")
+@click.option("--concurrency", type=int, metavar="N", help="How many run at once (1 to 4).")
 @click.option("--workspace", default=".", type=click.Path(exists=True, file_okay=False), help="What they may look at.")
 @click.option("-y", "--yes", is_flag=True, help="Start without asking.")
 @click.option("--events", metavar="FILE|-", help="Write what happens as JSON lines.")
@@ -60,6 +66,7 @@ def command(
     given: tuple[str, ...],
     file: str | None,
     context: tuple[str, ...],
+    agent: str | None,
     model: str | None,
     concurrency: int | None,
     workspace: str,
@@ -74,36 +81,34 @@ def command(
     file names tools that change it. Progress goes to standard error, the result
     to standard output.
     """
-    call = _call(given, context, file, concurrency, "json" if as_json else form)
-    ctx.exit(carry_out(lambda stop: _run(call, model, workspace, yes, events, stop)))
+    rules = load_rules(workspace)
+    own = [_task(text, context, agent) for text in given]
+    call = _call(own, file, concurrency, "json" if as_json else form, rules)
+    ctx.exit(carry_out(lambda stop: _run(call, model, workspace, yes, events, rules, stop)))
 
 
 # --- what is asked for ------------------------------------------------------------------------------------------------
 
 
 def _call(
-    given: Sequence[str], context: Sequence[str], file: str | None, concurrency: int | None, form: str | None
+    own: Sequence[dict[str, Any]], file: str | None, concurrency: int | None, form: str | None, rules: Rules
 ) -> DelegateCall:
     """The call that the command line makes, checked like one that a model makes."""
     arguments = _arguments(file)
     tasks: Any = arguments.get("tasks", [])
     if isinstance(tasks, list):
-        own = [_task(text, context) for text in given]
         arguments["tasks"] = [*cast("list[Any]", tasks), *own]
     if not arguments["tasks"]:
         raise UsageError("-t", None, 'give at least one task: -t "label=what it should do", or --tasks FILE')
     if concurrency is not None:
         arguments["concurrency"] = concurrency
+    arguments.setdefault("concurrency", rules.concurrency)
     if form is not None:
         arguments["return"] = form
     call = read_call(arguments)
     if isinstance(call, DelegateCall):
         return call
-    raise UsageError(
-        call[0].field,
-        f"{len(call)} problem{'s' * (len(call) != 1)}",
-        "; ".join(f"{problem.field} {problem.message}" for problem in call),
-    )
+    raise BadFields([(problem.field, problem.message) for problem in call])
 
 
 def _arguments(file: str | None) -> dict[str, Any]:
@@ -122,46 +127,81 @@ def _arguments(file: str | None) -> dict[str, Any]:
     return cast("dict[str, Any]", value)
 
 
-def _task(text: str, context: Sequence[str]) -> dict[str, Any]:
+def _task(text: str, context: Sequence[str], agent: str | None) -> dict[str, Any]:
     label, equals, prompt = text.partition("=")
     if not equals:
         raise UsageError("-t", text, "write LABEL=PROMPT")
-    return {"label": label.strip(), "prompt": prompt, "context": list(context)}
+    return {"label": label.strip(), "prompt": prompt, "context": list(context), "agent": agent}
 
 
 # --- the run ----------------------------------------------------------------------------------------------------------
 
 
 async def _run(
-    call: DelegateCall, model: str | None, workspace: str, yes: bool, events: str | None, stop: asyncio.Event
+    call: DelegateCall,
+    model: str | None,
+    workspace: str,
+    yes: bool,
+    events: str | None,
+    rules: Rules,
+    stop: asyncio.Event,
 ) -> int:
+    from deputy.interfaces.cli.asking import Person, can_ask
     from deputy.interfaces.library import Deputy
     from deputy.interfaces.view.audience import Audience, open_events
     from deputy.interfaces.view.painters import open_view
 
     async with open_events(events) as lines:
         audience = Audience(lines)
-        async with Deputy(model, workspace=workspace, watch=audience.tell) as deputy:
+        person = Person(stop)
+        last = lines if events == "-" else None
+        async with Deputy(
+            model,
+            workspace=workspace,
+            watch=audience.tell,
+            # Approved is the call as a whole; what a subagent asks is asked of the person.
+            approval="granted",
+            answer=person.answer if can_ask() else None,
+            private=[] if events in (None, "-") else [events],
+            rules=rules,
+        ) as deputy:
             chosen = (await deputy.default_model()).model
+            call = structs.replace(call, tasks=await deputy.cast(call.tasks))
             _check_keys(deputy, call, chosen)
-            if not (yes or await _is_approved(deputy, call, chosen, stop)):
-                if events == "-" or call.result_form == "json":
-                    _show(_refused(call), call, lines if events == "-" else None)
+            _warn_of_context(call, workspace)
+            if not (yes or await _is_approved(deputy, call, chosen, person, rules.approval)):
+                if last is not None or call.result_form == "json":
+                    _show(_refused(call), call, last)
                 return CANCELLED if stop.is_set() else REJECTED
             async with open_view([task.label for task in call.tasks], is_quiet=events == "-") as view:
                 audience.join(view)
+                person.view = view
                 session_id = await deputy.start(call.tasks, concurrency=call.concurrency)
                 if lines is not None:
                     lines.write("opened", {"session_id": session_id, "model": chosen, "total": len(call.tasks)})
                 results = await until_done(deputy.results(session_id), stop, lambda: deputy.cancel(session_id))
             if results is None:
                 return not_stopped(session_id)
-            _show(results, call, lines if events == "-" else None)
+            _show(results, call, last)
             await deputy.delivered(session_id)
-            code = CANCELLED if stop.is_set() else exit_code([result.outcome for result in results])
-            if code and events != "-":
-                click.echo(f"deputy: go on with what is not complete: deputy resume {session_id}", err=True)
-            return code
+            outcomes = [result.outcome for result in results]
+            if (told := way_on(session_id, outcomes)) and last is None:
+                click.echo(f"deputy: {told}", err=True)
+            return CANCELLED if stop.is_set() else exit_code(outcomes)
+
+
+def _warn_of_context(call: DelegateCall, workspace: str) -> None:
+    """Tell at once of files that will not be put before a prompt: a mistyped path would spend money on less."""
+    from deputy.tools.errors import ToolError
+    from deputy.tools.workspace import Workspace
+
+    place = Workspace(workspace)
+    for path in dict.fromkeys(path for task in call.tasks for path in task.context):
+        try:
+            with place.place(path) as found:
+                found.expect_file()
+        except ToolError as error:
+            click.echo(f"deputy: warning: --context {plain(path)}: not included: {plain(str(error))}", err=True)
 
 
 def _check_keys(deputy: Deputy, call: DelegateCall, model: str) -> None:
@@ -171,12 +211,11 @@ def _check_keys(deputy: Deputy, call: DelegateCall, model: str) -> None:
             raise UsageError("--model", name, f"{told}; `deputy doctor` says what to set")
 
 
-async def _is_approved(deputy: Deputy, call: DelegateCall, model: str, stop: asyncio.Event) -> bool:
+async def _is_approved(deputy: Deputy, call: DelegateCall, model: str, person: Person, policy: ApprovalPolicy) -> bool:
     """One approval for the whole call; where nobody can be asked, it is refused."""
     from deputy.core.approval import cost_ceiling, spawn_summary
     from deputy.interfaces.answering import Question
-    from deputy.interfaces.cli.asking import Person, can_ask
-    from deputy.interfaces.view.painters import Silence
+    from deputy.interfaces.cli.asking import approval_for
 
     summary = spawn_summary(
         call.tasks,
@@ -186,11 +225,16 @@ async def _is_approved(deputy: Deputy, call: DelegateCall, model: str, stop: asy
         concurrency=call.concurrency,
         redactor=deputy.redactor,
     )
-    if not can_ask():
-        click.echo(f"{plain(summary)}\ndeputy: not approved: nobody can be asked here; --yes approves it", err=True)
-        return False
-    question = Question(session_id="", label="", topic="approval", text=summary)
-    return bool(await Person(Silence(), stop).answer(question))
+    match approval_for(policy, yes=False):
+        case "granted":
+            return True
+        case "ask":
+            question = Question(session_id="", label="", topic="approval", text=summary)
+            return bool(await person.answer(question))
+        case "refuse":
+            why = "the configuration refuses it" if policy == "refuse" else "nobody can be asked here"
+            click.echo(f"{plain(summary)}\ndeputy: not approved: {why}; --yes approves it", err=True)
+            return False
 
 
 def _refused(call: DelegateCall) -> list[Result]:

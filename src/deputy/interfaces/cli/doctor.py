@@ -12,9 +12,11 @@ from msgspec import Struct
 from deputy import __version__
 from deputy.core.errors import StorageError
 from deputy.interfaces.cli.show import show, show_json
+from deputy.interfaces.plain import filled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from deputy.models.default import Choice
     from deputy.models.make import Models
@@ -28,8 +30,11 @@ Examples:
 Exit codes:
   0 it can work   1 something must be done first"""
 
-_PROGRAMS = ("claude", "codex", "cursor-agent", "opencode", "gemini")
 _SEARCH_VARIABLES = ("BRAVE_API_KEY", "TAVILY_API_KEY", "SEARXNG_URL")
+_PROBE_BYTES = 65_536
+_LEAST_BYTES = 50_000_000
+"""Less than this is gone before a long run is."""
+
 _MARKS = {"ok": "✓", "hint": "·", "bad": "✗"}
 
 
@@ -49,20 +54,26 @@ def command(ctx: click.Context, as_json: bool) -> None:
     """Say what works here, and what to do about the rest."""
     import asyncio
 
+    from deputy.config import load_catalog, load_rules
+    from deputy.core.rules import Rules
+    from deputy.models.catalog import read_catalog
     from deputy.models.default import choose_model
     from deputy.models.make import Models
 
-    models = Models(environ=os.environ)
-    choice = asyncio.run(choose_model(models, os.environ))
-    checks = list(_checks(models, choice))
+    settings = _settings()
+    rules = load_rules() if settings.status == "ok" else Rules()
+    catalog = read_catalog(load_catalog()) if settings.status == "ok" else read_catalog()
+    models = Models(environ=os.environ, catalog=catalog)
+    choice = asyncio.run(choose_model(models, os.environ, rules.model))
+    checks = [*_checks(models, choice), settings]
     is_well = all(check.status != "bad" for check in checks)
     if as_json:
         show_json({"ok": is_well, "model": choice.model, "reason": choice.reason, "checks": checks})
     else:
         for check in checks:
-            show(f"{_MARKS[check.status]} {check.name:<9} {check.found}")
+            show(filled(f"{_MARKS[check.status]} {check.name:<9} ", check.found))
             if check.advice:
-                show(f"  {'':<9} {check.advice}")
+                show(filled(" " * 12, check.advice))
     ctx.exit(0 if is_well else 1)
 
 
@@ -73,28 +84,78 @@ def _checks(models: Models, choice: Choice) -> Iterator[Check]:
     yield from _keys(models)
     yield _model(models, choice)
     yield _web_search()
-    yield _programs()
+    yield from _programs()
+
+
+def _settings() -> Check:
+    from deputy.config import load_catalog, load_rules, load_tables
+    from deputy.core.errors import UsageError
+    from deputy.models.catalog import read_catalog
+
+    try:
+        load_rules()
+        load_tables()
+        read_catalog(load_catalog())
+    except UsageError as error:
+        return Check(name="settings", status="bad", found=str(error), advice="Put it right, or remove the line.")
+    return Check(name="settings", status="ok", found="deputy.toml and config.toml can be read, where there are any")
 
 
 def _home() -> Check:
-    from deputy.journal.home import JOURNAL, check_home, home_path
+    from deputy.journal.home import check_home, home_path
     from deputy.journal.reader import Reader
 
     path = home_path()
     try:
         if not check_home(path):
-            return Check(name="home", status="ok", found=f"{path} (made when it is first needed)")
-        if not os.access(path, os.W_OK | os.X_OK):
-            return Check(name="home", status="bad", found=f"{path} cannot be written", advice="Set DEPUTY_HOME.")
-        with_journal = (path / JOURNAL).exists()
-        reader = Reader.open(path) if with_journal else None
+            return _home_to_be(path)
+        _probe(path)
+        if (low := _low_on_space(path)) is not None:
+            return low
+        reader = Reader.open(path)
         if reader is None:
             return Check(name="home", status="ok", found=f"{path} (no runs yet)")
         with reader:
             live = len(reader.live())
             return Check(name="home", status="ok", found=f"{path} ({live} live run{'s' * (live != 1)})")
     except StorageError as error:
-        return Check(name="home", status="bad", found=str(error))
+        return Check(name="home", status="bad", found=f"{error.path}: {error.what}", advice=error.way_out)
+
+
+def _home_to_be(path: Path) -> Check:
+    """What becomes of a home that is not there yet: it is made in the nearest folder above it that is."""
+    above = next(folder for folder in path.parents if folder.exists() or folder.is_symlink())
+    if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
+        found = f"{path} cannot be made: {above} {'cannot be written' if above.is_dir() else 'is no folder'}"
+        return Check(name="home", status="bad", found=found, advice="Name a folder of your own with DEPUTY_HOME.")
+    found = f"{path} (made when it is first needed)"
+    return _low_on_space(above) or Check(name="home", status="ok", found=found)
+
+
+def _probe(path: Path) -> None:
+    """Write into the home and take it back: rights alone do not tell of a full or read-only disk."""
+    from tempfile import TemporaryFile
+
+    from deputy.journal.home import explain
+
+    try:
+        with TemporaryFile(dir=path, prefix=".doctor-") as file:
+            file.write(b"x" * _PROBE_BYTES)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        error.filename = None
+        explain(path, error)
+
+
+def _low_on_space(path: Path) -> Check | None:
+    import shutil
+
+    free = shutil.disk_usage(path).free
+    if free >= _LEAST_BYTES:
+        return None
+    found = f"{path} has {free / 1e6:.0f} MB left"
+    return Check(name="home", status="bad", found=found, advice="Free some space, or move the home with DEPUTY_HOME.")
 
 
 def _ripgrep() -> Check:
@@ -125,16 +186,22 @@ def _keys(models: Models) -> Iterator[Check]:
 
 def _model(models: Models, choice: Choice) -> Check:
     from deputy.core.errors import UsageError
-    from deputy.models.default import SCOUT
+    from deputy.models.default import MODEL_VARIABLE, SCOUT
 
     found = f"{choice.model}: {choice.reason}"
+    another = f"Name another with --model or {MODEL_VARIABLE}; `deputy models` lists them."
     try:
         missing = models.missing_key(choice.model)
+        if missing is None:
+            models.open(choice.model)
     except UsageError as error:
-        return Check(name="model", status="bad", found=found, advice=str(error))
+        return Check(name="model", status="bad", found=f"{found}; {error.expected}", advice=another)
     if missing is not None:
         variables = " or ".join(models.catalog.providers[missing].keys)
-        return Check(name="model", status="bad", found=found, advice=f"It needs a key: set {variables}.")
+        needed = (
+            f"It needs a key: set {variables}." if variables else f"It is reached only by its own program. {another}"
+        )
+        return Check(name="model", status="bad", found=found, advice=needed)
     if choice.model == SCOUT:
         advice = "It searches and reads, and asks no model; --model or DEPUTY_MODEL names another."
         return Check(name="model", status="ok", found=found, advice=advice)
@@ -148,8 +215,20 @@ def _web_search() -> Check:
     return Check(name="web", status="hint", found="WebSearch is not set up", advice=advice)
 
 
-def _programs() -> Check:
-    import shutil
+def _programs() -> Iterator[Check]:
+    import asyncio
 
-    found = [name for name in _PROGRAMS if shutil.which(name)]
-    return Check(name="programs", status="ok" if found else "hint", found=", ".join(found) or "no other agents found")
+    from deputy.backends.cli import check_programs
+    from deputy.backends.problems import NOT_INSTALLED
+    from deputy.engine.ports import NotReady
+
+    looked = asyncio.run(check_programs(os.environ))
+    found = [
+        f"{name} {ready.version}{'' if ready.is_logged_in else ' (no login seen)'}"
+        for name, ready in looked.items()
+        if not isinstance(ready, NotReady)
+    ]
+    yield Check(name="programs", status="ok" if found else "hint", found=", ".join(found) or "no other agents found")
+    for unfit in looked.values():
+        if isinstance(unfit, NotReady) and unfit.error.code != NOT_INSTALLED:
+            yield Check(name="programs", status="hint", found=unfit.error.message, advice=unfit.error.recommendation)

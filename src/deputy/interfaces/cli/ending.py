@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,22 +11,58 @@ from deputy.interfaces.cli.show import show_json
 from deputy.interfaces.plain import plain
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from deputy.core.outcome import Outcome
+    from deputy.core.results import Result
+    from deputy.interfaces.view.event_lines import EventLines
 
 
-def show_outcome(outcome: Outcome, *, as_json: bool, is_told: bool = False) -> None:
-    """The report on standard output, unless it was told already; how it ended on standard error."""
-    if as_json:
-        from deputy.core.forms import outcome_form
+def show_outcome(
+    outcome: Outcome,
+    *,
+    as_json: bool,
+    is_told: bool = False,
+    results: Sequence[Result] = (),
+    lines: EventLines | None = None,
+) -> None:
+    """The report on standard output, unless it was told already; how it ended on standard error.
 
-        show_json(outcome_form(outcome))
+    Where standard output has the events, the outcome is the last of them.
+    """
+    if lines is not None:
+        lines.write("result", outcome_of(outcome, results))
         return
-    if outcome.report and not is_told:
+    if as_json:
+        show_json(outcome_of(outcome, results))
+        return
+    if outcome.report and not is_told and outcome.report != getattr(outcome, "question", ""):
         from deputy.interfaces.view.painters import show_markdown
 
         show_markdown(outcome.report if outcome.report.endswith("\n") else f"{outcome.report}\n")
     for line in _ending(outcome):
         click.echo(plain(line), err=True)
+
+
+def outcome_of(outcome: Outcome, results: Sequence[Result] = ()) -> dict[str, Any]:
+    """The outcome as programs read it; of a call of many tasks with the result of each."""
+    from deputy.core.forms import outcome_form
+    from deputy.core.results import results_form
+
+    form = outcome_form(outcome)
+    return {**form, "results": results_form(results)["results"]} if results else form
+
+
+def way_on(session_id: str, outcomes: Sequence[Outcome]) -> str:
+    """What a person can do about tasks that did not complete; nothing where they never ran."""
+    statuses = {outcome.status for outcome in outcomes if outcome.session_id}
+    if not statuses & {"partial", "failed", "blocked", "cancelled"}:
+        return ""
+    asking = [outcome.session_id for outcome in outcomes if outcome.status == "blocked"]
+    if len(asking) == 1:
+        return f'answer it, and go on: deputy resume {asking[0]} --answer "…"'
+    told = "answer them, and go on" if asking else "go on with what is not complete"
+    return f"{told}: deputy resume {session_id}"
 
 
 def _ending(outcome: Outcome) -> list[str]:

@@ -10,20 +10,26 @@ import click
 from deputy.interfaces.cli.journal import open_journal
 from deputy.interfaces.cli.show import show, show_json
 from deputy.interfaces.numbers import count, elapsed
-from deputy.interfaces.plain import one_line
+from deputy.interfaces.plain import one_line_at, terminal_width
 
 if TYPE_CHECKING:
+    from deputy.core.state import State
     from deputy.engine.recover import Standing
 
 _ENDED = 200
-_LABEL = 40
+_LEAST_ROOM = 16
 
 
-@click.command(epilog="\b\nExamples:\n  deputy ps\n  deputy ps --all --json")
+@click.command(
+    epilog="\b\nExamples:\n  deputy ps\n  deputy ps --all --json\n\n\b\nExit code 0, also when there are none."
+)
 @click.option("-a", "--all", "everything", is_flag=True, help="The ended ones too, the latest 200 of them.")
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def command(everything: bool, as_json: bool) -> None:
-    """Show the delegations that are running, waiting or interrupted."""
+    """Show the delegations that are running, waiting or interrupted.
+
+    Those that ended with a question are among them: they wait for a person.
+    """
     from deputy.journal.registry import entry_form, listed
 
     now = time.time()
@@ -33,6 +39,10 @@ def command(everything: bool, as_json: bool) -> None:
         show_json({"delegations": [entry_form(standing, now) for standing in standings]})
     elif standings:
         show(_table([_row(standing, entry_form(standing, now), now) for standing in standings]))
+        if asking := [standing.state.run for standing in standings if _waits_for_words(standing.state)]:
+            click.echo(f'Answer with: deputy resume {asking[0]} --answer "…"', err=True)
+        if asking := [standing.state.run for standing in standings if _waits_for_approval(standing.state)]:
+            click.echo(f"Answer with: deputy approve {asking[0]}, or deputy approve {asking[0]} --deny", err=True)
     else:
         click.echo("No delegations." if everything else "No live delegations; --all shows those that ended.", err=True)
 
@@ -40,26 +50,43 @@ def command(everything: bool, as_json: bool) -> None:
 _HEADINGS = ("ID", "STATUS", "AGE", "LEFT", "IN", "OUT", "DELEGATION")
 
 
+def _waits_for_approval(state: State) -> bool:
+    return "approval" in state.waits.values()
+
+
+def _waits_for_words(state: State) -> bool:
+    asks = state.status in ("blocked", "waiting") and bool(state.question) and state.command != "delegate"
+    return asks and not _waits_for_approval(state)
+
+
 def _row(standing: Standing, entry: dict[str, Any], now: float) -> tuple[str, ...]:
     state = standing.state
     deadline = None if state.lineage is None or not state.is_live else state.lineage.deadline
     depth: int = entry["delegation_depth"]
-    said = state.label or state.agent
-    detail = f": {state.question}" if state.question else ""
+    # A whole call has the questions of its tasks, which stand with them.
+    asked = "" if state.command == "delegate" and not _waits_for_approval(state) else state.question
     return (
         state.run,
         entry["status"],
         elapsed(now - state.requested_at),
         "-" if deadline is None else ("overdue" if deadline < now else elapsed(deadline - now)),
-        count(state.usage.input),
-        count(state.usage.output),
-        f"{'  ' * depth}{one_line(said + detail, _LABEL)}",
+        count(standing.usage.input),
+        count(standing.usage.output),
+        f"{'  ' * depth}{state.label or state.command or state.agent}{': ' if asked else ''}{asked}",
     )
 
 
 def _table(rows: list[tuple[str, ...]]) -> str:
+    """The rows under their headings, none wider than the terminal: the last column is cut, or has a line of its own."""
     lines = [_HEADINGS, *rows]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(
-        "  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines
-    )
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)][:-1]
+    room = terminal_width() - sum(widths) - 2 * len(widths)
+    if room >= _LEAST_ROOM:
+        return "\n".join("  ".join([*_padded(line, widths), one_line_at(line[-1], room)]).rstrip() for line in lines)
+    # On a narrow terminal the numbers go, and what it is stands below its id.
+    narrow = [part for line in rows for part in (f"{line[0]}  {line[1]}  {line[2]}", f"  {line[-1]}")]
+    return "\n".join(one_line_at(part, terminal_width()) for part in narrow)
+
+
+def _padded(line: tuple[str, ...], widths: list[int]) -> list[str]:
+    return [cell.ljust(width) for cell, width in zip(line[:-1], widths, strict=True)]

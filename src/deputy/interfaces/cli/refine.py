@@ -96,27 +96,33 @@ def _evaluator(script: tuple[str, ...] | None, criteria: str | None, model: str 
 
 
 async def _run(task: str, evaluator: Evaluator, options: dict[str, Any], stop: asyncio.Event) -> int:
-    from deputy.interfaces.cli.asking import Person, can_ask
+    from deputy.config import load_rules
+    from deputy.interfaces.cli.asking import Person, approval_for, can_ask
     from deputy.interfaces.library import Deputy
     from deputy.interfaces.view.audience import Audience, open_events
     from deputy.interfaces.view.painters import open_view
 
-    events, yes, tools = options["events"], options["yes"], options["tools"]
+    events, tools = options["events"], options["tools"]
+    rules = load_rules(options["workspace"])
     async with open_events(events) as lines:
         audience = Audience(lines)
-        async with open_view(is_quiet=options["as_json"] or events == "-") as view:
-            audience.join(view)
-            async with Deputy(
-                options["model"],
-                workspace=options["workspace"],
-                watch=audience.tell,
-                approval="granted" if yes else "refuse",
-                answer=Person(view, stop).answer if can_ask() and not yes else None,
-                budget=_budget(options["tokens"], options["cost"]),
-            ) as deputy:
-                chosen = (await deputy.default_model()).model
-                if (provider := deputy.missing_key(chosen)) is not None:
-                    raise UsageError("--model", chosen, f"no API key for provider {provider}; see `deputy doctor`")
+        person = Person(stop)
+        async with Deputy(
+            options["model"],
+            workspace=options["workspace"],
+            watch=audience.tell,
+            approval=approval_for(rules.approval, yes=options["yes"]),
+            answer=person.answer if can_ask() else None,
+            budget=_budget(options["tokens"], options["cost"]),
+            private=[] if events in (None, "-") else [events],
+            rules=rules,
+        ) as deputy:
+            chosen = (await deputy.default_model()).model
+            if (provider := deputy.missing_key(chosen)) is not None:
+                raise UsageError("--model", chosen, f"no API key for provider {provider}; see `deputy doctor`")
+            async with open_view(is_quiet=options["as_json"] or events == "-") as view:
+                person.view = view
+                audience.join(view)
                 session_id = await deputy.start_refining(
                     task,
                     evaluator,
@@ -124,12 +130,11 @@ async def _run(task: str, evaluator: Evaluator, options: dict[str, Any], stop: a
                     tools=None if tools is None else [name.strip() for name in tools.split(",") if name.strip()],
                 )
                 refined = await until_done(deputy.refined(session_id), stop, lambda: deputy.cancel(session_id))
-                if refined is not None:
-                    await deputy.delivered(session_id)
-        if refined is None:
-            return not_stopped(session_id)
-        _show(refined, as_json=options["as_json"])
-        return CANCELLED if stop.is_set() else exit_code([refined.outcome])
+            if refined is None:
+                return not_stopped(session_id)
+            _show(refined, as_json=options["as_json"])
+            await deputy.delivered(session_id)
+            return CANCELLED if stop.is_set() else exit_code([refined.outcome])
 
 
 def _budget(tokens: int | None, cost: float | None) -> Any:

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 import click
 
 from deputy.core.errors import UnknownRun, UsageError
+from deputy.engine.root import DELEGATE
 from deputy.interfaces.cli.ending import show_outcome
 from deputy.interfaces.cli.session import CANCELLED, NOTHING_FOUND, carry_out, exit_code, not_stopped, until_done
 
 if TYPE_CHECKING:
     import asyncio
 
+    from deputy.core.state import State
     from deputy.interfaces.cli.asking import Person
     from deputy.interfaces.library import Deputy
     from deputy.interfaces.resuming import Answer
@@ -65,52 +67,73 @@ async def _resume(
     as_json: bool,
     stop: asyncio.Event,
 ) -> int:
-    from deputy.interfaces.cli.asking import Person, can_ask
+    from deputy.config import load_rules
+    from deputy.interfaces.cli.asking import Person, approval_for, can_ask
     from deputy.interfaces.library import Deputy
     from deputy.interfaces.view.audience import Audience, open_events
     from deputy.interfaces.view.painters import open_view
     from deputy.interfaces.view.parent import ParentView
 
     is_quiet = as_json or events == "-"
+    rules = load_rules(workspace)
     async with open_events(events) as lines:
         audience = Audience(lines)
-        async with open_view(is_quiet=is_quiet) as view:
-            parent = ParentView(view, is_streaming=sys.stdout.isatty() and not is_quiet, is_quiet=is_quiet)
-            audience.join(parent)
-            person = Person(view, stop)
-            asks = can_ask() and not yes
-            async with Deputy(
-                workspace=workspace,
-                watch=audience.tell,
-                approval="granted" if yes else "refuse",
-                answer=person.answer if asks else None,
-            ) as deputy:
-                try:
-                    await deputy.go_on(run, await _answer(deputy, run, answer, person if asks else None))
-                except UnknownRun as error:
-                    click.echo(f"deputy: {error}", err=True)
-                    return NOTHING_FOUND
-                outcome = await until_done(deputy.outcome(run), stop, lambda: deputy.cancel(run))
-                if outcome is not None:
-                    await deputy.delivered(run)
-                    await deputy.settle_caller(run)
-        parent.finish()
-        if outcome is None:
-            return not_stopped(run)
-        if events != "-":
-            show_outcome(outcome, as_json=as_json, is_told=parent.has_streamed and outcome.status == "completed")
-        return CANCELLED if stop.is_set() else exit_code([outcome])
+        person = Person(stop)
+        async with Deputy(
+            workspace=workspace,
+            watch=audience.tell,
+            approval=approval_for(rules.approval, yes=yes),
+            answer=person.answer if can_ask() else None,
+            private=[] if events in (None, "-") else [events],
+            rules=rules,
+        ) as deputy:
+            try:
+                state = await deputy.state(run)
+            except UnknownRun as error:
+                click.echo(f"deputy: {error}", err=True)
+                return NOTHING_FOUND
+            answers = await _answer(deputy, state, answer, person if can_ask() else None)
+            if stop.is_set():
+                return CANCELLED
+            async with open_view(await _labels(deputy, state), is_quiet=is_quiet) as view:
+                person.view = view
+                parent = ParentView(view, is_streaming=sys.stdout.isatty() and not is_quiet, is_quiet=is_quiet)
+                audience.join(parent)
+                await deputy.go_on(run, answers)
+                results = await until_done(deputy.results(run), stop, lambda: deputy.cancel(run))
+            parent.finish()
+            if results is None:
+                return not_stopped(run)
+            outcome = await deputy.outcome(run)
+            show_outcome(
+                outcome,
+                as_json=as_json,
+                is_told=parent.has_streamed and outcome.status == "completed",
+                results=results if state.command == DELEGATE else (),
+                lines=lines if events == "-" else None,
+            )
+            await deputy.delivered(run)
+            await deputy.settle_caller(run)
+            return CANCELLED if stop.is_set() else exit_code([result.outcome for result in results])
 
 
-async def _answer(deputy: Deputy, run: str, given: str | None, person: Person | None) -> Answer:
+async def _labels(deputy: Deputy, state: State) -> tuple[str, ...]:
+    """Whom the view will show: the tasks of a call that go on, or the one subagent."""
+    if state.command == DELEGATE:
+        return await deputy.unfinished(state.run)
+    return () if state.parent is None else (state.label,)
+
+
+async def _answer(deputy: Deputy, state: State, given: str | None, person: Person | None) -> Answer:
     """The answer to what the run asks, from the command line or from the person, who is asked for each that asks."""
-    state = await deputy.state(run)
+    if state.status == "rejected":
+        raise UsageError("ID", state.run, "it was refused and never ran: ask for the work anew")
     if state.status == "completed" and given is None:
-        raise UsageError("ID", run, "it is completed; give --answer to say what more you want")
+        raise UsageError("ID", state.run, "it is completed; give --answer to say what more you want")
     # Whoever is still live asks by itself when it is taken up.
     if given is not None or person is None or state.is_live:
         return given
-    answers = {question.session_id: await person.answer(question) for question in await deputy.questions(run)}
+    answers = {question.session_id: await person.answer(question) for question in await deputy.questions(state.run)}
     return {
         asked: said if isinstance(said, str) else ("yes" if said else "no") for asked, said in answers.items()
     } or None

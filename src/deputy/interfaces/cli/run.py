@@ -14,8 +14,6 @@ from deputy.interfaces.cli.session import CANCELLED, carry_out, exit_code, not_s
 if TYPE_CHECKING:
     import asyncio
 
-    from deputy.core.outcome import Outcome
-
 EXAMPLES = """\b
 Examples:
   deputy run "Why does the login test fail?"
@@ -24,7 +22,8 @@ Examples:
 
 \b
 It asks before it starts subagents, changes files or runs commands.
-Where nobody can be asked, such calls are refused unless --yes is given.
+Where nobody can be asked, such calls are refused unless --yes is given;
+with --wait they wait for `deputy approve ID` in another terminal.
 
 \b
 Exit codes:
@@ -34,8 +33,10 @@ Exit codes:
 @click.command(epilog=EXAMPLES)
 @click.argument("prompt", required=False)
 @click.option("--model", metavar="M", help="provider:model or an alias; `deputy doctor` says which is taken without.")
+@click.option("--agent", metavar="NAME", help="Work by an agent's definition; `deputy agents` lists them.")
 @click.option("--workspace", default=".", type=click.Path(exists=True, file_okay=False), help="Where it works.")
 @click.option("-y", "--yes", is_flag=True, help="Approve everything it asks for.")
+@click.option("--wait", is_flag=True, help="Where nobody can be asked, wait for `deputy approve ID`.")
 @click.option("--events", metavar="FILE|-", help="Write what happens as JSON lines.")
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
 @click.pass_context
@@ -43,8 +44,10 @@ def command(
     ctx: click.Context,
     prompt: str | None,
     model: str | None,
+    agent: str | None,
     workspace: str,
     yes: bool,
+    wait: bool,
     events: str | None,
     as_json: bool,
 ) -> None:
@@ -53,7 +56,7 @@ def command(
     Without PROMPT it is read from standard input.
     """
     text = _prompt(prompt)
-    ctx.exit(carry_out(lambda stop: _run(text, model, workspace, yes, events, as_json, stop)))
+    ctx.exit(carry_out(lambda stop: _run(text, model, agent, workspace, yes, wait, events, as_json, stop)))
 
 
 def _prompt(given: str | None) -> str:
@@ -69,38 +72,56 @@ def _prompt(given: str | None) -> str:
 
 
 async def _run(
-    prompt: str, model: str | None, workspace: str, yes: bool, events: str | None, as_json: bool, stop: asyncio.Event
+    prompt: str,
+    model: str | None,
+    agent: str | None,
+    workspace: str,
+    yes: bool,
+    wait: bool,
+    events: str | None,
+    as_json: bool,
+    stop: asyncio.Event,
 ) -> int:
-    from deputy.interfaces.cli.asking import Person, can_ask
+    from deputy.config import load_rules
+    from deputy.interfaces.cli.asking import Person, approval_for, can_ask
     from deputy.interfaces.library import Deputy
     from deputy.interfaces.view.audience import Audience, open_events
     from deputy.interfaces.view.painters import open_view
     from deputy.interfaces.view.parent import ParentView
 
     is_quiet = as_json or events == "-"
+    rules = load_rules(workspace)
+    approval = approval_for(rules.approval, yes=yes)
+    is_waiting = wait and approval == "refuse" and rules.approval == "ask"
     async with open_events(events) as lines:
         audience = Audience(lines)
-        async with open_view(is_quiet=is_quiet) as view:
-            parent = ParentView(view, is_streaming=sys.stdout.isatty() and not is_quiet, is_quiet=is_quiet)
-            audience.join(parent)
-            answer = Person(view, stop).answer if can_ask() and not yes else None
-            approval = "granted" if yes else "refuse"
-            async with Deputy(
-                model, workspace=workspace, watch=audience.tell, approval=approval, answer=answer
-            ) as deputy:
-                chosen = (await deputy.default_model()).model
-                if (provider := deputy.missing_key(chosen)) is not None:
-                    raise UsageError("--model", chosen, f"no API key for provider {provider}; see `deputy doctor`")
-                session_id = await deputy.start(prompt)
+        person = Person(stop)
+        async with Deputy(
+            model,
+            workspace=workspace,
+            watch=audience.tell,
+            approval="ask" if is_waiting else approval,
+            answer=person.answer if can_ask() else None,
+            private=[] if events in (None, "-") else [events],
+            rules=rules,
+        ) as deputy:
+            chosen = (await deputy.default_model()).model
+            if (provider := deputy.missing_key(chosen)) is not None:
+                raise UsageError("--model", chosen, f"no API key for provider {provider}; see `deputy doctor`")
+            async with open_view(is_quiet=is_quiet) as view:
+                person.view = view
+                parent = ParentView(view, is_streaming=sys.stdout.isatty() and not is_quiet, is_quiet=is_quiet)
+                audience.join(parent)
+                session_id = await deputy.start(prompt, agent=agent)
+                if lines is not None:
+                    lines.write("opened", {"session_id": session_id, "model": chosen})
+                if is_waiting:
+                    click.echo(f"deputy: what it asks is answered by: deputy approve {session_id}", err=True)
                 outcome = await until_done(deputy.outcome(session_id), stop, lambda: deputy.cancel(session_id))
-                if outcome is not None:
-                    await deputy.delivered(session_id)
-        parent.finish()
-        if outcome is None:
-            return not_stopped(session_id)
-        _show(outcome, as_json=as_json, is_told=parent.has_streamed or events == "-")
-        return CANCELLED if stop.is_set() else exit_code([outcome])
-
-
-def _show(outcome: Outcome, *, as_json: bool, is_told: bool) -> None:
-    show_outcome(outcome, as_json=as_json, is_told=is_told and outcome.status == "completed")
+            parent.finish()
+            if outcome is None:
+                return not_stopped(session_id)
+            is_told = parent.has_streamed and outcome.status == "completed"
+            show_outcome(outcome, as_json=as_json, is_told=is_told, lines=lines if events == "-" else None)
+            await deputy.delivered(session_id)
+            return CANCELLED if stop.is_set() else exit_code([outcome])

@@ -49,13 +49,9 @@ async def until_done(work: Awaitable[_T], stop: asyncio.Event, cancel: Callable[
 
 def exit_code(outcomes: Sequence[Outcome]) -> int:
     """What a shell is told: 0 only when all completed, 4 when something is usable, else what went wrong."""
-    statuses = {outcome.status for outcome in outcomes}
-    if len(statuses) == 1:
-        return _CODES[statuses.pop()]
-    if statuses & {"completed", "partial"}:
-        return _CODES["partial"]
-    worst = next(status for status in ("blocked", "failed", "cancelled", "rejected") if status in statuses)
-    return _CODES[worst]
+    from deputy.core.results import overall
+
+    return _CODES[overall(outcomes)]
 
 
 def not_stopped(session_id: str) -> int:

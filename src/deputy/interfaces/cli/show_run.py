@@ -11,7 +11,7 @@ from deputy.interfaces.cli.journal import not_found, open_journal
 from deputy.interfaces.cli.show import show, show_json
 from deputy.interfaces.plain import one_line
 
-_LEFT_OUT = frozenset({"outcome", "usage", "delegation_path"})
+_LEFT_OUT = frozenset({"outcome", "usage", "own_usage", "delegation_path"})
 
 
 @click.command(

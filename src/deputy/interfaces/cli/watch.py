@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING
 import click
 from msgspec import MsgspecError, json
 
+from deputy.core.events import Record, Requested
 from deputy.core.progress import Progress
 from deputy.interfaces.cli.journal import end_what_is_late
 from deputy.interfaces.cli.session import CANCELLED, NOTHING_FOUND, carry_out, exit_code
+from deputy.interfaces.cli.streams import is_unread
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from typing import TextIO
 
     from deputy.core.state import State
     from deputy.interfaces.view.audience import Audience
@@ -74,7 +77,8 @@ async def _watch(reader: Reader, run: str, as_json: bool, stop: asyncio.Event) -
     async with open_events("-" if as_json else None) as lines:
         async with open_view(is_quiet=as_json) as view:
             parent = ParentView(view, is_streaming=sys.stdout.isatty() and not as_json, is_quiet=as_json)
-            code = await _follow(_Follower(reader, run), Audience(lines, parent), stop)
+            told_on = sys.stdout if as_json else sys.stderr
+            code = await _follow(_Follower(reader, run), Audience(lines, parent), stop, told_on)
         parent.finish()
         state = await asyncio.to_thread(reader.state, run)
         if code == INTERRUPTED and state is not None and state.is_live:
@@ -82,13 +86,14 @@ async def _watch(reader: Reader, run: str, as_json: bool, stop: asyncio.Event) -
         return code
 
 
-async def _follow(follower: _Follower, audience: Audience, stop: asyncio.Event) -> int:
+async def _follow(follower: _Follower, audience: Audience, stop: asyncio.Event, told_on: TextIO) -> int:
+    """Tell what is new until the run has ended, somebody wants to stop, or nobody reads any more."""
     while True:
         news, code = await asyncio.to_thread(follower.look)
         for progress in news:
             audience.tell(progress)
-        if code is not None:
-            return code
+        if code is not None or is_unread(told_on):
+            return CANCELLED if code is None else code
         try:
             async with asyncio.timeout(LOOK_SECONDS):
                 await stop.wait()
@@ -117,7 +122,8 @@ class _Follower:
         changes = self.reader.changes()
         news = list(self.news()) if changes != self._seen else []
         self._seen = changes
-        return news, self.ending()
+        code = self.ending()
+        return (news if code != INTERRUPTED else [*news, *self._interrupted()]), code
 
     def news(self) -> Iterator[Progress]:
         """What happened since the last look, to the run and all below it."""
@@ -145,11 +151,26 @@ class _Follower:
             return INTERRUPTED
         return exit_code([record.event.outcome])
 
+    def _interrupted(self) -> Iterator[Progress]:
+        """That those who were at work are no more: their process is gone."""
+        for state in self.reader.descendants(self._run):
+            if state.is_live:
+                label = state.label or state.command
+                yield Progress(event="completed", label=label, session_id=state.run, status="interrupted")
+
+    def _started(self, state: State, label: str) -> Progress:
+        """That it began, with its place among the tasks of its call."""
+        birth = next((record.event for record in self.reader.records(state.run) if isinstance(record, Record)), None)
+        if not isinstance(birth, Requested):
+            return Progress(event="started", label=label, session_id=state.run)
+        terms = birth.terms
+        return Progress(event="started", label=label, session_id=state.run, index=terms.index, total=terms.total)
+
     def _news_of(self, state: State) -> Iterator[Progress]:
         label = state.label or state.command or "run"
         is_parent = state.command and state.parent is None
         if state.run not in self._told and not is_parent:
-            yield Progress(event="started", label=label, session_id=state.run)
+            yield self._started(state, label)
         after = self._told.setdefault(state.run, 0)
         for number, _, body in self.reader.progress(state.run, after):
             self._told[state.run] = number

@@ -47,6 +47,9 @@ class Board:
 
     def __init__(self, labels: Sequence[str] = ()) -> None:
         self.rows = [Row(label=label) for label in labels]
+        self._is_closed = bool(labels)
+        """Whether it is known who is on it; else it grows, up to the size of the call."""
+        self._size = len(labels)
         self._places: dict[str, int] = {}
         self.began: float | None = None
 
@@ -62,24 +65,35 @@ class Board:
 
     @property
     def is_over(self) -> bool:
-        """Whether every subagent has ended."""
-        return bool(self.rows) and all(row.is_over for row in self.rows)
+        """Whether every subagent has ended, those that have not begun included."""
+        return bool(self.rows) and len(self.rows) >= self._size and all(row.is_over for row in self.rows)
+
+    @property
+    def size(self) -> int:
+        """How many subagents there are, begun or not."""
+        return max(len(self.rows), self._size)
 
     def lines(self, now: float) -> list[list[Span]]:
         """The whole view: a heading, one line per subagent, and the sum of them."""
-        return [[(heading(len(self.rows)), "plain")], *(line(row, now) for row in self.rows), self._total(now)]
+        return [[(heading(self.size), "plain")], *(line(row, now) for row in self.rows), self._total(now)]
 
     def _place(self, progress: Progress) -> int | None:
         place = self._places.get(progress.session_id)
         if place is not None or progress.event not in ("started", "completed"):
             return place
-        wanted = progress.index
-        if wanted is None or wanted >= len(self.rows) or self.rows[wanted].session_id:
-            wanted = next((i for i, row in enumerate(self.rows) if not row.session_id), len(self.rows))
+        if not self._is_closed:
+            self._size = max(self._size, progress.total or 0)
+        free = [i for i, row in enumerate(self.rows) if not row.session_id and not row.is_over]
+        named = [i for i in free if self.rows[i].label == progress.label]
+        if self._is_closed and not named:
+            # One who ended before this view was opened.
+            return None
+        wanted = progress.index if progress.index in named else next(iter(named or free), len(self.rows))
         if wanted == len(self.rows):
             self.rows.append(Row(label=progress.label))
         self.rows[wanted] = structs.replace(self.rows[wanted], session_id=progress.session_id, label=progress.label)
-        self._places[progress.session_id] = wanted
+        if progress.session_id:
+            self._places[progress.session_id] = wanted
         return wanted
 
     def _total(self, now: float) -> list[Span]:
@@ -87,7 +101,8 @@ class Board:
         parts = [f"{over.count(status)} {_WORDS.get(status, status)}" for status in dict.fromkeys(over)]
         if running := sum(1 for row in self.rows if not row.is_over and row.began is not None):
             parts.append(f"{running} running")
-        if queued := sum(1 for row in self.rows if row.began is None and not row.is_over):
+        waiting = sum(1 for row in self.rows if row.began is None and not row.is_over)
+        if queued := waiting + self.size - len(self.rows):
             parts.append(f"{queued} queued")
         used = tokens(sum(row.input for row in self.rows), sum(row.output for row in self.rows))
         costs = [row.cost for row in self.rows]

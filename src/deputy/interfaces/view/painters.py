@@ -107,7 +107,7 @@ class LinesView:
             return
         if not self._has_heading:
             self._has_heading = True
-            _print(heading(max(len(self._board.rows), progress.total or 0)))
+            _print(heading(self._board.size))
         _print(text_of(line(row, now)))
         if self._board.is_over:
             self._total()

@@ -95,6 +95,13 @@ class Ledger:
         states = (self.disk.state(run) for run in self.disk.records)
         return next((state.run for state in states if state is not None and state.label == label), "")
 
+    def forget_what_was_lost(self) -> None:
+        """A process died: what models told it and it did not write is nobody's, as nobody may ask again."""
+        for label, number in list(self.told):
+            records = self.disk.records.get(self.run_of(label), ())
+            if number >= sum(isinstance(record.event, ModelCallEnded) for record in records):
+                del self.told[label, number]
+
     def expect_not_stopped(self, run: str, what: str) -> None:
         """Nothing begins in a run that was told to stop, nor below one."""
         above = run
@@ -319,7 +326,7 @@ class SimFiles:
         await self._life.lasts()
         self._ledger.notes.setdefault(scratchpad, []).append(content)
 
-    def open(self, grant: Grant) -> SimFolder:
+    def open(self, grant: Grant, root: str = "") -> SimFolder:
         """The same for everybody."""
         return SimFolder()
 

@@ -231,6 +231,9 @@ def check_budgets(disk: MemoryDisk, root: str) -> None:
     tree = next(one.event.grant.budget for one in disk.records[root] if isinstance(one.event, Opened))
     spent = used(one for records in disk.records.values() for one in _first_round(records))
     expect(_is_within(spent, tree), f"the tree used {spent} of {tree}")
+    firsts = (one for records in disk.records.values() for one in _first_round(records))
+    admitted = sum(isinstance(one.event, Admitted) for one in firsts)
+    expect(tree.spawns is None or admitted <= tree.spawns, f"{admitted} were spawned of {tree.spawns}")
 
 
 def _is_within(usage: Usage, budget: Budget) -> bool:

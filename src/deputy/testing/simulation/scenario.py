@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 from typing import Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from deputy.core.limits import Budget
 from deputy.core.task import Task
@@ -73,11 +73,13 @@ def draw_scenario(seed: int) -> Scenario:
     count = chance.choice((1, 2, 2, 3, 3, 4, 5, 6))
     calm = chance.random() < 0.2
     can_ask = chance.random() < 0.3
+    # A draw of its own, so that what a seed meant before it still means.
+    spawns = Random(f"spawns {seed}").choice((None, *[None] * 8, count - 1)) if not calm else None
     return Scenario(
         seed=seed,
         tasks=tuple(_task(chance, index) for index in range(count)),
         concurrency=chance.randint(1, 4),
-        budget=Budget() if calm else _budget(chance, 0.3, 40_000),
+        budget=Budget() if calm else structs.replace(_budget(chance, 0.3, 40_000), spawns=spawns),
         is_parent=not calm and chance.random() < 0.3,
         can_ask=can_ask,
         approval=chance.choice(("granted", "granted", "ask" if can_ask else "refuse")),

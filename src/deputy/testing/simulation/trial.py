@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from contextlib import suppress
 from random import Random
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from msgspec import Raw, json, structs
 
-from deputy.core.errors import UnknownRun, UsageError
+from deputy.core.errors import DeputyError, UnknownRun, UsageError
 from deputy.core.events import Opened
 from deputy.core.guard import Policy
 from deputy.core.limits import NOTHING
@@ -92,7 +92,8 @@ class WatchedWorkshop(Workshop):
 
     def left_over(self) -> str:
         """What is still counted; nothing when nobody is at work."""
-        return f"{self._live or ''}{list(self._purses) or ''}{self.held or ''}"
+        counted = (self._live, self._on_provider, self._in_tree, self._spawned, self._purses, self.held)
+        return " ".join(str(list(each)) for each in counted if each)
 
 
 class Process:
@@ -113,7 +114,7 @@ class Process:
         self.workshop = WatchedWorkshop(
             world=trial.world,
             open_model=lambda name: SimModel(name, ledger, self.life),
-            open_tools=lambda grant: SimTools(grant, ledger, self.life),
+            open_tools=lambda grant, _: SimTools(grant, ledger, self.life),
             ceiling=lambda _, given, taken: given + taken,
             windows={},
             files=files,
@@ -134,7 +135,7 @@ class Process:
         trial = self._trial
         async with trial.stage.open_engine(self.journal, self.flow, trial.world) as engine:
             self.engine = engine
-            answering = asyncio.create_task(self._answer(engine))
+            answering = trial.tasks.create_task(self._answer(engine))
             self._disturb()
             try:
                 await trial.reach_goals(engine)
@@ -182,19 +183,17 @@ class Process:
 
     async def _cancel(self, engine: Player, run: str) -> None:
         state = self._trial.disk.state(run)
-        await engine.cancel(run, "the seed says so")
+        try:
+            await engine.cancel(run, "the seed says so")
+        except DeputyError as error:
+            raise Violation(f"a cancel failed: {error!r}") from error
         if state is not None and state.is_live:
             self._trial.ledger.stopped.setdefault((run, state.round), self._trial.world.now())
 
     def _start(self, work: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(work)
+        task = self._trial.tasks.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            self._trial.ledger.broken.append(Violation(f"a cancel failed: {error!r}"))
+        task.add_done_callback(self._tasks.discard)
 
     async def _answer(self, engine: Player) -> None:
         """Be the person who is asked."""
@@ -217,6 +216,7 @@ class Trial:
         self.disk = MemoryDisk()
         self.world = VirtualWorld(Random(f"{scenario.seed} world"))
         self.ledger = Ledger(scenario, self.disk, self.world.now)
+        self.tasks = asyncio.TaskGroup()
         self.last_start = 0.0
         self.lives = 0
         self._resumes: list[tuple[str, int, str | None]] = []
@@ -229,12 +229,14 @@ class Trial:
     async def play(self) -> None:
         """Let process follow process until everything is done."""
         try:
-            async with asyncio.timeout(LIMIT_SECONDS):
+            async with asyncio.timeout(LIMIT_SECONDS), self.tasks:
                 while not await self._live():
                     self.lives += 1
         except TimeoutError:
             await _bury()
             raise Violation(f"it never ended: {self._open()}") from None
+        except BaseExceptionGroup as raised:
+            raise _first(raised) from raised
         finally:
             self.ledger.is_closed = True
 
@@ -245,9 +247,10 @@ class Trial:
         """One process's life; whether it ended in order."""
         process = Process(self, self.lives)
         self.last_start = self.world.now()
-        work = asyncio.create_task(process.work())
+        work = self.tasks.create_task(process.work())
         await asyncio.wait({work, process.crashed}, return_when=asyncio.FIRST_COMPLETED)
         if process.life.is_dead:
+            self.ledger.forget_what_was_lost()
             await _bury()
             await asyncio.sleep(self.scenario.downtime_seconds)
             return False
@@ -319,6 +322,13 @@ async def _bury() -> None:
             if not task.cancelled():
                 task.exception()
     raise Violation("tasks that cannot be cancelled")
+
+
+def _first(raised: BaseException) -> BaseException:
+    """The first error of a group."""
+    while isinstance(raised, BaseExceptionGroup):
+        raised = cast("BaseExceptionGroup[BaseException]", raised).exceptions[0]
+    return raised
 
 
 def _this_task() -> asyncio.Task[Any] | None:

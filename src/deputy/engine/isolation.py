@@ -1,0 +1,135 @@
+"""Whoever changes something works in a place of its own: taken before the work, given back after it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import UNSET, Raw, Struct, json, structs
+
+from deputy.core.errors import Error
+from deputy.core.events import Lost, StepEnded
+from deputy.core.outcome import Artifact, Rejected, shortened
+from deputy.core.progress import Progress
+from deputy.core.role import WRITING_TOOLS
+from deputy.engine.ports import NoWorkplace, WorkDone, Workplace, Workplaces
+from deputy.engine.prompts import prompt
+
+if TYPE_CHECKING:
+    from deputy.core.events import Requested
+    from deputy.core.outcome import Outcome
+    from deputy.core.request import Grant
+    from deputy.engine.ports import RunContext
+    from deputy.engine.workshop import Workshop
+
+
+class Taken(Struct, frozen=True, kw_only=True):
+    """Where a run works: in a place of its own, or where its caller does."""
+
+    root: str = ""
+    place: Workplace | None = None
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def told(self) -> str:
+        """What the agent is told about it."""
+        if self.place is None:
+            return ""
+        behind = prompt("behind") if self.place.is_behind else ""
+        return prompt("workplace").format(branch=self.place.branch, base=self.place.base[:12], behind=behind).strip()
+
+
+class PlaceArgs(Struct, frozen=True, kw_only=True):
+    """Whose place, and what it is made from."""
+
+    run: str
+    label: str
+    root: str
+
+
+class CloseArgs(Struct, frozen=True, kw_only=True):
+    """The place, and what its work is called."""
+
+    place: Workplace
+    title: str
+
+
+class _Opened(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    place: Workplace | None = None
+    reason: str = ""
+
+
+async def take_place(run: RunContext, birth: Requested, grant: Grant, workshop: Workshop) -> Taken | Rejected:
+    """The place that a run works in; refused where it would need one, and nobody lets it do without."""
+    terms, workplaces = birth.terms, workshop.workplaces
+    if workplaces is None or terms.isolation == "none" or not grant.tools & WRITING_TOOLS:
+        return Taken(root=terms.root)
+    args = PlaceArgs(run=run.run, label=birth.label, root=terms.root)
+    opened = json.decode(_result(await run.step("workplace", _open, args, view=workplaces)), type=_Opened)
+    if opened.place is not None:
+        return Taken(root=opened.place.root, place=opened.place)
+    if not await _may_do_without(run, birth.label, opened.reason, workshop):
+        return _refused(run, opened.reason)
+    return Taken(root=terms.root, warnings=(f"It worked in place, as {opened.reason}.",))
+
+
+async def give_back(run: RunContext, label: str, taken: Taken, outcome: Outcome, workshop: Workshop) -> Outcome:
+    """The outcome with what was done in the place of a run's own: the files that differ, and the branch."""
+    if taken.place is None or workshop.workplaces is None:
+        return structs.replace(outcome, warnings=(*taken.warnings, *outcome.warnings)) if taken.warnings else outcome
+    args = CloseArgs(place=taken.place, title=f"{label}: {outcome.summary}")
+    done = json.decode(_result(await run.step("workplace:done", _close, args, view=workshop.workplaces)), type=WorkDone)
+    known = {artifact.path for artifact in outcome.artifacts}
+    return structs.replace(
+        outcome,
+        branch=done.branch,
+        artifacts=(
+            *outcome.artifacts,
+            *(Artifact(type="file", path=path) for path in done.changed if path not in known),
+        ),
+        warnings=(*outcome.warnings, done.warning) if done.warning else outcome.warnings,
+    )
+
+
+async def _open(args: PlaceArgs, workplaces: Workplaces) -> StepEnded:
+    match await workplaces.open(args.run, args.label, args.root):
+        case Workplace() as place:
+            opened = _Opened(place=place)
+        case NoWorkplace(reason=reason):
+            opened = _Opened(reason=reason)
+    return StepEnded(step="workplace", result=Raw(json.encode(opened)))
+
+
+async def _close(args: CloseArgs, workplaces: Workplaces) -> StepEnded:
+    done = await workplaces.close(args.place, args.title)
+    return StepEnded(step="workplace", result=Raw(json.encode(done)))
+
+
+def _result(ended: StepEnded | Lost) -> Raw:
+    if isinstance(ended, Lost) or ended.result is UNSET:
+        raise TypeError("this may be repeated, is never lost and has a result")
+    return ended.result
+
+
+async def _may_do_without(run: RunContext, label: str, reason: str, workshop: Workshop) -> bool:
+    if workshop.approval != "ask":
+        return workshop.approval == "granted"
+    question = f"[{label}] may change files and would have no worktree of its own, as {reason}. Let it work in place?"
+    if not run.is_replaying:
+        waiting = Progress(event="waiting", label=label, session_id=run.run, content=question)
+        run.emit(waiting)
+        workshop.watch(waiting)
+    return json.decode(await run.recv("workplace:approval", "approval", question)) is True
+
+
+def _refused(run: RunContext, reason: str) -> Rejected:
+    lineage = run.state.lineage
+    if lineage is None:
+        raise TypeError("a run that was never born has no place")
+    error = Error(
+        type="tool_unavailable",
+        code="NO_WORKTREE",
+        message=f"It may change files and has no worktree of its own, as {reason}.",
+        recoverable=True,
+        recommendation="Make it a git repository with a commit, or allow it to work in place with isolation none.",
+    )
+    return Rejected(lineage=lineage, summary=shortened(f"Not started: {error.message}"), errors=(error,))

@@ -1,0 +1,46 @@
+"""A call of many tasks as its records tell it: which tasks, which runs they became, and what never began."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import UNSET, json, structs
+
+from deputy.core.events import Opened, Spawned
+from deputy.core.outcome import Cancelled, Rejected
+from deputy.core.request import task_hop
+from deputy.engine.root import FanOut
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from deputy.core.events import Record
+    from deputy.core.outcome import Outcome
+    from deputy.core.task import Task
+
+
+def tasks_of(records: Iterable[Record]) -> tuple[Task, ...]:
+    """The tasks that a run was called with; none when it was called with a prompt."""
+    birth = next((record.event for record in records if isinstance(record.event, Opened)), None)
+    if birth is None or birth.arguments is UNSET:
+        return ()
+    return json.decode(birth.arguments, type=FanOut).tasks
+
+
+def children_of(records: Iterable[Record]) -> dict[int, str]:
+    """The runs that a call has spawned, by the place of the task."""
+    spawned = {r.key.rpartition("/")[2]: r.event.child for r in records if isinstance(r.event, Spawned)}
+    return {int(key.removeprefix("task.")): child for key, child in spawned.items() if key.startswith("task.")}
+
+
+def never_started(task: Task, whole: Outcome) -> Cancelled | Rejected:
+    """How a task ended that has no run of its own, and so no session id."""
+    lineage = structs.replace(
+        whole.lineage,
+        session_id="",
+        depth=whole.lineage.depth + 1,
+        path=(*whole.lineage.path, task_hop(task.label)),
+    )
+    if isinstance(whole, Rejected):
+        return structs.replace(whole, lineage=lineage)
+    return Cancelled(lineage=lineage, summary="It was not started: the whole call ended first.")

@@ -1,0 +1,106 @@
+"""One run as a folder that can be kept, sent and read without Deputy: events, transcripts, notes, outcome."""
+
+from __future__ import annotations
+
+import os
+from shutil import rmtree
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Raw, json
+
+from deputy.core.errors import UsageError
+from deputy.core.events import encode
+from deputy.core.request import timestamp
+from deputy.journal.home import explain
+from deputy.journal.registry import shown
+from deputy.journal.rows import Damaged
+from deputy.journal.transcript import markdown, safe_id, safe_label, transcribe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+    from deputy.core.events import Record
+    from deputy.core.state import State
+    from deputy.journal.reader import Reader
+
+SCHEMA = 1
+"""The version of the folder's form."""
+
+BELOW = "subagents"
+
+
+def export(reader: Reader, state: State, place: Path, now: float) -> dict[str, Any]:
+    """Write a run and all below it into a new folder; what was written, as its `export.json` says."""
+    try:
+        place.mkdir(0o700, parents=False)
+    except FileExistsError as error:
+        raise UsageError("--to", str(place), "it is there already, and nothing is overwritten; name another") from error
+    except FileNotFoundError as error:
+        raise UsageError("--to", str(place), "the folder that it should be made in does not exist") from error
+    except OSError as error:
+        explain(place, error)
+    try:
+        return _fill(reader, state, place, now)
+    except BaseException as error:
+        # Half of a run would look like the whole of it.
+        rmtree(place, ignore_errors=True)
+        if isinstance(error, OSError):
+            explain(place, error)
+        raise
+
+
+def _fill(reader: Reader, top: State, place: Path, now: float) -> dict[str, Any]:
+    runs: list[dict[str, Any]] = []
+    below = reader.descendants(top.run)
+    if below:
+        (place / BELOW).mkdir(0o700)
+    for state in (top, *below):
+        # Neither a label nor an id can lead anywhere else.
+        name = f"{BELOW}/{safe_label(state.label or state.agent)}-{safe_id(state.run)}"
+        folder = place if state is top else place / name
+        if state is not top:
+            folder.mkdir(0o700)
+        _write_run(reader, state, folder, now)
+        runs.append(
+            {
+                "session_id": state.run,
+                "parent": state.parent,
+                "label": state.label or state.command,
+                "status": state.status,
+                "folder": "." if state is top else name,
+            }
+        )
+    told = {"schema": SCHEMA, "session_id": top.run, "exported_at": timestamp(now), "runs": runs}
+    _write(place / "export.json", [_pretty(told)])
+    return told
+
+
+def _write_run(reader: Reader, state: State, folder: Path, now: float) -> None:
+    _write(folder / "events.jsonl", map(_line, reader.records(state.run)))
+    _write(folder / "outcome.json", [_pretty(shown(reader, state.run, now))])
+    transcript = transcribe(reader.records(state.run))
+    if transcript is None:
+        return
+    _write(folder / "transcript.json", [_pretty(transcript)])
+    _write(folder / "transcript.md", [markdown(transcript).encode(errors="replace")])
+    if transcript.notes:
+        _write(folder / "notes.md", (f"{note.rstrip()}\n\n".encode(errors="replace") for note in transcript.notes))
+
+
+def _line(record: Record | Damaged) -> bytes:
+    if isinstance(record, Damaged):
+        return json.encode({"damaged": record.where, "what": record.what}) + b"\n"
+    fields = {"run": record.run, "seq": record.seq, "key": record.key, "at": record.at}
+    return json.encode({**fields, "event": Raw(encode(record.event))}) + b"\n"
+
+
+def _pretty(value: Any) -> bytes:
+    return json.format(json.encode(value), indent=2) + b"\n"
+
+
+def _write(path: Path, pieces: Iterable[bytes] | Iterator[bytes]) -> None:
+    descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        os.fchmod(descriptor, 0o600)
+        file.writelines(pieces)

@@ -1,0 +1,83 @@
+"""Programs that speak like those of other agents, as real executables: scripted, watched, and as bad as wanted."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct, json
+
+from deputy.core.script import ScriptedTurn
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PROGRAMS: Final = ("claude", "codex", "cursor-agent", "gemini", "opencode")
+_FAKE: Final = Path(__file__).with_name("fake_program.py")
+
+
+class Called(Struct, frozen=True, kw_only=True):
+    """How a program was called."""
+
+    argv: tuple[str, ...]
+    stdin: str
+    environ: dict[str, str]
+    cwd: str
+
+
+class FakePrograms:
+    """A folder of such programs, for the front of a PATH."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def play(
+        self,
+        name: str,
+        turns: Sequence[ScriptedTurn],
+        *,
+        misbehaviour: str = "",
+        version: str = "",
+        flood_bytes: int = 0,
+    ) -> None:
+        """What a program says from now on, and how it misbehaves; what it was asked before is forgotten."""
+        script: dict[str, Any] = {
+            "turns": [_turn(turn) for turn in turns],
+            "misbehaviour": misbehaviour,
+            "version": version,
+            "flood_bytes": flood_bytes,
+        }
+        (self.folder / f"{name}.script.json").write_bytes(json.encode(script))
+        for kept in ("calls.jsonl", "sessions.json"):
+            (self.folder / f"{name}.{kept}").unlink(missing_ok=True)
+
+    def calls(self, name: str) -> list[Called]:
+        """How a program was called since, in order."""
+        file = self.folder / f"{name}.calls.jsonl"
+        return [json.decode(line, type=Called) for line in file.read_bytes().splitlines()] if file.exists() else []
+
+
+def install_fake_programs(folder: Path, names: Sequence[str] = PROGRAMS) -> FakePrograms:
+    """Put executables of these names into a folder; until they are told otherwise, they answer `Done.`"""
+    folder.mkdir(parents=True, exist_ok=True)
+    programs = FakePrograms(folder)
+    for name in names:
+        executable = folder / name
+        words = [sys.executable, "-E", "-S", str(_FAKE), str(executable), name]
+        executable.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+        executable.chmod(0o755)
+        programs.play(name, (ScriptedTurn(text="Done."),))
+    return programs
+
+
+def _turn(turn: ScriptedTurn) -> dict[str, Any]:
+    used = turn.usage
+    return {
+        "text": turn.text,
+        "calls": [{"name": call.name, "arguments": call.arguments} for call in turn.calls],
+        "usage": {"input": used.input_tokens, "output": used.output_tokens, "cached": used.cached_tokens},
+        "delay_seconds": turn.delay_seconds,
+        "faults": list(turn.faults),
+    }

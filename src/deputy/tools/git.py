@@ -1,0 +1,140 @@
+"""git as a child: no hooks, no questions, no network, and nothing that a repository's own settings could run."""
+
+from __future__ import annotations
+
+import os
+from subprocess import DEVNULL, PIPE, Popen
+from typing import TYPE_CHECKING
+
+from deputy.tools.children import watch
+from deputy.tools.run import scrubbed
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from deputy.tools.interruptible import Stop
+
+SECONDS = 120.0
+_OUTPUT_BYTES = 4 * 1024 * 1024
+_ERROR_LENGTH = 300
+_MOST_OVERRIDES = 500
+
+HARMLESS = {
+    "core.hooksPath": "/dev/null",
+    "core.fsmonitor": "false",
+    "core.untrackedCache": "false",
+    "core.pager": "cat",
+    "core.editor": "true",
+    "core.askPass": "",
+    "core.sshCommand": "false",
+    "core.gitProxy": "",
+    "credential.helper": "",
+    "commit.gpgSign": "false",
+    "diff.external": "",
+    "gc.auto": "0",
+    "maintenance.auto": "false",
+    "protocol.allow": "never",
+    "submodule.recurse": "false",
+    "advice.detachedHead": "false",
+    "user.name": "Deputy",
+    "user.email": "deputy@localhost",
+}
+"""Settings that no repository may decide."""
+
+RUNNING = (".clean", ".smudge", ".process", ".command", ".textconv", ".driver", ".program", ".helper")
+"""How settings end that name a command to run."""
+
+ENVIRONMENT = {
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_PAGER": "cat",
+    "GIT_EDITOR": "true",
+    "GIT_NO_LAZY_FETCH": "1",
+    "GIT_OPTIONAL_LOCKS": "0",
+    "LC_ALL": "C",
+}
+
+
+class GitFailed(Exception):
+    """git did not do it; says why in one line."""
+
+    def __init__(self, code: int, message: str) -> None:
+        self.code = code
+        super().__init__(message)
+
+
+class Git:
+    """Runs git in one directory."""
+
+    def __init__(self, directory: str, environ: Mapping[str, str], stop: Stop, overrides: Sequence[str] = ()) -> None:
+        self.directory = directory
+        self._given = environ
+        self._stop = stop
+        self._environ = {**scrubbed(environ), **ENVIRONMENT, **_settings(overrides)}
+
+    def within(self, directory: str) -> Git:
+        """The same in another directory, whose own settings are to be looked at first."""
+        return Git(directory, self._given, self._stop).hardened()
+
+    def hardened(self) -> Git:
+        """The same, with every command that the repository's own settings name taken out of them."""
+        # Reading settings runs nothing.
+        listed = self.run("config", "--list", "-z", "--name-only", "--show-scope").split("\0")
+        own = {key for scope, key in zip(listed[::2], listed[1::2], strict=False) if scope in ("local", "worktree")}
+        commands = sorted(key for key in own if key.lower().endswith(RUNNING))
+        if len(commands) > _MOST_OVERRIDES:
+            raise GitFailed(1, "its settings name too many commands")
+        return Git(self.directory, self._given, self._stop, commands)
+
+    def run(self, *arguments: str) -> str:
+        """What it prints; GitFailed when it fails, or takes or says too much."""
+        output, errors = _Bounded(), _Bounded()
+        try:
+            child = Popen(
+                ["git", *arguments],
+                cwd=self.directory,
+                stdin=DEVNULL,
+                stdout=PIPE,
+                stderr=PIPE,
+                env=self._environ,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise GitFailed(127, f"git cannot be run: {error.strerror}") from error
+        with child:
+            sinks = {child.stdout: output.feed, child.stderr: errors.feed}
+            ended = watch(child, sinks, stop=self._stop, seconds=SECONDS)
+        if ended.how != "exited":
+            raise GitFailed(1, f"git {arguments[0]} was stopped: {ended.how}")
+        if ended.code:
+            said = " ".join(errors.text.split()) or f"git {arguments[0]} failed"
+            raise GitFailed(ended.code, said[:_ERROR_LENGTH])
+        return output.text
+
+
+class _Bounded:
+    """What a stream said, up to a bound."""
+
+    def __init__(self) -> None:
+        self._said = bytearray()
+
+    def feed(self, data: bytes) -> bool:
+        """Take what came; False when it is too much."""
+        self._said += data
+        return len(self._said) <= _OUTPUT_BYTES
+
+    @property
+    def text(self) -> str:
+        """All of it."""
+        return os.fsdecode(bytes(self._said))
+
+
+def _settings(overrides: Sequence[str]) -> dict[str, str]:
+    """Settings over everybody else's; given by the environment, as keys may hold any letter."""
+    values = {**dict.fromkeys(overrides, ""), **{f"{key.rpartition('.')[0]}.required": "false" for key in overrides}}
+    pairs = {**values, **HARMLESS}
+    numbered = {
+        name: text
+        for index, (key, value) in enumerate(pairs.items())
+        for name, text in ((f"GIT_CONFIG_KEY_{index}", key), (f"GIT_CONFIG_VALUE_{index}", value))
+    }
+    return {"GIT_CONFIG_COUNT": str(len(pairs)), **numbered}

@@ -1,0 +1,185 @@
+"""Workplaces as git worktrees under the home: made from HEAD, found again after a crash, kept as a branch."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import DecodeError, Struct, ValidationError, json
+
+from deputy.engine.ports import NoWorkplace, WorkDone, Workplace
+from deputy.tools.git import Git, GitFailed
+from deputy.tools.interruptible import interruptible
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from deputy.tools.interruptible import Stop
+
+_LABEL_LENGTH = 32
+_TITLE_LENGTH = 200
+_SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
+_MOST_CHANGED = 1000
+
+
+class _Beginning(Struct, frozen=True, kw_only=True):
+    """What is kept beside a worktree, as a branch does not know where it began."""
+
+    branch: str
+    base: str
+
+
+class GitWorktrees:
+    """Makes worktrees below a folder, one for each run."""
+
+    def __init__(
+        self, folder: Path, workspace: Path, environ: Mapping[str, str], safe_id: Callable[[str], str]
+    ) -> None:
+        self._folder = folder
+        self._workspace = workspace
+        self._environ = environ
+        self._safe_id = safe_id
+        # git's own locks refuse instead of waiting.
+        self._turn = asyncio.Lock()
+
+    async def open(self, run: str, label: str, root: str) -> Workplace | NoWorkplace:
+        """The worktree of a run, made from HEAD of the repository around a directory, or found again."""
+        if shutil.which("git", path=self._environ.get("PATH")) is None:
+            return NoWorkplace(reason="git is not installed")
+        try:
+            async with self._turn:
+                return await interruptible(partial(self._opened, run, label, root or str(self._workspace)))
+        except (GitFailed, OSError) as error:
+            return NoWorkplace(reason=f"no worktree could be made: {_one_line(str(error))}")
+
+    async def close(self, place: Workplace, title: str) -> WorkDone:
+        """Commit what was done; a worktree where nothing was done goes, and its branch with it."""
+        try:
+            async with self._turn:
+                return await interruptible(partial(self._closed, place, title))
+        except (GitFailed, OSError) as error:
+            warning = f"What was done is in {place.folder} and could not be committed: {_one_line(str(error))}"
+            return WorkDone(branch=place.branch, warning=warning)
+
+    def _opened(self, run: str, label: str, root: str, stop: Stop) -> Workplace | NoWorkplace:
+        directory = os.path.realpath(root)
+        git = Git(directory, self._environ, stop)
+        try:
+            top = git.run("rev-parse", "--show-toplevel").removesuffix("\n")
+        except GitFailed as error:
+            if "not a git repository" in str(error):
+                return NoWorkplace(reason="the workspace is not in a git repository")
+            raise
+        # A repository's settings may say that its files are elsewhere.
+        prefix = os.path.relpath(directory, top)
+        if prefix.startswith(".."):
+            return NoWorkplace(reason="its repository has its files elsewhere")
+        git = git.hardened()
+        try:
+            head = git.run("rev-parse", "--verify", "--quiet", "HEAD^{commit}").strip()
+        except GitFailed:
+            return NoWorkplace(reason="its repository has no commit yet")
+        # Links would lead tools out of the worktree, so it is named without them.
+        folder = Path(os.path.realpath(self._folder)) / self._safe_id(run)
+        beginning = _read(folder) or _Beginning(branch=branch_name(label, run), base=head)
+        if not _is_there(git, folder):
+            _make(git, folder, beginning)
+        place = Path(os.path.normpath(folder / prefix))
+        place.mkdir(parents=True, exist_ok=True)
+        is_behind = bool(git.run("status", "--porcelain", "-z", "--untracked-files=normal"))
+        return Workplace(
+            root=str(place), folder=str(folder), branch=beginning.branch, base=beginning.base, is_behind=is_behind
+        )
+
+    def _closed(self, place: Workplace, title: str, stop: Stop) -> WorkDone:
+        if not Path(place.folder).is_dir():
+            return WorkDone()
+        git = Git(place.folder, self._environ, stop).hardened()
+        git.run("add", "--all")
+        if git.run("diff", "--cached", "--name-only", "-z", "--no-ext-diff", "--no-textconv"):
+            message = _one_line(title)[:_TITLE_LENGTH] or "Work of a subagent"
+            git.run("commit", "--quiet", "--no-verify", "--no-gpg-sign", "--cleanup=verbatim", "-m", message)
+        head = git.run("rev-parse", "HEAD").strip()
+        if head == place.base:
+            _remove(git, place)
+            return WorkDone()
+        # Whoever left the branch still hands in what it committed.
+        git.run("update-ref", f"refs/heads/{place.branch}", head)
+        names = git.run("diff", "--name-only", "-z", "--no-renames", "--no-ext-diff", place.base, head)
+        prefix = os.path.relpath(place.root, place.folder)
+        changed = [os.path.relpath(name, prefix) for name in names.split("\0") if name]
+        return WorkDone(changed=tuple(changed[:_MOST_CHANGED]), branch=place.branch)
+
+
+def _is_there(git: Git, folder: Path) -> bool:
+    """Whether there is a whole worktree of this repository; half of one is taken away."""
+    if not folder.is_dir():
+        return False
+    try:
+        there = git.within(str(folder))
+        there.run("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+        top = there.run("rev-parse", "--show-toplevel").removesuffix("\n")
+        is_whole = top == str(folder) and _common(there) == _common(git)
+    except GitFailed:
+        is_whole = False
+    if not is_whole:
+        shutil.rmtree(folder)
+    return is_whole
+
+
+def _make(git: Git, folder: Path, beginning: _Beginning) -> None:
+    _prepare(folder, beginning)
+    git.run("worktree", "prune")
+    try:
+        git.run("rev-parse", "--verify", "--quiet", f"refs/heads/{beginning.branch}")
+        what = ("--", str(folder), beginning.branch)
+    except GitFailed:
+        what = ("-b", beginning.branch, "--", str(folder), beginning.base)
+    git.run("worktree", "add", "--quiet", *what)
+
+
+def _remove(git: Git, place: Workplace) -> None:
+    outside = git.within(_common(git))
+    outside.run("worktree", "remove", "--force", "--", place.folder)
+    outside.run("branch", "--quiet", "-D", "--", place.branch)
+    _kept_beside(Path(place.folder)).unlink(missing_ok=True)
+
+
+def _common(git: Git) -> str:
+    """The directory that all worktrees of a repository share."""
+    return os.path.realpath(git.run("rev-parse", "--path-format=absolute", "--git-common-dir").removesuffix("\n"))
+
+
+def branch_name(label: str, run: str) -> str:
+    """The branch of a run's work: a name that git takes, whatever the label is."""
+    safe = "".join(letter if letter in _SAFE else "-" for letter in label[:_LABEL_LENGTH]).strip("-_")
+    unique = "".join(letter if letter in _SAFE else "-" for letter in run.removeprefix("sess_"))[:64]
+    return f"deputy/{safe or 'task'}-{unique}"
+
+
+def _prepare(folder: Path, beginning: _Beginning) -> None:
+    folder.parent.mkdir(mode=0o700, exist_ok=True)
+    folder.parent.chmod(0o700)
+    kept = _kept_beside(folder)
+    descriptor = os.open(kept, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(json.encode(beginning))
+
+
+def _read(folder: Path) -> _Beginning | None:
+    try:
+        return json.decode(_kept_beside(folder).read_bytes(), type=_Beginning)
+    except (OSError, DecodeError, ValidationError):
+        return None
+
+
+def _kept_beside(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.json")
+
+
+def _one_line(text: str) -> str:
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())

@@ -1,0 +1,204 @@
+"""Subagents that change something, in worktrees of their own."""
+
+import asyncio
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from tests.engine.conftest import House, call, talk, turn
+
+from deputy.core.events import Requested
+from deputy.core.outcome import Blocked, Completed, Partial, Rejected
+from deputy.core.request import Grant, Lineage, Request, Wanted, task_hop
+from deputy.core.task import Task, Terms
+from deputy.journal.retention import remove_files
+from deputy.testing import ProviderServer
+
+WRITE = Task(label="scribe", prompt="Write it.", tools=("Read", "Write"))
+
+
+def git(directory: Path, *arguments: str) -> str:
+    identity = ("-c", "user.name=x", "-c", "user.email=x@localhost")
+    done = subprocess.run(["git", *identity, *arguments], cwd=directory, capture_output=True, text=True, check=True)
+    return done.stdout
+
+
+@pytest.fixture
+def repository(house: House) -> Path:
+    git(house.workspace, "init", "--quiet")
+    (house.workspace / "a.txt").write_text("first\n")
+    git(house.workspace, "add", "--all")
+    git(house.workspace, "commit", "--quiet", "-m", "Begin")
+    return house.workspace
+
+
+@pytest.mark.rule("tools.readonly")
+def test_a_subagent_that_writes_leaves_a_branch_and_touches_nothing_else(house: House, repository: Path):
+    with ProviderServer(turn("", call("Write", path="new.txt", content="hello")), turn("Written.")) as provider:
+        house.use(provider)
+        outcome = house.one(WRITE)
+    assert isinstance(outcome, Completed)
+    assert [artifact.path for artifact in outcome.artifacts] == ["new.txt"]
+    assert outcome.branch.startswith("deputy/scribe-")
+    assert not (repository / "new.txt").exists()
+    assert git(repository, "show", f"{outcome.branch}:new.txt") == "hello"
+    assert f"**Branch**: {outcome.branch} (changed: new.txt)" in house.whole.report
+    told = str(provider.asked[0].body["system"])
+    assert outcome.branch in told
+    assert "not committed" not in told
+
+
+@pytest.mark.rule("tools.readonly")
+def test_a_subagent_that_only_reads_needs_none(house: House, repository: Path):
+    house.script(talk(turn("", call("Read", path="a.txt")), turn("Read.")))
+    outcome = house.one()
+    assert (outcome.branch, (house.home / "worktrees").exists()) == ("", False)
+
+
+@pytest.mark.rule("tools.readonly")
+def test_a_worktree_in_which_nothing_changed_is_gone_in_the_end(house: House, repository: Path):
+    (repository / "loose.txt").write_text("x")
+    with ProviderServer(turn("", call("Read", path="a.txt")), turn("Read.")) as provider:
+        house.use(provider)
+        outcome = house.one(WRITE)
+    assert (outcome.branch, outcome.artifacts) == ("", ())
+    assert list((house.home / "worktrees").iterdir()) == []
+    assert "not committed" in str(provider.asked[0].body["system"])
+
+
+@pytest.mark.rule("tools.readonly")
+def test_told_to_work_in_place_it_does(house: House, repository: Path):
+    house.script(talk(turn("", call("Write", path="new.txt", content="hello")), turn("Written.")))
+    outcome = house.one(Task(label="scribe", prompt="Write it.", tools=("Write",), isolation="none"))
+    assert (outcome.branch, outcome.warnings, (repository / "new.txt").read_text()) == ("", (), "hello")
+
+
+@pytest.mark.rule("tools.readonly")
+def test_without_a_repository_it_works_in_place_where_all_is_approved_and_says_so(house: House):
+    house.script(talk(turn("", call("Write", path="new.txt", content="hello")), turn("Written.")))
+    outcome = house.one(WRITE)
+    assert isinstance(outcome, Completed)
+    assert outcome.warnings == ("It worked in place, as the workspace is not in a git repository.",)
+
+
+@pytest.mark.rule("tools.readonly")
+def test_without_a_repository_it_is_refused_where_nobody_can_be_asked(house: House):
+    house.script()
+    outcome = house.one(WRITE, approval="refuse")
+    assert isinstance(outcome, Rejected)
+    assert (outcome.code, outcome.usage.requests) == ("NO_WORKTREE", 0)
+
+
+@pytest.mark.rule("tools.readonly")
+@pytest.mark.parametrize("answer", [True, False])
+def test_without_a_repository_a_person_is_asked(house: House, answer: bool):
+    house.script(*([talk(turn("Nothing to do."))] if answer else []))
+
+    async def go():
+        async with house.open(approval="ask") as runtime:
+            run = await house.begin(runtime, WRITE)
+            await house.until(lambda: any(seen.event == "waiting" for seen in house.seen))
+            child = next(seen.session_id for seen in house.seen if seen.event == "waiting")
+            await runtime.engine.send(child, "approval", answer)
+            await runtime.engine.result(run)
+            return await runtime.engine.outcome(child, 0)
+
+    assert isinstance(asyncio.run(go()), Completed if answer else Rejected)
+
+
+@pytest.mark.rule("resume")
+def test_a_resumed_subagent_goes_on_in_its_worktree(house: House, repository: Path):
+    house.script(
+        talk(
+            turn("", call("Write", path="new.txt", content="hello")),
+            turn("Which?\n[AWAITING_HUMAN_INPUT]"),
+            turn("", call("Read", path="new.txt")),
+            turn("", call("Write", path="more.txt", content="more")),
+            turn("Done."),
+        )
+    )
+    outcome = house.one(WRITE)
+    assert isinstance(outcome, Blocked)
+    resumed = house.resume(outcome.session_id, "this one")
+    assert isinstance(resumed, Completed)
+    assert resumed.branch == outcome.branch
+    assert {artifact.path for artifact in resumed.artifacts} == {"new.txt", "more.txt"}
+    assert git(repository, "show", f"{resumed.branch}:new.txt") == "hello"
+
+
+@pytest.mark.rule("recover")
+def test_a_subagent_whose_process_went_goes_on_in_the_same_worktree(house: House, repository: Path):
+    work = (turn("", call("Write", path="new.txt", content="hello")), turn("", call("Note", content="Written.")))
+    house.script(talk(*work, turn("late", delay_seconds=600)), strict=False)
+
+    async def begin():
+        async with house.open() as runtime:
+            await house.begin(runtime, WRITE)
+            await house.until(lambda: any(seen.event == "note" for seen in house.seen))
+            (place,) = (path for path in (house.home / "worktrees").iterdir() if path.is_dir())
+            return place, (place / "new.txt").read_text()
+
+    place, written = asyncio.run(begin())
+    assert written == "hello"
+    child = next(seen.session_id for seen in house.seen if seen.event == "started")
+    house.script(talk(*work, turn("Done.")), strict=False)
+
+    async def go_on():
+        async with house.open() as runtime:
+            await runtime.engine.ensure(child)
+            return await runtime.engine.result(child)
+
+    outcome = asyncio.run(go_on())
+    assert isinstance(outcome, Completed), outcome
+    assert [artifact.path for artifact in outcome.artifacts] == ["new.txt"]
+    assert git(repository, "show", f"{outcome.branch}:new.txt") == "hello"
+    assert place.is_dir()
+
+
+@pytest.mark.rule("time.partial")
+def test_what_was_done_until_a_timeout_is_on_the_branch(house: House, repository: Path):
+    house.script(
+        talk(turn("", call("Write", path="new.txt", content="hello")), turn("never", delay_seconds=60)), strict=False
+    )
+    outcome = house.one(Task(label="scribe", prompt="Write it.", tools=("Write",), timeout=3.0))
+    assert isinstance(outcome, Partial)
+    assert git(repository, "show", f"{outcome.branch}:new.txt") == "hello"
+
+
+@pytest.mark.rule("disk")
+def test_a_run_that_is_pruned_takes_its_worktree_with_it(house: House, repository: Path):
+    house.script(talk(turn("", call("Write", path="new.txt", content="hello")), turn("Done.")))
+    outcome = house.one(WRITE)
+    remove_files(house.home, [outcome.session_id])
+    assert list((house.home / "worktrees").iterdir()) == []
+    assert git(repository, "show", f"{outcome.branch}:new.txt") == "hello"
+
+
+@pytest.mark.rule("contract.evidence")
+def test_evidence_is_looked_for_in_the_worktree(house: House, repository: Path):
+    async def go():
+        async with house.open() as runtime:
+            run = await runtime.engine.draw_id()
+            place = (house.home / "worktrees" / run).resolve()
+            artifacts = [{"type": "report", "path": "new.txt"}, {"type": "report", "path": f"{place}/more.txt"}]
+            metadata = {"session_id": run, "agent_type": "scribe"}
+            form = {"status": "completed", "summary": "Done.", "artifacts": artifacts, "metadata": metadata}
+            writes = [call("Write", path=name, content="x") for name in ("new.txt", "more.txt")]
+            house.script(talk(turn("", *writes), turn(json.dumps(form))))
+            tools = frozenset({"Write"})
+            request = Request(
+                session_id=run,
+                target=task_hop("scribe"),
+                prompt="Write.",
+                caller=Lineage.root("sess_1_caller"),
+                caller_grant=Grant(tools=tools),
+                wanted=Wanted(tools=tools),
+            )
+            terms = Terms(return_format="json", kind="implement")
+            await runtime.engine.submit(run, Requested(request=request, label="scribe", model=house.model, terms=terms))
+            return await runtime.engine.result(run)
+
+    outcome = asyncio.run(go())
+    assert isinstance(outcome, Completed), outcome
+    assert "new.txt" in [artifact.path for artifact in outcome.artifacts]

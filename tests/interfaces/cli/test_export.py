@@ -1,0 +1,76 @@
+import json
+
+import pytest
+
+from deputy import Task, run_sync
+
+
+@pytest.fixture
+def runs(house):
+    """A call of two tasks with hostile labels, one of which noted something."""
+    note = {"name": "Note", "arguments": {"content": "Seen."}}
+    model = house.script(
+        "two",
+        {"when": "first", "turns": [{"calls": [note]}, {"text": "Done."}]},
+        {"when": "second", "turns": [{"faults": ["bad_request"]}]},
+    )
+    tasks = [Task(label="../../up", prompt="first"), Task(label="b", prompt="second")]
+    run_sync(*tasks, model=model, workspace=house.workspace, home=house.home)
+    return json.loads(house.run("ps", "--all", "--json").stdout)["delegations"]
+
+
+@pytest.mark.rule("disk")
+def test_a_run_is_a_folder_that_only_its_owner_reads(house, runs):
+    top, first, second = runs
+    run = house.run("export", top["session_id"], "--to", "kept", "--json")
+    assert run.returncode == 0, run.stderr
+    place = house.workspace / "kept"
+    told = json.loads((place / "export.json").read_text())
+    assert json.loads(run.stdout) == {"folder": "kept", **told}
+    assert told["schema"] == 1
+    assert [one["session_id"] for one in told["runs"]] == [top["session_id"], first["session_id"], second["session_id"]]
+    assert [one["parent"] for one in told["runs"]] == [None, top["session_id"], top["session_id"]]
+    everything = [place, *place.rglob("*")]
+    assert {path.stat().st_mode & 0o777 for path in everything if path.is_dir()} == {0o700}
+    assert {path.stat().st_mode & 0o777 for path in everything if path.is_file()} == {0o600}
+    folder = place / told["runs"][1]["folder"]
+    assert folder.resolve().is_relative_to(place.resolve())
+    assert (folder / "notes.md").read_text() == "Seen.\n\n"
+    assert json.loads((folder / "outcome.json").read_text())["outcome"]["report"] == "Done."
+    assert json.loads((folder / "transcript.json").read_text())["outcome"] == "success"
+    assert "Done." in (folder / "transcript.md").read_text()
+    lines = [json.loads(line) for line in (folder / "events.jsonl").read_text().splitlines()]
+    assert [line["seq"] for line in lines] == list(range(1, len(lines) + 1))
+    assert (lines[0]["event"]["kind"], lines[-1]["event"]["kind"]) == ("requested", "delivered")
+
+
+@pytest.mark.rule("disk")
+def test_nothing_is_overwritten_and_nothing_half_is_left(house, runs):
+    (house.workspace / "kept").mkdir()
+    again = house.run("export", runs[0]["session_id"], "--to", "kept")
+    assert again.returncode == 2
+    assert "nothing is overwritten" in again.stderr
+    assert list((house.workspace / "kept").iterdir()) == []
+    assert house.run("export", runs[0]["session_id"], "--to", "no/such/folder").returncode == 2
+    assert house.run("export", "sess_1_nobody").returncode == 3
+    assert sorted(path.name for path in house.workspace.iterdir()) == ["kept"]
+
+
+def test_a_subagent_can_be_exported_alone_into_a_folder_of_its_name(house, runs):
+    assert house.run("export", runs[1]["session_id"]).returncode == 0
+    place = house.workspace / runs[1]["session_id"]
+    assert sorted(path.name for path in place.iterdir()) == [
+        "events.jsonl", "export.json", "notes.md", "outcome.json", "transcript.json", "transcript.md",
+    ]  # fmt: skip
+
+
+@pytest.mark.rule("time.wall")
+def test_stats_are_shown_beside_the_limits(house, runs):
+    told = json.loads(house.run("stats", "--json").stdout)["commands"]
+    assert [(one["command"], one["count"], one["timeouts"]) for one in told] == [("subagent", 2, 0), ("delegate", 1, 0)]
+    (house.workspace / "deputy.toml").write_text("[limits.commands.delegate]\ndefault = 600\n")
+    heading, subagents, _ = house.run("stats").stdout.splitlines()
+    assert heading.split() == ["COMMAND", "RUNS", "TIMEOUTS", "MEDIAN", "P95", "LIMIT", "MAX"]
+    assert subagents.split()[-2:] == ["10m00s", "30d00h"]
+    empty = house.run("stats", DEPUTY_HOME=str(house.workspace / "none"))
+    assert (empty.returncode, empty.stdout, empty.stderr) == (0, "", "Nothing has ended yet.\n")
