@@ -244,6 +244,7 @@ async def open_runtime(
             world,
             clean_up=_end_children,
             suspend_seconds=suspend_seconds,
+            is_over=workshop.forget,
             # What works in another folder must not go on in this one.
             adopts=(lambda state: state.workspace == str(workspace)) if settings.journal.adopt else None,
         )

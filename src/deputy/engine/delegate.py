@@ -59,7 +59,7 @@ async def delegate(run: RunContext, birth: Requested, workshop: Workshop) -> Out
             outcome = structs.replace(outcome, warnings=(*birth.terms.role.warnings, *outcome.warnings))
         outcome = await give_back(run, label, taken, outcome, workshop)
     except BaseException:
-        workshop.put_aside(run.run)
+        workshop.stopped(run)
         raise
     finally:
         workshop.leave(run.run)

@@ -61,7 +61,7 @@ async def refine(run: RunContext, birth: Opened, workshop: Workshop) -> Outcome:
         await run.record("started", Started(backend=NATIVE, model=birth.model))
         rounds, stop = await _Loop(run, birth, call, workshop).go()
     except BaseException:
-        workshop.put_aside(run.run)
+        workshop.stopped(run)
         raise
     workshop.forget(run.run)
     return _outcome(run, rounds, stop)

@@ -66,7 +66,7 @@ async def delegate_all(run: RunContext, birth: Opened, workshop: Workshop) -> Ou
             messages=_messages(run),
         )
     except BaseException:
-        workshop.put_aside(run.run)
+        workshop.stopped(run)
         raise
     workshop.forget(run.run)
     return _together(run, results)
@@ -134,7 +134,7 @@ async def parent(run: RunContext, birth: Opened, workshop: Workshop) -> Outcome:
             await say(run, talk, "task", birth.prompt)
         report = await converse(run, talk, desk)
     except BaseException:
-        workshop.put_aside(run.run)
+        workshop.stopped(run)
         raise
     workshop.forget(run.run)
     outcome = as_reported(so_far(run, talk, desk), report, run.run)

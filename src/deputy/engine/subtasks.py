@@ -273,7 +273,8 @@ async def _spawned(
 ) -> list[str]:
     """The children, all of them spawned before any is waited for, so that none depends on how fast another is."""
     # The last message is the request itself, which the subtask is told anyway.
-    conversation = [told(message) for message in talk.conversation.messages[:-1]]
+    is_inherited = any(plan.settings.inherit_context != "none" for plan in plans)
+    conversation = [told(message) for message in talk.conversation.messages[:-1]] if is_inherited else []
     earlier = tuple(talk.earlier)
 
     async def one(index: int, request: SubtaskRequest, plan: Plan) -> str:

@@ -161,12 +161,15 @@ class Workshop:
             purse.count_from(state.run, amount(state.usage) + spawned)
         return purse
 
-    def put_aside(self, run: str) -> None:
-        """A run stopped that may go on: while it does not, others may still pay from its purse, where that has caps."""
-        self._aside.add(run)
-        purse = self._purses.get(run)
+    def stopped(self, run: RunContext) -> None:
+        """A run stopped before its end. Put aside, it leaves a purse that has caps to those who pay from it."""
+        if not run.is_put_aside:
+            self.forget(run.run)
+            return
+        self._aside.add(run.run)
+        purse = self._purses.get(run.run)
         if purse is not None and not purse.is_capped:
-            del self._purses[run]
+            del self._purses[run.run]
 
     def forget(self, run: str) -> None:
         """A run is over, and its purse with it; so are those below it that were stopped."""

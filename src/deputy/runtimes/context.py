@@ -71,6 +71,8 @@ class LocalContext(Generic[L]):
         self.is_left = False
         """Whether this process has no more time for the run."""
         self.busy = 0
+        self.is_put_aside = False
+        """Whether its flow is stopped only to be taken up again."""
         self.waiting: list[asyncio.Future[None]] = []
         self.joining: list[str] = []
         """The children whose end is waited for."""

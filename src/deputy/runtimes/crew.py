@@ -107,8 +107,11 @@ class Crew(Generic[L]):
         clean_up: Callable[[str], Awaitable[None]] = _nothing,
         *,
         suspend_seconds: float = SUSPEND_SECONDS,
+        is_over: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.world = world
+        self._is_over = is_over
+        """Hears of every end, also of runs that were put aside and came to theirs without being taken up."""
         self._suspend_seconds = suspend_seconds
         self._clean_up = clean_up
         """Ends what a step of a run may have left in the world when its process died."""
@@ -375,6 +378,7 @@ class Crew(Generic[L]):
             return
         work.is_parking = True
         work.awaited = tuple(work.context.joining)
+        work.context.is_put_aside = True
         work.task.cancel()
 
     # --- stopping -----------------------------------------------------------------------------------------------------
@@ -452,6 +456,7 @@ class Crew(Generic[L]):
             elif state.is_live and state.run not in self._starting and await self._journal.expire(state):
                 await self._clear_away(state)
                 self._suspended.discard(state.run)
+                self._is_over(state.run)
                 self._tell(state.run)
                 await self.take_up(state.parent)
                 ended.append(state.run)
@@ -514,6 +519,8 @@ class Crew(Generic[L]):
                 del self._work[run]
             self._tell(run, ended)
         # What the journal keeps from being seen here is seen when it is looked at again.
+        if ended is not None:
+            self._is_over(run)
         with suppress(StorageError):
             if ended is not None:
                 await self.take_up(ended.state.parent)

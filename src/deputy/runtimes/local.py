@@ -40,10 +40,12 @@ class LocalEngine(Generic[L]):
         clean_up: Callable[[str], Awaitable[None]] | None = None,
         adopts: Callable[[State], bool] | None = None,
         suspend_seconds: float = SUSPEND_SECONDS,
+        is_over: Callable[[str], None] = lambda _: None,
     ) -> None:
         """`clean_up` ends what a run left in the world; `adopts` says what is gone on with that nobody asked for.
 
         A run that has only waited for its children for `suspend_seconds` is put aside until one ends.
+        `is_over` hears of the end of every run that was at work or put aside here.
         """
         self._journal = journal
         self._world = world
@@ -55,6 +57,7 @@ class LocalEngine(Generic[L]):
             self._group,
             *(() if clean_up is None else (clean_up,)),
             suspend_seconds=suspend_seconds,
+            is_over=is_over,
         )
         self._watcher: asyncio.Task[None] | None = None
         self._is_serving = False

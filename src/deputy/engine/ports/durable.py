@@ -76,6 +76,11 @@ class RunContext(Protocol):
         """Whether model and tool calls still lie ahead that were made before: watchers were told of those."""
         ...
 
+    @property
+    def is_put_aside(self) -> bool:
+        """Whether its flow is stopped only to be taken up again when what it waits for has come."""
+        ...
+
     async def step(
         self,
         key: str,
