@@ -12,10 +12,10 @@ from pathlib import Path
 from random import SystemRandom
 from typing import TYPE_CHECKING
 
+from deputy.commands.taking import take_and_carry_out
 from deputy.config import load_catalog, load_rules, load_user
 from deputy.core.guard import Policy
 from deputy.core.redact import Redactor
-from deputy.engine.workflow import carry_out
 from deputy.engine.workshop import Workshop
 from deputy.journal import home, transcript
 from deputy.journal.pace import JournalPace
@@ -77,7 +77,7 @@ class WorkspaceFiles:
         """What a grant gives of a directory, which is the workspace unless another is named."""
         from deputy.tools.folder import WorkspaceFolder
 
-        return WorkspaceFolder(root or self._root, grant, private=(self._folder,))
+        return WorkspaceFolder(root or self._root, grant, private=(self._folder,), main=self._root)
 
 
 class WorkspaceAgents:
@@ -104,7 +104,7 @@ class WorkspaceAgents:
     def _catalogue(self) -> Catalogue:
         from deputy.agents.catalogue import load_agents
 
-        return load_agents(self._workspace, Path.home())
+        return load_agents(self._workspace, Path.home(), with_shipped=True)
 
 
 def is_trusted(workspace: Path, trusted: Sequence[str]) -> bool:
@@ -195,7 +195,7 @@ async def open_runtime(
         )
         engine = LocalEngine(
             journal,
-            lambda run, birth: carry_out(run, birth, workshop),
+            lambda run, birth: take_and_carry_out(run, birth, workshop),
             world,
             clean_up=_end_children,
             # What works in another folder must not go on in this one.
@@ -231,6 +231,6 @@ def _open_tools(
     from deputy.tools.toolbox import Toolbox, standard_tools
     from deputy.tools.workspace import Workspace
 
-    place = Workspace(root or workspace, grant, private=private)
+    place = Workspace(root or workspace, grant, private=private, main=workspace)
     standard = standard_tools(place, os.environ, slots=slots, run_seconds=seconds.get("Run"))
     return Toolbox((*standard, *own), grant, seconds)

@@ -128,6 +128,14 @@ class TaskFile:
             raise
 
 
+def project_root(start: Path) -> Path:
+    """The directory that has tasks already, the root of the repository, or else the directory itself."""
+    levels = (start, *start.parents)
+    with_tasks = (level for level in levels if (level / FOLDER / FILE).exists())
+    repositories = (level for level in levels if (level / ".git").exists())
+    return next(with_tasks, None) or next(repositories, start)
+
+
 def check_title(title: str) -> None:
     """A title says something, on one line, and is not a book."""
     if not title.strip() or len(title) > MAX_TITLE:

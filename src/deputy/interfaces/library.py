@@ -35,6 +35,7 @@ from deputy.interfaces.checking import (
     check_tasks,
 )
 from deputy.interfaces.resuming import go_on, questions, settle_caller, unfinished
+from deputy.interfaces.settling import settle_tasks
 from deputy.interfaces.watching import Watcher
 from deputy.tools.own import as_tool
 from deputy.wiring import Runtime, open_runtime
@@ -42,6 +43,7 @@ from deputy.wiring import Runtime, open_runtime
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 
+    from deputy.commands.orchestrator import Office
     from deputy.core.approval import Prices
     from deputy.core.outcome import Outcome
     from deputy.core.redact import Redactor
@@ -244,6 +246,7 @@ class Deputy:
         await self.go_on(session_id, answer)
         outcome = await self._whole(session_id, self.outcome(session_id))
         await self.settle_caller(session_id)
+        settle_tasks(self._workspace, self._of.folder)
         return outcome
 
     async def go_on(self, session_id: str, answer: Answer = None) -> None:
@@ -306,6 +309,36 @@ class Deputy:
     def prices_of(self, model: str) -> Prices:
         """What is known of a model's prices, to say what work can cost before it is begun."""
         return self._of.models.prices_of(model)
+
+    def office(self, *, approve: Callable[[Task, str], Awaitable[bool]] | None = None) -> Office:
+        """What the commands of a project's tasks are carried out with: see `deputy.commands.orchestrator`."""
+        from deputy.commands.orchestrator import Office
+        from deputy.commands.task_file import TaskFile
+        from deputy.config import load_command_agents
+
+        async def choose_model(role: Role) -> str:
+            named = self._model if self._model_is_named else role.model
+            return named or (await self.default_model()).model
+
+        async def approved(task: Task, model: str) -> bool:
+            return True
+
+        return Office(
+            engine=self._of.engine,
+            agents=self._of.agents,
+            tasks=TaskFile(self._workspace),
+            rules=self._rules,
+            workspace=self._workspace,
+            choose_model=choose_model,
+            missing_key=self.missing_key,
+            approve=approve or approved,
+            settle=lambda: settle_tasks(self._workspace, self._of.folder),
+            agents_by_command=load_command_agents(str(self._workspace)),
+        )
+
+    async def new_session_id(self) -> str:
+        """An id for a delegation, made before anything else happens."""
+        return await self._of.engine.draw_id()
 
     @property
     def redactor(self) -> Redactor:

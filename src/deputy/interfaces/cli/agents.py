@@ -69,7 +69,7 @@ def command(directory: str, as_json: bool) -> None:
         start = Path(directory).resolve(strict=True)
     except OSError as error:
         raise UsageError("--dir", directory, f"cannot look from there: {error.strerror}; give a directory") from error
-    catalogue = load_agents(start, home())
+    catalogue = load_agents(start, home(), with_shipped=True)
     if as_json:
         show_json(catalogue_form(catalogue))
     else:

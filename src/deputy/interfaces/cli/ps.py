@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -30,8 +31,11 @@ def command(everything: bool, as_json: bool) -> None:
 
     Those that ended with a question are among them: they wait for a person.
     """
+    from deputy.commands.task_file import project_root
+    from deputy.interfaces.settling import settle_tasks
     from deputy.journal.registry import entry_form, listed
 
+    settle_tasks(project_root(Path.cwd()))
     now = time.time()
     with open_journal() as reader:
         standings = [] if reader is None else listed(reader, ended=_ENDED if everything else 0)

@@ -70,6 +70,7 @@ async def _resume(
     from deputy.config import load_rules
     from deputy.interfaces.cli.asking import Person, approval_for, can_ask
     from deputy.interfaces.library import Deputy
+    from deputy.interfaces.settling import settle_tasks
     from deputy.interfaces.view.audience import Audience, open_events
     from deputy.interfaces.view.painters import open_view
     from deputy.interfaces.view.parent import ParentView
@@ -114,6 +115,7 @@ async def _resume(
             )
             await deputy.delivered(run)
             await deputy.settle_caller(run)
+            settle_tasks(Path(workspace))
             return CANCELLED if stop.is_set() else exit_code([result.outcome for result in results])
 
 
@@ -121,7 +123,8 @@ async def _labels(deputy: Deputy, state: State) -> tuple[str, ...]:
     """Whom the view will show: the tasks of a call that go on, or the one subagent."""
     if state.command == DELEGATE:
         return await deputy.unfinished(state.run)
-    return () if state.parent is None else (state.label,)
+    is_parent = state.lineage is None or state.lineage.depth == 0
+    return () if is_parent else (state.label,)
 
 
 async def _answer(deputy: Deputy, state: State, given: str | None, person: Person | None) -> Answer:

@@ -202,17 +202,13 @@ def _one(text: str) -> int:
 
 
 def _file() -> TaskFile:
-    from deputy.commands.task_file import TaskFile
+    """The tasks of this project, those settled whose session has ended meanwhile."""
+    from deputy.commands.task_file import TaskFile, project_root
+    from deputy.interfaces.settling import settle_tasks
 
-    return TaskFile(project_root(Path.cwd()))
-
-
-def project_root(start: Path) -> Path:
-    """The directory that has tasks already, the root of the repository, or else the directory itself."""
-    levels = (start, *start.parents)
-    with_tasks = (level for level in levels if (level / ".deputy" / "tasks.json").exists())
-    repositories = (level for level in levels if (level / ".git").exists())
-    return next(with_tasks, None) or next(repositories, start)
+    project = project_root(Path.cwd())
+    settle_tasks(project)
+    return TaskFile(project)
 
 
 def _now() -> str:
