@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from deputy.commands.orchestrator import Ended, Office
     from deputy.commands.task_file import TaskFile
+    from deputy.core.project_task import ProjectTask
     from deputy.core.rules import Rules
     from deputy.core.task import Task
     from deputy.interfaces.cli.asking import Person
@@ -225,7 +226,7 @@ def _show(ended: Sequence[Ended], wanted: Wanted, lines: EventLines | None, *, i
     from deputy.interfaces.cli.ending import outcome_of
     from deputy.interfaces.cli.show import show_json
 
-    forms = [{**outcome_of(one.outcome), "task": one.task} for one in ended]
+    forms = [{**outcome_of(one.outcome), "task": _task_form(one.task)} for one in ended]
     if lines is not None and wanted.events == "-":
         for form in forms:
             lines.write("result", form)
@@ -234,6 +235,14 @@ def _show(ended: Sequence[Ended], wanted: Wanted, lines: EventLines | None, *, i
     else:
         for one in ended:
             _tell(one)
+
+
+def _task_form(task: ProjectTask | None) -> dict[str, Any] | None:
+    """Where a task stands, every field of it said."""
+    if task is None:
+        return None
+    names = ("number", "title", "status", "question", "artifacts")
+    return {name: getattr(task, name) for name in names}
 
 
 def _tell(ended: Ended) -> None:
