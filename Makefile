@@ -46,8 +46,8 @@ SECONDS ?= 1800
 simulate: $(READY)  ## the whole engine under random faults: N seeds (20,000) from FIRST (0), within SECONDS
 	@$(BIN)/python -m tests.simulation.many $(N) $(FIRST) $(SECONDS)
 
-kill: $(READY)  ## kill -9, Ctrl-C and SIGTERM at 50 moments of a delegation
-	@DEPUTY_MOMENTS=50 $(BIN)/pytest tests/engine/test_kill.py
+kill: $(READY)  ## kill -9, Ctrl-C and SIGTERM at 50 moments of a delegation, and at the stages of a command
+	@DEPUTY_MOMENTS=50 $(BIN)/pytest tests/engine/test_kill.py tests/commands/test_kill.py
 
 TIMES ?= 20
 evil: $(READY)  ## programs that will not end, in every shape, TIMES each (20)
