@@ -9,7 +9,7 @@ from msgspec import UNSET, Struct, structs
 
 from deputy.commands.table import Command, commands
 from deputy.commands.task_file import FOLDER
-from deputy.core.errors import UsageError
+from deputy.core.errors import StorageError, UsageError
 from deputy.core.events import Requested
 from deputy.core.outcome import Outcome
 from deputy.core.project_task import ProjectTask
@@ -171,9 +171,14 @@ async def validated(order: Order, office: Office) -> Outcome:
 
 async def clean_up(order: Order, outcome: Outcome, office: Office) -> Ended:
     """Settle the task by what was validated, and say that the result has arrived."""
-    office.settle()
     await office.engine.deliver(order.session_id, "caller")
-    return Ended(outcome=outcome, task=None if order.number is None else office.tasks.find(order.number))
+    try:
+        office.settle()
+        return Ended(outcome=outcome, task=None if order.number is None else office.tasks.find(order.number))
+    except (StorageError, UsageError) as error:
+        # What was done is not lost for a file that broke meanwhile: whoever looks next settles it.
+        warning = f"The task is not settled yet: {error}"
+        return Ended(outcome=structs.replace(outcome, warnings=(*outcome.warnings, warning)))
 
 
 # --- what is handed over ----------------------------------------------------------------------------------------------

@@ -145,6 +145,14 @@ def _status_after(task: ProjectTask, work: Work, outcome: Outcome) -> tuple[Task
             assert_never(outcome)
 
 
+def released(task: ProjectTask, work: Work, at: str) -> ProjectTask:
+    """The task as it stood before a command that will never tell how it ended."""
+    if task.work != work:
+        return task
+    entry = HistoryEntry(at=at, what=f"{work.command} released", session_id=work.session_id)
+    return structs.replace(task, status=work.before, work=None, history=(*task.history, entry))
+
+
 def abandoned(task: ProjectTask, at: str) -> ProjectTask:
     """The task given up, unless somebody is at work on it."""
     _idle(task)

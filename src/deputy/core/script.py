@@ -10,7 +10,6 @@ from msgspec import Struct, field
 from deputy.core.conversation import StopReason, Used
 from deputy.core.errors import UsageError
 
-
 SESSION_ID = "{session_id}"
 """Stands in a scripted text for the session id that the conversation was told."""
 

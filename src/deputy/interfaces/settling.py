@@ -8,12 +8,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from deputy.commands.settling import Ending
+    from deputy.commands.task_file import TaskFile
     from deputy.journal.reader import Reader
 
 
 def settle_tasks(project: Path, home: Path | None = None) -> None:
     """Settle the tasks of a project whose command has ended; mostly there are none, and no journal is opened."""
-    from deputy.commands.settling import at_work, settle
+    from deputy.commands.settling import at_work
     from deputy.commands.task_file import TaskFile
 
     tasks = TaskFile(project)
@@ -25,7 +26,14 @@ def settle_tasks(project: Path, home: Path | None = None) -> None:
     reader = Reader.open_any(home_path() if home is None else home)
     if reader is not None:
         with reader:
-            settle(tasks, lambda session_id: _ending(reader, session_id))
+            settle_from(reader, tasks)
+
+
+def settle_from(reader: Reader, tasks: TaskFile) -> None:
+    """The same from a journal that is open."""
+    from deputy.commands.settling import settle
+
+    settle(tasks, lambda session_id: _ending(reader, session_id))
 
 
 def _ending(reader: Reader, session_id: str) -> Ending | None:
