@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from tests.commands.conftest import Project, returned, turn, write
 
+from deputy.core.project_task import begun
 from deputy.journal.reader import Reader
 from deputy.journal.registry import listed
 from deputy.journal.registry import outcome as outcome_of
@@ -136,3 +137,42 @@ def test_of_two_at_once_the_second_is_refused_with_the_session_of_the_first(proj
     assert shell("cancel", session_id).returncode in (0, 130)
     assert shell("task", "show", "1", "--json").returncode == 0
     assert (project.task().status, project.task().work) == ("not started", None)
+
+
+@pytest.mark.rule("registry.monitor")
+@pytest.mark.rule("time.partial")
+@pytest.mark.parametrize("looking", [("ps",), ("task", "list"), ("todo",)], ids=" ".join)
+def test_whoever_looks_ends_what_is_late_and_settles_its_task(project: Project, looking: tuple[str, ...]):
+    project.add()
+    shell = Shell(project)
+    assert shell.research("--timeout", "1", killed_at=("deputy.engine.delegate", "accept", "before")).returncode < 0
+    (session_id,) = shell.proven()
+    assert project.task().work is not None
+    while project.task().work is not None:
+        assert shell(*looking).returncode == 0
+    assert shell.proven() == {session_id: "partial"}
+    assert (project.task().status, project.task().artifacts) == ("in progress", (REPORT,))
+    assert shell("resume", session_id, "--yes").returncode == 0
+    assert project.task().status == "researched"
+
+
+def test_a_task_of_a_session_that_nobody_here_knows_can_be_given_back(project: Project):
+    project.add()
+    shell = Shell(project)
+    project.tasks.change(1, lambda task: begun(task, "plan", "sess_1_elsewhere", "then"))
+    refused = shell.research()
+    assert "it is session sess_1_elsewhere" in json.loads(refused.stdout)["errors"][0]["message"]
+    released = shell("task", "release", "1")
+    assert (released.returncode, released.stdout) == (0, "Released: 1  Cache the index (not started)\n")
+    assert shell("task", "release", "1").returncode == 2
+    assert shell.research().returncode == 0
+
+
+def test_a_task_of_a_session_that_can_be_gone_on_with_is_not_given_back(project: Project):
+    project.add()
+    shell = Shell(project)
+    shell.research(killed_at=("deputy.engine.delegate", "converse", "before"))
+    refused = shell("task", "release", "1")
+    (session_id,) = shell.proven()
+    assert refused.returncode == 2
+    assert f"deputy resume {session_id}" in refused.stderr
