@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 USABLE := $(VENV)/.usable
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test format lint types layers unit bench-core bench-redact bench-models bench bench-journal crash simulate kill evil test-real-clis clean
+.PHONY: help demo test format lint types layers unit bench-core bench-redact bench-models bench bench-journal bench-mcp crash simulate kill evil test-mcp test-real-clients test-real-clis clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -45,6 +45,15 @@ FIRST ?= 0
 SECONDS ?= 1800
 simulate: $(READY)  ## the whole engine under random faults: N seeds (20,000) from FIRST (0), within SECONDS
 	@$(BIN)/python -m tests.simulation.many $(N) $(FIRST) $(SECONDS)
+
+test-mcp: $(READY)  ## the MCP conformance suite and the Inspector, from the npm registry
+	@$(BIN)/python -m tests.mcp_suite.run
+
+test-real-clients: $(READY)  ## Claude Code, Codex, opencode and Gemini CLI call Delegate; ONLY="claude codex" for some
+	@$(BIN)/python -m tests.mcp_suite.real_clients $(ONLY)
+
+bench-mcp: $(READY)  ## CPU until the first tools/list is answered, over importing the SDK
+	@$(BIN)/python bench/mcp_start.py
 
 kill: $(READY)  ## kill -9, Ctrl-C and SIGTERM at 50 moments of a delegation, and at the stages of a command
 	@DEPUTY_MOMENTS=50 $(BIN)/pytest tests/engine/test_kill.py tests/commands/test_kill.py

@@ -89,9 +89,8 @@ class JournalSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class McpSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[mcp]`: who lets MCP clients start subagents, and which MCP servers subagents may use."""
+    """`[mcp]`: how long MCP clients wait for approval, and which MCP servers subagents may use."""
 
-    approval: Literal["ask", "granted", "refuse"] = "ask"
     approval_seconds: float = 120.0
     servers: dict[str, Any] = {}
     """By name, each a `McpServer`; read one by one, so that a mistake names the server."""
@@ -180,6 +179,23 @@ def load_catalog(directory: str = ".", home: str | None = None) -> dict[str, Any
         return user.catalog
     names = {alias.lower(): {"model": model} for alias, model in aliases.items()}
     return {**user.catalog, "names": {**user.catalog.get("names", {}), **names}}
+
+
+def mcp_servers(settings: McpSettings, path: str = "") -> dict[str, McpServer]:
+    """The MCP servers that the user configured; a UsageError names the one that is not right."""
+    servers: dict[str, McpServer] = {}
+    for name, said in settings.servers.items():
+        where = f"{path or _user_file(None)}: mcp.servers.{name}"
+        try:
+            server = convert(said, McpServer)
+        except ValidationError as error:
+            raise UsageError(where, said, str(error)) from error
+        if (server.command is None) == (server.url is None):
+            raise UsageError(where, said, "give it either a command to start or a url to call")
+        if not name.isascii() or not name.replace("-", "").isalnum():
+            raise UsageError(where, name, "name it with letters, digits and hyphens")
+        servers[name] = server
+    return servers
 
 
 def load_rules(directory: str = ".", home: str | None = None) -> Rules:

@@ -7,15 +7,17 @@ import os
 import time
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from random import SystemRandom
 from typing import TYPE_CHECKING
 
 from deputy.commands.taking import take_and_carry_out
-from deputy.config import load_catalog, load_rules, load_user
+from deputy.config import load_catalog, load_rules, load_user, mcp_servers
+from deputy.core.events import Opened
 from deputy.core.guard import Policy
 from deputy.core.redact import Redactor
+from deputy.engine.root import DELEGATE
 from deputy.engine.workshop import Workshop
 from deputy.journal import home, transcript
 from deputy.journal.pace import JournalPace
@@ -27,17 +29,21 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
     from deputy.agents.catalogue import Catalogue
+    from deputy.core.outcome import Outcome
     from deputy.core.progress import Progress
     from deputy.core.request import Grant
     from deputy.core.role import NoRole, Role
     from deputy.core.rules import Rules
     from deputy.engine.desk import Approval
-    from deputy.engine.ports import Folder, Tool, Tools
+    from deputy.engine.ports import Folder, RunContext, Tool, Tools
+    from deputy.engine.ports.durable import Birth
     from deputy.journal.sqlite import Fsync, Lease
     from deputy.models.make import Models
+    from deputy.tools.mcp import McpServers
 
 _DAY_SECONDS = 86_400.0
 _SECRET_NAMES = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSPHRASE", "CREDENTIALS")
+_GRANTS = 64
 SEARCHES = 8
 """How many searches and conversions, each a process of its own, run at once."""
 
@@ -123,6 +129,7 @@ class Runtime:
     workshop: Workshop
     agents: WorkspaceAgents
     folder: Path
+    servers: McpServers
 
 
 @asynccontextmanager
@@ -147,6 +154,7 @@ async def open_runtime(
     from deputy.models.make import Models
     from deputy.tools.ask import AskTool
     from deputy.tools.delegate import DelegateTool
+    from deputy.tools.mcp import McpServers
     from deputy.tools.note import NoteTool
     from deputy.tools.worktree import GitWorktrees
 
@@ -165,21 +173,26 @@ async def open_runtime(
             idle_seconds=rules.idle_seconds,
             pace_of=lambda account: JournalPace(journal, account),
         ) as models,
+        McpServers(mcp_servers(settings.mcp)) as servers,
     ):
         if trusts_project is None:
             trusts_project = is_trusted(workspace, settings.agents.trusted)
         agents = WorkspaceAgents(workspace, models, trusts_project=trusts_project)
-        workshop = Workshop(
-            world=world,
-            open_model=models.open,
-            open_tools=partial(
+        # Tools keep nothing of a call, so that all who are granted the same have the same.
+        toolbox_of = lru_cache(_GRANTS)(
+            partial(
                 _open_tools,
                 workspace,
                 (folder, *private),
                 tuple(tools),
                 asyncio.Semaphore(SEARCHES),
                 rules.tool_seconds,
-            ),
+            )
+        )
+        workshop = Workshop(
+            world=world,
+            open_model=models.open,
+            open_tools=lambda grant, root: toolbox_of(servers.tools(), grant, root),
             ceiling=models.ceiling,
             thinking=models.thinking,
             windows=windows or {},
@@ -193,9 +206,15 @@ async def open_runtime(
             can_ask=can_ask,
             flow_tools=(NoteTool(files), AskTool(), DelegateTool(models.missing_key, models.prices_of, agents)),
         )
+
+        async def workflow(run: RunContext, birth: Birth) -> Outcome:
+            # Their tools are known only while they run, and a run may go on in another process than it began in.
+            await servers.ready(_wanted_tools(birth))
+            return await take_and_carry_out(run, birth, workshop)
+
         engine = LocalEngine(
             journal,
-            lambda run, birth: take_and_carry_out(run, birth, workshop),
+            workflow,
             world,
             clean_up=_end_children,
             # What works in another folder must not go on in this one.
@@ -203,7 +222,13 @@ async def open_runtime(
         )
         async with engine:
             yield Runtime(
-                engine=engine, journal=journal, models=models, workshop=workshop, agents=agents, folder=folder
+                engine=engine,
+                journal=journal,
+                models=models,
+                workshop=workshop,
+                agents=agents,
+                folder=folder,
+                servers=servers,
             )
 
 
@@ -219,12 +244,20 @@ def known_secrets(environ: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(value for name, value in environ.items() if name.upper().endswith(_SECRET_NAMES))
 
 
+def _wanted_tools(birth: Birth) -> frozenset[str]:
+    """The tools that a run may come to use itself."""
+    if isinstance(birth, Opened):
+        return frozenset() if birth.command == DELEGATE else birth.grant.tools
+    return birth.request.wanted.tools or frozenset()
+
+
 def _open_tools(
     workspace: Path,
     private: tuple[Path, ...],
     own: tuple[Tool, ...],
     slots: asyncio.Semaphore,
     seconds: Mapping[str, float],
+    served: tuple[Tool, ...],
     grant: Grant,
     root: str,
 ) -> Tools:
@@ -233,4 +266,4 @@ def _open_tools(
 
     place = Workspace(root or workspace, grant, private=private, main=workspace)
     standard = standard_tools(place, os.environ, slots=slots, run_seconds=seconds.get("Run"))
-    return Toolbox((*standard, *own), grant, seconds)
+    return Toolbox((*standard, *own, *served), grant, seconds)

@@ -21,7 +21,10 @@ from deputy.engine.ports import RunContext
 from deputy.journal.owner import Owner, this_process
 from deputy.journal.sqlite import SqliteJournal
 from deputy.runtimes.local import LocalEngine
+from deputy.testing.clock import run_in_virtual_time
+from deputy.testing.memory_journal import MemoryDisk, MemoryJournal
 from deputy.testing.runtime_conformance import CASES, Host
+from deputy.testing.virtual_world import VirtualWorld
 
 if TYPE_CHECKING:
     from deputy.engine.ports import Workflow
@@ -67,6 +70,33 @@ def test_conformance(case: Callable[[Host], Awaitable[None]], tmp_path: Path) ->
 
 
 @pytest.mark.rule("recover")
+@pytest.mark.rule("journal.first")
+def test_only_reading_goes_on_before_what_was_done_is_durable() -> None:
+    begun: dict[str, float] = {}
+
+    async def do(args: str, view: None) -> Noted:
+        begun[args] = asyncio.get_running_loop().time()
+        return Noted(content=args)
+
+    async def flow(run: RunContext, birth: object) -> Outcome:
+        await run.step("paid", do, "paid", view=None)
+        await run.step("read", do, "read", view=None, reads=True)
+        await run.step("paid again", do, "paid again", view=None)
+        assert run.state.counts.notes == 2
+        return Completed(lineage=Lineage.root(run.run), summary="done")
+
+    async def play() -> None:
+        world = VirtualWorld(random.Random(1))
+        journal = MemoryJournal(MemoryDisk(), "process", world.now, latency=lambda: 5.0)
+        async with LocalEngine(journal, flow, world) as engine:
+            await engine.submit("sess_1_aaaaaa", Opened(lineage=Lineage.root("sess_1_aaaaaa")))
+            await engine.result("sess_1_aaaaaa")
+
+    run_in_virtual_time(play())
+    assert begun["read"] == begun["paid"]
+    assert begun["paid again"] >= begun["paid"] + 5.0
+
+
 def test_a_run_whose_process_was_killed_goes_on_in_another(tmp_path: Path) -> None:
     script = Path(__file__).with_name("hosted.py")
     command = [sys.executable, str(script), str(tmp_path / "home")]

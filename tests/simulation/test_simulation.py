@@ -8,6 +8,7 @@ from msgspec import structs
 from tests.simulation.stage import LocalStage
 
 from deputy.core.outcome import NO_USAGE, Outcome
+from deputy.engine.ports import Writing
 from deputy.runtimes.local import LocalEngine
 from deputy.testing.memory_journal import MemoryJournal, MemoryLease
 from deputy.testing.simulation import Violation, simulate
@@ -79,11 +80,11 @@ class _Hasty:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._journal, name)
 
-    def append_soon(self, lease: MemoryLease, key: str, event: "Event") -> asyncio.Future[None]:
-        self._journal.append_soon(lease, key, event)
+    def append_soon(self, lease: MemoryLease, key: str, event: "Event") -> Writing:
+        writing = self._journal.append_soon(lease, key, event)
         done = asyncio.get_running_loop().create_future()
         done.set_result(None)
-        return done
+        return writing._replace(done=done)
 
 
 @pytest.mark.parametrize("engine", [DeafEngine, CarelessEngine, LyingEngine, HastyEngine])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from deputy.core.guard import Policy, Ticket, admit
 from deputy.core.limits import NOTHING, Amount, Budget, Census
 from deputy.core.redact import Redactor
+from deputy.engine.desk import Offer
 from deputy.engine.purse import Purse, amount
 
 if TYPE_CHECKING:
@@ -18,7 +19,10 @@ if TYPE_CHECKING:
     from deputy.core.progress import Progress
     from deputy.core.request import Grant, Request
     from deputy.engine.desk import Approval
-    from deputy.engine.ports import Files, FlowTool, Model, RunContext, Tools, Workplaces, World
+    from deputy.engine.ports import Files, FlowTool, Model, RunContext, Tool, Tools, Workplaces, World
+
+
+_OFFERS = 64
 
 
 class Workshop:
@@ -65,10 +69,21 @@ class Workshop:
         self._in_tree: Counter[str] = Counter()
         """How many are alive, by provider and by the root of their tree."""
         self._purses: dict[str, Purse] = {}
+        self._offers: dict[tuple[int, ...], Offer] = {}
 
     def window(self, name: str, model: Model) -> int | None:
         """How much a model can hold: what the user says, else what the catalog knows."""
         return self._windows.get(name, model.context_window)
+
+    def offer(self, tools: tuple[Tool | FlowTool, ...]) -> Offer:
+        """These tools as models are told of them; who has the same tools shares what is told."""
+        # An offer holds its tools, so that no others can have their identities while it is kept.
+        key = tuple(map(id, tools))
+        if key not in self._offers:
+            if len(self._offers) >= _OFFERS:
+                self._offers.clear()
+            self._offers[key] = Offer(tools)
+        return self._offers[key]
 
     # --- counts -------------------------------------------------------------------------------------------------------
 

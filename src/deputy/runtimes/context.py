@@ -64,6 +64,8 @@ class LocalContext(Generic[L]):
         self._now = next(resumed, lease.state.requested_at)
         self._used: set[str] = set()
         self._ahead = {name for name, record in self._done.items() if isinstance(record.event, _TOLD)}
+        self._unsettled: list[asyncio.Future[Record]] = []
+        """Results that may not be durable yet."""
         self.is_stopped = False
         """Whether the run is to end here and now."""
         self.is_left = False
@@ -95,11 +97,12 @@ class LocalContext(Generic[L]):
         view: V,
         begun: Beginning | None = None,
         repeatable: bool = True,
+        reads: bool = False,
     ) -> E | Lost:
-        """Do something once: its result is an event, durable when this returns."""
+        """Do something once: its result is an event, durable before anything else is done but to read."""
         name = self._claim(key)
         if (record := self._done.pop(name, None)) is not None:
-            return self._result(key, record)
+            return self._result(key, self._seen(record).event)
         beginning = structs.replace(begun or StepBegun(step=_name(do)), is_repeatable=repeatable)
         with self._at_work():
             if not repeatable and f"{name}{BEGUN}" in self._done:
@@ -107,7 +110,9 @@ class LocalContext(Generic[L]):
                 return cast("Lost", self._seen(await self._journal.append(self._lease, name, lost)).event)
             writing = self._journal.append_soon(self._lease, f"{name}{BEGUN}", beginning)
             if not repeatable:
-                await writing
+                await writing.done
+            if not reads:
+                await self.durable()
             try:
                 event: Known = await do(args, view)
             except (StorageError, LeaseLost):
@@ -120,16 +125,13 @@ class LocalContext(Generic[L]):
                 raise asyncio.CancelledError from stopped
             except DeputyError as error:
                 event = StepEnded(step=_name(do), error=_as_value(error))
-            return self._result(key, await self._write(name, event))
+            return self._result(key, self._write_soon(name, event))
 
     async def record(self, key: str, event: E) -> E:
-        """Write down what needs no doing; durable when this returns."""
+        """Write down what needs no doing; durable when a step's result would be."""
         name = self._claim(key)
         record = self._done.pop(name, None)
-        if record is None:
-            with self._at_work():
-                record = await self._write(name, event)
-        return cast("E", self._seen(record).event)
+        return cast("E", self._write_soon(name, event) if record is None else self._seen(record).event)
 
     async def spawn(self, key: str, requested: Requested) -> str:
         """Make a child run, exactly once, and start it; gives its id."""
@@ -219,8 +221,7 @@ class LocalContext(Generic[L]):
         record = self._done.pop(name, None)
         if record is None:
             with self._at_work():
-                drawn = Drawn(value=await self._crew.draw_id())
-                record = await self._journal.append(self._lease, name, drawn)
+                return cast("Drawn", self._write_soon(name, Drawn(value=await self._crew.draw_id()))).value
         return cast("Drawn", self._seen(record).event).value
 
     # --- how ----------------------------------------------------------------------------------------------------------
@@ -239,17 +240,24 @@ class LocalContext(Generic[L]):
         self._ahead.discard(name)
         return name
 
-    async def _write(self, name: str, event: Event) -> Record:
-        # Seen first: when the wait for it is cancelled, it is written all the same.
-        self.so_far.see(event)
-        return await self._journal.append(self._lease, name, event)
+    async def durable(self) -> None:
+        """Until all that was done before is durable; an error when some of it never will be."""
+        while self._unsettled:
+            await asyncio.shield(self._unsettled[0])
+            self._unsettled = [done for done in self._unsettled if not done.done() or done.exception()]
+
+    def _write_soon(self, name: str, event: Event) -> Event:
+        writing = self._journal.append_soon(self._lease, name, event)
+        self._unsettled.append(writing.done)
+        self.so_far.see(writing.event)
+        self._now = max(self._now, writing.at)
+        return writing.event
 
     def _seen(self, record: Record) -> Record:
         self._now = max(self._now, record.at)
         return record
 
-    def _result(self, key: str, record: Record) -> Any:
-        event = self._seen(record).event
+    def _result(self, key: str, event: Event) -> Any:
         if isinstance(event, StepEnded) and event.error is not None:
             raise StepFailed(key, event.error)
         return event

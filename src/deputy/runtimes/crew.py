@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 from msgspec import UNSET, Raw, json
 
 from deputy.core.errors import Error, LeaseHeld, LeaseLost, StorageCorrupt, StorageError, UnknownRun, UsageError
-from deputy.core.events import CANCEL, Opened, Refused, Requested, Resumed, Returned
+from deputy.core.events import CANCEL, CancelAsked, Opened, Refused, Requested, Resumed, Returned
 from deputy.core.limits import inherited_deadline
 from deputy.core.outcome import Cancelled, Failed, Partial, Rejected, shortened
 from deputy.core.request import ID_LENGTH, ID_LETTERS, new_session_id
@@ -54,6 +54,8 @@ class _Work(Generic[L]):
         self.has_begun = False
         self.is_parking = False
         self.is_cancelled = False
+        self.stopped_because = ""
+        """Why a run above it has stopped it, when that run's own end says so and nothing was sent."""
         self.is_late = False
         self.is_ending = False
         self.is_over = asyncio.Event()
@@ -323,6 +325,18 @@ class Crew(Generic[L]):
                 raise
             raise trouble from raised
 
+    async def stop_below(self, states: Sequence[State], reason: str) -> None:
+        """Stop runs below one that is known to stop: those at work here need no message that could be lost."""
+        elsewhere: list[State] = []
+        for state in states:
+            work = self._work.get(state.run)
+            if work is None or work.is_parking:
+                elsewhere.append(state)
+            elif not (work.is_cancelled or work.is_late):
+                work.stopped_because = reason
+                self._stop(work)
+        await self.stop_all(elsewhere, reason)
+
     async def _ask_to_stop(self, state: State, reason: str) -> None:
         await self._journal.send(state.run, CANCEL, f"{CANCEL}:{state.round}", json.encode(reason))
         await self.hear([(state.run, CANCEL)])
@@ -337,7 +351,7 @@ class Crew(Generic[L]):
         if is_late:
             await self.end_late(children)
         else:
-            await self.stop_all(children, "its caller was cancelled")
+            await self.stop_below(children, "its caller was cancelled")
         for child in children:
             if child.run in self._work:
                 await self._work[child.run].over()
@@ -423,7 +437,9 @@ class Crew(Generic[L]):
         work.has_begun = True
         try:
             if not (work.is_cancelled or work.is_late or work.lease.state.is_cancelling):
-                return await self._workflow(work.context, birth)
+                outcome = await self._workflow(work.context, birth)
+                await work.context.durable()
+                return outcome
         except asyncio.CancelledError:
             if self._leaving or not (work.is_cancelled or work.is_late or work.is_parking):
                 raise
@@ -477,7 +493,11 @@ class Crew(Generic[L]):
     async def _found(self, work: _Work[L], *, is_late: bool = False) -> dict[str, Any]:
         """What a run has found whose flow stopped, when nothing of it goes on any more."""
         # The flow begins nothing after this, and what it began last, a child perhaps, is durable when this is.
-        await self._journal.take(work.lease, _cancel_key(work.lease.state), CANCEL)
+        key = _cancel_key(work.lease.state)
+        if work.stopped_because:
+            await self._journal.append(work.lease, key, CancelAsked(reason=work.stopped_because))
+        else:
+            await self._journal.take(work.lease, key, CANCEL)
         state = work.lease.state
         if state.counts.children:
             await self._stop_children(state.run, is_late=is_late)

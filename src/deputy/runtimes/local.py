@@ -81,7 +81,8 @@ class LocalEngine(Generic[L]):
         top, *below = await self._tree(run)
         # First the top: if those below ended first, it might go on from their ends as if nothing had been asked.
         await self._crew.stop_all([top], reason)
-        await self._crew.stop_all(below, reason)
+        stop = self._crew.stop_below if top.is_live else self._crew.stop_all
+        await stop(below, reason or "a run above it was cancelled")
 
     async def send(self, run: str, topic: str, body: Any, *, key: str = "") -> None:
         """Send a run a message, once per key."""

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING
 
 from deputy.engine.ports.backend import Assignment, Backend, BackendEnd, NotReady, Ready
-from deputy.engine.ports.durable import Engine, Journal, L, Lease, RunContext, World
+from deputy.engine.ports.durable import Engine, Journal, L, Lease, RunContext, World, Writing
 from deputy.engine.ports.model import Model
 from deputy.engine.ports.tool import (
     Agents,
@@ -53,4 +53,5 @@ __all__ = [
     "Workplace",
     "Workplaces",
     "World",
+    "Writing",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     import asyncio
@@ -85,17 +85,19 @@ class RunContext(Protocol):
         view: V,
         begun: Beginning | None = None,
         repeatable: bool = True,
+        reads: bool = False,
     ) -> E | Lost:
-        """Do something once: its result is an event, durable when this returns.
+        """Do something once: its result is an event, durable before anything else is done but to read.
 
         `args` are small JSON data, `view` is what is only in memory. A step that must not be repeated, and was under
-        way when its process died, comes back as `Lost`. A body that raises an error of ours ends the step as
-        `StepFailed`, now and whenever the run is replayed.
+        way when its process died, comes back as `Lost`. A step that only `reads`, at no cost, does not wait for what
+        was done before it to be durable. A body that raises an error of ours ends the step as `StepFailed`, now and
+        whenever the run is replayed.
         """
         ...
 
     async def record(self, key: str, event: E) -> E:
-        """Write down what needs no doing; durable when this returns."""
+        """Write down what needs no doing; durable when a step's result would be."""
         ...
 
     async def spawn(self, key: str, requested: Requested) -> str:
@@ -200,6 +202,14 @@ class Lease(Protocol):
 L = TypeVar("L", bound=Lease)
 
 
+class Writing(NamedTuple):
+    """A record on its way to the disk: the event as it will be read back, when it happened, and its being durable."""
+
+    event: Event
+    at: float
+    done: asyncio.Future[Record]
+
+
 class Journal(Protocol[L]):
     """Records that are never lost and never changed. What is awaited here is durable."""
 
@@ -219,8 +229,8 @@ class Journal(Protocol[L]):
         """Add a record; when the run has one under this key already, that one stands and is returned."""
         ...
 
-    def append_soon(self, lease: L, key: str, event: Event) -> asyncio.Future[Record]:
-        """Add a record without waiting; what is appended later is never durable before it."""
+    def append_soon(self, lease: L, key: str, event: Event) -> Writing:
+        """Add a record under a new key without waiting; what is appended later is never durable before it."""
         ...
 
     async def spawn(self, lease: L, key: str, child: str, event: Requested) -> L | None:

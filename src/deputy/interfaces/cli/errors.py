@@ -31,9 +31,9 @@ _ASKED = "Find out why these errors happen, and what to do about them. They are 
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 @click.pass_context
 def command(ctx: click.Context, limit: int, as_json: bool) -> None:
-    """Show the errors that delegations met, those that happen most first.
+    """Show the errors that delegations met, and have them diagnosed.
 
-    Errors of one type and code stand together; each has the count of how often it happened.
+    Those that happen most come first. Errors of one type and code stand together; each has the count of how often it happened.
     """
     if ctx.invoked_subcommand is not None:
         return

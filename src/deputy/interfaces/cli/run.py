@@ -22,7 +22,8 @@ Examples:
 
 \b
 It asks before it starts subagents, changes files or runs commands.
-Where nobody can be asked, such calls are refused unless --yes is given.
+Where nobody can be asked, such calls are refused unless --yes is given;
+with --wait they wait for `deputy approve ID` in another terminal.
 
 \b
 Exit codes:
@@ -35,6 +36,7 @@ Exit codes:
 @click.option("--agent", metavar="NAME", help="Work by an agent's definition; `deputy agents` lists them.")
 @click.option("--workspace", default=".", type=click.Path(exists=True, file_okay=False), help="Where it works.")
 @click.option("-y", "--yes", is_flag=True, help="Approve everything it asks for.")
+@click.option("--wait", is_flag=True, help="Where nobody can be asked, wait for `deputy approve ID`.")
 @click.option("--events", metavar="FILE|-", help="Write what happens as JSON lines.")
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
 @click.pass_context
@@ -45,6 +47,7 @@ def command(
     agent: str | None,
     workspace: str,
     yes: bool,
+    wait: bool,
     events: str | None,
     as_json: bool,
 ) -> None:
@@ -53,7 +56,7 @@ def command(
     Without PROMPT it is read from standard input.
     """
     text = _prompt(prompt)
-    ctx.exit(carry_out(lambda stop: _run(text, model, agent, workspace, yes, events, as_json, stop)))
+    ctx.exit(carry_out(lambda stop: _run(text, model, agent, workspace, yes, wait, events, as_json, stop)))
 
 
 def _prompt(given: str | None) -> str:
@@ -74,6 +77,7 @@ async def _run(
     agent: str | None,
     workspace: str,
     yes: bool,
+    wait: bool,
     events: str | None,
     as_json: bool,
     stop: asyncio.Event,
@@ -87,6 +91,8 @@ async def _run(
 
     is_quiet = as_json or events == "-"
     rules = load_rules(workspace)
+    approval = approval_for(rules.approval, yes=yes)
+    is_waiting = wait and approval == "refuse" and rules.approval == "ask"
     async with open_events(events) as lines:
         audience = Audience(lines)
         person = Person(stop)
@@ -94,7 +100,7 @@ async def _run(
             model,
             workspace=workspace,
             watch=audience.tell,
-            approval=approval_for(rules.approval, yes=yes),
+            approval="ask" if is_waiting else approval,
             answer=person.answer if can_ask() else None,
             private=[] if events in (None, "-") else [events],
             rules=rules,
@@ -109,6 +115,8 @@ async def _run(
                 session_id = await deputy.start(prompt, agent=agent)
                 if lines is not None:
                     lines.write("opened", {"session_id": session_id, "model": chosen})
+                if is_waiting:
+                    click.echo(f"deputy: what it asks is answered by: deputy approve {session_id}", err=True)
                 outcome = await until_done(deputy.outcome(session_id), stop, lambda: deputy.cancel(session_id))
             parent.finish()
             if outcome is None:
