@@ -268,3 +268,20 @@ def test_who_works_in_a_worktree_has_the_work_folder_of_the_main_tree(project: P
     assert not (project.folder / "code.py").exists()
     assert (project.folder / notes).read_text() == "found\n"
     assert (project.task().status, project.task().artifacts) == ("completed", ("code.py", notes))
+
+
+def test_a_file_of_tasks_that_broke_meanwhile_does_not_lose_what_was_done(project: Project):
+    project.add()
+    broken = call("Run", command=f"echo '<<<<<<<' > {project.tasks.path}")
+    ended = project.order("implement", 1, turn("", write("code.py"), broken), turn(returned("completed", "code.py")))
+    assert ended.outcome.status == "completed"
+    assert "a merge conflict stands on line 1" in ended.outcome.warnings[-1]
+
+
+def test_the_model_that_is_named_goes_before_that_of_the_definition(project: Project):
+    project.add()
+    agents = project.root / "person/.deputy/agents"
+    agents.mkdir(parents=True)
+    (agents / "researcher.md").write_text("---\nname: researcher\nmodel: haiku\ntools: Read, Write\n---\nYou look.\n")
+    ended = project.order("research", 1, turn("", write(REPORT)), turn(returned("completed", REPORT)))
+    assert (ended.outcome.status, ended.outcome.model.partition(":")[0]) == ("completed", "script")

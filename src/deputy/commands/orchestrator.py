@@ -63,7 +63,7 @@ class Office:
     missing_key: Callable[[str], str | None]
     approve: Callable[[Task, str], Awaitable[bool]]
     """Whether whoever gave the order lets it begin, given the task and the model."""
-    settle: Callable[[], None]
+    settle: Callable[[], Awaitable[None]]
     """Bring the file of tasks up to date with the journal."""
     agents_by_command: Mapping[str, Mapping[str, str]]
 
@@ -93,7 +93,7 @@ class Routed(Struct, frozen=True, kw_only=True):
 
 async def orchestrate(order: Order, office: Office) -> Ended:
     """Carry out a command from its order to the status of its task."""
-    prepared = preflight(order, office)
+    prepared = await preflight(order, office)
     routed = await route(prepared, office)
     if not await office.approve(routed.task, routed.model):
         return Ended(outcome=not_approved(_caller(order)), task=prepared.task)
@@ -102,9 +102,9 @@ async def orchestrate(order: Order, office: Office) -> Ended:
     return await clean_up(order, outcome, office)
 
 
-def preflight(order: Order, office: Office) -> Prepared:
+async def preflight(order: Order, office: Office) -> Prepared:
     """The order with its arguments and limits checked; what ended meanwhile is settled first."""
-    office.settle()
+    await office.settle()
     return Prepared(
         order=order,
         command=commands()[order.command],
@@ -128,6 +128,7 @@ async def route(prepared: Prepared, office: Office) -> Routed:
     asked = Task(
         label=order.command if task is None else f"{order.command}-{task.number}",
         prompt=_prompt(prepared),
+        model=model,
         agent=role.name,
         max_output_tokens=PARENT_OUTPUT_TOKENS,
         timeout=_within(prepared.seconds, role.seconds if order.seconds is None else None),
@@ -140,7 +141,7 @@ async def register_and_delegate(routed: Routed, office: Office) -> None:
     """Hand it over: the journal knows of it before anything is done; the run takes its task before it works on it."""
     prepared, task = routed.prepared, routed.task
     if prepared.folder:
-        (office.workspace / prepared.folder).mkdir(parents=True, exist_ok=True)
+        office.tasks.make_folder(prepared.folder)
     request = Request(
         session_id=prepared.order.session_id,
         target=Hop(task.agent or "", "agent"),
@@ -173,7 +174,7 @@ async def clean_up(order: Order, outcome: Outcome, office: Office) -> Ended:
     """Settle the task by what was validated, and say that the result has arrived."""
     await office.engine.deliver(order.session_id, "caller")
     try:
-        office.settle()
+        await office.settle()
         return Ended(outcome=outcome, task=None if order.number is None else office.tasks.find(order.number))
     except (StorageError, UsageError) as error:
         # What was done is not lost for a file that broke meanwhile: whoever looks next settles it.

@@ -255,7 +255,7 @@ class Deputy:
         await self.go_on(session_id, answer)
         outcome = await self._whole(session_id, self.outcome(session_id))
         await self.settle_caller(session_id)
-        settle_tasks(self._workspace, self._of.folder)
+        await self._settle_tasks()
         return outcome
 
     async def go_on(self, session_id: str, answer: Answer = None) -> None:
@@ -341,7 +341,7 @@ class Deputy:
             choose_model=choose_model,
             missing_key=self.missing_key,
             approve=approve or approved,
-            settle=lambda: settle_tasks(self._workspace, self._of.folder),
+            settle=self._settle_tasks,
             agents_by_command=load_command_agents(str(self._workspace)),
         )
 
@@ -383,6 +383,9 @@ class Deputy:
             named.append(structs.replace(task, tools=(*others, *found)) if found else task)
             known |= found
         return tuple(named), known
+
+    async def _settle_tasks(self) -> None:
+        await asyncio.to_thread(settle_tasks, self._workspace, self._of.folder)
 
     async def _cast(self, index: int, task: Task) -> Task:
         role = None if task.role is not None else await self._role(task.agent, f"tasks[{index}].agent")

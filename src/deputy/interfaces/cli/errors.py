@@ -33,7 +33,8 @@ _ASKED = "Find out why these errors happen, and what to do about them. They are 
 def command(ctx: click.Context, limit: int, as_json: bool) -> None:
     """Show the errors that delegations met, and have them diagnosed.
 
-    Those that happen most come first. Errors of one type and code stand together; each has the count of how often it happened.
+    Those that happen most come first. Errors of one type and code stand together; each has the count of how often it
+    happened.
     """
     if ctx.invoked_subcommand is not None:
         return
