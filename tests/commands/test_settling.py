@@ -44,10 +44,10 @@ def test_the_end_of_an_earlier_go_does_not_settle_a_later_one(tasks: TaskFile) -
 def test_a_task_that_is_taken_again_while_somebody_looks_stays_taken(tasks: TaskFile) -> None:
     def look(_: str) -> Ending:
         settle(tasks, {"s1": ending()}.get)
-        tasks.change(1, lambda task: begun(task, "plan", "s2", "later"))
+        tasks.change(1, lambda task: begun(task, "research", "s1", "later", 1))
         return ending()
 
     settle(tasks, look)
     work = tasks.find(1).work
     assert work is not None
-    assert (work.session_id, tasks.find(1).status) == ("s2", "in progress")
+    assert (work.round, tasks.find(1).status) == (1, "in progress")

@@ -39,4 +39,4 @@ def _agents(call: Call) -> dict[str, Any]:
     from deputy.agents.catalogue import load_agents
     from deputy.interfaces.cli.agents import catalogue_form, home
 
-    return catalogue_form(load_agents(call.hub.options.workspace.absolute(), home(), with_shipped=True))
+    return catalogue_form(load_agents(call.hub.options.workspace.absolute(), home()))
