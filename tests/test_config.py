@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from deputy.config import LIMIT_BYTES, JournalSettings, load_catalog, load_rules, load_tables, load_user, read_settings
+from deputy.config import (
+    LIMIT_BYTES,
+    JournalSettings,
+    load_catalog,
+    load_command_agents,
+    load_rules,
+    load_tables,
+    load_user,
+    read_settings,
+)
 from deputy.core.errors import UsageError
 from deputy.core.limits import WallLimit
 from deputy.core.rules import Rules
@@ -302,3 +311,25 @@ def test_nothing_of_a_file_that_a_link_leads_to_is_told(tmp_path: Path, content:
         f"{tmp_path}/deputy.toml: found a link to a file that does not hold settings; "
         "put the settings here, or remove it"
     )
+
+
+@pytest.mark.rule("commands")
+def test_agents_of_commands_are_the_projects_over_the_users(project: Path, home: Path) -> None:
+    of_user(home, '[commands.implement]\nagents = {lean = "mine", rust = "ferris"}\n')
+    (project / "deputy.toml").write_text('[commands.implement]\nagents = {lean = "theirs"}\n')
+    assert load_command_agents(str(project), str(home)) == {"implement": {"lean": "theirs", "rust": "ferris"}}
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('[commands.todo]\nagents = {lean = "x"}\n', "no agent serves it"),
+        ('[commands.plan]\nagents = {lean = " "}\n', "give the name of an agent"),
+        ("[commands.plan]\nagents = {lean = 3}\n", "must be a string"),
+        ('[commands.plan]\nprogram = "rm"\n', "no such key; there are: agents"),
+    ],
+)
+def test_agents_of_commands_that_cannot_be_are_refused(project: Path, home: Path, text: str, told: str) -> None:
+    (project / "deputy.toml").write_text(text)
+    with pytest.raises(UsageError, match=told):
+        load_command_agents(str(project), str(home))

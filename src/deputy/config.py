@@ -22,6 +22,7 @@ LIMIT_BYTES = 64 * 1024
 
 _DEEPEST_FOLDER = 40
 _COMMANDS = (*WALL_LIMITS, "delegate", "run", OTHER)
+_ROUTED = ("research", "plan", "implement", "revise", "review", "meta", "errors")
 """What a time limit can be set for."""
 
 
@@ -61,6 +62,13 @@ class ApprovalSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     policy: Literal["ask", "allow", "refuse"] | None = None
 
 
+class CommandSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[commands.NAME]`: who does it."""
+
+    agents: dict[str, str] = {}
+    """The name of an agent by the language of the task; `default` is for every other."""
+
+
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What one file says. It is read before anybody trusts the project, so no key names an address or a command."""
 
@@ -68,6 +76,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     text: TextSettings = TextSettings()
     limits: LimitSettings = LimitSettings()
     approval: ApprovalSettings = ApprovalSettings()
+    commands: dict[str, CommandSettings] = {}
 
 
 class JournalSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -133,6 +142,7 @@ _TABLES = {
     "": UserSettings,
     "agents": AgentSettings,
     "approval": ApprovalSettings,
+    "commands.*": CommandSettings,
     "journal": JournalSettings,
     "limits": LimitSettings,
     "limits.commands.*": WallSetting,
@@ -223,6 +233,20 @@ def _narrowing(settings: Settings) -> Narrowing:
         tool_seconds=limits.tools,
         wall=limits.commands,
     )
+
+
+def load_command_agents(directory: str = ".", home: str | None = None) -> dict[str, dict[str, str]]:
+    """Whom the configuration names for each command, by language: the project's choice over the user's own.
+
+    A name is all that it gives: what an agent may do is for its definition, and for whether that is trusted.
+    """
+    user = read_settings(_user_file(home), UserSettings) or UserSettings()
+    project = read_settings(_project_file(directory)) or Settings()
+    chosen: dict[str, dict[str, str]] = {}
+    for settings in (user, project):
+        for name, said in settings.commands.items():
+            chosen.setdefault(name, {}).update(said.agents)
+    return chosen
 
 
 def load_tables(directory: str = ".", home: str | None = None) -> Tables:
@@ -333,6 +357,8 @@ def _check(path: str, settings: Settings) -> None:
         phrases += [(f"text.{name}", phrase) for phrase in getattr(text, name)]
     for name, wall in settings.limits.commands.items():
         _check_wall(path, name, wall)
+    for name, said in settings.commands.items():
+        _check_agents(path, name, said)
     for key, phrase in phrases:
         if not is_phrase(phrase):
             raise UsageError(
@@ -347,6 +373,16 @@ def _check_wall(path: str, name: str, said: WallSetting) -> None:
         raise UsageError(where, name, f"there is no such command; there are: {', '.join(_COMMANDS)}")
     if said.default is not None and said.max is not None and said.default > said.max:
         raise UsageError(f"{where}.default", said.default, f"it must be at most its max of {said.max:g}")
+
+
+def _check_agents(path: str, name: str, said: CommandSettings) -> None:
+    """Refuse agents of commands that have none, and blank names."""
+    where = f"{path}: commands.{name}"
+    if name not in _ROUTED:
+        raise UsageError(where, name, f"no agent serves it; those that have one are: {', '.join(_ROUTED)}")
+    for language, agent in said.agents.items():
+        if not language.strip() or not agent.strip():
+            raise UsageError(f"{where}.agents, {language!r}", agent, "give the name of an agent")
 
 
 def _explained(path: str, said: Any, message: str, kind: type[Settings]) -> UsageError:
@@ -385,6 +421,8 @@ def _wrong_key(table: dict[str, Any], pattern: str) -> str:
 
 
 _VALUES: dict[str, Any] = {
+    "commands.*": CommandSettings,
+    "commands.*.agents.*": str,
     "limits.commands.*": WallSetting,
     "limits.tools.*": Annotated[float, Meta(ge=1, le=86_400)],
     "models.aliases.*": str,

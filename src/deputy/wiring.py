@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
+from deputy.commands.taking import take_and_carry_out
 from deputy.config import load_catalog, load_rules, load_user, mcp_servers
 from deputy.core.events import Opened
 from deputy.core.guard import Policy
 from deputy.core.redact import Redactor
 from deputy.engine.ports.subtasks import Subtasks
 from deputy.engine.root import DELEGATE
-from deputy.engine.workflow import carry_out
 from deputy.engine.workshop import Workshop
 from deputy.journal import home, transcript
 from deputy.journal.pace import JournalPace
@@ -89,7 +89,7 @@ class WorkspaceFiles:
         """What a grant gives of a directory, which is the workspace unless another is named."""
         from deputy.tools.folder import WorkspaceFolder
 
-        return WorkspaceFolder(root or self._root, grant, private=(self._folder,))
+        return WorkspaceFolder(root or self._root, grant, private=(self._folder,), main=self._root)
 
 
 class WorkspaceAgents:
@@ -116,7 +116,7 @@ class WorkspaceAgents:
     def _catalogue(self) -> Catalogue:
         from deputy.agents.catalogue import load_agents
 
-        return load_agents(self._workspace, Path.home())
+        return load_agents(self._workspace, Path.home(), with_shipped=True)
 
 
 def is_trusted(workspace: Path, trusted: Sequence[str]) -> bool:
@@ -236,7 +236,7 @@ async def open_runtime(
         async def workflow(run: RunContext, birth: Birth) -> Outcome:
             # Their tools are known only while they run, and a run may go on in another process than it began in.
             await servers.ready(_wanted_tools(birth))
-            return await carry_out(run, birth, workshop)
+            return await take_and_carry_out(run, birth, workshop)
 
         engine = LocalEngine(
             journal,
@@ -325,6 +325,6 @@ def _open_tools(
     from deputy.tools.toolbox import Toolbox, standard_tools
     from deputy.tools.workspace import Workspace
 
-    place = Workspace(root or workspace, grant, private=private)
+    place = Workspace(root or workspace, grant, private=private, main=workspace)
     standard = standard_tools(place, os.environ, slots=slots, run_seconds=seconds.get("Run"))
     return Toolbox((*standard, *own, *served), grant, seconds)

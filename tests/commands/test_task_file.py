@@ -112,3 +112,17 @@ def test_a_removed_task_is_gone(tmp_path: Path) -> None:
     assert tasks.add("c", at="now").number == 3
     tasks.change(2, lambda task: structs.replace(task, text="new"))
     assert msgspec.json.decode(tasks.path.read_bytes())["tasks"][0]["text"] == "new"
+
+
+def test_the_work_folder_is_made_and_no_link_leads_out_of_the_project(tmp_path: Path) -> None:
+    project, outside = tmp_path / "project", tmp_path / "outside"
+    project.mkdir()
+    outside.mkdir()
+    tasks = TaskFile(project)
+    for _ in range(2):
+        tasks.make_folder(".deputy/work/001_one")
+    assert (project / ".deputy/work/001_one").is_dir()
+    (project / ".deputy/link").symlink_to(outside)
+    with pytest.raises(StorageDenied, match="symbolic link"):
+        tasks.make_folder(".deputy/link/001_one")
+    assert list(outside.iterdir()) == []

@@ -1,6 +1,6 @@
 import pytest
 
-from deputy.core.errors import Error, UsageError
+from deputy.core.errors import Error, TaskBusy, UsageError
 from deputy.core.outcome import Artifact, Blocked, Cancelled, Completed, Failed, Outcome, Partial, Rejected
 from deputy.core.project_task import (
     MOVES,
@@ -9,6 +9,7 @@ from deputy.core.project_task import (
     abandoned,
     begun,
     read_numbers,
+    released,
     reopened,
     settled,
     slug,
@@ -142,3 +143,20 @@ def test_numbers_that_nobody_can_mean_are_refused(text: str) -> None:
 def test_a_title_becomes_a_safe_part_of_a_path(title: str, safe: str) -> None:
     assert slug(title) == safe
     assert ProjectTask(number=7, title=title).folder == f"007_{safe}"
+
+
+@pytest.mark.rule("commands.state")
+def test_whoever_could_not_tell_that_it_took_a_task_takes_it_again() -> None:
+    task = begun(ONE, "research", "s1", "then")
+    assert begun(task, "research", "s1", "later") == task
+    with pytest.raises(TaskBusy, match="it is session s1") as refused:
+        begun(task, "research", "s2", "later")
+    assert refused.value.session_id == "s1"
+
+
+def test_a_task_is_given_back_as_it_stood_unless_it_is_in_other_hands() -> None:
+    task = begun(run("research", "completed"), "plan", "s2", "then")
+    assert task.work is not None
+    given_back = released(task, task.work, "now")
+    assert (given_back.status, given_back.work, given_back.history[-1].what) == ("researched", None, "plan released")
+    assert released(given_back, task.work, "now") == given_back

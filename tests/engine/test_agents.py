@@ -49,7 +49,7 @@ def test_an_agents_definition_is_its_prompt_its_tools_its_model_and_its_limits(h
     assert asked["model"] == "claude-haiku-4-5"
     assert [tool["name"] for tool in asked["tools"]] == ["Read", "Note", "Ask"]
     assert '"timeout":50' in asked["system"][0]["text"]
-    assert "There are: scribe." in str(provider.asked[0].body["tools"])
+    assert "There are: scribe, code-search-specialist, error-diagnostics, " in str(provider.asked[0].body["tools"])
 
 
 @pytest.mark.rule("agents")

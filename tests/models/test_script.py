@@ -64,3 +64,11 @@ def test_a_script_that_is_not_there_is_a_usage_error(tmp_path):
         Models(environ={}).open(f"script:{tmp_path}/none.json")
     with pytest.raises(UsageError):
         Models(environ={}).open(f"script:{tmp_path}")
+
+
+async def test_a_script_can_answer_with_the_session_id_that_it_was_told(tmp_path):
+    told = 'You stand here: {"session_id":"sess_1_abcdef","delegation_depth":1}'
+    async with Models(environ={}) as models:
+        model = models.open(write(tmp_path, {"turns": [{"text": "I am {session_id}."}]}))
+        _, stop = await heard(model, asking(told))
+    assert stop.message.text == "I am sess_1_abcdef."

@@ -236,6 +236,41 @@ def test_no_symlink_race_lets_a_write_out(flipping, call):
     assert [file.name for file in outside.iterdir()] == ["file.txt"]
 
 
+@pytest.mark.rule("guard.subset")
+def test_files_are_changed_only_where_that_is_granted(tmp_path: Path) -> None:
+    place = Workspace(tmp_path, Grant(writable=("notes",)))
+    for path in ("code.py", "notes-too/x", "notes/../code.py"):
+        with pytest.raises(ToolError), place.place(path, make_parents=True, for_writing=True):
+            pass
+    with place.place("notes/a/b.md", make_parents=True, for_writing=True) as found:
+        assert found.path == "notes/a/b.md"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["notes"]
+
+
+@pytest.mark.rule("workspace")
+def test_a_worktree_has_the_work_folder_of_the_main_tree_and_nothing_else_of_it(tmp_path: Path) -> None:
+    main, tree, outside = tmp_path / "main", tmp_path / "tree", tmp_path / "outside"
+    for folder in (main / "work/1", tree, outside):
+        folder.mkdir(parents=True)
+    (main / "work/1/plan.md").write_text("the plan")
+    (main / "secret.txt").write_text(CANARY)
+    (outside / "x").write_text(CANARY)
+    (main / "work/1/out").symlink_to(outside)
+    (main / "work/1/up").symlink_to("../../secret.txt")
+    place = Workspace(tree, Grant(work_folder="work/1"), main=main)
+    with place.place("work/1/plan.md") as found, found.open_file() as file:
+        assert file.read() == b"the plan"
+    for path in ("work/1/out/x", "work/1/up"):
+        with pytest.raises(ToolError), place.place(path) as found:
+            found.open_file()
+    for path in ("secret.txt", "work/2", str(main / "secret.txt")):
+        try:
+            with place.place(path) as found:
+                assert found.status is None
+        except ToolError:
+            pass
+
+
 @pytest.mark.rule("workspace")
 def test_no_symlink_race_leads_out_of_what_is_at_hand(flipping):
     root, _, flips = flipping

@@ -8,7 +8,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from deputy.agents.definition import AgentDefinition, Problem
-from deputy.agents.find import Place, files_in, places, read_file
+from deputy.agents.find import Place, files_in, places, read_file, shipped_place
 
 
 class Shadowed(Struct, frozen=True):
@@ -32,9 +32,11 @@ class Catalogue(Struct, frozen=True, kw_only=True):
         return next((agent for agent in self.agents if agent.name == name), None)
 
 
-def load_agents(start: Path, home: Path) -> Catalogue:
-    """Read every definition that can be seen from `start` and from the home directory."""
+def load_agents(start: Path, home: Path, *, with_shipped: bool = False) -> Catalogue:
+    """Read every definition that can be seen from `start` and from the home directory; last, those that are shipped."""
     looked_in = places(Path(os.path.realpath(start)), Path(os.path.realpath(home)))
+    if with_shipped:
+        looked_in.append(shipped_place())
     agents: dict[str, AgentDefinition] = {}
     shadowed: list[Shadowed] = []
     problems: list[Problem] = []

@@ -10,7 +10,7 @@ Raw: TypeAlias = "str | list[Raw] | dict[str, Raw]"
 """A value of front matter: every scalar is the text that stands in the file, so `no` and `1.10` stay what they are."""
 
 Family = Literal["deputy", "claude", "opencode"]
-Scope = Literal["project", "user"]
+Scope = Literal["project", "user", "shipped"]
 
 
 class Origin(Struct, frozen=True, kw_only=True):

@@ -30,6 +30,9 @@ HOME_FOLDERS: tuple[tuple[Family, str], ...] = (
     ("opencode", ".config/opencode/agents"),
 )
 
+SHIPPED = Path(__file__).parent / "shipped"
+"""The agents that every command has, where nobody has another of the name."""
+
 LIMIT_ENTRIES = 2_000
 
 
@@ -53,6 +56,12 @@ def places(start: Path, home: Path) -> list[Place]:
     ]
     own = [Place(folder=home / folder, family=family, scope="user", bounds=home) for family, folder in HOME_FOLDERS]
     return [*project, *own]
+
+
+def shipped_place() -> Place:
+    """Where the definitions lie that come with Deputy."""
+    real = Path(os.path.realpath(SHIPPED))
+    return Place(folder=real, family="deputy", scope="shipped", bounds=real)
 
 
 def levels_of(start: Path) -> list[Path]:

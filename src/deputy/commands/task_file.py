@@ -47,6 +47,7 @@ class TaskFile:
     """The tasks of one project. What changes them reads and writes the whole file under one lock."""
 
     def __init__(self, project: Path) -> None:
+        self._project = project
         self.path = project / FOLDER / FILE
         self._lock = project / FOLDER / LOCK
 
@@ -101,6 +102,16 @@ class TaskFile:
             self._write(tuple(task for task in content.tasks if task.number != number))
         return gone
 
+    def make_folder(self, folder: str) -> None:
+        """Make a folder of the project, and those above it; a link on the way could lead anywhere, and is refused."""
+        place = self._project
+        with _explained(self.path):
+            for part in folder.split("/"):
+                place /= part
+                place.mkdir(exist_ok=True)
+                if place.is_symlink():
+                    raise StorageDenied(str(place), "it is a symbolic link", "Make it a directory of the project.")
+
     @contextmanager
     def _changing(self) -> Generator[_Content]:
         with _explained(self.path), _locked(self._lock):
@@ -126,6 +137,14 @@ class TaskFile:
             with suppress(OSError):
                 draft.unlink(missing_ok=True)
             raise
+
+
+def project_root(start: Path) -> Path:
+    """The directory that has tasks already, the root of the repository, or else the directory itself."""
+    levels = (start, *start.parents)
+    with_tasks = (level for level in levels if (level / FOLDER / FILE).exists())
+    repositories = (level for level in levels if (level / ".git").exists())
+    return next(with_tasks, None) or next(repositories, start)
 
 
 def check_title(title: str) -> None:

@@ -2,7 +2,8 @@
 
 DeputyError                 everything this project raises on purpose
 ├── UsageError              the user or caller misused us; raised before any side effect
-│   └── BadFields           … in several fields at once
+│   ├── BadFields           … in several fields at once
+│   └── TaskBusy            a command is at work on the task already
 ├── StorageError            the home directory or a file in it failed; names the path and the way out
 │   ├── StorageFull         no space is left
 │   ├── StorageDenied       not allowed to read or write it, or not safe to
@@ -57,6 +58,14 @@ class UsageError(DeputyError):
         self.found = found
         self.expected = expected
         super().__init__(f"{field}: found {_shown(found)}; {expected}")
+
+
+class TaskBusy(UsageError):
+    """A command is at work on the task already; names its session."""
+
+    def __init__(self, number: int, found: str, session_id: str) -> None:
+        self.session_id = session_id
+        super().__init__(f"task {number}", found, f"it is session {session_id}: watch it, resume it or cancel it")
 
 
 class BadFields(UsageError):

@@ -69,6 +69,8 @@ class Requested(_Event, frozen=True, kw_only=True):
     call: str = ""
     """The parent's tool call; the pair of them never spawns twice."""
     terms: Terms = Terms()
+    workspace: str = ""
+    """The folder it works in, where nobody of the journal's asked for it: it is the top of its tree then."""
 
 
 class Admitted(_Event, frozen=True, kw_only=True):

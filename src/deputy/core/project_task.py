@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, assert_never
 
 from msgspec import Struct, structs
 
-from deputy.core.errors import UsageError
+from deputy.core.errors import TaskBusy, UsageError
 from deputy.core.outcome import Blocked, Cancelled, Completed, Failed, Partial, Rejected
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ class Work(Struct, frozen=True, kw_only=True, omit_defaults=True):
     session_id: str
     since: str
     before: TaskStatus
+    round: int = 0
+    """Which go of the session it is: a settled one may be resumed."""
 
 
 class HistoryEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -89,14 +91,13 @@ MOVES: Mapping[str, Move] = {
 """The legal transitions. Everything else that would move a status is refused."""
 
 
-def begun(task: ProjectTask, command: str, session_id: str, at: str) -> ProjectTask:
+def begun(task: ProjectTask, command: str, session_id: str, at: str, round_: int = 0) -> ProjectTask:
     """The task with a command at work on it; refused where the table or a command already at work forbids it."""
+    if task.work is not None and (task.work.session_id, task.work.round) == (session_id, round_):
+        # It was begun, and whoever did so could not tell.
+        return task
     if task.work is not None:
-        raise UsageError(
-            f"task {task.number}",
-            f"{task.work.command} at work since {task.work.since}",
-            f"it is session {task.work.session_id}: watch it, resume it or cancel it",
-        )
+        raise TaskBusy(task.number, f"{task.work.command} at work since {task.work.since}", task.work.session_id)
     move = MOVES[command]
     if task.status not in move.begins_at:
         allowed = ", ".join(status for status in TASK_STATUSES if status in move.begins_at)
@@ -106,7 +107,7 @@ def begun(task: ProjectTask, command: str, session_id: str, at: str) -> ProjectT
         task,
         # A task that is over stays so while it is looked at again.
         status=task.status if task.status in OVER else "in progress",
-        work=Work(command=command, session_id=session_id, since=at, before=task.status),
+        work=Work(command=command, session_id=session_id, since=at, before=task.status, round=round_),
         history=(*task.history, entry),
     )
 
@@ -142,6 +143,14 @@ def _status_after(task: ProjectTask, work: Work, outcome: Outcome) -> tuple[Task
             return work.before, task.question
         case _:
             assert_never(outcome)
+
+
+def released(task: ProjectTask, work: Work, at: str) -> ProjectTask:
+    """The task as it stood before a command that will never tell how it ended."""
+    if task.work != work:
+        return task
+    entry = HistoryEntry(at=at, what=f"{work.command} released", session_id=work.session_id)
+    return structs.replace(task, status=work.before, work=None, history=(*task.history, entry))
 
 
 def abandoned(task: ProjectTask, at: str) -> ProjectTask:

@@ -132,15 +132,22 @@ class Grant(Struct, frozen=True, kw_only=True):
     tools: frozenset[str] = READ_ONLY_TOOLS
     paths: tuple[str, ...] = (".",)
     budget: Budget = Budget()
+    writable: tuple[str, ...] | None = None
+    """Where files may be changed, where that is not everywhere."""
+    work_folder: str = ""
+    """The folder of the workspace itself that artifacts go to, also of whoever works in a worktree."""
 
     def covers(self, path: str) -> bool:
         """Whether a path of the workspace lies at or below one that is granted."""
-        wanted = _normal_path(path)
-        return wanted is not None and any(
-            granted in (".", wanted) or wanted.startswith(f"{granted}/")
-            for granted in map(_normal_path, self.paths)
-            if granted is not None
-        )
+        return _lies_in(path, self.paths)
+
+    def may_write(self, path: str) -> bool:
+        """Whether a path of the workspace lies where files may be changed."""
+        return self.writable is None or _lies_in(path, self.writable)
+
+    def is_shared(self, path: str) -> bool:
+        """Whether a path lies in the folder that artifacts go to."""
+        return bool(self.work_folder) and _lies_in(path, (self.work_folder,))
 
 
 class Wanted(Struct, frozen=True, kw_only=True):
@@ -166,6 +173,8 @@ class Wanted(Struct, frozen=True, kw_only=True):
             tools=(READ_ONLY_TOOLS if self.tools is None else self.tools) & (caller.tools | ALWAYS_GRANTED),
             paths=caller.paths if self.paths is None else tuple(filter(caller.covers, self.paths)),
             budget=self.budget.narrowed(caller.budget),
+            writable=caller.writable,
+            work_folder=caller.work_folder,
         )
 
 
@@ -245,6 +254,15 @@ def _canonical(value: Any, depth: int) -> Any:
 
 def _flat(text: str) -> str:
     return " ".join(unicodedata.normalize("NFC", text).split())
+
+
+def _lies_in(path: str, folders: tuple[str, ...]) -> bool:
+    wanted = _normal_path(path)
+    return wanted is not None and any(
+        folder in (".", wanted) or wanted.startswith(f"{folder}/")
+        for folder in map(_normal_path, folders)
+        if folder is not None
+    )
 
 
 def _normal_path(path: str) -> str | None:

@@ -10,6 +10,9 @@ from msgspec import Struct, field
 from deputy.core.conversation import StopReason, Used
 from deputy.core.errors import UsageError
 
+SESSION_ID = "{session_id}"
+"""Stands in a scripted text for the session id that the conversation was told."""
+
 
 class ScriptedCall(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A tool call to make."""
@@ -74,6 +77,14 @@ def words(text: str) -> list[str]:
     return [piece for piece in (first, *(f" {word}" for word in rest)) if piece]
 
 
+def _addressed(turn: ScriptedTurn, opening: str) -> ScriptedTurn:
+    """The turn with the session id of whoever is asked, as its prompt tells it, where the script leaves room for it."""
+    if SESSION_ID not in turn.text:
+        return turn
+    told = opening.partition('"session_id":')[2].lstrip(' "')
+    return msgspec.structs.replace(turn, text=turn.text.replace(SESSION_ID, told.partition('"')[0]))
+
+
 class Play:
     """A script being played: which answer is next, and what was asked beyond it or not at all."""
 
@@ -99,7 +110,7 @@ class Play:
             return self._refuse(f"turn {answered + 1} was asked once too often ({conversation.when!r})")
         self._asked[number, answered] = asked + 1
         round_number = asked // conversation.times
-        return turn, turn.faults[round_number] if round_number < len(turn.faults) else None
+        return _addressed(turn, opening), turn.faults[round_number] if round_number < len(turn.faults) else None
 
     def unasked(self) -> list[str]:
         """The turns that were not asked as often as the script says."""

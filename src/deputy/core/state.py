@@ -208,6 +208,7 @@ def _born(event: Opened | Requested, record: Record) -> dict[str, Any]:
     return {
         **fields,
         "parent": event.parent,
+        "workspace": event.workspace,
         "agent": request.target.name,
         "seconds": request.seconds,
         # Until it is admitted: where it would stand.

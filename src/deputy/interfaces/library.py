@@ -39,6 +39,7 @@ from deputy.interfaces.checking import (
     check_tasks,
 )
 from deputy.interfaces.resuming import go_on, questions, settle_caller, unfinished
+from deputy.interfaces.settling import settle_tasks
 from deputy.interfaces.watching import Watcher
 from deputy.tools.mcp import PREFIX
 from deputy.tools.own import as_tool
@@ -47,6 +48,7 @@ from deputy.wiring import Runtime, open_runtime
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 
+    from deputy.commands.orchestrator import Office
     from deputy.core.approval import Prices
     from deputy.core.redact import Redactor
     from deputy.core.refinement import Evaluator
@@ -309,6 +311,7 @@ class Deputy:
         await self.go_on(session_id, answer)
         outcome = await self._whole(session_id, self.outcome(session_id))
         await self.settle_caller(session_id)
+        await self._settle_tasks()
         return outcome
 
     async def go_on(self, session_id: str, answer: Answer = None) -> None:
@@ -372,6 +375,36 @@ class Deputy:
         """What is known of a model's prices, to say what work can cost before it is begun."""
         return self._of.models.prices_of(model)
 
+    def office(self, *, approve: Callable[[Task, str], Awaitable[bool]] | None = None) -> Office:
+        """What the commands of a project's tasks are carried out with: see `deputy.commands.orchestrator`."""
+        from deputy.commands.orchestrator import Office
+        from deputy.commands.task_file import TaskFile
+        from deputy.config import load_command_agents
+
+        async def choose_model(role: Role) -> str:
+            named = self._model if self._model_is_named else role.model
+            return named or (await self.default_model()).model
+
+        async def approved(task: Task, model: str) -> bool:
+            return True
+
+        return Office(
+            engine=self._of.engine,
+            agents=self._of.agents,
+            tasks=TaskFile(self._workspace),
+            rules=self._rules,
+            workspace=self._workspace,
+            choose_model=choose_model,
+            missing_key=self.missing_key,
+            approve=approve or approved,
+            settle=self._settle_tasks,
+            agents_by_command=load_command_agents(str(self._workspace)),
+        )
+
+    async def new_session_id(self) -> str:
+        """An id for a delegation, made before anything else happens."""
+        return await self._of.engine.draw_id()
+
     @property
     def redactor(self) -> Redactor:
         """What takes secrets out of texts before a person sees them."""
@@ -406,6 +439,9 @@ class Deputy:
             named.append(structs.replace(task, tools=(*others, *found)) if found else task)
             known |= found
         return tuple(named), known
+
+    async def _settle_tasks(self) -> None:
+        await asyncio.to_thread(settle_tasks, self._workspace, self._of.folder)
 
     async def _cast(self, index: int, task: Task) -> Task:
         role = None if task.role is not None else await self._role(task.agent, f"tasks[{index}].agent")

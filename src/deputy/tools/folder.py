@@ -29,8 +29,15 @@ _LISTED = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 class WorkspaceFolder:
     """A directory, as much of it as a grant gives."""
 
-    def __init__(self, root: Path | str, grant: Grant | None = None, *, private: Sequence[Path | str] = ()) -> None:
-        self._workspace = Workspace(root, grant, private=private)
+    def __init__(
+        self,
+        root: Path | str,
+        grant: Grant | None = None,
+        *,
+        private: Sequence[Path | str] = (),
+        main: Path | str | None = None,
+    ) -> None:
+        self._workspace = Workspace(root, grant, private=private, main=main)
 
     @property
     def root(self) -> str:
@@ -86,7 +93,8 @@ class WorkspaceFolder:
     def _changed(self, folder: str, since: float) -> Iterator[str]:
         try:
             with self._workspace.place(folder) as place:
-                top = os.path.normpath(f"{self.root}/{place.path}")
+                root = self._workspace.top_of(place.path)
+                top = os.path.normpath(f"{root}/{place.path}")
         except (ToolError, OSError, ValueError):
             return
         left = _MOST_LOOKED_AT
@@ -97,7 +105,7 @@ class WorkspaceFolder:
             if left < 0:
                 return
             for name in sorted(files):
-                path = os.path.relpath(f"{directory}/{name}", self.root)
+                path = os.path.relpath(f"{directory}/{name}", root)
                 if self._workspace.shows(path.split("/")) and _is_newer(f"{directory}/{name}", since):
                     yield path
 

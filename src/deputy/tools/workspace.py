@@ -89,9 +89,11 @@ class Workspace:
         grant: Grant | None = None,
         *,
         private: Sequence[Path | str] = (),
+        main: Path | str | None = None,
         uses_openat2: bool = True,
     ) -> None:
         self.root = os.path.realpath(root)
+        self._main = self.root if main is None else os.path.realpath(main)
         self.grant = Grant() if grant is None else grant
         self._spellings = {self.root, str(Path.cwd() / root)}
         self._private = tuple(_split(os.path.relpath(os.path.realpath(path), self.root)) for path in private)
@@ -111,11 +113,8 @@ class Workspace:
     @contextmanager
     def open_root(self) -> Generator[int]:
         """A descriptor of the root, for as long as the block lasts."""
-        root = os.open(self.root, _DIRECTORY)
-        try:
+        with _opened(self.root) as root:
             yield root
-        finally:
-            os.close(root)
 
     @contextmanager
     def place(self, path: str, *, make_parents: bool = False, for_writing: bool = False) -> Generator[Place]:
@@ -123,14 +122,25 @@ class Workspace:
         with _told(path), ExitStack() as closing, self.open_root() as root:
             parts = self._parts(path, root)
             self._check(path, parts, for_writing)
-            found = self._quickly(root, parts, closing) or self._carefully(root, parts, make_parents, closing)
+            top = closing.enter_context(_opened(self._main)) if self._is_shared(parts) else root
+            found = self._quickly(top, parts, closing) or self._carefully(top, parts, make_parents, closing)
             self._check(path, found.parts, for_writing)
+            if top != root and not self._is_shared(found.parts):
+                raise ToolError(f"{shown_path(path)}: it leads out of {self.grant.work_folder} through a symlink.")
             yield found
+
+    def top_of(self, path: str) -> str:
+        """The directory that a path is read from: the root, or where the artifacts of all worktrees go."""
+        return self._main if self._is_shared(_split(path)) else self.root
+
+    def _is_shared(self, parts: Sequence[str]) -> bool:
+        """Whether a path lies in the folder that artifacts go to, which a worktree has none of its own of."""
+        return self._main != self.root and self.grant.is_shared("/".join(parts))
 
     def at_hand(self, path: str) -> tuple[str, bytes] | None:
         """A small file that the kernel has in memory, without waiting: its path and content. None: go the long way."""
         parts = [] if path.startswith("/") or "\0" in path else _split(path)
-        if not (self._uses_openat2 and parts) or ".." in parts or not self.shows(parts):
+        if not (self._uses_openat2 and parts) or ".." in parts or self._is_shared(parts) or not self.shows(parts):
             return None
         name = "/".join(parts)
         place = f"{self.root}/{name}"
@@ -191,6 +201,9 @@ class Workspace:
             raise ToolError(f"{shown_path(path)} is withheld: it may hold keys or credentials.")
         if not self.grant.covers("/".join(parts) or "."):
             raise ToolError(f"{shown_path(path)} is not among the paths given to you: {', '.join(self.grant.paths)}.")
+        if for_writing and not self.grant.may_write("/".join(parts) or "."):
+            allowed = ", ".join(self.grant.writable or ()) or "nowhere"
+            raise ToolError(f"{shown_path(path)} is not yours to change; write only beneath: {allowed}.")
         if for_writing and is_unwritable(parts):
             raise ToolError(f"{shown_path(path)} is not written by tools: what lies there is run by others.")
 
@@ -250,6 +263,15 @@ class Workspace:
         if parts[: len(root)] != root:
             raise OSError(errno.EXDEV, _LEADS_OUT)
         return "/".join(parts[len(root) :])
+
+
+@contextmanager
+def _opened(directory: str) -> Generator[int]:
+    descriptor = os.open(directory, _DIRECTORY)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
 
 
 def kind(mode: int) -> str:

@@ -225,3 +225,12 @@ finally:
         timeout=60,
     )
     assert (done.returncode, done.stderr.strip()) == (0, "[]")
+
+
+@pytest.mark.rule("agents")
+def test_those_that_are_shipped_are_listed_on_demand_after_the_others(shell: Shell) -> None:
+    shell.write(".claude/agents/planner.md", CLEAN.replace("pilot", "planner"))
+    agents = shell.data("--shipped")["agents"]
+    assert (agents[0]["name"], agents[0]["source"]) == ("planner", "claude project")
+    assert {agent["source"] for agent in agents[1:]} == {"deputy shipped"}
+    assert "researcher" in {agent["name"] for agent in agents[1:]}

@@ -43,13 +43,15 @@ To make one, write .deputy/agents/reviewer.md:
     type=click.Path(exists=True, file_okay=False),
     help="Look from DIR instead of from here.",
 )
+@click.option("--shipped", "with_shipped", is_flag=True, help="Those that come with Deputy too.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
-def command(directory: str, as_json: bool) -> None:
+def command(directory: str, with_shipped: bool, as_json: bool) -> None:
     """List the agent definitions found here, with warnings.
 
     An agent definition is a Markdown file with front matter (name, description, tools, model …) and the agent's
     instructions below it. They are looked for in .deputy/agents, .claude/agents and .opencode/agent(s): in DIR and
-    above it up to the root of its repository, then in your home directory. Of two with one name the nearer wins.
+    above it up to the root of its repository, then in your home directory. Of two with one name the nearer wins,
+    and all of them over those that come with Deputy.
 
     Files that are not quite right are read all the same; a warning names the line and what was forgiven.
 
@@ -69,7 +71,7 @@ def command(directory: str, as_json: bool) -> None:
         start = Path(directory).resolve(strict=True)
     except OSError as error:
         raise UsageError("--dir", directory, f"cannot look from there: {error.strerror}; give a directory") from error
-    catalogue = load_agents(start, home())
+    catalogue = load_agents(start, home(), with_shipped=with_shipped)
     if as_json:
         show_json(catalogue_form(catalogue))
     else:

@@ -169,7 +169,7 @@ async def _run(
             call = structs.replace(call, tasks=await deputy.cast(call.tasks))
             _check_keys(deputy, call, chosen)
             _warn_of_context(call, workspace)
-            if not (yes or await _is_approved(deputy, call, chosen, person, rules.approval)):
+            if not (yes or await is_approved(deputy, call, chosen, person, rules.approval)):
                 if last is not None or call.result_form == "json":
                     _show(_refused(call), call, last)
                 return CANCELLED if stop.is_set() else REJECTED
@@ -211,7 +211,7 @@ def _check_keys(deputy: Deputy, call: DelegateCall, model: str) -> None:
             raise UsageError("--model", name, f"{told}; `deputy doctor` says what to set")
 
 
-async def _is_approved(deputy: Deputy, call: DelegateCall, model: str, person: Person, policy: ApprovalPolicy) -> bool:
+async def is_approved(deputy: Deputy, call: DelegateCall, model: str, person: Person, policy: ApprovalPolicy) -> bool:
     """One approval for the whole call; where nobody can be asked, it is refused."""
     from deputy.core.approval import cost_ceiling, spawn_summary
     from deputy.interfaces.answering import Question

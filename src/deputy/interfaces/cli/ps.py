@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from deputy.core.errors import StorageError
 from deputy.interfaces.cli.journal import open_journal
 from deputy.interfaces.cli.show import show, show_json
 from deputy.interfaces.numbers import count, elapsed
@@ -15,6 +17,7 @@ from deputy.interfaces.plain import one_line_at, terminal_width
 if TYPE_CHECKING:
     from deputy.core.state import State
     from deputy.engine.recover import Standing
+    from deputy.journal.reader import Reader
 
 _ENDED = 200
 _LEAST_ROOM = 16
@@ -34,6 +37,8 @@ def command(everything: bool, as_json: bool) -> None:
 
     now = time.time()
     with open_journal() as reader:
+        if reader is not None:
+            _settle_here(reader)
         standings = [] if reader is None else listed(reader, ended=_ENDED if everything else 0)
     if as_json:
         show_json({"delegations": [entry_form(standing, now) for standing in standings]})
@@ -45,6 +50,17 @@ def command(everything: bool, as_json: bool) -> None:
             click.echo(f"Answer with: deputy approve {asking[0]}, or deputy approve {asking[0]} --deny", err=True)
     else:
         click.echo("No delegations." if everything else "No live delegations; --all shows those that ended.", err=True)
+
+
+def _settle_here(reader: Reader) -> None:
+    """Bring the tasks of this project up to date; a file of them that is damaged is no reason to show no runs."""
+    from deputy.commands.task_file import TaskFile, project_root
+    from deputy.interfaces.settling import settle_from
+
+    try:
+        settle_from(reader, TaskFile(project_root(Path.cwd())))
+    except StorageError as error:
+        click.echo(f"deputy: tasks could not be settled: {error}", err=True)
 
 
 _HEADINGS = ("ID", "STATUS", "AGE", "LEFT", "IN", "OUT", "DELEGATION")

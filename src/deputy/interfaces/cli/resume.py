@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from deputy.interfaces.library import Deputy
     from deputy.interfaces.resuming import Answer
 
+ORDERS = frozenset({"research", "plan", "implement", "revise", "review", "meta", "errors"})
+"""The commands that hand a whole order to an agent."""
+
 EXAMPLES = """\b
 Examples:
   deputy resume sess_1763190000_x7k2ab
@@ -54,8 +57,11 @@ def command(
     as_json: bool,
 ) -> None:
     """Go on with a run that ended, waits or was interrupted."""
-    place = _workspace(run, workspace)
-    ctx.exit(carry_out(lambda stop: _resume(run, answer, place, yes, events, as_json, stop)))
+    root = _root(run)
+    place = _workspace(root, workspace)
+    # A command was approved as a whole before it was recorded, and goes on with what it was given then.
+    is_approved = yes or (root is not None and root.command in ORDERS)
+    ctx.exit(carry_out(lambda stop: _resume(run, answer, place, is_approved, events, as_json, stop)))
 
 
 async def _resume(
@@ -70,6 +76,7 @@ async def _resume(
     from deputy.config import load_rules
     from deputy.interfaces.cli.asking import Person, approval_for, can_ask
     from deputy.interfaces.library import Deputy
+    from deputy.interfaces.settling import settle_tasks
     from deputy.interfaces.view.audience import Audience, open_events
     from deputy.interfaces.view.painters import open_view
     from deputy.interfaces.view.parent import ParentView
@@ -114,6 +121,7 @@ async def _resume(
             )
             await deputy.delivered(run)
             await deputy.settle_caller(run)
+            settle_tasks(Path(workspace))
             return CANCELLED if stop.is_set() else exit_code([result.outcome for result in results])
 
 
@@ -121,7 +129,8 @@ async def _labels(deputy: Deputy, state: State) -> tuple[str, ...]:
     """Whom the view will show: the tasks of a call that go on, or the one subagent."""
     if state.command == DELEGATE:
         return await deputy.unfinished(state.run)
-    return () if state.parent is None else (state.label,)
+    is_parent = state.lineage is None or state.lineage.depth == 0
+    return () if is_parent else (state.label,)
 
 
 async def _answer(deputy: Deputy, state: State, given: str | None, person: Person | None) -> Answer:
@@ -139,18 +148,22 @@ async def _answer(deputy: Deputy, state: State, given: str | None, person: Perso
     } or None
 
 
-def _workspace(run: str, given: str | None) -> str:
-    """Where the run works: where it is told to, else where it worked before, else here."""
+def _root(run: str) -> State | None:
+    """The top of the tree that a run belongs to, as far as it is known."""
     from deputy.journal.home import home_path
     from deputy.journal.reader import Reader
 
-    reader = Reader.open(home_path()) if given is None else None
-    recorded = ""
-    if reader is not None:
-        with reader:
-            state = reader.state(run)
-            root = None if state is None or state.lineage is None else reader.state(state.lineage.root_id)
-        recorded = "" if root is None else root.workspace
+    reader = Reader.open(home_path())
+    if reader is None:
+        return None
+    with reader:
+        state = reader.state(run)
+        return None if state is None or state.lineage is None else reader.state(state.lineage.root_id)
+
+
+def _workspace(root: State | None, given: str | None) -> str:
+    """Where the run works: where it is told to, else where it worked before, else here."""
+    recorded = "" if root is None or given is not None else root.workspace
     if recorded and not Path(recorded).is_dir():
         raise UsageError("--workspace", recorded, "it worked there, and that folder is gone; name another")
     return str(Path(given or recorded or ".").absolute())

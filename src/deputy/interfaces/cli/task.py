@@ -131,6 +131,29 @@ def reopen(number: str, as_json: bool) -> None:
 @command.command()
 @_number
 @_as_json
+def release(number: str, as_json: bool) -> None:
+    """Give back a task whose command nobody can go on with.
+
+    That is one whose session this machine does not know: it was another's, or it was removed.
+    """
+    from deputy.core.errors import Described, UsageError
+    from deputy.core.project_task import released
+    from deputy.interfaces.cli.journal import open_journal
+
+    tasks = _file()
+    work = tasks.find(_one(number)).work
+    if work is None:
+        raise UsageError(f"task {number}", Described("nobody at work"), "there is nothing to give back")
+    with open_journal() as reader:
+        if reader is not None and reader.state(work.session_id) is not None:
+            advice = f"go on with it (deputy resume {work.session_id}), or cancel it first"
+            raise UsageError(f"task {number}", Described(f"{work.command} at work"), advice)
+    _tell(tasks.change(_one(number), lambda task: released(task, work, _now())), as_json, "Released")
+
+
+@command.command()
+@_number
+@_as_json
 def remove(number: str, as_json: bool) -> None:
     """Take a task off the list."""
     _tell(_file().remove(_one(number)), as_json, "Removed")
@@ -202,17 +225,19 @@ def _one(text: str) -> int:
 
 
 def _file() -> TaskFile:
-    from deputy.commands.task_file import TaskFile
+    """The tasks of this project, those settled whose session has ended meanwhile."""
+    from deputy.commands.settling import at_work
+    from deputy.commands.task_file import TaskFile, project_root
 
-    return TaskFile(project_root(Path.cwd()))
+    tasks = TaskFile(project_root(Path.cwd()))
+    if at_work(tasks):
+        from deputy.interfaces.cli.journal import open_journal
+        from deputy.interfaces.settling import settle_from
 
-
-def project_root(start: Path) -> Path:
-    """The directory that has tasks already, the root of the repository, or else the directory itself."""
-    levels = (start, *start.parents)
-    with_tasks = (level for level in levels if (level / ".deputy" / "tasks.json").exists())
-    repositories = (level for level in levels if (level / ".git").exists())
-    return next(with_tasks, None) or next(repositories, start)
+        with open_journal() as reader:
+            if reader is not None:
+                settle_from(reader, tasks)
+    return tasks
 
 
 def _now() -> str:

@@ -1,0 +1,221 @@
+"""The flow of a command: preflight → routing → register and delegate → validate → clean up."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from msgspec import UNSET, Struct, structs
+
+from deputy.commands.table import Command, commands
+from deputy.commands.task_file import FOLDER
+from deputy.core.errors import StorageError, UsageError
+from deputy.core.events import Requested
+from deputy.core.outcome import Outcome
+from deputy.core.project_task import ProjectTask
+from deputy.core.request import Grant, Hop, Lineage, Request, TaskContext
+from deputy.core.role import NoRole, Role, in_role
+from deputy.core.task import Task, terms_of
+from deputy.engine.root import PARENT_OUTPUT_TOKENS, not_approved
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+    from pathlib import Path
+
+    from deputy.commands.task_file import TaskFile
+    from deputy.core.rules import Rules
+    from deputy.core.task import Terms
+    from deputy.engine.ports import Agents, Engine
+
+WORK = f"{FOLDER}/work"
+"""Where the artifacts of all tasks go, in the main tree."""
+EMPTY_PROMPT = "(No arguments were given.)"
+
+
+class Order(Struct, frozen=True, kw_only=True):
+    """A command as it was given; its session id is made before anything else happens."""
+
+    session_id: str
+    command: str
+    number: int | None = None
+    """The task it is for; None for a direct one, which has a prompt instead."""
+    prompt: str = ""
+    seconds: float | None = None
+
+
+class Ended(Struct, frozen=True, kw_only=True):
+    """How a command ended, and where its task stands then."""
+
+    outcome: Outcome
+    task: ProjectTask | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Office:
+    """What commands are carried out with."""
+
+    engine: Engine
+    agents: Agents
+    tasks: TaskFile
+    rules: Rules
+    workspace: Path
+    choose_model: Callable[[Role], Awaitable[str]]
+    missing_key: Callable[[str], str | None]
+    approve: Callable[[Task, str], Awaitable[bool]]
+    """Whether whoever gave the order lets it begin, given the task and the model."""
+    settle: Callable[[], Awaitable[None]]
+    """Bring the file of tasks up to date with the journal."""
+    agents_by_command: Mapping[str, Mapping[str, str]]
+
+
+class Prepared(Struct, frozen=True, kw_only=True):
+    """An order whose arguments and limits are right."""
+
+    order: Order
+    command: Command
+    seconds: float | None
+    task: ProjectTask | None
+
+    @property
+    def folder(self) -> str:
+        """Where its artifacts go; nowhere for direct ones."""
+        return "" if self.task is None else f"{WORK}/{self.task.folder}"
+
+
+class Routed(Struct, frozen=True, kw_only=True):
+    """An order with whoever carries it out."""
+
+    prepared: Prepared
+    task: Task
+    model: str
+    grant: Grant
+
+
+async def orchestrate(order: Order, office: Office) -> Ended:
+    """Carry out a command from its order to the status of its task."""
+    prepared = await preflight(order, office)
+    routed = await route(prepared, office)
+    if not await office.approve(routed.task, routed.model):
+        return Ended(outcome=not_approved(_caller(order)), task=prepared.task)
+    await register_and_delegate(routed, office)
+    outcome = await validated(order, office)
+    return await clean_up(order, outcome, office)
+
+
+async def preflight(order: Order, office: Office) -> Prepared:
+    """The order with its arguments and limits checked; what ended meanwhile is settled first."""
+    await office.settle()
+    return Prepared(
+        order=order,
+        command=commands()[order.command],
+        seconds=office.rules.seconds(order.command, order.seconds),
+        task=None if order.number is None else office.tasks.find(order.number),
+    )
+
+
+async def route(prepared: Prepared, office: Office) -> Routed:
+    """Which agent carries it out, on which model, with which of the tools that the command has."""
+    order, command, task = prepared.order, prepared.command, prepared.task
+    name = command.agent("" if task is None else task.language, office.agents_by_command.get(order.command, {}))
+    match await office.agents.find(name):
+        case NoRole(reason=reason):
+            raise UsageError(f"the agent of {order.command}", name, reason)
+        case Role() as role:
+            model = await office.choose_model(role)
+    if (provider := office.missing_key(model)) is not None:
+        raise UsageError("--model", model, f"no API key for provider {provider}; `deputy doctor` says what to set")
+    grant = _grant(prepared)
+    asked = Task(
+        label=order.command if task is None else f"{order.command}-{task.number}",
+        prompt=_prompt(prepared),
+        model=model,
+        agent=role.name,
+        max_output_tokens=PARENT_OUTPUT_TOKENS,
+        timeout=_within(prepared.seconds, role.seconds if order.seconds is None else None),
+        return_format="json",
+    )
+    return Routed(prepared=prepared, task=in_role(asked, role, grant), model=model, grant=grant)
+
+
+async def register_and_delegate(routed: Routed, office: Office) -> None:
+    """Hand it over: the journal knows of it before anything is done; the run takes its task before it works on it."""
+    prepared, task = routed.prepared, routed.task
+    if prepared.folder:
+        office.tasks.make_folder(prepared.folder)
+    request = Request(
+        session_id=prepared.order.session_id,
+        target=Hop(task.agent or "", "agent"),
+        prompt=task.prompt,
+        caller=_caller(prepared.order),
+        caller_grant=routed.grant,
+        wanted=task.wanted,
+        is_recursive=task.role is not None and task.role.is_recursive,
+        seconds=task.timeout,
+        provider=routed.model.partition(":")[0],
+        task_context=None if prepared.task is None else _context(prepared.task),
+    )
+    birth = Requested(
+        request=request,
+        label=task.label,
+        command=prepared.order.command,
+        model=routed.model,
+        terms=_terms(prepared, task),
+        workspace=str(office.workspace),
+    )
+    await office.engine.submit(prepared.order.session_id, birth)
+
+
+async def validated(order: Order, office: Office) -> Outcome:
+    """The outcome as the journal has it: the return was held against its contract and the files before it got there."""
+    return await office.engine.result(order.session_id)
+
+
+async def clean_up(order: Order, outcome: Outcome, office: Office) -> Ended:
+    """Settle the task by what was validated, and say that the result has arrived."""
+    await office.engine.deliver(order.session_id, "caller")
+    try:
+        await office.settle()
+        return Ended(outcome=outcome, task=None if order.number is None else office.tasks.find(order.number))
+    except (StorageError, UsageError) as error:
+        # What was done is not lost for a file that broke meanwhile: whoever looks next settles it.
+        warning = f"The task is not settled yet: {error}"
+        return Ended(outcome=structs.replace(outcome, warnings=(*outcome.warnings, warning)))
+
+
+# --- what is handed over ----------------------------------------------------------------------------------------------
+
+
+def _caller(order: Order) -> Lineage:
+    """The command on its path: it adds no depth, and the session is its own root."""
+    return Lineage.root(order.session_id, command=order.command)
+
+
+def _grant(prepared: Prepared) -> Grant:
+    command, folder = prepared.command, prepared.folder
+    places = {"anywhere": None, "work folder": (folder,) if folder else (), "nowhere": ()}
+    return Grant(tools=frozenset(command.tools), writable=places[command.writes], work_folder=folder)
+
+
+def _prompt(prepared: Prepared) -> str:
+    task = prepared.task
+    if task is None:
+        return prepared.order.prompt.strip() or EMPTY_PROMPT
+    parts = [f"Task: {task.number}", task.title, task.text]
+    if task.artifacts:
+        parts.append("\n".join(("Artifacts so far:", *(f"- {path}" for path in task.artifacts))))
+    parts.append(f"Work folder: {prepared.folder} (reports, plans and other documents of this task go there)")
+    return "\n\n".join(filter(None, parts))
+
+
+def _context(task: ProjectTask) -> TaskContext:
+    return TaskContext(task_number=task.number, description=task.title, language=task.language or UNSET)
+
+
+def _terms(prepared: Prepared, task: Task) -> Terms:
+    kind = "" if prepared.task is None else prepared.order.command
+    return structs.replace(terms_of(task, 0, 1), kind=kind, folder=prepared.folder)
+
+
+def _within(limit: float | None, own: float | None) -> float | None:
+    """The shorter of the two, where an agent's definition sets a limit of its own."""
+    return own if limit is None else limit if own is None else min(limit, own)

@@ -1,0 +1,43 @@
+"""Tasks whose command has ended are settled by its outcome, by whoever looks: never before the journal has it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from deputy.core.outcome import Outcome
+from deputy.core.project_task import settled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from deputy.commands.task_file import TaskFile
+    from deputy.core.project_task import ProjectTask, Work
+
+
+class Ending(Struct, frozen=True, kw_only=True):
+    """How a go of a session ended, and when."""
+
+    outcome: Outcome
+    round: int
+    at: str
+
+
+def settle(tasks: TaskFile, ending_of: Callable[[str], Ending | None]) -> None:
+    """Settle every task whose command has ended in the journal; one of another journal is left as it is."""
+    for task in at_work(tasks):
+        work = task.work
+        ending = None if work is None else ending_of(work.session_id)
+        if work is not None and ending is not None and ending.round == work.round:
+            tasks.change(task.number, lambda now, work=work, ending=ending: _settled(now, work, ending))
+
+
+def at_work(tasks: TaskFile) -> list[ProjectTask]:
+    """The tasks that a command has taken and not given back."""
+    return [task for task in tasks.tasks() if task.work is not None]
+
+
+def _settled(task: ProjectTask, seen: Work, ending: Ending) -> ProjectTask:
+    """The task settled, unless it is in other hands by now, or taken again."""
+    return settled(task, seen.session_id, ending.outcome, ending.at) if task.work == seen else task

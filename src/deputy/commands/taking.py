@@ -1,0 +1,84 @@
+"""A command takes its task before it works on it: in the flow, so that whoever goes on with the run takes it too."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import UNSET, Raw, Struct, json
+
+from deputy.commands.task_file import TaskFile
+from deputy.core.errors import Error, StorageError, TaskBusy, UsageError
+from deputy.core.events import Lost, Requested, StepEnded
+from deputy.core.outcome import Rejected, shortened
+from deputy.core.project_task import MOVES, begun
+from deputy.core.request import timestamp
+from deputy.engine.workflow import carry_out
+
+if TYPE_CHECKING:
+    from deputy.core.outcome import Outcome
+    from deputy.engine.ports import Birth, RunContext
+    from deputy.engine.workshop import Workshop
+
+
+class TakeArgs(Struct, frozen=True, kw_only=True):
+    """Which task of which project, for which command and go of which session."""
+
+    project: str
+    number: int
+    command: str
+    session_id: str
+    round: int
+    at: float
+
+
+async def take_and_carry_out(run: RunContext, birth: Birth, workshop: Workshop) -> Outcome:
+    """Carry out a run, whatever it is; a command of a numbered task only where the task can be taken."""
+    number = run.state.task_number
+    if isinstance(birth, Requested) and birth.parent is None and number is not None and birth.command in MOVES:
+        args = TakeArgs(
+            project=birth.workspace,
+            number=number,
+            command=birth.command,
+            session_id=run.run,
+            round=run.state.round,
+            at=run.now(),
+        )
+        refusal = await _refusal(run, args)
+        if refusal is not None:
+            return refusal
+    return await carry_out(run, birth, workshop)
+
+
+async def _refusal(run: RunContext, args: TakeArgs) -> Rejected | None:
+    ended = await run.step("take", _take, args, view=None)
+    if isinstance(ended, Lost) or ended.result is UNSET:
+        raise TypeError("taking may be repeated, is never lost and has a result")
+    error = json.decode(ended.result, type=Error | None)
+    lineage = run.state.lineage
+    if error is None or lineage is None:
+        return None
+    return Rejected(lineage=lineage, summary=shortened(f"Not started: {error.message}"), errors=(error,))
+
+
+async def _take(args: TakeArgs, _: None) -> StepEnded:
+    return StepEnded(step="take", result=Raw(json.encode(await asyncio.to_thread(_taken, args))))
+
+
+def _taken(args: TakeArgs) -> Error | None:
+    """Take the task, under the lock of the project's file; why not, where that cannot be."""
+    file, at = TaskFile(Path(args.project)), timestamp(args.at)
+    try:
+        file.change(args.number, lambda task: begun(task, args.command, args.session_id, at, args.round))
+    except TaskBusy as error:
+        return _not_taken("TASK_BUSY", str(error), f"Follow it: deputy watch {error.session_id}")
+    except UsageError as error:
+        return _not_taken("TASK_STATE", str(error), f"See where it stands: deputy task show {args.number}")
+    except StorageError as error:
+        return _not_taken("TASK_FILE", str(error), "Put the file of tasks right, then ask again.")
+    return None
+
+
+def _not_taken(code: str, message: str, advice: str) -> Error:
+    return Error(type="validation", code=code, message=message, recoverable=True, recommendation=advice)

@@ -1,0 +1,268 @@
+"""What the commands that hand work to an agent share: their options, one approval each, and how they end."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+from msgspec import Struct, convert
+
+from deputy.interfaces.cli.session import CANCELLED, carry_out, exit_code, not_stopped, until_done
+from deputy.interfaces.plain import plain
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Mapping, Sequence
+
+    from deputy.commands.orchestrator import Ended, Office
+    from deputy.commands.task_file import TaskFile
+    from deputy.core.project_task import ProjectTask
+    from deputy.core.rules import Rules
+    from deputy.core.task import Task
+    from deputy.interfaces.cli.asking import Person
+    from deputy.interfaces.library import Deputy
+    from deputy.interfaces.view.audience import Audience
+    from deputy.interfaces.view.event_lines import EventLines
+
+EXAMPLES = """\b
+Examples:
+  deputy {name} 12
+  deputy {name} 105-107 --yes
+  deputy {name} "Cache the index" --language python
+
+\b
+A text is added as a task first. A range is worked on one after the other.
+
+\b
+Exit codes:
+  0 completed   1 failed   2 usage     4 partial
+  5 blocked     6 refused or not approved   130 cancelled"""
+
+_OPTIONS = (
+    click.option("--model", metavar="M", help="provider:model or an alias; goes before the agent's own."),
+    click.option("--timeout", type=float, metavar="SECONDS", help="How long it may take, up to the maximum."),
+    click.option("-y", "--yes", is_flag=True, help="Start without asking."),
+    click.option("--events", metavar="FILE|-", help="Write what happens as JSON lines."),
+    click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON."),
+)
+
+
+class Wanted(Struct, frozen=True, kw_only=True):
+    """The options that every such command has."""
+
+    model: str | None = None
+    timeout: float | None = None
+    yes: bool = False
+    events: str | None = None
+    as_json: bool = False
+
+
+def order_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command these options."""
+    for option in reversed(_OPTIONS):
+        command = option(command)
+    return command
+
+
+def wanted_of(options: Mapping[str, object]) -> Wanted:
+    """The options as they were given."""
+    return convert(options, Wanted)
+
+
+def task_command(name: str, told: str) -> click.Command:
+    """The command of a project's task of this name."""
+
+    @click.command(name, help=told, epilog=EXAMPLES.format(name=name))
+    @click.argument("work", metavar="NUMBER|RANGE|TEXT")
+    @click.option("--language", default="", metavar="NAME", help="Of a task that is added.")
+    @order_options
+    @click.pass_context
+    def command(ctx: click.Context, work: str, language: str, **options: object) -> None:
+        from deputy.commands.task_file import TaskFile
+
+        wanted = wanted_of(options)
+        project = _project()
+        _check_time(name, wanted, project)
+        numbers = _numbers(TaskFile(project), work, language)
+        ctx.exit(carry_out_orders(name, [(number, "") for number in numbers], wanted))
+
+    return command
+
+
+def carry_out_orders(name: str, works: Sequence[tuple[int | None, str]], wanted: Wanted) -> int:
+    """Carry out a command for each task number or prompt, one after the other; gives the exit code."""
+    project = _project()
+    _check_time(name, wanted, project)
+    return carry_out(lambda stop: _carry_out(name, works, wanted, project, stop))
+
+
+# --- what is asked for ------------------------------------------------------------------------------------------------
+
+
+def _project() -> Path:
+    from deputy.commands.task_file import project_root
+
+    return project_root(Path.cwd())
+
+
+def _check_time(name: str, wanted: Wanted, project: Path) -> None:
+    from deputy.config import load_rules
+    from deputy.core.errors import UsageError
+
+    if wanted.timeout is not None and not wanted.timeout > 0:
+        raise UsageError("--timeout", wanted.timeout, "give a number of seconds above 0")
+    load_rules(str(project)).seconds(name, wanted.timeout)
+
+
+def _numbers(tasks: TaskFile, work: str, language: str) -> tuple[int, ...]:
+    """The tasks that are meant; a text is a new one, whose first line is its title."""
+    import time
+
+    from deputy.core.errors import UsageError
+    from deputy.core.project_task import MAX_TITLE, read_numbers
+    from deputy.core.request import timestamp
+
+    numbers = read_numbers(work)
+    if numbers is not None:
+        for number in numbers:
+            tasks.find(number)
+        return numbers
+    first, _, rest = work.strip().partition("\n")
+    if not any(letter.isalpha() for letter in first):
+        raise UsageError("task", work, "give the number of a task, a range like 105-107, or what is to be done")
+    title, text = (first, rest.strip()) if len(first) <= MAX_TITLE else (f"{first[: MAX_TITLE - 1]}…", work.strip())
+    added = tasks.add(title, text=text, language=language, at=timestamp(time.time()))
+    click.echo(f"Added: {added.number}  {plain(added.title)}", err=True)
+    return (added.number,)
+
+
+# --- the run ----------------------------------------------------------------------------------------------------------
+
+
+async def _carry_out(
+    name: str, works: Sequence[tuple[int | None, str]], wanted: Wanted, project: Path, stop: asyncio.Event
+) -> int:
+    from deputy.config import load_rules
+    from deputy.interfaces.cli.asking import Person, can_ask
+    from deputy.interfaces.library import Deputy
+    from deputy.interfaces.view.audience import Audience, open_events
+
+    rules = load_rules(str(project))
+    async with open_events(wanted.events) as lines:
+        audience, person = Audience(lines), Person(stop)
+        async with Deputy(
+            wanted.model,
+            workspace=project,
+            watch=audience.tell,
+            # Approved is the command as a whole; what a subagent asks is asked of the person.
+            approval="granted",
+            answer=person.answer if can_ask() else None,
+            private=[] if wanted.events in (None, "-") else [wanted.events],
+            rules=rules,
+        ) as deputy:
+            office = deputy.office(approve=_approver(deputy, person, rules, yes=wanted.yes))
+            ended: list[Ended] = []
+            for number, prompt in works:
+                one = await _one(deputy, office, name, number, prompt, wanted, (audience, person, lines), stop)
+                if one is None:
+                    return CANCELLED
+                ended.append(one)
+                if stop.is_set():
+                    break
+            _show(ended, wanted, lines, is_range=len(works) > 1)
+            return CANCELLED if stop.is_set() else exit_code([one.outcome for one in ended])
+
+
+async def _one(
+    deputy: Deputy,
+    office: Office,
+    name: str,
+    number: int | None,
+    prompt: str,
+    wanted: Wanted,
+    watching: tuple[Audience, Person, EventLines | None],
+    stop: asyncio.Event,
+) -> Ended | None:
+    """One order, from its session id to its end; None when it did not stop in time."""
+    from deputy.commands.orchestrator import Order, orchestrate
+    from deputy.interfaces.view.painters import open_view
+
+    audience, person, lines = watching
+    session_id = await deputy.new_session_id()
+    order = Order(session_id=session_id, command=name, number=number, prompt=prompt, seconds=wanted.timeout)
+    label = name if number is None else f"{name}-{number}"
+    async with open_view([label], is_quiet=wanted.as_json or wanted.events == "-") as view:
+        audience.join(view)
+        person.view = view
+        if lines is not None:
+            lines.write("opened", {"session_id": session_id, "command": name, "task_number": number})
+        ended = await until_done(orchestrate(order, office), stop, lambda: _cancel(deputy, session_id))
+    if ended is None:
+        not_stopped(session_id)
+    return ended
+
+
+async def _cancel(deputy: Deputy, session_id: str) -> None:
+    from deputy.core.errors import UnknownRun
+
+    # It may be asked to stop before there is anything to stop.
+    with suppress(UnknownRun):
+        await deputy.cancel(session_id)
+
+
+def _approver(deputy: Deputy, person: Person, rules: Rules, *, yes: bool) -> Callable[[Task, str], Any]:
+    async def approve(task: Task, model: str) -> bool:
+        from deputy.core.task import DelegateCall
+        from deputy.interfaces.cli.delegate import is_approved
+
+        return yes or await is_approved(deputy, DelegateCall(tasks=(task,)), model, person, rules.approval)
+
+    return approve
+
+
+def _show(ended: Sequence[Ended], wanted: Wanted, lines: EventLines | None, *, is_range: bool) -> None:
+    from deputy.interfaces.cli.ending import outcome_of
+    from deputy.interfaces.cli.show import show_json
+
+    forms = [{**outcome_of(one.outcome), "task": _task_form(one.task)} for one in ended]
+    if lines is not None and wanted.events == "-":
+        for form in forms:
+            lines.write("result", form)
+    elif wanted.as_json:
+        show_json({"outcomes": forms} if is_range else forms[0])
+    else:
+        for one in ended:
+            _tell(one)
+
+
+def _task_form(task: ProjectTask | None) -> dict[str, Any] | None:
+    """Where a task stands, every field of it said."""
+    if task is None:
+        return None
+    names = ("number", "title", "status", "question", "artifacts")
+    return {name: getattr(task, name) for name in names}
+
+
+def _tell(ended: Ended) -> None:
+    """The end of one command for a person: the summary, the artifacts, where the task stands and the way on."""
+    from deputy.interfaces.cli.show import show
+
+    outcome, task = ended.outcome, ended.task
+    show(outcome.summary)
+    for artifact in outcome.artifacts:
+        show(f"  {artifact.path}")
+    if outcome.branch:
+        show(f"  on the branch {outcome.branch}")
+    if task is not None:
+        click.echo(plain(f"Task {task.number} is {task.status}."), err=True)
+    if outcome.status == "completed":
+        return
+    click.echo(f"deputy: {outcome.session_id} {outcome.status}", err=True)
+    for error in outcome.errors[:3]:
+        click.echo(plain(f"deputy: {error.message} {error.recommendation}".rstrip()), err=True)
+    if outcome.status in ("partial", "failed", "cancelled"):
+        click.echo(f"Go on with: deputy resume {outcome.session_id}", err=True)
+    elif outcome.status == "blocked":
+        click.echo(f'Answer it: deputy resume {outcome.session_id} --answer "…"', err=True)

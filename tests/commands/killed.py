@@ -1,0 +1,47 @@
+"""The command line in a process that is killed at one stage: MODULE ATTRIBUTE before|after, then its arguments."""
+
+import asyncio
+import os
+import signal
+import sys
+from importlib import import_module
+from typing import Any
+
+
+def main() -> None:
+    module, attribute, moment, *arguments = sys.argv[1:]
+    *owners, name = attribute.split(".")
+    owner: Any = import_module(module)
+    for part in owners:
+        owner = getattr(owner, part)
+    setattr(owner, name, deadly(getattr(owner, name), moment))
+    sys.argv = ["deputy", *arguments]
+    from deputy.interfaces.cli import main as command_line
+
+    command_line()
+
+
+def deadly(do: Any, moment: str) -> Any:
+    """The function, with the end of the process before it begins or after it is done."""
+
+    def end(now: str) -> None:
+        if now == moment:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def whole(*args: Any, **options: Any) -> Any:
+        end("before")
+        result = do(*args, **options)
+        end("after")
+        return result
+
+    async def awaited(*args: Any, **options: Any) -> Any:
+        end("before")
+        result = await do(*args, **options)
+        end("after")
+        return result
+
+    return awaited if asyncio.iscoroutinefunction(do) else whole
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,53 @@
+from pathlib import Path
+
+import pytest
+
+from deputy.commands.settling import Ending, at_work, settle
+from deputy.commands.task_file import TaskFile
+from deputy.core.outcome import Completed
+from deputy.core.project_task import begun
+from deputy.core.request import Lineage
+
+DONE = Completed(lineage=Lineage.root("sess_1_aaaaaa"), summary="s")
+
+
+def ending(round_: int = 0) -> Ending:
+    return Ending(outcome=DONE, round=round_, at="now")
+
+
+@pytest.fixture
+def tasks(tmp_path: Path) -> TaskFile:
+    tasks = TaskFile(tmp_path)
+    tasks.add("One", at="then")
+    tasks.change(1, lambda task: begun(task, "research", "s1", "then"))
+    return tasks
+
+
+@pytest.mark.rule("commands.state")
+def test_a_task_is_settled_once_its_session_has_ended(tasks: TaskFile) -> None:
+    settle(tasks, lambda _: None)
+    assert (tasks.find(1).status, len(at_work(tasks))) == ("in progress", 1)
+    for _ in range(2):
+        settle(tasks, {"s1": ending()}.get)
+        assert (tasks.find(1).status, len(at_work(tasks)), len(tasks.find(1).history)) == ("researched", 0, 3)
+
+
+def test_the_end_of_an_earlier_go_does_not_settle_a_later_one(tasks: TaskFile) -> None:
+    settle(tasks, {"s1": ending()}.get)
+    tasks.change(1, lambda task: begun(task, "research", "s1", "later", 1))
+    settle(tasks, {"s1": ending()}.get)
+    assert tasks.find(1).status == "in progress"
+    settle(tasks, {"s1": ending(1)}.get)
+    assert tasks.find(1).status == "researched"
+
+
+def test_a_task_that_is_taken_again_while_somebody_looks_stays_taken(tasks: TaskFile) -> None:
+    def look(_: str) -> Ending:
+        settle(tasks, {"s1": ending()}.get)
+        tasks.change(1, lambda task: begun(task, "research", "s1", "later", 1))
+        return ending()
+
+    settle(tasks, look)
+    work = tasks.find(1).work
+    assert work is not None
+    assert (work.round, tasks.find(1).status) == (1, "in progress")

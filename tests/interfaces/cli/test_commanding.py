@@ -1,0 +1,151 @@
+import json
+
+import pytest
+
+REPORT = ".deputy/work/{folder}/report.md"
+
+
+def writing(folder: str) -> dict:
+    return {"name": "Write", "arguments": {"path": REPORT.format(folder=folder), "content": "found"}}
+
+
+def returned(*paths: str, status: str = "completed", **more: object) -> dict:
+    form = {
+        "status": status,
+        "summary": "It is done.",
+        "artifacts": [{"type": "research", "path": path} for path in paths],
+        "metadata": {"session_id": "{session_id}", "agent_type": "researcher"},
+        **more,
+    }
+    return {"text": json.dumps(form)}
+
+
+def researching(number: int, folder: str) -> dict:
+    path = REPORT.format(folder=folder)
+    return {"when": f"Task: {number}\n", "turns": [{"calls": [writing(folder)]}, returned(path)]}
+
+
+@pytest.fixture
+def tasks(house, tmp_path):
+    house.env["HOME"] = str(tmp_path / "person")
+    for title in ("One", "Two", "Three"):
+        assert house.run("task", "add", title).returncode == 0
+    return house
+
+
+def statuses(house) -> list[str]:
+    listed = json.loads(house.run("task", "list", "--all", "--json").stdout)["tasks"]
+    return [task.get("status", "not started") for task in listed]
+
+
+@pytest.mark.rule("commands")
+def test_a_range_is_worked_on_one_after_the_other(tasks):
+    model = tasks.script("range", researching(1, "001_one"), researching(2, "002_two"))
+    run = tasks.run("research", "1-2", "--yes", "--json", "--model", model)
+    outcomes = json.loads(run.stdout)["outcomes"]
+    assert run.returncode == 0, run.stderr
+    assert [(one["status"], one["task"]["status"]) for one in outcomes] == [("completed", "researched")] * 2
+    assert statuses(tasks) == ["researched", "researched", "not started"]
+    assert outcomes[0]["task"] == {
+        "number": 1,
+        "title": "One",
+        "status": "researched",
+        "question": "",
+        "artifacts": [".deputy/work/001_one/report.md"],
+    }
+
+
+@pytest.mark.rule("commands")
+def test_a_text_is_added_as_a_task_first(tasks):
+    model = tasks.script("text", researching(4, "004_cache_the_index"))
+    run = tasks.run("research", "Cache the index\nIt is slow.", "--yes", "--model", model)
+    assert (run.returncode, run.stdout) == (0, "It is done.\n  .deputy/work/004_cache_the_index/report.md\n")
+    assert "Added: 4  Cache the index" in run.stderr
+    assert "Task 4 is researched." in run.stderr
+    shown = json.loads(tasks.run("task", "show", "4", "--json").stdout)
+    assert (shown["title"], shown["text"]) == ("Cache the index", "It is slow.")
+
+
+@pytest.mark.rule("commands.state")
+@pytest.mark.parametrize("number", ["0", "012", "1-", "-1", "3-2", "9", "!!"])
+def test_what_is_no_number_of_a_task_is_refused_before_anything_is_done(tasks, number):
+    run = tasks.run("research", "--yes", "--", number)
+    assert run.returncode == 2
+    assert len(statuses(tasks)) == 3
+
+
+def test_without_a_yes_nothing_begins_where_nobody_can_be_asked(tasks):
+    run = tasks.run("implement", "1", "--json", "--model", tasks.script("never", {"turns": []}))
+    outcome = json.loads(run.stdout)
+    assert (run.returncode, outcome["status"]) == (6, "rejected")
+    assert outcome["errors"][0]["code"] == "NOT_APPROVED"
+    assert statuses(tasks) == ["not started"] * 3
+
+
+@pytest.mark.rule("time.wall")
+def test_more_time_than_the_maximum_is_refused_with_the_maximum(tasks):
+    run = tasks.run("plan", "Something new", "--timeout", "3601", "--yes")
+    assert run.returncode == 2
+    assert "plan takes at most 3600 seconds" in run.stderr
+    assert len(statuses(tasks)) == 3
+
+
+@pytest.mark.rule("time.partial")
+def test_at_a_timeout_the_way_on_is_printed_and_leads_on(tasks):
+    folder, path = "001_one", REPORT.format(folder="001_one")
+    hang = {"text": "…", "delay_seconds": 600.0}
+    turns = [{"calls": [writing(folder)]}, hang, {"text": "Out of time."}]
+    run = tasks.run("research", "1", "--yes", "--timeout", "1", "--model", tasks.script("late", {"turns": turns}))
+    assert (run.returncode, statuses(tasks)[0]) == (4, "in progress")
+    assert f"  {path}\n" in run.stdout
+    way_on = next(line for line in run.stderr.splitlines() if line.startswith("Go on with: deputy resume "))
+    session_id = way_on.rpartition(" ")[2]
+    # What was approved as a whole may go on writing.
+    tasks.script("late", {"turns": [{}, {}, {"calls": [writing(folder)]}, returned(path), returned(path)]})
+    again = tasks.run("resume", session_id, "--json")
+    assert (again.returncode, json.loads(again.stdout)["session_id"]) == (0, session_id)
+    assert statuses(tasks)[0] == "researched"
+
+
+@pytest.mark.rule("registry.entry")
+def test_a_command_stands_in_the_registry_with_its_task(tasks):
+    model = tasks.script("entry", researching(2, "002_two"))
+    assert tasks.run("research", "2", "--yes", "--model", model).returncode == 0
+    (entry,) = json.loads(tasks.run("ps", "--all", "--json").stdout)["delegations"]
+    assert (entry["command"], entry["subagent"], entry["task_number"]) == ("research", "researcher", 2)
+    assert (entry["timeout"], entry["delegation_depth"], entry["parent"]) == (3600.0, 1, None)
+    assert entry["delegation_path"] == ["orchestrator", "research", "researcher"]
+    (stats,) = json.loads(tasks.run("stats", "--json").stdout)["commands"]
+    assert (stats["command"], stats["count"], stats["max_seconds"]) == ("research", 1, 7200.0)
+
+
+@pytest.mark.rule("commands")
+def test_a_direct_prompt_is_returned_in_the_form_of_the_contract(house, tmp_path):
+    house.env["HOME"] = str(tmp_path / "person")
+    model = house.script("meta", {"turns": [returned(next_steps="Nothing.")]})
+    run = house.run("meta", "What", "is", "this?", "--yes", "--json", "--model", model)
+    outcome = json.loads(run.stdout)
+    assert (run.returncode, outcome["status"], outcome["next_steps"]) == (0, "completed", "Nothing.")
+    assert (outcome["task"], outcome["delegation_path"]) == (None, ["orchestrator", "meta", "task-executor"])
+
+
+@pytest.mark.rule("errors.log")
+@pytest.mark.rule("commands")
+def test_errors_stand_together_by_recurrence_and_are_handed_to_diagnostics(tasks):
+    for number in ("1", "2"):
+        model = tasks.script("bad", {"turns": [{"text": "Done."}] * 2})
+        assert tasks.run("research", number, "--yes", "--model", model).returncode == 1
+    logged = json.loads(tasks.run("errors", "--json").stdout)
+    (group,) = logged["groups"]
+    assert (group["type"], group["code"], group["count"]) == ("validation", "INVALID_RETURN", 2)
+    (error,) = logged["errors"]
+    assert group["ids"] == [error["id"]]
+    shown = tasks.run("errors").stdout
+    assert shown.startswith(f"2×  validation/INVALID_RETURN\n  {error['id']}  ")
+
+    model = tasks.script("fix", {"when": error["id"], "turns": [returned(summary="It answers in prose.")]})
+    run = tasks.run("errors", "fix", error["id"], "--yes", "--json", "--model", model)
+    outcome = json.loads(run.stdout)
+    assert (run.returncode, outcome["summary"]) == (0, "It answers in prose.")
+    assert outcome["delegation_path"] == ["orchestrator", "errors", "error-diagnostics"]
+    assert tasks.run("errors", "fix", "err_nothing", "--yes").returncode == 3
