@@ -61,6 +61,13 @@ class ApprovalSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     policy: Literal["ask", "allow", "refuse"] | None = None
 
 
+class RoutingSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[routing]`: which ways may be gone when the first one fails; a project can only forbid more."""
+
+    fallback: bool | None = None
+    inline: bool | None = None
+
+
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What one file says. It is read before anybody trusts the project, so no key names an address or a command."""
 
@@ -68,6 +75,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     text: TextSettings = TextSettings()
     limits: LimitSettings = LimitSettings()
     approval: ApprovalSettings = ApprovalSettings()
+    routing: RoutingSettings = RoutingSettings()
 
 
 class JournalSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -128,6 +136,7 @@ _TABLES = {
     "mcp": McpSettings,
     "models": ModelSettings,
     "models.routes": Route,
+    "routing": RoutingSettings,
     "text": TextSettings,
 }
 _KINDS = {
@@ -191,6 +200,8 @@ def _narrowing(settings: Settings) -> Narrowing:
         max_depth=limits.max_depth,
         repairs=limits.repairs,
         idle_seconds=limits.idle_seconds,
+        fallback=settings.routing.fallback,
+        inline=settings.routing.inline,
         tool_seconds=limits.tools,
         wall=limits.commands,
     )

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
     from deputy.agents.catalogue import Catalogue
+    from deputy.backends.ways import MachineWays
     from deputy.core.progress import Progress
     from deputy.core.request import Grant
     from deputy.core.role import NoRole, Role
@@ -122,6 +123,7 @@ class Runtime:
     models: Models
     workshop: Workshop
     agents: WorkspaceAgents
+    ways: MachineWays
     folder: Path
 
 
@@ -143,6 +145,7 @@ async def open_runtime(
     trusts_project: bool | None = None,
 ) -> AsyncGenerator[Runtime]:
     """Open the journal, the models and the engine; on leaving, what is at work stops where it can go on later."""
+    from deputy.backends.ways import MachineWays
     from deputy.models.catalog import read_catalog
     from deputy.models.make import Models
     from deputy.tools.ask import AskTool
@@ -169,6 +172,14 @@ async def open_runtime(
         if trusts_project is None:
             trusts_project = is_trusted(workspace, settings.agents.trusted)
         agents = WorkspaceAgents(workspace, models, trusts_project=trusts_project)
+        ways = MachineWays(
+            environ=os.environ,
+            provider_of=models.provider_of,
+            missing_key=models.missing_key,
+            full_name=models.full_name,
+            native_failures=partial(_native_failures, journal),
+            redactor=redactor,
+        )
         workshop = Workshop(
             world=world,
             open_model=models.open,
@@ -185,13 +196,19 @@ async def open_runtime(
             windows=windows or {},
             files=files,
             workplaces=GitWorktrees(folder / home.WORKTREES, workspace, os.environ, transcript.safe_id),
+            ways=ways,
+            idle_seconds=rules.idle_seconds,
             redactor=redactor,
             watch=watch,
             policy=policy or Policy(max_depth=rules.max_depth, repairs=rules.repairs),
             base_prompt=base_prompt,
             approval=approval,
             can_ask=can_ask,
-            flow_tools=(NoteTool(files), AskTool(), DelegateTool(models.missing_key, models.prices_of, agents)),
+            flow_tools=(
+                NoteTool(files),
+                AskTool(),
+                DelegateTool(models.missing_key, models.prices_of, agents, ways.has_program),
+            ),
         )
         engine = LocalEngine(
             journal,
@@ -203,8 +220,19 @@ async def open_runtime(
         )
         async with engine:
             yield Runtime(
-                engine=engine, journal=journal, models=models, workshop=workshop, agents=agents, folder=folder
+                engine=engine,
+                journal=journal,
+                models=models,
+                workshop=workshop,
+                agents=agents,
+                ways=ways,
+                folder=folder,
             )
+
+
+async def _native_failures(journal: SqliteJournal, root: str) -> int:
+    """How often our own loop failed in a tree, and something else was taken."""
+    return sum(state.counts.native_failures for state in await journal.descendants(root))
 
 
 async def _end_children(run: str) -> None:

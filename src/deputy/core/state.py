@@ -41,6 +41,7 @@ from deputy.core.events import (
     Unrecognised,
     Validated,
 )
+from deputy.core.ladder import NATIVE
 from deputy.core.outcome import NO_USAGE, Outcome, Usage
 from deputy.core.request import Lineage
 
@@ -58,6 +59,8 @@ class Counts(Struct, frozen=True, kw_only=True, omit_defaults=True):
     notes: int = 0
     retries: int = 0
     fallbacks: int = 0
+    native_failures: int = 0
+    """How many of those left the native backend because it failed."""
     repairs: int = 0
     children: int = 0
     lost: int = 0
@@ -276,6 +279,10 @@ def _at_work(state: State, event: _Step | _Turn, record: Record) -> dict[str, An
         case ModelCallEnded():
             fields = _stepped(state, event, record.key)
             return {**fields, "usage": state.usage + event.usage, "model": event.model or state.model}
+        case FellBack(left=left) if left == NATIVE:
+            fields = _stepped(state, event, record.key)
+            counts: Counts = fields["counts"]
+            return {**fields, "counts": structs.replace(counts, native_failures=counts.native_failures + 1)}
         case Asked():
             return {
                 "status": "waiting",

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 from msgspec import UNSET, Raw, json
 
 from deputy.core.conversation import AssistantMessage, Conversation, ToolMessage, ToolResult, UserMessage
-from deputy.core.events import ModelCallEnded, Noted, Resumed, Said, ToolCallEnded
+from deputy.core.events import Answered, ModelCallEnded, Noted, Resumed, Said, ToolCallBegun, ToolCallEnded
 from deputy.core.outcome import NO_USAGE, Usage
 from deputy.engine.fence import bare
+from deputy.engine.ports.backend import BackendEnd
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from deputy.core.conversation import Message, ToolCall
     from deputy.core.events import Record
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 CHARACTERS_PER_TOKEN = 4
 NOTE, ASK = "Note", "Ask"
+ANSWER = "answer"
+"""The topic of a person's words."""
 LAST = "handin:"
 """What the keys of a last turn have in them."""
 _INTERRUPTED = "This call was interrupted and has no result."
@@ -50,6 +53,8 @@ class Talk:
         """The last thing the model said in words."""
         self.repeats: Counter[bytes] = Counter()
         self.changed: dict[str, None] = {}
+        self.has_acted = False
+        """Whether something was begun that could have an effect, so that the work must not be begun again."""
 
     @property
     def is_answered(self) -> bool:
@@ -71,6 +76,11 @@ class Talk:
         self.usage += ended.usage
         self.window = ended.window or self.window
         self.budgets = ended.budgets
+        if ended.turn is not UNSET:
+            end = json.decode(ended.turn, type=BackendEnd)
+            self.changed.update(dict.fromkeys(end.changed))
+            self.warnings += end.warnings
+            self.has_acted |= end.may_have_written
         if ended.message is UNSET:
             return None
         message = json.decode(ended.message, type=AssistantMessage)
@@ -103,7 +113,7 @@ class Talk:
         self.tokens += size // CHARACTERS_PER_TOKEN
 
 
-def remembered(system: str, records: Iterable[Record], overhead: int = 0) -> Talk:
+def remembered(system: str, records: Sequence[Record], overhead: int = 0) -> Talk:
     """The conversation that earlier rounds of a run have left, whole: every call has a result."""
     talk = Talk(system, overhead)
     pending: dict[str, ToolCall] = {}
@@ -128,6 +138,9 @@ def remembered(system: str, records: Iterable[Record], overhead: int = 0) -> Tal
                 result = json.decode(raw, type=ToolResult)
                 results[result.call_id] = result
                 talk.changed.update(dict.fromkeys(record.event.changed))
+            case Answered(topic=topic, body=body) if topic == ANSWER and not pending:
+                # The answer to a question at the end of an answer; one that was asked with the tool is its result.
+                talk.say(_words(body))
             case Noted(content=content):
                 talk.notes.append(content)
             case Resumed(message=raw):
@@ -141,6 +154,8 @@ def remembered(system: str, records: Iterable[Record], overhead: int = 0) -> Tal
             case _:
                 continue
     settle()
+    begun = (record.event for record in records if isinstance(record.event, ToolCallBegun))
+    talk.has_acted |= any(not event.is_repeatable for event in begun)
     return talk
 
 
@@ -152,6 +167,11 @@ def said(text: str, warnings: tuple[str, ...] = ()) -> Said:
 def words_of(event: Said) -> str:
     """What the caller said."""
     return json.decode(event.message, type=UserMessage).text
+
+
+def _words(body: Raw) -> str:
+    said = json.decode(body)
+    return said if isinstance(said, str) else bytes(body).decode()
 
 
 def raw(message: Message | ToolResult) -> Raw:

@@ -15,6 +15,7 @@ from deputy.core.contract import schema_of
 from deputy.core.errors import Described, StorageError, UnknownRun, UsageError
 from deputy.core.events import Opened
 from deputy.core.guard import Policy
+from deputy.core.ladder import Routing
 from deputy.core.limits import Budget
 from deputy.core.progress import Progress
 from deputy.core.request import READ_ONLY_TOOLS, Grant, Lineage
@@ -85,6 +86,8 @@ class Deputy:
         allow: Collection[str] = ALL_TOOLS,
         private: Sequence[str | Path] = (),
         rules: Rules | None = None,
+        fallback: bool | None = None,
+        inline: bool | None = None,
     ) -> None:
         check_options(
             model=model,
@@ -110,6 +113,10 @@ class Deputy:
         self._own = frozenset(one.name for one in self._tools)
         self._grant = Grant(tools=frozenset(allow) | self._own, budget=budget or Budget())
         self._rules = load_rules(str(workspace)) if rules is None else rules
+        self._routing = Routing(
+            falls_back=self._rules.fallback if fallback is None else fallback,
+            inline="session" if (self._rules.inline if inline is None else inline) else "never",
+        )
         # The tool's bounds are for what a model asks for; a program may ask for thousands.
         self._policy = policy or Policy(
             max_depth=self._rules.max_depth,
@@ -303,6 +310,11 @@ class Deputy:
         """The provider whose key is missing for a model; None when it can be asked."""
         return self._of.models.missing_key(model)
 
+    async def missing_way(self, model: str) -> str | None:
+        """The provider of a model that nothing here can ask: it has no key, and no program of it is there."""
+        provider = self.missing_key(model)
+        return None if provider is None or await self._of.ways.has_program(model) else provider
+
     def prices_of(self, model: str) -> Prices:
         """What is known of a model's prices, to say what work can cost before it is begun."""
         return self._of.models.prices_of(model)
@@ -357,7 +369,8 @@ class Deputy:
         # A model that was named for this Deputy goes before the one of a definition.
         named = self._model if self._model_is_named or role is None else role.model
         model = named or (await self.default_model()).model
-        self._of.models.open(model)
+        if self.missing_key(model) is None:
+            self._of.models.open(model)
         session_id = await self._of.engine.draw_id()
         birth = Opened(
             lineage=Lineage.root(
@@ -369,6 +382,7 @@ class Deputy:
             grant=self._grant if role is None else as_parent(role, self._grant),
             seconds=seconds,
             role=role,
+            routing=structs.replace(self._routing, session_model=model),
             command=command,
             workspace=str(self._workspace),
             prompt=prompt,

@@ -119,6 +119,14 @@ class Models:
         provider = self.catalog.resolve(name).provider
         return None if self.has_key(provider) else provider
 
+    def provider_of(self, name: str) -> str:
+        """Whose model this is; nobody's for one that no provider of the catalog is asked for."""
+        return "" if _is_wireless(name) else self.catalog.resolve(name).provider
+
+    def full_name(self, name: str) -> str:
+        """A model by its provider and its name there, whatever it is called here."""
+        return name if _is_wireless(name) else str(self.catalog.resolve(name))
+
     def ceiling(self, name: str, input_tokens: int, output_tokens: int) -> int | None:
         """The most that so many tokens can cost, in billionths of a dollar; None where no price is known."""
         if _is_wireless(name):

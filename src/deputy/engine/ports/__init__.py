@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from deputy.engine.ports.backend import Assignment, Backend, BackendEnd, NotReady, Ready
+from deputy.engine.ports.backend import Assignment, Backend, BackendEnd, NotReady, OwnSession, Ready, Ways
 from deputy.engine.ports.durable import Engine, Journal, L, Lease, RunContext, World
 from deputy.engine.ports.model import Model
 from deputy.engine.ports.tool import (
@@ -41,6 +41,7 @@ __all__ = [
     "Model",
     "NoWorkplace",
     "NotReady",
+    "OwnSession",
     "Ready",
     "RunContext",
     "TaskFiles",
@@ -49,6 +50,7 @@ __all__ = [
     "ToolOutput",
     "ToolTraits",
     "Tools",
+    "Ways",
     "WorkDone",
     "Workplace",
     "Workplaces",

@@ -167,7 +167,7 @@ async def _run(
         ) as deputy:
             chosen = (await deputy.default_model()).model
             call = structs.replace(call, tasks=await deputy.cast(call.tasks))
-            _check_keys(deputy, call, chosen)
+            await _check_keys(deputy, call, chosen)
             _warn_of_context(call, workspace)
             if not (yes or await _is_approved(deputy, call, chosen, person, rules.approval)):
                 if last is not None or call.result_form == "json":
@@ -204,9 +204,9 @@ def _warn_of_context(call: DelegateCall, workspace: str) -> None:
             click.echo(f"deputy: warning: --context {plain(path)}: not included: {plain(str(error))}", err=True)
 
 
-def _check_keys(deputy: Deputy, call: DelegateCall, model: str) -> None:
+async def _check_keys(deputy: Deputy, call: DelegateCall, model: str) -> None:
     for name in dict.fromkeys(task.model or model for task in call.tasks):
-        if (provider := deputy.missing_key(name)) is not None:
+        if (provider := await deputy.missing_way(name)) is not None:
             told = f"Cannot spawn subagents: no API key for provider {provider}"
             raise UsageError("--model", name, f"{told}; `deputy doctor` says what to set")
 
