@@ -82,6 +82,7 @@ async def _inline(work: Work, rung: Rung) -> Arrived:
         report = Report(kind="failed", text=prompt("yourself").format(task=task), error=no_way.yourself())
         return Arrived(verdict=Accepted(report=report), model=rung.model)
     words = "\n\n".join(filter(None, (terms.degradation, work.task)))
+    work.talk.start_over()
     await say(work.run, work.talk, "inline", prompt("inline").format(task=words))
     return await _native(work, rung.model)
 

@@ -62,6 +62,11 @@ class Talk:
         messages = self.conversation.messages
         return bool(messages) and isinstance(messages[-1], AssistantMessage)
 
+    def start_over(self) -> None:
+        """Begin the conversation anew; what was used and noted until now stays."""
+        system = self.conversation.system
+        self.conversation = Conversation(system)
+
     def say(self, text: str, warnings: tuple[str, ...] = ()) -> None:
         """The caller says something."""
         self.warnings += warnings

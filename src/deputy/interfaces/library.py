@@ -15,13 +15,14 @@ from deputy.core.contract import schema_of
 from deputy.core.errors import Described, StorageError, UnknownRun, UsageError
 from deputy.core.events import Opened
 from deputy.core.guard import Policy
-from deputy.core.ladder import Routing
+from deputy.core.ladder import INLINE, Routing, Rung
 from deputy.core.limits import Budget
 from deputy.core.progress import Progress
 from deputy.core.request import READ_ONLY_TOOLS, Grant, Lineage
 from deputy.core.results import Result
 from deputy.core.role import NoRole, Role, as_parent, in_role
 from deputy.core.task import Task
+from deputy.engine.ladder import why_not
 from deputy.engine.root import APPROVAL, DELEGATE, RUN, FanOut
 from deputy.interfaces.answering import AnsweringDesk, answer_key
 from deputy.interfaces.approving import find_asking
@@ -314,6 +315,23 @@ class Deputy:
         """The provider of a model that nothing here can ask: it has no key, and no program of it is there."""
         provider = self.missing_key(model)
         return None if provider is None or await self._of.ways.has_program(model) else provider
+
+    async def way(self, model: str) -> Rung | None:
+        """Which backend and model would carry out what is asked of a model, as things stand; None when nothing would.
+
+        Where none of its own can, the session's model does it inline, if that is allowed.
+        """
+        for rung in self._of.ways.rungs(model, falls_back=self._routing.falls_back, native_failures=0):
+            if await why_not(rung, self._of.ways) is None:
+                return rung
+        own = (await self.default_model()).model
+        is_allowed = self._routing.falls_back and self._routing.inline != "never"
+        can_inline = is_allowed and own != model and self.missing_key(own) is None
+        return Rung(backend=INLINE, model=own) if can_inline else None
+
+    def provider_of(self, model: str) -> str:
+        """Whose model this is."""
+        return self._of.models.provider_of(model)
 
     def prices_of(self, model: str) -> Prices:
         """What is known of a model's prices, to say what work can cost before it is begun."""
