@@ -56,7 +56,9 @@ def test_without_a_key_the_providers_own_program_does_it(house: House, programs)
     assert (outcome.report, outcome.backend, outcome.is_isolated) == ("All quiet.", "cli:claude", True)
     assert outcome.usage.input == 100
     assert "Look around." in programs.calls("claude")[0].stdin
-    assert not outcome.fallbacks
+    [fallback] = outcome.fallbacks
+    assert fallback.left == f"{SONNET} on native"
+    assert fallback.reason == "There is no API key for provider anthropic."
 
 
 @pytest.mark.rule("ladder")
@@ -121,7 +123,7 @@ def test_no_step_is_taken_after_a_program_may_have_changed_something(house: Hous
     programs.play("claude", (turn("I write.", write), turn("", faults=("model_not_found",))))
     outcome = house.one(Task(label="w", prompt="Write.", tools=("Read", "Edit", "Write", "Run"), isolation="none"))
     assert isinstance(outcome, Failed)
-    assert (outcome.backend, outcome.fallbacks) == ("cli:claude", ())
+    assert (outcome.backend, len(outcome.fallbacks)) == ("cli:claude", 1)
     assert not programs.calls("cursor-agent")
 
 

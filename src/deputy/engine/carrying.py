@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from deputy.core.conversation import Conversation, ModelSettings, StreamEvent, Toolset
     from deputy.core.errors import Error
-    from deputy.engine.ports import Model
+    from deputy.engine.ports import Backend, Model
 
 
 class Work(Struct, frozen=True, kw_only=True):
@@ -81,18 +81,24 @@ async def _inline(work: Work, rung: Rung) -> Arrived:
         task = "\n\n".join(filter(None, (terms.degradation, work.birth.request.prompt)))
         report = Report(kind="failed", text=prompt("yourself").format(task=task), error=no_way.yourself())
         return Arrived(verdict=Accepted(report=report), model=rung.model)
-    words = "\n\n".join(filter(None, (terms.degradation, work.task)))
-    work.talk.start_over()
-    await say(work.run, work.talk, "inline", prompt("inline").format(task=words))
+    before = (record.event.backend for record in work.run.past if isinstance(record.event, Started))
+    if INLINE not in before:
+        words = "\n\n".join(filter(None, (terms.degradation, work.task)))
+        work.talk.start_over()
+        await say(work.run, work.talk, "inline", prompt("inline").format(task=words))
     return await _native(work, rung.model)
 
 
 async def _program(work: Work, rung: Rung) -> Arrived:
+    ways = work.workshop.ways
+    backend = None if ways is None else ways.open(rung.backend)
+    if ways is None or backend is None:
+        return _not_gone(rung, no_way.unknown(rung.backend))
     refusal = await _refusal(work.run, work.desk, rung.backend)
     if refusal is not None:
-        return Arrived(verdict=Accepted(report=Report(kind="failed", text="", error=refusal)), model=rung.model)
+        return _not_gone(rung, refusal)
     desk = with_model(work.desk, work.workshop, rung.model, _Elsewhere(rung.model))
-    program = _called(work, desk, rung)
+    program = _called(work, desk, backend, ways.model_for(rung))
 
     async def answer(at: Desk) -> Report:
         return await converse_with(work.run, work.talk, at, program)
@@ -110,21 +116,22 @@ async def _arrived(
     return Arrived(verdict=verdict, model=model, has_acted=talk.has_acted)
 
 
-def _called(work: Work, desk: Desk, rung: Rung) -> Program:
-    """The program of a rung, with the session that it may go on in."""
-    run, talk, ways = work.run, work.talk, work.workshop.ways
-    backend = None if ways is None else ways.open(rung.backend)
-    if ways is None or backend is None:
-        raise TypeError("only a way that there is is gone")
-    session = session_left(run.past, rung.backend)
+def _not_gone(rung: Rung, error: Error) -> Arrived:
+    return Arrived(verdict=Accepted(report=Report(kind="failed", text="", error=error)), model=rung.model)
+
+
+def _called(work: Work, desk: Desk, backend: Backend, model: str) -> Program:
+    """A program with its assignment, and the session that it may go on in."""
+    run, talk = work.run, work.talk
+    session = session_left(run.past, backend.name)
     if session is None and talk.turn and not talk.is_answered and talk.text:
-        talk.warnings += (starts_afresh(rung.backend, "it has no session to go on with."),)
+        talk.warnings += (starts_afresh(backend.name, "it has no session to go on with."),)
     assignment = Assignment(
         session_id=run.run,
         prompt="",
         system=work.system,
         workspace=desk.folder.root,
-        model=ways.model_for(rung),
+        model=model,
         grant=structs.replace(desk.grant, tools=desk.grant.tools - {DELEGATE}),
         idle_seconds=work.workshop.idle_seconds,
         max_output_tokens=work.birth.terms.max_output_tokens,

@@ -57,7 +57,7 @@ async def delegate(run: RunContext, birth: Requested, workshop: Workshop) -> Out
         async def gone(rung: Rung, number: int) -> Arrived:
             return await go(work, rung if number == 0 else await begin(run, rung, number, scratchpad, workshop))
 
-        carried = await ladder.carry(first, gone, label)
+        carried = await ladder.carry(first, gone)
         is_limited = carried.arrived.verdict.report.kind == "limited"
         left = await left_on_disk(run, work.talk, desk, birth.terms.folder) if is_limited else None
         outcome = _outcome(run, work.talk, carried, left)

@@ -57,6 +57,7 @@ class Ladder:
         self._routing = birth.terms.routing
         self._workshop = workshop
         self._unready: dict[str, Error] | None = None
+        self._fallbacks = [record.event.fallback for record in run.past if isinstance(record.event, FellBack)]
 
     async def first(self) -> Rung:
         """Where it begins: where an earlier round left off unless that failed, else at the best way that is open."""
@@ -67,29 +68,31 @@ class Ladder:
         best = ladder[0]
         if best.backend == NATIVE and self._missing_key(best.model) is None:
             return best
-        unready = await self._look(ladder)
-        return next((rung for rung in ladder if str(rung) not in unready), best)
+        taken, skipped = await self._open_after(ladder, ())
+        if taken is None or not skipped:
+            return best
+        left, *others = skipped
+        fell = await self._fall_back(left, taken, others, 0, has_failed=False)
+        return Rung(backend=fell.backend, model=fell.model)
 
-    async def carry(self, first: Rung, go: Callable[[Rung, int], Awaitable[Arrived]], label: str) -> Carried:
+    async def carry(self, first: Rung, go: Callable[[Rung, int], Awaitable[Arrived]]) -> Carried:
         """Go one way after another until one leads to an end, or none is left that may be gone."""
         ladder = await self._rungs()
         rung, steps = first, list[Step]()
-        fallbacks = [record.event.fallback for record in self._run.past if isinstance(record.event, FellBack)]
         number = 0
         while (error := (arrived := await go(rung, number)).failure) is not None:
             step = Step(rung=rung, error=error, blame=blame_of(error), has_changed_something=arrived.has_acted)
             steps.append(step)
-            taken, skipped = await self._next(ladder, steps)
+            taken, skipped = await self._open_after(ladder, steps)
             steps.extend(skipped)
             if taken is None:
                 break
             number += 1
-            fell = await self._fall_back(step, taken, skipped, number, label)
-            fallbacks.append(fell.fallback)
+            fell = await self._fall_back(step, taken, skipped, number)
             rung = Rung(backend=fell.backend, model=fell.model)
         reasons = {(step.error.code, step.error.message): step.error for step in steps if step.error != error}
         return Carried(
-            arrived=arrived, backend=rung.backend, fallbacks=tuple(fallbacks), reasons=tuple(reasons.values())
+            arrived=arrived, backend=rung.backend, fallbacks=tuple(self._fallbacks), reasons=tuple(reasons.values())
         )
 
     # --- which way ----------------------------------------------------------------------------------------------------
@@ -104,7 +107,7 @@ class Ladder:
             return found
         return (*found, Rung(backend=INLINE, model=routing.session_model or self._birth.model))
 
-    async def _next(self, ladder: Sequence[Rung], steps: Sequence[Step]) -> tuple[Rung | None, list[Step]]:
+    async def _open_after(self, ladder: Sequence[Rung], steps: Sequence[Step]) -> tuple[Rung | None, list[Step]]:
         """The next way that is open, and those that are not, each with its reason."""
         skipped: list[Step] = []
         while (rung := next_rung(ladder, [*steps, *skipped])) is not None:
@@ -138,17 +141,24 @@ class Ladder:
             self._unready = json.decode(ended.result, type=dict[str, Error])
         return self._unready
 
-    async def _fall_back(self, left: Step, taken: Rung, skipped: Sequence[Step], number: int, label: str) -> FellBack:
+    async def _fall_back(
+        self, left: Step, taken: Rung, skipped: Sequence[Step], number: int, *, has_failed: bool = True
+    ) -> FellBack:
         """Write down that the next way is taken, and tell of it."""
         reasons = [left.error.message, *(f"{step.rung}: {step.error.message}" for step in skipped)]
         fallback = Fallback(left=str(left.rung), taken=str(taken), reason=" ".join(dict.fromkeys(reasons)))
-        event = FellBack(fallback=fallback, left=left.rung.backend, backend=taken.backend, model=taken.model)
+        event = FellBack(
+            fallback=fallback, left=left.rung.backend if has_failed else "", backend=taken.backend, model=taken.model
+        )
         is_new = not self._run.is_replaying
         fell = await self._run.record(f"ladder:{number}", event)
-        if left.rung.backend == NATIVE:
+        self._fallbacks.append(fell.fallback)
+        if fell.left == NATIVE:
             self._workshop.count_native_failure(self._birth.request.caller.root_id)
         if is_new:
-            told = Progress(event="fallback", label=label, content=fell.fallback.taken, reason=fell.fallback.reason)
+            told = Progress(
+                event="fallback", label=self._birth.label, content=fell.fallback.taken, reason=fell.fallback.reason
+            )
             self._workshop.tell(self._run, told)
         return fell
 
