@@ -96,6 +96,7 @@ def test_a_question_is_shown_by_ps_and_answered_by_resume_as_often_as_it_is_aske
     assert done.returncode == 5
     [result] = json.loads(done.stdout)["results"]
     assert result["question"] == "Which?"
+    assert "request-1: Which?" in house.run("ps").stdout
     second = house.run("resume", result["session_id"], "--answer", "that")
     assert second.returncode == 5
     third = house.run("resume", result["session_id"], "--answer", "now")
