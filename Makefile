@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 USABLE := $(VENV)/.usable
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test format lint types layers unit bench-core bench-redact bench-models bench bench-journal crash simulate kill evil test-real-clis clean
+.PHONY: help demo test format lint types layers unit bench-core bench-redact bench-models bench bench-journal bench-mcp bench-subtasks crash simulate kill evil test-mcp test-real-clients test-real-clis clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -46,8 +46,17 @@ SECONDS ?= 1800
 simulate: $(READY)  ## the whole engine under random faults: N seeds (20,000) from FIRST (0), within SECONDS
 	@$(BIN)/python -m tests.simulation.many $(N) $(FIRST) $(SECONDS)
 
-kill: $(READY)  ## kill -9, Ctrl-C and SIGTERM at 50 moments of a delegation
-	@DEPUTY_MOMENTS=50 $(BIN)/pytest tests/engine/test_kill.py
+test-mcp: $(READY)  ## the MCP conformance suite and the Inspector, from the npm registry
+	@$(BIN)/python -m tests.mcp_suite.run
+
+test-real-clients: $(READY)  ## Claude Code, Codex, opencode and Gemini CLI call Delegate; ONLY="claude codex" for some
+	@$(BIN)/python -m tests.mcp_suite.real_clients $(ONLY)
+
+bench-mcp: $(READY)  ## CPU until the first tools/list is answered, over importing the SDK
+	@$(BIN)/python bench/mcp_start.py
+
+kill: $(READY)  ## kill -9, Ctrl-C and SIGTERM at 50 moments of a delegation, of a chain and of a fan of subtasks
+	@DEPUTY_MOMENTS=50 $(BIN)/pytest tests/engine/test_kill.py tests/engine/test_subtask_kill.py
 
 TIMES ?= 20
 evil: $(READY)  ## programs that will not end, in every shape, TIMES each (20)
@@ -86,6 +95,9 @@ bench-models: $(READY)  ## CPU per model turn: ours, the floor by hand, the offi
 
 bench-journal: $(READY)  ## figures of the journal: throughput, cost per turn, opening
 	@$(BIN)/python bench/journal.py
+
+bench-subtasks: $(READY)  ## figures of subtasks: memory of suspended parents, templates; N parents (10,000)
+	@$(BIN)/python bench/subtasks.py $(if $(filter-out 20000,$(N)),$(N))
 
 clean:  ## remove what the targets made
 	@rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist

@@ -87,10 +87,20 @@ class JournalSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Whether any process that works goes on with what a dead one left, instead of leaving it to `deputy resume`."""
 
 
-class McpSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[mcp]`: who lets MCP clients start subagents, and which MCP servers subagents may use."""
+class SubtaskSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[subtasks]`: how long and how deep a chain may be, and what becomes of a request that no template fits."""
 
-    approval: Literal["ask", "granted", "refuse"] = "ask"
+    seconds: float = 3600.0
+    max_depth: int = 10
+    depth_ceiling: int = 32
+    """How far a request may raise that."""
+    default_template: bool = True
+    """Whether a request that no template fits is made from the default one."""
+
+
+class McpSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[mcp]`: how long MCP clients wait for approval, and which MCP servers subagents may use."""
+
     approval_seconds: float = 120.0
     servers: dict[str, Any] = {}
     """By name, each a `McpServer`; read one by one, so that a mistake names the server."""
@@ -122,6 +132,7 @@ class UserSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     journal: JournalSettings = JournalSettings()
     agents: AgentSettings = AgentSettings()
     mcp: McpSettings = McpSettings()
+    subtasks: SubtaskSettings = SubtaskSettings()
     catalog: dict[str, Any] = {}
     """Laid over the shipped catalog of providers and models, field by field."""
 
@@ -137,6 +148,7 @@ _TABLES = {
     "models": ModelSettings,
     "models.routes": Route,
     "routing": RoutingSettings,
+    "subtasks": SubtaskSettings,
     "text": TextSettings,
 }
 _KINDS = {
@@ -179,6 +191,23 @@ def load_catalog(directory: str = ".", home: str | None = None) -> dict[str, Any
         return user.catalog
     names = {alias.lower(): {"model": model} for alias, model in aliases.items()}
     return {**user.catalog, "names": {**user.catalog.get("names", {}), **names}}
+
+
+def mcp_servers(settings: McpSettings, path: str = "") -> dict[str, McpServer]:
+    """The MCP servers that the user configured; a UsageError names the one that is not right."""
+    servers: dict[str, McpServer] = {}
+    for name, said in settings.servers.items():
+        where = f"{path or _user_file(None)}: mcp.servers.{name}"
+        try:
+            server = convert(said, McpServer)
+        except ValidationError as error:
+            raise UsageError(where, said, str(error)) from error
+        if (server.command is None) == (server.url is None):
+            raise UsageError(where, said, "give it either a command to start or a url to call")
+        if not name.isascii() or not name.replace("-", "").isalnum():
+            raise UsageError(where, name, "name it with letters, digits and hyphens")
+        servers[name] = server
+    return servers
 
 
 def load_rules(directory: str = ".", home: str | None = None) -> Rules:

@@ -7,20 +7,26 @@ import os
 import time
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from random import SystemRandom
 from typing import TYPE_CHECKING
 
-from deputy.config import load_catalog, load_rules, load_user
+from msgspec import structs
+
+from deputy.config import load_catalog, load_rules, load_user, mcp_servers
+from deputy.core.events import Opened
 from deputy.core.guard import Policy
 from deputy.core.redact import Redactor
+from deputy.engine.ports.subtasks import Subtasks
+from deputy.engine.root import DELEGATE
 from deputy.engine.workflow import carry_out
 from deputy.engine.workshop import Workshop
 from deputy.journal import home, transcript
 from deputy.journal.pace import JournalPace
 from deputy.journal.retention import keep_house
 from deputy.journal.sqlite import SqliteJournal
+from deputy.runtimes.crew import SUSPEND_SECONDS
 from deputy.runtimes.local import LocalEngine
 
 if TYPE_CHECKING:
@@ -28,17 +34,23 @@ if TYPE_CHECKING:
 
     from deputy.agents.catalogue import Catalogue
     from deputy.backends.ways import MachineWays
+    from deputy.config import SubtaskSettings
+    from deputy.core.outcome import Outcome
     from deputy.core.progress import Progress
     from deputy.core.request import Grant
     from deputy.core.role import NoRole, Role
     from deputy.core.rules import Rules
+    from deputy.core.subtask.matching import TemplateIndex
     from deputy.engine.desk import Approval
-    from deputy.engine.ports import Folder, Tool, Tools
+    from deputy.engine.ports import Folder, Ranker, RunContext, Tool, Tools
+    from deputy.engine.ports.durable import Birth
     from deputy.journal.sqlite import Fsync, Lease
     from deputy.models.make import Models
+    from deputy.tools.mcp import McpServers
 
 _DAY_SECONDS = 86_400.0
 _SECRET_NAMES = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSPHRASE", "CREDENTIALS")
+_GRANTS = 64
 SEARCHES = 8
 """How many searches and conversions, each a process of its own, run at once."""
 
@@ -125,6 +137,7 @@ class Runtime:
     agents: WorkspaceAgents
     ways: MachineWays
     folder: Path
+    servers: McpServers
 
 
 @asynccontextmanager
@@ -142,15 +155,21 @@ async def open_runtime(
     rules: Rules | None = None,
     base_prompt: str = "",
     windows: Mapping[str, int] | None = None,
+    ranker: Ranker | None = None,
+    suspend_seconds: float = SUSPEND_SECONDS,
     trusts_project: bool | None = None,
 ) -> AsyncGenerator[Runtime]:
     """Open the journal, the models and the engine; on leaving, what is at work stops where it can go on later."""
     from deputy.backends.ways import MachineWays
     from deputy.models.catalog import read_catalog
     from deputy.models.make import Models
+    from deputy.processes.script import ProgramScripts
     from deputy.tools.ask import AskTool
     from deputy.tools.delegate import DelegateTool
+    from deputy.tools.mcp import McpServers
     from deputy.tools.note import NoteTool
+    from deputy.tools.subtask import SubtaskTool
+    from deputy.tools.word_ranker import WordRanker
     from deputy.tools.worktree import GitWorktrees
 
     folder = home.make_home(home.home_path() if folder is None else folder)
@@ -168,6 +187,7 @@ async def open_runtime(
             idle_seconds=rules.idle_seconds,
             pace_of=lambda account: JournalPace(journal, account),
         ) as models,
+        McpServers(mcp_servers(settings.mcp)) as servers,
     ):
         if trusts_project is None:
             trusts_project = is_trusted(workspace, settings.agents.trusted)
@@ -180,17 +200,21 @@ async def open_runtime(
             native_failures=partial(_native_failures, journal),
             redactor=redactor,
         )
-        workshop = Workshop(
-            world=world,
-            open_model=models.open,
-            open_tools=partial(
+        # Tools keep nothing of a call, so that all who are granted the same have the same.
+        toolbox_of = lru_cache(_GRANTS)(
+            partial(
                 _open_tools,
                 workspace,
                 (folder, *private),
                 tuple(tools),
                 asyncio.Semaphore(SEARCHES),
                 rules.tool_seconds,
-            ),
+            )
+        )
+        workshop = Workshop(
+            world=world,
+            open_model=models.open,
+            open_tools=lambda grant, root: toolbox_of(servers.tools(), grant, root),
             ceiling=models.ceiling,
             thinking=models.thinking,
             windows=windows or {},
@@ -200,7 +224,7 @@ async def open_runtime(
             idle_seconds=rules.idle_seconds,
             redactor=redactor,
             watch=watch,
-            policy=policy or Policy(max_depth=rules.max_depth, repairs=rules.repairs),
+            policy=_with_depths(policy or Policy(max_depth=rules.max_depth, repairs=rules.repairs), settings.subtasks),
             base_prompt=base_prompt,
             approval=approval,
             can_ask=can_ask,
@@ -208,13 +232,32 @@ async def open_runtime(
                 NoteTool(files),
                 AskTool(),
                 DelegateTool(models.missing_key, models.prices_of, agents, ways.has_program),
+                SubtaskTool(),
+            ),
+            scripts=ProgramScripts(workspace, os.environ),
+            subtasks=Subtasks(
+                templates=_TemplatesOnce(workspace).load,
+                ranker=ranker or WordRanker(),
+                window_of=lambda name: workshop.window(name, models.open(name)),
+                missing_key=models.missing_key,
+                prices_of=models.prices_of,
+                has_default=settings.subtasks.default_template,
+                seconds=settings.subtasks.seconds,
             ),
         )
+
+        async def workflow(run: RunContext, birth: Birth) -> Outcome:
+            # Their tools are known only while they run, and a run may go on in another process than it began in.
+            await servers.ready(_wanted_tools(birth))
+            return await carry_out(run, birth, workshop)
+
         engine = LocalEngine(
             journal,
-            lambda run, birth: carry_out(run, birth, workshop),
+            workflow,
             world,
             clean_up=_end_children,
+            suspend_seconds=suspend_seconds,
+            is_over=workshop.forget,
             # What works in another folder must not go on in this one.
             adopts=(lambda state: state.workspace == str(workspace)) if settings.journal.adopt else None,
         )
@@ -227,12 +270,46 @@ async def open_runtime(
                 agents=agents,
                 ways=ways,
                 folder=folder,
+                servers=servers,
             )
 
 
 async def _native_failures(journal: SqliteJournal, root: str) -> int:
     """How often our own loop failed in a tree, and something else was taken."""
     return sum(state.counts.native_failures for state in await journal.descendants(root))
+
+
+def _with_depths(policy: Policy, said: SubtaskSettings) -> Policy:
+    """A policy with what the user says about the depth of subtasks, unless the program says it itself."""
+    if (policy.max_subtask_depth, policy.subtask_depth_ceiling) != (
+        Policy().max_subtask_depth,
+        Policy().subtask_depth_ceiling,
+    ):
+        return policy
+    return structs.replace(policy, max_subtask_depth=said.max_depth, subtask_depth_ceiling=said.depth_ceiling)
+
+
+class _TemplatesOnce:
+    """The templates that can be seen from a workspace: read off the loop when they are first asked for."""
+
+    def __init__(self, workspace: Path) -> None:
+        self._workspace = workspace
+        self._reading = asyncio.Lock()
+        self._index: TemplateIndex | None = None
+
+    async def load(self) -> TemplateIndex:
+        """An index of them."""
+        async with self._reading:
+            if self._index is None:
+                self._index = await asyncio.to_thread(_index_templates, self._workspace)
+        return self._index
+
+
+def _index_templates(workspace: Path) -> TemplateIndex:
+    from deputy.agents.templates.find import load_templates
+    from deputy.core.subtask.matching import TemplateIndex
+
+    return TemplateIndex(load_templates(workspace, Path.home()).templates)
 
 
 async def _end_children(run: str) -> None:
@@ -247,12 +324,20 @@ def known_secrets(environ: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(value for name, value in environ.items() if name.upper().endswith(_SECRET_NAMES))
 
 
+def _wanted_tools(birth: Birth) -> frozenset[str]:
+    """The tools that a run may come to use itself."""
+    if isinstance(birth, Opened):
+        return frozenset() if birth.command == DELEGATE else birth.grant.tools
+    return birth.request.wanted.tools or frozenset()
+
+
 def _open_tools(
     workspace: Path,
     private: tuple[Path, ...],
     own: tuple[Tool, ...],
     slots: asyncio.Semaphore,
     seconds: Mapping[str, float],
+    served: tuple[Tool, ...],
     grant: Grant,
     root: str,
 ) -> Tools:
@@ -261,4 +346,4 @@ def _open_tools(
 
     place = Workspace(root or workspace, grant, private=private)
     standard = standard_tools(place, os.environ, slots=slots, run_seconds=seconds.get("Run"))
-    return Toolbox((*standard, *own), grant, seconds)
+    return Toolbox((*standard, *own, *served), grant, seconds)

@@ -49,3 +49,19 @@ def test_no_output_breaks_a_reader_and_every_one_has_an_end(name, lines, code, s
 )
 def test_versions_are_found_where_they_stand(said, found):
     assert numbers(said) == found
+
+
+@pytest.mark.parametrize(
+    ("exit_code", "code"),
+    [(145, "PROGRAM_NOT_LOGGED_IN"), (148, "MODEL_NOT_FOUND"), (173, "RATE_LIMITED"), (247, "OVERLOADED"), (1, None)],
+)
+@pytest.mark.parametrize("is_told", [True, False], ids=["as an event", "on stderr"])
+def test_the_exit_code_of_gemini_is_its_providers_status(exit_code, code, is_told):
+    order = Order(assignment=Assignment(session_id="s", prompt="p", workspace="/"), model="m", environ={})
+    told = Told(lambda _: None, lambda: 0.0)
+    if is_told:
+        line = {"type": "result", "status": "error", "error": {"message": "[API Error: it did not work]"}}
+        PROGRAMS["gemini"].read(line, told, order)
+    printed = Printed(errors="" if is_told else "it did not work")
+    end = end_of(PROGRAMS["gemini"], order, told, "exited", Exit(code=exit_code), printed)
+    assert end.error.code == code or (code is None and end.error.code in ("PROVIDER_FAILED", "PROGRAM_CRASHED"))

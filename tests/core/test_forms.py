@@ -61,6 +61,7 @@ def test_the_outcome_form_has_everything():
         "backend": "native",
         "fallbacks": [{"left": "a", "taken": "b", "reason": "c"}],
         "isolated": False,
+        "branch": None,
         "duration_seconds": 1.5,
         "delegation_depth": 1,
         "delegation_path": ["orchestrator", "research", "researcher"],

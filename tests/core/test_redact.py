@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tests.core.secret_lines import innocent_lines, made_up, secret_lines
 
 from deputy.core.redact import MARK, Redactor
+from deputy.core.secret_shapes import finder, hint
 
 SECRETS = secret_lines()
 INNOCENT = innocent_lines()
@@ -273,6 +274,12 @@ def test_a_private_key_is_hidden_however_a_tool_shows_its_lines(prefix):
     block = ["-----BEGIN PRIVATE KEY-----", *lines, "-----END PRIVATE KEY-----"]
     shown = "".join(f"{prefix.format(n=number)}{line}\n" for number, line in enumerate(block, 1))
     assert not [line for line in lines[:3] if line in Redactor().redact(shown)]
+
+
+@given(st.lists(st.sampled_from([*sorted(finder()[1]), "to", "ke", "n", "_", "-", "s", "pass", " "]), max_size=8))
+def test_the_quick_look_and_the_thorough_one_agree_on_whether_anything_is_there(pieces: list[str]) -> None:
+    text = "".join(pieces)
+    assert (hint().search(text) is None) == (finder()[0].search(text) is None)
 
 
 @pytest.mark.parametrize("joint", ["&", "&amp;", ";", ","])

@@ -153,6 +153,8 @@ class _History:
         if self._variant == "early":
             self._tell(f"promised {run.run} {key}")
         result = await doing
+        # A result is promised when nothing but reading goes on before it is durable, and no earlier.
+        await run.durable()
         if self._variant != "early":
             self._tell(f"promised {run.run} {key}")
         return result

@@ -202,7 +202,7 @@ def test_a_lease_that_was_taken_over_writes_nothing(home: Path) -> None:
                 await mine.spawn(lease, "call", "sess_1_child0", child_of(RUN, "sess_1_child0"))
             with pytest.raises(LeaseLost):
                 await mine.finish(lease, "returned:0", Returned(outcome=Completed(lineage=OPENED.lineage, summary="x")))
-            assert isinstance(soon.exception(), LeaseLost)
+            assert isinstance(soon.done.exception(), LeaseLost)
             await theirs.append(taken, "after", Noted(content="theirs"))
             notes = [record.event for record in await theirs.records(RUN) if isinstance(record.event, Noted)]
             assert notes == [Noted(content="mine"), Noted(content="theirs")]
@@ -220,7 +220,7 @@ def test_a_lease_that_its_own_process_took_again_is_void(home: Path) -> None:
         with pytest.raises(LeaseLost):
             await journal.append(old, "after", Noted(content="old"))
         await journal.append(new, "after", Noted(content="new"))
-        assert before.result().seq == 2
+        assert before.done.result().seq == 2
         assert new.state == replay(await journal.records(RUN))
 
     on_journal(use, home)
@@ -246,7 +246,7 @@ def test_one_lost_lease_does_not_stop_the_others_of_its_group(home: Path) -> Non
         )
         async with SqliteJournal(home) as theirs:
             await theirs.acquire(RUN)
-        futures = [mine.append_soon(lease, "x", Noted(content="")) for lease in (lost, kept, lost, kept)]
+        futures = [mine.append_soon(lease, "x", Noted(content="")).done for lease in (lost, kept, lost, kept)]
         await asyncio.wait(futures)
         assert isinstance(futures[0].exception(), LeaseLost)
         assert futures[1].result().seq == 2
@@ -291,7 +291,7 @@ def test_a_mistake_in_one_piece_of_work_harms_no_other(home: Path) -> None:
         with pytest.raises(ZeroDivisionError):
             await journal.transact(lambda tx: 1 // 0)
         after = await journal.append(lease, "b", Noted(content=""))
-        assert (before.result().seq, after.seq) == (2, 3)
+        assert (before.done.result().seq, after.seq) == (2, 3)
 
     on_journal(use, home)
 

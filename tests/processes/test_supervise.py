@@ -162,3 +162,15 @@ def test_input_that_nobody_reads_is_no_error():
             return await child.exited()
 
     assert asyncio.run(play()) == Exit(code=0)
+
+
+def test_a_program_can_be_killed_without_being_asked():
+    async def play():
+        async with supervised(
+            shell("trap 'echo asked' TERM; echo ready; sleep 60 & wait; sleep 60", grace_seconds=60)
+        ) as child:
+            await ready(child)
+            child.kill()
+            return await child.stdout.read(), await child.exited()
+
+    assert asyncio.run(play()) == (b"", Exit(code=-9))

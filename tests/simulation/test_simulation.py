@@ -8,6 +8,7 @@ from msgspec import structs
 from tests.simulation.stage import LocalStage
 
 from deputy.core.outcome import NO_USAGE, Outcome
+from deputy.engine.ports import Writing
 from deputy.runtimes.local import LocalEngine
 from deputy.testing.memory_journal import MemoryJournal, MemoryLease
 from deputy.testing.simulation import Violation, simulate
@@ -58,18 +59,18 @@ class CarelessEngine(LocalEngine):
 class LyingEngine(LocalEngine):
     """Tells less than was used."""
 
-    def __init__(self, journal: MemoryJournal, workflow: "Workflow", world: "World") -> None:
+    def __init__(self, journal: MemoryJournal, workflow: "Workflow", world: "World", **more: Any) -> None:
         async def less(run: "RunContext", birth: "Birth") -> Outcome:
             return structs.replace(await workflow(run, birth), usage=NO_USAGE)
 
-        super().__init__(journal, less, world)
+        super().__init__(journal, less, world, **more)
 
 
 class HastyEngine(LocalEngine):
     """Does not wait until it is written that something is about to happen which must not happen twice."""
 
-    def __init__(self, journal: MemoryJournal, workflow: "Workflow", world: "World") -> None:
-        super().__init__(_Hasty(journal), workflow, world)
+    def __init__(self, journal: MemoryJournal, workflow: "Workflow", world: "World", **more: Any) -> None:
+        super().__init__(_Hasty(journal), workflow, world, **more)
 
 
 class _Hasty:
@@ -79,11 +80,11 @@ class _Hasty:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._journal, name)
 
-    def append_soon(self, lease: MemoryLease, key: str, event: "Event") -> asyncio.Future[None]:
-        self._journal.append_soon(lease, key, event)
+    def append_soon(self, lease: MemoryLease, key: str, event: "Event") -> Writing:
+        writing = self._journal.append_soon(lease, key, event)
         done = asyncio.get_running_loop().create_future()
         done.set_result(None)
-        return done
+        return writing._replace(done=done)
 
 
 @pytest.mark.parametrize("engine", [DeafEngine, CarelessEngine, LyingEngine, HastyEngine])

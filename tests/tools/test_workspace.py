@@ -13,7 +13,7 @@ from deputy.tools.glob import glob_tool
 from deputy.tools.grep import grep_tool
 from deputy.tools.read import read_tool
 from deputy.tools.withheld import is_withheld
-from deputy.tools.workspace import Workspace
+from deputy.tools.workspace import AT_HAND_BYTES, Workspace
 from deputy.tools.write import write_tool
 
 CANARY = "CANARY-3141592"
@@ -234,3 +234,26 @@ def test_no_symlink_race_lets_a_write_out(flipping, call):
     for _ in flips(FLIPS * 2):
         call(tool, path="swap/new.txt", content="x")
     assert [file.name for file in outside.iterdir()] == ["file.txt"]
+
+
+@pytest.mark.rule("workspace")
+def test_no_symlink_race_leads_out_of_what_is_at_hand(flipping):
+    root, _, flips = flipping
+    workspace = Workspace(root)
+    seen = {workspace.at_hand("swap/file.txt") for _ in flips(FLIPS)}
+    assert seen <= {("swap/file.txt", b"inside\n"), None}
+
+
+@pytest.mark.parametrize("content", [b"", b"a\n", b"no end", b"\0binary", b"x" * AT_HAND_BYTES, b"x" * 70_000])
+def test_what_is_at_hand_reads_the_same_as_the_long_way(tmp_path, call, content):
+    (tmp_path / "file").write_bytes(content)
+    quick, long = (call(read_tool(Workspace(tmp_path, uses_openat2=uses)), path="./file") for uses in (True, False))
+    assert quick == long
+    assert Workspace(tmp_path).at_hand("file") in (None, ("file", content))
+
+
+@pytest.mark.parametrize(
+    "path", ["a/in_link", "dir_link/up_link", "fifo", "socket", "a", "missing", ".env", "/a/in.txt"]
+)
+def test_what_is_not_a_plain_file_is_not_at_hand(tree, path):
+    assert Workspace(tree).at_hand(path) is None

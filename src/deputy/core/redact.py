@@ -10,7 +10,7 @@ from urllib.parse import quote, quote_plus
 import msgspec
 
 from deputy.core.key_lines import Place, hide_lines, may_hold_lines
-from deputy.core.secret_shapes import Shape, finder, shapes, trigger_beginnings
+from deputy.core.secret_shapes import Shape, finder, hint, shapes, trigger_beginnings
 from deputy.core.secret_values import is_secret_value
 
 if TYPE_CHECKING:
@@ -264,6 +264,8 @@ def _stand(text: str, at: int, going_on: Shape | None = None) -> _State:
 def _candidates(text: str, at: int) -> Iterator[tuple[int, Shape]]:
     """Where something could be a secret, in order; at the same place the first shape of the table comes first."""
     folded = _fold(text)
+    if hint().search(folded, at) is None:
+        return
     triggers, started = finder()
     while found := triggers.search(folded, at):
         at = found.start()

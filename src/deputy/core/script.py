@@ -16,6 +16,8 @@ class ScriptedCall(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     name: str
     arguments: dict[str, Any] = field(default_factory=dict[str, Any])
+    namespace: str = ""
+    """Where the tool belongs to a group of tools; only OpenAI's Responses protocol has such."""
 
 
 class ScriptedTurn(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

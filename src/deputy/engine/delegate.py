@@ -13,6 +13,7 @@ from deputy.core.outcome import Artifact, Blocked, Completed, Failed, Partial, R
 from deputy.core.progress import Kind, Progress
 from deputy.core.request import delegation_context
 from deputy.core.role import DELEGATE
+from deputy.engine.briefing import BriefingView, tell_subtask
 from deputy.engine.carrying import Work, begin, go, opened
 from deputy.engine.desk import open_desk
 from deputy.engine.isolation import give_back, take_place
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from deputy.core.ladder import Rung
     from deputy.core.outcome import Outcome
     from deputy.core.request import Grant, TaskContext
+    from deputy.core.subtask.passing import Briefing
     from deputy.engine.desk import Desk
     from deputy.engine.ports import FlowTool, RunContext
     from deputy.engine.talk import Talk
@@ -47,7 +49,8 @@ async def delegate(run: RunContext, birth: Requested, workshop: Workshop) -> Out
         taken = await take_place(run, birth, grant, workshop)
         if isinstance(taken, Rejected):
             return taken
-        workshop.watch(_progress("started", run, label, index=birth.terms.index, total=birth.terms.total))
+        if workshop.is_news(run):
+            workshop.watch(_progress("started", run, label, index=birth.terms.index, total=birth.terms.total))
         ladder = Ladder(run, birth, workshop)
         scratchpad = workshop.files.scratchpad(label, run.run)
         first = await begin(run, await ladder.first(), 0, scratchpad, workshop)
@@ -64,9 +67,12 @@ async def delegate(run: RunContext, birth: Requested, workshop: Workshop) -> Out
         if birth.terms.role is not None:
             outcome = structs.replace(outcome, warnings=(*birth.terms.role.warnings, *outcome.warnings))
         outcome = await give_back(run, label, taken, outcome, workshop)
+    except BaseException:
+        workshop.stopped(run)
+        raise
     finally:
         workshop.leave(run.run)
-        workshop.forget(run.run)
+    workshop.forget(run.run)
     reason = outcome.errors[0].type if outcome.errors else None
     workshop.watch(_progress("completed", run, label, status=outcome.status, reason=reason))
     return outcome
@@ -117,14 +123,18 @@ async def _begin(
     """The work as it stands when it begins or goes on."""
     role = birth.terms.role
 
-    def system(told: str) -> str:
+    def system(told: str, continuation: str = "") -> str:
         own = "" if role is None else role.prompt
-        return _joined(workshop.base_prompt, own, told, place, _standing(run, birth.request.task_context))
+        standing = _standing(run, birth.request.task_context)
+        return _joined(workshop.base_prompt, own, told, place, continuation, standing)
 
-    talk = remembered(system(_told(desk, scratchpad)), run.past, desk.overhead())
+    continuation = "" if desk.subtasks is None else prompt("continuation")
+    talk = remembered(system(_told(desk, scratchpad), continuation), run.past, desk.overhead())
     task = _joined(birth.request.prompt, instruction(run, birth.terms))
     if not await go_on(run, talk):
-        if birth.terms.context:
+        if birth.terms.subtask is not None:
+            await _say_briefing(run, talk, desk, birth.terms.subtask, instruction(run, birth.terms), workshop)
+        elif birth.terms.context:
             view = _TaskView(folder=desk.folder, task=task)
             event = await run.step("task", _with_files, TaskArgs(paths=birth.terms.context), view=view)
             if isinstance(event, Lost):
@@ -143,6 +153,23 @@ async def _begin(
         task=task,
         workshop=workshop,
     )
+
+
+async def _say_briefing(
+    run: RunContext, talk: Talk, desk: Desk, briefing: Briefing, form: str, workshop: Workshop
+) -> None:
+    """Tell a subtask its task, with the context that it is given."""
+    if workshop.subtasks is None:
+        raise TypeError("a subtask is only spawned where there are subtasks")
+    view = BriefingView(
+        folder=desk.folder, ranker=workshop.subtasks.ranker, briefing=briefing, form=form, draw=desk.draw
+    )
+    event = await run.step("task", tell_subtask, TaskArgs(paths=briefing.file_paths), view=view)
+    if isinstance(event, Lost):
+        raise TypeError("gathering context may be repeated and is never lost")
+    talk.say(words_of(event), event.warnings, event.passed)
+    for warning in event.warnings:
+        desk.emit(Progress(event="warning", label=desk.label, content=warning))
 
 
 class TaskArgs(Struct, frozen=True, kw_only=True):
@@ -229,6 +256,7 @@ def so_far(run: RunContext, talk: Talk, model: str, backend: str = NATIVE) -> di
         "model": model,
         "backend": backend,
         "duration_seconds": round(max(0.0, run.now() - began), 3),
+        "passed": talk.passed,
     }
 
 

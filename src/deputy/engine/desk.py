@@ -14,19 +14,33 @@ from deputy.core.limits import handin_seconds
 from deputy.core.progress import Progress
 from deputy.core.redact import Redactor
 from deputy.core.request import Grant
-from deputy.engine.ports import FlowTool, Folder, Model, Tools
+from deputy.engine.ports import FlowTool, Folder, Model, Tool, Tools
+from deputy.engine.ports.subtasks import Subtasks
 from deputy.engine.purse import Purse
-from deputy.engine.talk import CHARACTERS_PER_TOKEN
+from deputy.engine.talk import CHARACTERS_PER_TOKEN, SUBTASK, Talk
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from deputy.core.conversation import OutputSchema
-    from deputy.engine.ports import RunContext, Tool
+    from deputy.engine.ports import RunContext
     from deputy.engine.workshop import Workshop
 
 Approval = Literal["granted", "ask", "refuse"]
 """What happens when a tool needs approval: it was given before, a person is asked, or nobody can be."""
+
+
+class Offer:
+    """Tools as models are told of them: made once for all who have the same, and encoded once with it."""
+
+    def __init__(self, tools: tuple[Tool | FlowTool, ...]) -> None:
+        self.tools = tools
+        self.toolset = Toolset(
+            ToolSpec(name=tool.name, description=tool.description, parameters=tool.schema) for tool in tools
+        )
+        told = sum(len(spec.description) + len(json.encode(spec.parameters)) for spec in self.toolset.items)
+        self.tokens = told // CHARACTERS_PER_TOKEN
+        """About how many of them it takes in every request."""
 
 
 class Desk(Struct, frozen=True, kw_only=True):
@@ -42,6 +56,7 @@ class Desk(Struct, frozen=True, kw_only=True):
     root: str
     """The directory it works in, where that is not the workspace."""
     flow_tools: Mapping[str, FlowTool]
+    offer: Offer
     purse: Purse
     settings: ModelSettings
     emit: Callable[[Progress], None]
@@ -55,23 +70,21 @@ class Desk(Struct, frozen=True, kw_only=True):
     window: int | None = None
     approval: Approval = "granted"
     can_ask: bool = False
+    talk: Talk | None = None
+    """What has been said, while it is at work."""
+    subtasks: Subtasks | None = None
+    """What its requests for subtasks are carried out with; None where it may not ask for any."""
     repairs: int = 1
     routing: Routing = Routing()
     """Which ways those may go to whom it hands work on."""
 
     def toolset(self) -> Toolset:
         """The tools as the model is told of them."""
-        offered: tuple[Tool | FlowTool, ...] = (*self.tools.definitions(), *self.flow_tools.values())
-        return Toolset(
-            ToolSpec(name=tool.name, description=tool.description, parameters=tool.schema) for tool in offered
-        )
+        return self.offer.toolset
 
     def overhead(self) -> int:
         """About how many tokens the tools' definitions take in every request."""
-        return (
-            sum(len(spec.description) + len(json.encode(spec.parameters)) for spec in self.toolset().items)
-            // CHARACTERS_PER_TOKEN
-        )
+        return self.offer.tokens
 
     def soft_deadline(self, run: RunContext) -> float | None:
         """When the last turn must begin, so that it has its time inside the limit."""
@@ -110,6 +123,7 @@ async def open_desk(
 ) -> Desk:
     """A desk in this workshop for a run, which pays from its own purse and from its parent's."""
     opened = workshop.open_model(model) if opened is None else opened
+    tools = workshop.open_tools(grant, root)
 
     def emit(progress: Progress) -> None:
         if run.is_replaying:
@@ -121,10 +135,11 @@ async def open_desk(
         model=opened,
         asked=model,
         grant=grant,
-        tools=workshop.open_tools(grant, root),
+        tools=tools,
         folder=workshop.files.open(grant, root),
         root=root,
         flow_tools={tool.name: tool for tool in flow_tools},
+        offer=workshop.offer((*tools.definitions(), *flow_tools)),
         purse=await workshop.open_purse(run, grant.budget, parent),
         settings=ModelSettings(max_output_tokens=output_tokens, thinking=workshop.thinking(model), output=output),
         emit=emit,
@@ -136,6 +151,7 @@ async def open_desk(
         window=workshop.window(model, opened),
         approval=workshop.approval,
         can_ask=workshop.can_ask,
+        subtasks=workshop.subtasks if any(tool.name == SUBTASK for tool in flow_tools) else None,
         repairs=workshop.policy.repairs,
         routing=routing or Routing(),
     )

@@ -11,21 +11,26 @@ from msgspec import UNSET, Raw, json
 from deputy.core.conversation import AssistantMessage, Conversation, ToolMessage, ToolResult, UserMessage
 from deputy.core.events import Answered, ModelCallEnded, Noted, Resumed, Said, ToolCallBegun, ToolCallEnded
 from deputy.core.outcome import NO_USAGE, Usage
+from deputy.core.subtask.result import results_in
 from deputy.engine.fence import bare
 from deputy.engine.ports.backend import BackendEnd
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from deputy.core.conversation import Message, ToolCall
     from deputy.core.events import Record
     from deputy.core.limits import Use
+    from deputy.core.subtask.passed import Passed
+    from deputy.core.subtask.passing import Earlier
     from deputy.engine.tool_use import Used
 
 CHARACTERS_PER_TOKEN = 4
-NOTE, ASK = "Note", "Ask"
+NOTE, ASK, SUBTASK = "Note", "Ask", "Subtask"
 ANSWER = "answer"
 """The topic of a person's words."""
+TOLD = ":told"
+"""How the keys end under which subtasks that were asked for in text are told of."""
 LAST = "handin:"
 """What the keys of a last turn have in them."""
 _INTERRUPTED = "This call was interrupted and has no result."
@@ -47,8 +52,18 @@ class Talk:
         """What the task should have come with, and did not."""
         self.is_warned = False
         """Whether the model was told that its budget comes to an end."""
+        self.is_nearly_full = False
+        """Whether watchers were told that its context comes to an end."""
         self.usage: Usage = NO_USAGE
         self.notes: list[str] = []
+        self.passed: Passed | None = None
+        """What of a parent's context the task came with."""
+        self.malformed = 0
+        """How often it did so in a way that cannot be carried out."""
+        self.continuations = 0
+        """How often it asked for subtasks."""
+        self.earlier: list[Earlier] = []
+        """What its subtasks came to."""
         self.text = ""
         """The last thing the model said in words."""
         self.repeats: Counter[bytes] = Counter()
@@ -67,9 +82,10 @@ class Talk:
         system = self.conversation.system
         self.conversation = Conversation(system)
 
-    def say(self, text: str, warnings: tuple[str, ...] = ()) -> None:
+    def say(self, text: str, warnings: tuple[str, ...] = (), passed: Passed | None = None) -> None:
         """The caller says something."""
         self.warnings += warnings
+        self.passed = passed or self.passed
         self._append(UserMessage(text=text), len(text))
 
     def hear(self, ended: ModelCallEnded, *, is_last: bool = False) -> AssistantMessage | None:
@@ -113,6 +129,11 @@ class Talk:
                 self.notes.append(str(call.arguments["content"]))
             self.changed.update(dict.fromkeys(changed))
 
+    def learn(self, told: str) -> None:
+        """It was told what its subtasks came to, in the form that `engine.subtasks` tells it."""
+        self.continuations += 1
+        self.earlier += results_in(bare(told))
+
     def _append(self, message: Message, size: int) -> None:
         self.conversation.append(message)
         self.tokens += size // CHARACTERS_PER_TOKEN
@@ -134,7 +155,7 @@ def remembered(system: str, records: Sequence[Record], overhead: int = 0) -> Tal
         match record.event:
             case Said() as event:
                 settle()
-                talk.say(words_of(event), event.warnings)
+                talk.say(words_of(event), event.warnings, event.passed)
             case ModelCallEnded() as ended:
                 settle()
                 message = talk.hear(ended, is_last=LAST in record.key)
@@ -150,23 +171,45 @@ def remembered(system: str, records: Sequence[Record], overhead: int = 0) -> Tal
                 talk.notes.append(content)
             case Resumed(message=raw):
                 answer = None if raw is UNSET else json.decode(raw, type=str)
-                asked = next((call for call in pending.values() if call.name == ASK and call.id not in results), None)
-                if asked is not None and answer is not None:
-                    results[asked.id] = ToolResult(call_id=asked.id, name=ASK, content=answer)
+                answered = _answering(answer, pending, results)
                 settle()
-                if asked is None and answer is not None:
+                if answer is not None and not answered:
                     talk.say(answer)
             case _:
                 continue
+        if (told := _told_of_subtasks(record)) is not None:
+            talk.learn(told)
     settle()
-    begun = (record.event for record in records if isinstance(record.event, ToolCallBegun))
-    talk.has_acted |= any(not event.is_repeatable for event in begun)
+    talk.has_acted |= any(_may_have_acted(record) for record in records)
     return talk
 
 
-def said(text: str, warnings: tuple[str, ...] = ()) -> Said:
+def _answering(answer: str | None, pending: Mapping[str, ToolCall], results: dict[str, ToolResult]) -> bool:
+    """Give an answer to the call that asks for one; whether there was such a call."""
+    asked = next((call for call in pending.values() if call.name == ASK and call.id not in results), None)
+    if asked is not None and answer is not None:
+        results[asked.id] = ToolResult(call_id=asked.id, name=ASK, content=answer)
+    return asked is not None
+
+
+def _may_have_acted(record: Record) -> bool:
+    return isinstance(record.event, ToolCallBegun) and not record.event.is_repeatable
+
+
+def _told_of_subtasks(record: Record) -> str | None:
+    """What a record says that subtasks came to; None when it does not."""
+    match record.event:
+        case Said() as event if record.key.endswith(TOLD):
+            return words_of(event)
+        case ToolCallEnded(tool=tool, message=raw) if tool == SUBTASK and raw is not UNSET:
+            return json.decode(raw, type=ToolResult).content
+        case _:
+            return None
+
+
+def said(text: str, warnings: tuple[str, ...] = (), passed: Passed | None = None) -> Said:
     """Something the caller says, as the journal keeps it."""
-    return Said(message=raw(UserMessage(text=text)), warnings=warnings)
+    return Said(message=raw(UserMessage(text=text)), warnings=warnings, passed=passed)
 
 
 def words_of(event: Said) -> str:

@@ -14,7 +14,7 @@ from deputy.core.events import Lost, ToolCallBegun, ToolCallEnded
 from deputy.core.progress import Progress
 from deputy.engine.fence import fenced
 from deputy.engine.ports import ToolContext, Tools
-from deputy.engine.talk import raw
+from deputy.engine.talk import ASK, NOTE, raw
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -92,6 +92,7 @@ async def _use_tool(run: RunContext, desk: Desk, key: str, call: ToolCall) -> Us
         view=ToolView(tools=desk.tools, call=call, key=run.run, seconds=desk.seconds_left(run), draw=desk.draw),
         begun=ToolCallBegun(tool=call.name, call=call.id, arguments=Raw(json.encode(call.arguments))),
         repeatable=tool is None or tool.traits.repeatable,
+        reads=tool is None or (tool.traits.reads_only and tool.traits.repeatable),
     )
     if isinstance(ended, Lost):
         return Used(_refusal(call, _LOST))
@@ -145,7 +146,7 @@ def _refusal(call: ToolCall, words: str) -> ToolResult:
 def may_act(desk: Desk, call: ToolCall) -> bool:
     """Whether a call can have an effect beyond its result: it changes something, or hands work on."""
     if call.name in desk.flow_tools:
-        return desk.flow_tools[call.name].is_granted
+        return call.name not in (NOTE, ASK)
     tool = desk.tools.find(call.name)
     return tool is not None and not tool.traits.reads_only
 

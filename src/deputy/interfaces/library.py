@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from msgspec import UNSET, Raw, UnsetType, json, structs
+from msgspec import UNSET, Raw, Struct, UnsetType, json, structs
 
 from deputy.config import load_rules
 from deputy.core.contract import schema_of
@@ -17,12 +17,15 @@ from deputy.core.events import Opened
 from deputy.core.guard import Policy
 from deputy.core.ladder import INLINE, Routing, Rung
 from deputy.core.limits import Budget
+from deputy.core.outcome import Outcome
 from deputy.core.progress import Progress
+from deputy.core.refinement import MAX_ROUNDS, AgentEvaluator, Ending, Refinement, Round, best_round
 from deputy.core.request import READ_ONLY_TOOLS, Grant, Lineage
 from deputy.core.results import Result
 from deputy.core.role import NoRole, Role, as_parent, in_role
 from deputy.core.task import Task
 from deputy.engine.ladder import why_not
+from deputy.engine.refine import REFINE, ending_of, rounds_of
 from deputy.engine.root import APPROVAL, DELEGATE, RUN, FanOut
 from deputy.interfaces.answering import AnsweringDesk, answer_key
 from deputy.interfaces.approving import find_asking
@@ -33,20 +36,22 @@ from deputy.interfaces.checking import (
     check_id,
     check_options,
     check_prompt,
+    check_refinement,
     check_task,
     check_tasks,
 )
 from deputy.interfaces.resuming import go_on, questions, settle_caller, unfinished
 from deputy.interfaces.watching import Watcher
+from deputy.tools.mcp import PREFIX
 from deputy.tools.own import as_tool
 from deputy.wiring import Runtime, open_runtime
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 
     from deputy.core.approval import Prices
-    from deputy.core.outcome import Outcome
     from deputy.core.redact import Redactor
+    from deputy.core.refinement import Evaluator
     from deputy.core.rules import Rules
     from deputy.core.state import State
     from deputy.engine.desk import Approval
@@ -55,11 +60,25 @@ if TYPE_CHECKING:
     from deputy.interfaces.resuming import Answer
     from deputy.models.default import Choice
 
-ALL_TOOLS = READ_ONLY_TOOLS | {"Edit", "Write", "Run", "Delegate"}
+ALL_TOOLS = READ_ONLY_TOOLS | {"Edit", "Write", "Run", "Delegate", "Subtask"}
 MANY = 100_000
 _STOP_SECONDS = 3.0
+_ASK_SECONDS = 0.002
 
 _R = TypeVar("_R")
+
+
+class Refined(Struct, frozen=True, kw_only=True):
+    """What a refinement came to: its outcome, whose report is the best round's work, and every round."""
+
+    outcome: Outcome
+    rounds: tuple[Round, ...]
+    ending: Ending
+
+    @property
+    def best(self) -> Round | None:
+        """The round that is kept."""
+        return best_round(self.rounds)
 
 
 class Deputy:
@@ -188,6 +207,45 @@ class Deputy:
         session_id = await self.start(prompt, agent=agent)
         return await self._whole(session_id, self.outcome(session_id))
 
+    async def refine(
+        self,
+        task: str,
+        evaluator: Evaluator | str,
+        *,
+        rounds: int = MAX_ROUNDS,
+        tools: Sequence[str] | None = None,
+    ) -> Refined:
+        """Have a task done and judged until it is good enough; words as evaluator are what an agent judges by.
+
+        The budget is that of the whole loop. The director has read-only tools unless others are named.
+        """
+        session_id = await self.start_refining(task, evaluator, rounds=rounds, tools=tools)
+        return await self._whole(session_id, self.refined(session_id))
+
+    async def start_refining(
+        self,
+        task: str,
+        evaluator: Evaluator | str,
+        *,
+        rounds: int = MAX_ROUNDS,
+        tools: Sequence[str] | None = None,
+    ) -> str:
+        """The same without waiting for it; gives the session id."""
+        check_prompt(task)
+        judge = AgentEvaluator(criteria=evaluator) if isinstance(evaluator, str) else evaluator
+        check_refinement(judge, rounds)
+        call = Refinement(evaluator=judge, rounds=rounds, tools=None if tools is None else tuple(tools))
+        return await self._open(command=REFINE, prompt=task, arguments=Raw(json.encode(call)), more={})
+
+    async def refined(self, session_id: str) -> Refined:
+        """Wait for the end of a refinement, and give all its rounds."""
+        outcome = await self._of.engine.result(session_id)
+        records = await self._of.journal.records(session_id)
+        call = next(record.event.arguments for record in records if isinstance(record.event, Opened))
+        limit = MAX_ROUNDS if call is UNSET else json.decode(call, type=Refinement).rounds
+        rounds = tuple(rounds_of(records))
+        return Refined(outcome=outcome, rounds=rounds, ending=ending_of(rounds, limit))
+
     async def start(
         self,
         work: str | Sequence[Task],
@@ -205,17 +263,23 @@ class Deputy:
             check_prompt(work)
             role = await self._role(agent, "agent")
             asked = None if role is None else role.seconds
-            return await self._open(command=RUN, prompt=work, role=role, seconds=self._rules.seconds(RUN, asked))
+            seconds = self._rules.seconds(RUN, asked)
+            more = await self._of.servers.every()
+            return await self._open(command=RUN, prompt=work, more=more, role=role, seconds=seconds)
         concurrency = self._rules.concurrency if concurrency is None else concurrency
         check_concurrency(concurrency)
         check_tasks(work)
-        tasks = tuple(map(self._prepared, work))
+        tasks, more = await self._with_servers([self._prepared(task) for task in work])
         for index, task in enumerate(tasks):
             check_task(task, f"tasks[{index}]")
         cast = await self.cast(tasks)
         tasks = tuple(structs.replace(task, timeout=self._rules.seconds(DELEGATE, task.timeout)) for task in cast)
         fan_out = FanOut(tasks=tasks, concurrency=concurrency, question=question)
-        return await self._open(command=DELEGATE, arguments=Raw(json.encode(fan_out)))
+        session_id = await self._open(command=DELEGATE, arguments=Raw(json.encode(fan_out)), more=more)
+        # It asks in a moment; from then on it can be seen to wait, and be answered.
+        while question and (await self.state(session_id)).status == "requested":  # noqa: ASYNC110  it is in the journal
+            await asyncio.sleep(_ASK_SECONDS)
+        return session_id
 
     async def cast(self, tasks: Sequence[Task]) -> tuple[Task, ...]:
         """The tasks with the definitions of the agents they name: their tools, models and limits as they will be."""
@@ -236,8 +300,9 @@ class Deputy:
             return (Result(label=state.label or state.command or RUN, outcome=whole),)
         # A call that failed may have left some at work; asked of one that ended, this costs nothing.
         await self._of.engine.cancel(session_id)
+        ended = await self._of.journal.outcomes(list(children.values()))
         results = [
-            Result(label=task.label, outcome=await self._outcome_of(children.get(index), task, whole))
+            Result(label=task.label, outcome=await self._outcome_of(children.get(index), task, whole, ended))
             for index, task in enumerate(tasks)
         ]
         for index, result in enumerate(results):
@@ -361,6 +426,17 @@ class Deputy:
             raise UsageError("Deputy", found, "use it inside `async with Deputy(...) as deputy:`")
         return self._runtime
 
+    async def _with_servers(self, tasks: Sequence[Task]) -> tuple[tuple[Task, ...], dict[str, bool]]:
+        """The tasks with the tools of MCP servers by their own names, and those tools with whether each only reads."""
+        known: dict[str, bool] = {}
+        named: list[Task] = []
+        for task in tasks:
+            found = await self._of.servers.named(task.tools or ())
+            others = [name for name in task.tools or () if not name.startswith(PREFIX)]
+            named.append(structs.replace(task, tools=(*others, *found)) if found else task)
+            known |= found
+        return tuple(named), known
+
     async def _cast(self, index: int, task: Task) -> Task:
         role = None if task.role is not None else await self._role(task.agent, f"tasks[{index}].agent")
         return task if role is None else in_role(task, role, self._grant)
@@ -379,6 +455,7 @@ class Deputy:
         self,
         *,
         command: str,
+        more: dict[str, bool],
         prompt: str = "",
         arguments: Raw | UnsetType = UNSET,
         role: Role | None = None,
@@ -387,6 +464,7 @@ class Deputy:
         # A model that was named for this Deputy goes before the one of a definition.
         named = self._model if self._model_is_named or role is None else role.model
         model = named or (await self.default_model()).model
+        own = structs.replace(self._grant, tools=self._grant.tools | self._allowed(more))
         if self.missing_key(model) is None:
             self._of.models.open(model)
         session_id = await self._of.engine.draw_id()
@@ -397,7 +475,7 @@ class Deputy:
                 deadline=None if seconds is None else self._of.workshop.world.now() + seconds,
             ),
             model=model,
-            grant=self._grant if role is None else as_parent(role, self._grant),
+            grant=own if role is None else as_parent(role, own),
             seconds=seconds,
             role=role,
             routing=structs.replace(self._routing, session_model=model),
@@ -408,6 +486,10 @@ class Deputy:
         )
         await self._of.engine.submit(session_id, birth)
         return session_id
+
+    def _allowed(self, more: dict[str, bool]) -> frozenset[str]:
+        """Of the tools of MCP servers: those that only read, and where everything is allowed, the others too."""
+        return frozenset(name for name, reads in more.items() if reads or self._grant.tools >= ALL_TOOLS)
 
     def _prepared(self, task: Task) -> Task:
         """The task as data: a model class as its schema, and the program's own tools unless it names others."""
@@ -433,8 +515,10 @@ class Deputy:
         await self.delivered(session_id)
         return done
 
-    async def _outcome_of(self, child: str | None, task: Task, whole: Outcome) -> Outcome:
-        return never_started(task, whole) if child is None else await self._of.engine.result(child)
+    async def _outcome_of(self, child: str | None, task: Task, whole: Outcome, ended: Mapping[str, Outcome]) -> Outcome:
+        if child is None:
+            return never_started(task, whole)
+        return ended.get(child) or await self._of.engine.result(child)
 
     async def _check_place(self, state: State) -> None:
         """Refuse to go on in a folder that nobody named, when the run worked in another."""

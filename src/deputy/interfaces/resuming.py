@@ -70,7 +70,10 @@ async def settle_caller(runtime: Runtime, run: str) -> None:
 async def _asking(runtime: Runtime, state: State) -> list[State]:
     """Whoever waits for a person's words: the run itself and those below it, or the tasks of a call that ended."""
     if state.is_live:
-        return [one for one in (state, *await runtime.journal.descendants(state.run)) if one.waits]
+        # An answer may lie ready that was given while nobody was at work on the run.
+        ready = set(await runtime.journal.addressed())
+        every = (state, *await runtime.journal.descendants(state.run))
+        return [one for one in every if any((one.run, topic) not in ready for topic in one.waits.values())]
     tasks = await unfinished(runtime, state) if state.command == DELEGATE else [state]
     return [one for one in tasks if one.status == "blocked"]
 

@@ -144,6 +144,13 @@ def shown(reader: Reader, run: str, now: float) -> dict[str, Any] | None:
     return {**entry_form(standing, now), "outcome": None if ended is None else outcome_form(ended)}
 
 
+def outcomes(reader: Reader, runs: Iterable[str]) -> dict[str, Outcome]:
+    """How those of these runs ended that have."""
+    states = ((run, reader.state(run)) for run in runs)
+    found = ((run, None if state is None else outcome(reader, state)) for run, state in states)
+    return {run: ended for run, ended in found if ended is not None}
+
+
 def outcome(reader: Reader, state: State) -> Outcome | None:
     """How a run's last round ended; None when it has not, or the record of it is damaged."""
     record = None if state.is_live else reader.get(state.run, f"returned:{state.round}")

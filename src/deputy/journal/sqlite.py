@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, TypeVar, cast
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from msgspec import Raw
 
@@ -13,8 +15,9 @@ from deputy.core.errors import Error, StorageCorrupt, StorageError, StorageFaile
 from deputy.core.events import Adopted, Answered, Spawned, StepEnded, decode, encode, written
 from deputy.core.events import prime as prime_events
 from deputy.core.state import prime as prime_states
+from deputy.engine.ports import Writing
 from deputy.journal import errors_log, home, monitor, registry, retention
-from deputy.journal.closing import wait_for
+from deputy.journal.closing import CLOSE_SECONDS, wait_for
 from deputy.journal.connection import PATIENCE_SECONDS
 from deputy.journal.owner import Owner, this_process
 from deputy.journal.reader import STALE_SECONDS, Reader
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from deputy.core.events import Event, Opened, Record, Requested
+    from deputy.core.outcome import Outcome
     from deputy.core.state import State
     from deputy.engine.recover import Standing
     from deputy.journal.connection import Fsync
@@ -38,6 +42,7 @@ if TYPE_CHECKING:
 
 
 _ID_LENGTH = 200
+_FILES_AT_ONCE = 8
 
 
 class SqliteJournal:
@@ -75,7 +80,9 @@ class SqliteJournal:
         self._readers: list[Reader] = []
         self._pool = ThreadPoolExecutor(2, "deputy-journal-reader")
         # Files are synced one by one, and many at once take as long as one.
-        self._files = ThreadPoolExecutor(8, "deputy-journal-files")
+        self._files = ThreadPoolExecutor(_FILES_AT_ONCE, "deputy-journal-files")
+        self._to_transcribe: deque[str] = deque()
+        self._transcribing: set[asyncio.Future[None]] = set()
         self._watcher: Reader | None = None
         self._is_closed = False
 
@@ -93,6 +100,10 @@ class SqliteJournal:
 
     async def close(self) -> None:
         """Write what is waiting, give up all leases, and let the file go."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                while self._transcribing:
+                    await asyncio.wait(self._transcribing)
         # Readers first, so that the writer is the last to leave and clears up behind itself.
         self._is_closed = True
         for pool in (self._files, self._pool):
@@ -130,7 +141,7 @@ class SqliteJournal:
             holder = tx.holder(run)
             lease = tx.grant(run, state)
             tx.catch_up(lease)
-            if holder is not None and holder.owner and lease.state.is_live:
+            if holder is not None and holder.owner not in ("", self.owner) and lease.state.is_live:
                 adopted = Adopted(owner=self.owner, left_by=holder.owner)
                 tx.append(lease, f"adopted:{lease.epoch}", self._clock(), adopted, encode(adopted))
             return lease
@@ -143,18 +154,18 @@ class SqliteJournal:
 
     async def append(self, lease: Lease, key: str, event: Event) -> Record:
         """Add a record and wait until it is durable."""
-        return await self.transact(self._appending(lease, key, event))
+        return await self._append(lease, key, event).done
 
-    def append_soon(self, lease: Lease, key: str, event: Event) -> asyncio.Future[Record]:
-        """Add a record without waiting; one that is appended and awaited later is never durable before it."""
-        future = self._writer.submit(self._appending(lease, key, event))
+    def append_soon(self, lease: Lease, key: str, event: Event) -> Writing:
+        """Add a record under a new key without waiting; one that is appended later is never durable before it."""
+        writing = self._append(lease, key, event)
         # Nobody may be listening: whoever appends next hears of the same trouble.
-        future.add_done_callback(lambda done: done.cancelled() or done.exception())
-        return future
+        writing.done.add_done_callback(_hear)
+        return writing
 
-    def _appending(self, lease: Lease, key: str, event: Event) -> Callable[[Transaction], Record]:
+    def _append(self, lease: Lease, key: str, event: Event) -> Writing:
         at, (clean, body) = self._clock(), self._clean(event)
-        return lambda tx: tx.append(lease, key, at, clean, body)
+        return Writing(clean, at, self._writer.submit(lambda tx: tx.append(lease, key, at, clean, body)))
 
     def _clean(self, event: E) -> tuple[E, bytes]:
         """An event and its JSON as they may be written and shown: what is a secret stands in neither."""
@@ -207,19 +218,39 @@ class SqliteJournal:
 
     def _leave_transcript_soon(self, run: str) -> None:
         """Write the file that a subagent leaves. Nobody waits for it before `close`: it follows from the records."""
+        self._to_transcribe.append(run)
+        self._transcribe()
 
-        def leave() -> None:
+    def _transcribe(self) -> None:
+        """Write all transcripts that are due, in one more thread while there are not many: ends come in flocks."""
+
+        def write() -> None:
+            while self._to_transcribe:
+                with suppress(IndexError):
+                    self._write_transcript(self._to_transcribe.popleft(), loop)
+
+        def end(done: asyncio.Future[None]) -> None:
+            self._transcribing.discard(done)
+            _hear(done)
+            # One may have come when there were many, and all of them had looked for the last time.
+            self._transcribe()
+
+        loop = asyncio.get_running_loop()
+        if self._to_transcribe and len(self._transcribing) < _FILES_AT_ONCE and not self._is_closed:
+            writing = loop.run_in_executor(self._files, write)
+            self._transcribing.add(writing)
+            writing.add_done_callback(end)
+
+    def _write_transcript(self, run: str, loop: asyncio.AbstractEventLoop) -> None:
+        try:
             self._read(lambda reader: monitor.leave_transcript(self.folder, reader, run))
+        except StorageError as error:
+            noted = Error(type="storage", message=str(error), recoverable=True, recommendation=error.way_out)
+            loop.call_soon_threadsafe(self._log_soon, run, noted)
 
-        def note(done: asyncio.Future[None]) -> None:
-            error = None if done.cancelled() else done.exception()
-            if isinstance(error, StorageError):
-                noted = Error(type="storage", message=str(error), recoverable=True, recommendation=error.way_out)
-                context, at = errors_log.Context(session_id=run), self._clock()
-                writing = self._writer.submit(lambda tx: errors_log.write(tx.connection, noted, at, context))
-                writing.add_done_callback(lambda written: written.cancelled() or written.exception())
-
-        asyncio.get_running_loop().run_in_executor(self._files, leave).add_done_callback(note)
+    def _log_soon(self, run: str, error: Error) -> None:
+        context, at = errors_log.Context(session_id=run), self._clock()
+        self._writer.submit(lambda tx: errors_log.write(tx.connection, error, at, context)).add_done_callback(_hear)
 
     async def take(self, lease: Lease, key: str, topic: str) -> Record | None:
         """Turn the oldest message of a topic into a record, in one; None when there is none."""
@@ -291,6 +322,10 @@ class SqliteJournal:
         record = await self.read(lambda reader: reader.get(run, key))
         return None if record is None else self._whole(record)
 
+    async def outcomes(self, runs: Sequence[str]) -> dict[str, Outcome]:
+        """How those of these runs ended that have."""
+        return await self.read(lambda reader: registry.outcomes(reader, runs))
+
     async def addressed(self) -> Sequence[tuple[str, str]]:
         """The live runs, and topics, of messages not yet taken, unless another process is at work on them."""
         return await self.read(self._addressed)
@@ -332,6 +367,12 @@ class SqliteJournal:
         if isinstance(record, Damaged):
             raise StorageCorrupt(str(self.path), f"{record.where}: {record.what}")
         return record
+
+
+def _hear(done: asyncio.Future[Any]) -> None:
+    """Take note of an error that nobody may be listening for."""
+    if not done.cancelled():
+        done.exception()
 
 
 def _check_id(run: str) -> None:

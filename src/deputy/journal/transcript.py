@@ -57,9 +57,9 @@ class Transcript(Struct, frozen=True, kw_only=True):
     """What could not be read, and is left out."""
 
 
-def transcribe(records: Iterable[Record | Damaged]) -> Transcript | None:
-    """The transcript of these records; None when there is no run in them."""
-    state = State()
+def transcribe(records: Iterable[Record | Damaged], stands: State | None = None) -> Transcript | None:
+    """The transcript of these records, folded into a state unless it is known; None when there is no run in them."""
+    state = State() if stands is None else stands
     opening: list[Message] = []
     messages: list[Message] = []
     notes: list[str] = []
@@ -68,7 +68,8 @@ def transcribe(records: Iterable[Record | Damaged]) -> Transcript | None:
         if isinstance(record, Damaged):
             damaged.append(f"{record.where}: {record.what}")
             continue
-        state = apply(state, record)
+        if stands is None:
+            state = apply(state, record)
         if isinstance(record.event, Noted):
             notes.append(record.event.content)
         (opening if isinstance(record.event, Opened | Requested) else messages).extend(_said(record.event))
@@ -206,7 +207,7 @@ def of_ended(reader: Reader, run: str) -> Transcript | None:
     state = reader.state(run)
     if state is None or state.status == "rejected" or state.lineage is None or state.lineage.depth == 0:
         return None
-    return transcribe(reader.records(run))
+    return transcribe(reader.records(run), state)
 
 
 def add_note(path: Path, content: str) -> None:

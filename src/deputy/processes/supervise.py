@@ -89,6 +89,11 @@ class Child:
         with suppress(OSError):
             self._leash.send(bytes([number]))
 
+    def kill(self) -> None:
+        """Have it and all that it started killed, now; it is the warden's work, and needs this process no more."""
+        with suppress(OSError):
+            self._leash.shutdown(socket.SHUT_WR)
+
     async def feed(self, data: bytes) -> None:
         """Write all of its input and close it; a program that does not want it all is no error."""
         if self.stdin is None:
@@ -105,9 +110,7 @@ class Child:
                 self.ask(polite)
                 await self._wait(grace_seconds)
         finally:
-            # From here on it is the warden's work, which needs nothing of this process any more.
-            with suppress(OSError):
-                self._leash.shutdown(socket.SHUT_WR)
+            self.kill()
             try:
                 await self._wait(_SETTLE_SECONDS)
             finally:

@@ -37,14 +37,14 @@ if TYPE_CHECKING:
     from deputy.core.outcome import Outcome
     from deputy.core.state import State
     from deputy.engine.ports import Beginning, Journal
-    from deputy.runtimes.crew import Crew
+    from deputy.runtimes.crew import Crew, Ended
 
     A = TypeVar("A")
     V = TypeVar("V")
     E = TypeVar("E", bound=Known)
 
 
-_TOLD = ModelCallEnded | ToolCallEnded
+_TOLD = ModelCallEnded | ToolCallEnded | Answered
 
 
 class LocalContext(Generic[L]):
@@ -64,12 +64,18 @@ class LocalContext(Generic[L]):
         self._now = next(resumed, lease.state.requested_at)
         self._used: set[str] = set()
         self._ahead = {name for name, record in self._done.items() if isinstance(record.event, _TOLD)}
+        self._unsettled: list[asyncio.Future[Record]] = []
+        """Results that may not be durable yet."""
         self.is_stopped = False
         """Whether the run is to end here and now."""
         self.is_left = False
         """Whether this process has no more time for the run."""
         self.busy = 0
+        self.is_put_aside = False
+        """Whether its flow is stopped only to be taken up again."""
         self.waiting: list[asyncio.Future[None]] = []
+        self.joining: list[str] = []
+        """The children whose end is waited for."""
 
     @property
     def run(self) -> str:
@@ -95,11 +101,12 @@ class LocalContext(Generic[L]):
         view: V,
         begun: Beginning | None = None,
         repeatable: bool = True,
+        reads: bool = False,
     ) -> E | Lost:
-        """Do something once: its result is an event, durable when this returns."""
+        """Do something once: its result is an event, durable before anything else is done but to read."""
         name = self._claim(key)
         if (record := self._done.pop(name, None)) is not None:
-            return self._result(key, record)
+            return self._result(key, self._seen(record).event)
         beginning = structs.replace(begun or StepBegun(step=_name(do)), is_repeatable=repeatable)
         with self._at_work():
             if not repeatable and f"{name}{BEGUN}" in self._done:
@@ -107,7 +114,9 @@ class LocalContext(Generic[L]):
                 return cast("Lost", self._seen(await self._journal.append(self._lease, name, lost)).event)
             writing = self._journal.append_soon(self._lease, f"{name}{BEGUN}", beginning)
             if not repeatable:
-                await writing
+                await writing.done
+            if not reads:
+                await self.durable()
             try:
                 event: Known = await do(args, view)
             except (StorageError, LeaseLost):
@@ -120,16 +129,13 @@ class LocalContext(Generic[L]):
                 raise asyncio.CancelledError from stopped
             except DeputyError as error:
                 event = StepEnded(step=_name(do), error=_as_value(error))
-            return self._result(key, await self._write(name, event))
+            return self._result(key, self._write_soon(name, event))
 
     async def record(self, key: str, event: E) -> E:
-        """Write down what needs no doing; durable when this returns."""
+        """Write down what needs no doing; durable when a step's result would be."""
         name = self._claim(key)
         record = self._done.pop(name, None)
-        if record is None:
-            with self._at_work():
-                record = await self._write(name, event)
-        return cast("E", self._seen(record).event)
+        return cast("E", self._write_soon(name, event) if record is None else self._seen(record).event)
 
     async def spawn(self, key: str, requested: Requested) -> str:
         """Make a child run, exactly once, and start it; gives its id."""
@@ -147,14 +153,14 @@ class LocalContext(Generic[L]):
             self._crew.start(lease, requested)
         return child
 
-    async def again(self, key: str, child: str, message: str | None = None) -> None:
-        """Set a child of an earlier round to work again, exactly once; one that completed or is at work is left so."""
+    async def again(self, key: str, child: str, message: str | None = None, *, anew: bool = False) -> None:
+        """Set a child that has ended to work again, exactly once."""
         name = self._claim(key)
         record = self._done.pop(name, None)
         with self._at_work():
             if record is None:
                 # Which round it is to reach is written first: a crash in between must not give it another one.
-                drawn = Drawn(value=str(await self._crew.next_round(child)))
+                drawn = Drawn(value=str(await self._crew.next_round(child, anew=anew)))
                 record = await self._journal.append(self._lease, name, drawn)
             number = int(cast("Drawn", self._seen(record).event).value)
             lineage = self.state.lineage
@@ -163,15 +169,20 @@ class LocalContext(Generic[L]):
     async def join(self, key: str, child: str) -> Outcome:
         """Wait for a child's end and take its outcome."""
         name = self._claim(key)
-        record = self._done.pop(name, None)
-        with self._at_work():
-            if record is None:
-                ended = await self._crew.ended(child)
+        if (record := self._done.pop(name, None)) is None:
+            ended = await self._end_of(child)
+            with self._at_work():
                 record = await self._journal.join(self._lease, name, ended.state)
-                if cast("Joined", self._seen(record).event).round == ended.state.round:
-                    return ended.outcome
+            if cast("Joined", self._seen(record).event).round == ended.state.round:
+                return ended.outcome
+        with self._at_work():
             joined = cast("Joined", self._seen(record).event)
             return await self._crew.outcome(child, joined.round)
+
+    async def stop(self, child: str, reason: str) -> None:
+        """Stop a child and all runs below it; asked again, it is asked once."""
+        with self._at_work():
+            await self._crew.stop_tree(child, reason)
 
     async def below(self) -> Sequence[State]:
         """All runs below this one as they stand now."""
@@ -223,8 +234,7 @@ class LocalContext(Generic[L]):
         record = self._done.pop(name, None)
         if record is None:
             with self._at_work():
-                drawn = Drawn(value=await self._crew.draw_id())
-                record = await self._journal.append(self._lease, name, drawn)
+                return cast("Drawn", self._write_soon(name, Drawn(value=await self._crew.draw_id()))).value
         return cast("Drawn", self._seen(record).event).value
 
     # --- how ----------------------------------------------------------------------------------------------------------
@@ -243,17 +253,24 @@ class LocalContext(Generic[L]):
         self._ahead.discard(name)
         return name
 
-    async def _write(self, name: str, event: Event) -> Record:
-        # Seen first: when the wait for it is cancelled, it is written all the same.
-        self.so_far.see(event)
-        return await self._journal.append(self._lease, name, event)
+    async def durable(self) -> None:
+        """Until all that was done before is durable; an error when some of it never will be."""
+        while self._unsettled:
+            await asyncio.shield(self._unsettled[0])
+            self._unsettled = [done for done in self._unsettled if not done.done() or done.exception()]
+
+    def _write_soon(self, name: str, event: Event) -> Event:
+        writing = self._journal.append_soon(self._lease, name, event)
+        self._unsettled.append(writing.done)
+        self.so_far.see(writing.event)
+        self._now = max(self._now, writing.at)
+        return writing.event
 
     def _seen(self, record: Record) -> Record:
         self._now = max(self._now, record.at)
         return record
 
-    def _result(self, key: str, record: Record) -> Any:
-        event = self._seen(record).event
+    def _result(self, key: str, event: Event) -> Any:
         if isinstance(event, StepEnded) and event.error is not None:
             raise StepFailed(key, event.error)
         return event
@@ -265,8 +282,22 @@ class LocalContext(Generic[L]):
             yield
         finally:
             self.busy -= 1
-            if not self.busy and self.waiting:
+            if not self.busy and (self.waiting or self.joining):
                 self._crew.park_soon(self.run)
+
+    async def _end_of(self, child: str) -> Ended:
+        """The end of a child; a run that waits for nothing else may be put aside meanwhile."""
+        # Looked at before anything else, so that a run which is taken up for it gets to see it.
+        with self._at_work():
+            ended = await self._crew.ended_by_now(child)
+        if ended is not None:
+            return ended
+        self.joining.append(child)
+        self._crew.park_soon(self.run)
+        try:
+            return await self._crew.ended(child)
+        finally:
+            self.joining.remove(child)
 
     async def _message(self) -> None:
         """Until something has come for this run."""

@@ -25,6 +25,7 @@ from deputy.core.events import (
 )
 from deputy.core.results import Result
 from deputy.core.state import State, apply
+from deputy.engine.ports import Writing
 from deputy.engine.recover import Standing
 from deputy.engine.remains import late_ending
 
@@ -127,7 +128,7 @@ class MemoryJournal:
                 raise UnknownRun(run)
             before = self._disk.leases.get(run, (None, 0))[0]
             lease = self._grant(run, state)
-            if before is not None and state.is_live:
+            if before not in (None, self._owner) and state.is_live:
                 self._append(lease, f"adopted:{lease.epoch}", Adopted(owner=self._owner, left_by=before))
             return lease
 
@@ -141,11 +142,12 @@ class MemoryJournal:
         """Add a record, durable when this returns."""
         return await self._commit(lambda: self._append(lease, key, event))
 
-    def append_soon(self, lease: MemoryLease, key: str, event: Event) -> asyncio.Future[Record]:
-        """Add a record without waiting."""
-        future = self._submit(lambda: self._append(lease, key, event))
+    def append_soon(self, lease: MemoryLease, key: str, event: Event) -> Writing:
+        """Add a record under a new key without waiting."""
+        at, written = self._clock(), decode(encode(event))
+        future = self._submit(lambda: self._append(lease, key, event, at))
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
-        return future
+        return Writing(written, at, future)
 
     async def spawn(self, lease: MemoryLease, key: str, child: str, event: Requested) -> MemoryLease | None:
         """Record that a child is spawned and make it, in one."""
@@ -370,14 +372,16 @@ class MemoryJournal:
         self._fence(lease)
         self._disk.leases[lease.run] = (None, lease.epoch)
 
-    def _append(self, lease: MemoryLease, key: str, event: Event) -> Record:
+    def _append(self, lease: MemoryLease, key: str, event: Event, at: float | None = None) -> Record:
         self._fence(lease)
         found = self._find(lease.run, key)
         if found is not None:
             return found
         # Through JSON and back, so that what is read later is what a real disk would give.
         written = decode(encode(event))
-        record = Record(run=lease.run, seq=lease.state.seq + 1, key=key, at=self._clock(), event=written)
+        record = Record(
+            run=lease.run, seq=lease.state.seq + 1, key=key, at=self._clock() if at is None else at, event=written
+        )
         self._disk.records[lease.run].append(record)
         self._disk.order[lease.run, record.seq] = len(self._disk.order)
         lease.state = apply(lease.state, record)

@@ -162,6 +162,7 @@ def _responses_items(turn: ScriptedTurn, serial: str) -> Iterator[tuple[dict[str
                 "call_id": f"call_{serial}{number:02d}",
                 "name": call.name,
                 "arguments": json.encode(call.arguments).decode(),
+                **({"namespace": call.namespace} if call.namespace else {}),
             },
             _pieces(call.arguments),
         )

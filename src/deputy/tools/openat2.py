@@ -1,4 +1,4 @@
-"""The system call that opens a directory beneath another one and follows no link on the way, where there is one."""
+"""The system call that opens what lies beneath a directory and follows no link on the way, where there is one."""
 
 from __future__ import annotations
 
@@ -11,22 +11,33 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _OPENAT2 = 437
-_NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH = 0x02, 0x04, 0x08
+_NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH, _CACHED = 0x02, 0x04, 0x08, 0x20
+_FREE_OF_LINKS = _NO_SYMLINKS | _NO_MAGICLINKS
+_HERE = -100
+_DIRECTORY = getattr(os, "O_PATH", 0) | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 def open_directory_beneath(root: int, path: str) -> int | None:
     """A descriptor of the directory, or None when the kernel cannot or would have to follow a link."""
-    descriptor = _call()(root, os.fsencode(path)) if sys.platform == "linux" else -1
+    return _opened(root, path, _DIRECTORY, _FREE_OF_LINKS | _BENEATH)
+
+
+def open_at_hand(path: str, flags: int) -> int | None:
+    """A descriptor of what is there, or None when the kernel would have to follow a link, or to wait for a disk."""
+    return _opened(_HERE, path, flags, _FREE_OF_LINKS | _CACHED)
+
+
+def _opened(directory: int, path: str, flags: int, resolve: int) -> int | None:
+    descriptor = _call(flags, resolve)(directory, os.fsencode(path)) if sys.platform == "linux" else -1
     return descriptor if descriptor >= 0 else None
 
 
 @cache
-def _call() -> Callable[[int, bytes], int]:
+def _call(flags: int, resolve: int) -> Callable[[int, bytes], int]:
     import ctypes
 
-    flags = os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC
-    how = (ctypes.c_uint64 * 3)(flags, 0, _BENEATH | _NO_SYMLINKS | _NO_MAGICLINKS)
+    how = (ctypes.c_uint64 * 3)(flags, 0, resolve)
     syscall = ctypes.CDLL(None).syscall
     syscall.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t)
     syscall.restype = ctypes.c_long
-    return lambda root, path: syscall(_OPENAT2, root, path, how, ctypes.sizeof(how))
+    return lambda directory, path: syscall(_OPENAT2, directory, path, how, ctypes.sizeof(how))

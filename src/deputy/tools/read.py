@@ -42,7 +42,11 @@ def read_tool(workspace: Workspace) -> TypedTool[ReadArguments]:
     traits = ToolTraits(reads_only=True, repeatable=True, needs_approval=False, risk="low", limit_seconds=30)
 
     async def carry_out(arguments: ReadArguments, context: ToolContext) -> ToolOutput:
-        return await asyncio.to_thread(partial(_read, workspace, arguments, context.output_bytes))
+        found = workspace.at_hand(arguments.path)
+        if found is None:
+            return await asyncio.to_thread(partial(_read, workspace, arguments, context.output_bytes))
+        path, content = found
+        return _shown(BytesIO(content), shown_path(path), len(content), arguments, context.output_bytes)
 
     return TypedTool("Read", ReadArguments, traits, carry_out, description_file="read.md")
 
@@ -50,15 +54,19 @@ def read_tool(workspace: Workspace) -> TypedTool[ReadArguments]:
 def _read(workspace: Workspace, arguments: ReadArguments, output_bytes: int) -> ToolOutput:
     with workspace.place(arguments.path) as place, place.open_file() as file:
         name, size = shown_path(place.path), place.expect_file().st_size
-        encoding = text_encoding(file.read(_PROBED_BYTES))
-        if encoding is None:
-            return ToolOutput(text=f"{name} is a binary file of {size:,} bytes; it is not shown.")
-        is_ranged = arguments.offset > 1 or arguments.limit < _MOST_LINES
-        if size > _HUGE_BYTES and not is_ranged:
-            advice = "search it with Grep, or read a part of it with offset and limit"
-            return ToolOutput(text=f"{name} is a huge file of {size:,} bytes; it is not shown whole: {advice}.")
-        file.seek(0)
-        return ToolOutput(text=_numbered(_as_utf8(file, encoding), name, arguments, output_bytes))
+        return _shown(file, name, size, arguments, output_bytes)
+
+
+def _shown(file: BinaryIO, name: str, size: int, arguments: ReadArguments, output_bytes: int) -> ToolOutput:
+    encoding = text_encoding(file.read(_PROBED_BYTES))
+    if encoding is None:
+        return ToolOutput(text=f"{name} is a binary file of {size:,} bytes; it is not shown.")
+    is_ranged = arguments.offset > 1 or arguments.limit < _MOST_LINES
+    if size > _HUGE_BYTES and not is_ranged:
+        advice = "search it with Grep, or read a part of it with offset and limit"
+        return ToolOutput(text=f"{name} is a huge file of {size:,} bytes; it is not shown whole: {advice}.")
+    file.seek(0)
+    return ToolOutput(text=_numbered(_as_utf8(file, encoding), name, arguments, output_bytes))
 
 
 def text_encoding(beginning: bytes) -> str | None:

@@ -37,6 +37,7 @@ def tell(line: str) -> None:
 async def flow(run: RunContext, birth: Opened) -> Outcome:
     await run.record("noted", Noted(content="found before it hung"))
     await run.record("tool", ToolCallEnded(tool="Write", changed=("made.txt",)))
+    await run.sleep("durable", 0)
     tell("hanging")
     sys.stdin.readline()
     await run.record("late", Noted(content="written too late"))

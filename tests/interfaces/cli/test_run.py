@@ -1,5 +1,8 @@
 import json
 
+import pytest
+from tests.interfaces.mcp.conftest import entries, until
+
 DELEGATE = {
     "name": "Delegate",
     "arguments": {"tasks": [{"label": "a", "prompt": "first"}, {"label": "b", "prompt": "x"}]},
@@ -109,6 +112,23 @@ def test_a_home_that_fails_while_the_view_is_open_is_one_line_at_a_terminal(hous
     assert terminal.end() == 1
     assert f"deputy: {house.home}" in terminal.text.replace("\r\n", "")
     assert "Traceback" not in terminal.text
+
+
+@pytest.mark.rule("delegate.approve")
+@pytest.mark.parametrize(("option", "told"), [((), "report of one"), (("--deny",), "did not approve")])
+def test_where_nobody_is_at_the_terminal_it_can_wait_for_an_answer_from_another(house, option, told):
+    call = {"name": "Delegate", "arguments": {"tasks": [{"label": "one", "prompt": "the work of one"}]}}
+    model = house.script(
+        "waits",
+        {"turns": [{"calls": [call]}, {"text": "Done."}], "when": "You work for a person"},
+        {"turns": [{"text": "report of one"}], "when": "the work of one"},
+    )
+    process = house.start("run", "Do it.", "--wait", "--json", DEPUTY_MODEL=model)
+    waiting = until(lambda: [entry for entry in entries(house) if entry["status"] == "waiting"])[0]
+    assert "Spawn 1 subagent" in waiting["question"]
+    assert house.run("approve", waiting["session_id"], *option).returncode == 0
+    process.communicate(timeout=60)
+    assert told in house.run("transcript", waiting["session_id"]).stdout
 
 
 def define(house, name: str, prompt: str) -> None:

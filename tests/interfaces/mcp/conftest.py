@@ -68,7 +68,7 @@ def entries(house) -> list[dict]:
         return [entry_form(standing, time.time()) for standing in listed(reader, ended=10_000)]
 
 
-def until(is_so: Callable[[], object], seconds: float = 30):
+def until(is_so: Callable[[], object], seconds: float = 90):
     """What something comes to, once it is so."""
     deadline = time.monotonic() + seconds
     while not (value := is_so()):
@@ -144,4 +144,4 @@ class Wire:
         for pipe in (self.process.stdin, self.process.stdout):
             with suppress(BrokenPipeError):
                 pipe.close()
-        return self.process.wait(20)
+        return self.process.wait(60)

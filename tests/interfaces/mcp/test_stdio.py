@@ -154,7 +154,7 @@ def test_a_server_that_is_asked_to_stop_stops_though_its_client_stays(house):
     with Wire(house) as wire:
         wire.shake_hands()
         wire.process.send_signal(signal.SIGTERM)
-        assert wire.process.wait(10) == 0
+        assert wire.process.wait(60) == 0
 
 
 def test_lines_that_are_no_messages_do_not_end_it(house):

@@ -141,6 +141,7 @@ class _Turn:
             if stopping != "exited":
                 child.ask(command.polite)
                 await asyncio.wait({exiting}, timeout=command.grace_seconds)
+                child.kill()
             await asyncio.wait(listening, timeout=_DRAIN_SECONDS if exiting.done() else 0)
             exit_ = exiting.result() if exiting.done() else Exit()
             for task in (feeding, exiting, *listening):

@@ -125,7 +125,8 @@ def _untold_failure(program: Program, exit_: Exit, printed: Printed) -> Error:
         known = _in_its_words(program, said)
         if known is not None:
             return known
-        failure = failure_of(said.encode("utf-8", "replace"), status=None)
+        status = None if exit_.code is None else program.status_of_exit(exit_.code)
+        failure = failure_of(said.encode("utf-8", "replace"), status=status)
         if said and isinstance(failure, _PLAIN):
             return _as_error(program, failure)
         return problems.crashed(program.name, _how(exit_), _cut(said))

@@ -3,8 +3,9 @@
 from typing import TYPE_CHECKING
 
 from deputy.engine.ports.backend import Assignment, Backend, BackendEnd, NotReady, OwnSession, Ready, Ways
-from deputy.engine.ports.durable import Engine, Journal, L, Lease, RunContext, World
+from deputy.engine.ports.durable import Engine, Journal, L, Lease, RunContext, World, Writing
 from deputy.engine.ports.model import Model
+from deputy.engine.ports.ranker import Ranker
 from deputy.engine.ports.tool import (
     Agents,
     Files,
@@ -42,6 +43,7 @@ __all__ = [
     "NoWorkplace",
     "NotReady",
     "OwnSession",
+    "Ranker",
     "Ready",
     "RunContext",
     "TaskFiles",
@@ -55,4 +57,5 @@ __all__ = [
     "Workplace",
     "Workplaces",
     "World",
+    "Writing",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
     import asyncio
@@ -76,6 +76,11 @@ class RunContext(Protocol):
         """Whether model and tool calls still lie ahead that were made before: watchers were told of those."""
         ...
 
+    @property
+    def is_put_aside(self) -> bool:
+        """Whether its flow is stopped only to be taken up again when what it waits for has come."""
+        ...
+
     async def step(
         self,
         key: str,
@@ -85,29 +90,38 @@ class RunContext(Protocol):
         view: V,
         begun: Beginning | None = None,
         repeatable: bool = True,
+        reads: bool = False,
     ) -> E | Lost:
-        """Do something once: its result is an event, durable when this returns.
+        """Do something once: its result is an event, durable before anything else is done but to read.
 
         `args` are small JSON data, `view` is what is only in memory. A step that must not be repeated, and was under
-        way when its process died, comes back as `Lost`. A body that raises an error of ours ends the step as
-        `StepFailed`, now and whenever the run is replayed.
+        way when its process died, comes back as `Lost`. A step that only `reads`, at no cost, does not wait for what
+        was done before it to be durable. A body that raises an error of ours ends the step as `StepFailed`, now and
+        whenever the run is replayed.
         """
         ...
 
     async def record(self, key: str, event: E) -> E:
-        """Write down what needs no doing; durable when this returns."""
+        """Write down what needs no doing; durable when a step's result would be."""
         ...
 
     async def spawn(self, key: str, requested: Requested) -> str:
         """Make a child run, exactly once, and start it; gives its id."""
         ...
 
-    async def again(self, key: str, child: str, message: str | None = None) -> None:
-        """Set a child of an earlier round to work again, exactly once; one that completed or is at work is left so."""
+    async def again(self, key: str, child: str, message: str | None = None, *, anew: bool = False) -> None:
+        """Set a child that has ended to work again, exactly once; one that is at work is left so.
+
+        So is one that completed, unless it is to work `anew`.
+        """
         ...
 
     async def join(self, key: str, child: str) -> Outcome:
         """Wait for a child's end and take its outcome."""
+        ...
+
+    async def stop(self, child: str, reason: str) -> None:
+        """Stop a child and all runs below it; one that has ended is left so. It is joined all the same."""
         ...
 
     async def below(self) -> Sequence[State]:
@@ -204,6 +218,14 @@ class Lease(Protocol):
 L = TypeVar("L", bound=Lease)
 
 
+class Writing(NamedTuple):
+    """A record on its way to the disk: the event as it will be read back, when it happened, and its being durable."""
+
+    event: Event
+    at: float
+    done: asyncio.Future[Record]
+
+
 class Journal(Protocol[L]):
     """Records that are never lost and never changed. What is awaited here is durable."""
 
@@ -223,8 +245,8 @@ class Journal(Protocol[L]):
         """Add a record; when the run has one under this key already, that one stands and is returned."""
         ...
 
-    def append_soon(self, lease: L, key: str, event: Event) -> asyncio.Future[Record]:
-        """Add a record without waiting; what is appended later is never durable before it."""
+    def append_soon(self, lease: L, key: str, event: Event) -> Writing:
+        """Add a record under a new key without waiting; what is appended later is never durable before it."""
         ...
 
     async def spawn(self, lease: L, key: str, child: str, event: Requested) -> L | None:

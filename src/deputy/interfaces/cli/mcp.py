@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,7 +28,7 @@ Examples:
 Before subagents start, a person is asked: by the client's own form
 where it has one, else by `deputy approve ID` in any terminal while the
 call waits. --yes starts them without asking; they only read, unless
---allow names more. [mcp] in ~/.config/deputy/config.toml sets the same.
+--allow names more. [approval] in ~/.config/deputy/config.toml sets the same.
 
 \b
 Over HTTP a token is needed: DEPUTY_MCP_TOKEN, else one that is made
@@ -45,7 +46,9 @@ _LOOPBACK = "127.0.0.1"
 @click.option("--workspace", default=".", type=click.Path(exists=True, file_okay=False), help="What they may look at.")
 @click.option("--allow", multiple=True, metavar="TOOL", help="A tool that tasks may name beyond the read-only ones.")
 @click.option("-y", "--yes", is_flag=True, help="Start subagents without asking.")
-@click.option("--json", "as_json", is_flag=True, help="Only print what a client's config says to start it.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print what a client's config says to start it; with --http, its address."
+)
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -59,7 +62,7 @@ def command(
     as_json: bool,
 ) -> None:
     """Serve Delegate and its siblings to any MCP client."""
-    if as_json:
+    if as_json and port is None:
         given = [("--model", model)] if model else []
         given += [("--allow", name) for name in allow]
         flags = [*(part for pair in given for part in pair), *(["--yes"] if yes else [])]
@@ -67,7 +70,9 @@ def command(
         return
     _require_sdk()
     options = _options(model, workspace, allow, yes)
-    ctx.exit(carry_out(lambda stop: _serve(options, port, host, names, stop)))
+    if port is None:
+        ctx.exit(carry_out(lambda stop: _serve_stdio(options, stop)))
+    ctx.exit(carry_out(lambda stop: _serve_http(options, host, port, names, as_json, stop)))
 
 
 def _require_sdk() -> None:
@@ -78,7 +83,7 @@ def _require_sdk() -> None:
 
 
 def _options(model: str | None, workspace: str, allow: tuple[str, ...], yes: bool) -> Options:
-    from deputy.config import load_user
+    from deputy.config import load_rules, load_user
     from deputy.core.request import READ_ONLY_TOOLS
     from deputy.interfaces.mcp.hub import Options
 
@@ -86,28 +91,40 @@ def _options(model: str | None, workspace: str, allow: tuple[str, ...], yes: boo
     for name in allow:
         if name not in known:
             raise UsageError("--allow", name, f"name one of {', '.join(known)}")
-    settings = load_user().mcp
+    policy = load_rules(workspace).approval
     return Options(
         workspace=Path(workspace).absolute(),
         model=model,
-        approval="granted" if yes else settings.approval,
-        approval_seconds=settings.approval_seconds,
+        approval="granted" if yes or policy == "allow" else policy,
+        approval_seconds=load_user().mcp.approval_seconds,
         allow=READ_ONLY_TOOLS | set(allow),
     )
 
 
-async def _serve(options: Options, port: int | None, host: str, names: tuple[str, ...], stop: asyncio.Event) -> int:
+async def _serve_stdio(options: Options, stop: asyncio.Event) -> int:
+    from deputy.interfaces.mcp.hub import Hub
+    from deputy.interfaces.mcp.server import make_server
+    from deputy.interfaces.mcp.stdio import serve_stdio
+
+    async with Hub(options) as hub:
+        await serve_stdio(make_server(hub), hub, stop)
+    return 0
+
+
+async def _serve_http(
+    options: Options, host: str, port: int, names: tuple[str, ...], as_json: bool, stop: asyncio.Event
+) -> int:
+    from deputy.interfaces.mcp.http import serve_http
     from deputy.interfaces.mcp.hub import Hub
     from deputy.interfaces.mcp.server import make_server
 
-    async with Hub(options) as hub:
-        server = make_server(hub)
-        if port is None:
-            from deputy.interfaces.mcp.stdio import serve_stdio
-
-            await serve_stdio(server, hub, stop)
+    def announce(url: str, token: str) -> None:
+        if as_json:
+            show_json({"url": url, "token_in": token})
+            sys.stdout.flush()
         else:
-            from deputy.interfaces.mcp.http import serve_http
+            click.echo(f"deputy: MCP on {url}; the token is in {token}", err=True)
 
-            await serve_http(server, hub, stop, host=host, port=port, names=names)
+    async with Hub(options) as hub:
+        await serve_http(make_server(hub), hub, stop, host=host, port=port, names=names, announce=announce)
     return 0

@@ -41,6 +41,8 @@ def command(everything: bool, as_json: bool) -> None:
         show(_table([_row(standing, entry_form(standing, now), now) for standing in standings]))
         if asking := [standing.state.run for standing in standings if _waits_for_words(standing.state)]:
             click.echo(f'Answer with: deputy resume {asking[0]} --answer "…"', err=True)
+        if asking := [standing.state.run for standing in standings if _waits_for_approval(standing.state)]:
+            click.echo(f"Answer with: deputy approve {asking[0]}, or deputy approve {asking[0]} --deny", err=True)
     else:
         click.echo("No delegations." if everything else "No live delegations; --all shows those that ended.", err=True)
 
@@ -48,8 +50,13 @@ def command(everything: bool, as_json: bool) -> None:
 _HEADINGS = ("ID", "STATUS", "AGE", "LEFT", "IN", "OUT", "DELEGATION")
 
 
+def _waits_for_approval(state: State) -> bool:
+    return "approval" in state.waits.values()
+
+
 def _waits_for_words(state: State) -> bool:
-    return state.status in ("blocked", "waiting") and bool(state.question) and state.command != "delegate"
+    asks = state.status in ("blocked", "waiting") and bool(state.question) and state.command != "delegate"
+    return asks and not _waits_for_approval(state)
 
 
 def _row(standing: Standing, entry: dict[str, Any], now: float) -> tuple[str, ...]:
@@ -57,7 +64,7 @@ def _row(standing: Standing, entry: dict[str, Any], now: float) -> tuple[str, ..
     deadline = None if state.lineage is None or not state.is_live else state.lineage.deadline
     depth: int = entry["delegation_depth"]
     # A whole call has the questions of its tasks, which stand with them.
-    asked = "" if state.command == "delegate" else state.question
+    asked = "" if state.command == "delegate" and not _waits_for_approval(state) else state.question
     return (
         state.run,
         entry["status"],

@@ -22,7 +22,8 @@ Examples:
 
 \b
 It asks before it starts subagents, changes files or runs commands.
-Where nobody can be asked, such calls are refused unless --yes is given.
+Where nobody can be asked, such calls are refused unless --yes is given;
+with --wait they wait for `deputy approve ID` in another terminal.
 
 \b
 Exit codes:
@@ -37,6 +38,7 @@ Exit codes:
 @click.option("-y", "--yes", is_flag=True, help="Approve everything it asks for.")
 @click.option("--no-fallback", is_flag=True, help="Take no other model or backend when one fails.")
 @click.option("--no-inline", is_flag=True, help="Give no task back that no subagent can do.")
+@click.option("--wait", is_flag=True, help="Where nobody can be asked, wait for `deputy approve ID`.")
 @click.option("--events", metavar="FILE|-", help="Write what happens as JSON lines.")
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
 @click.pass_context
@@ -49,6 +51,7 @@ def command(
     yes: bool,
     no_fallback: bool,
     no_inline: bool,
+    wait: bool,
     events: str | None,
     as_json: bool,
 ) -> None:
@@ -58,7 +61,7 @@ def command(
     """
     text = _prompt(prompt)
     ways = Ways(fallback=False if no_fallback else None, inline=False if no_inline else None)
-    ctx.exit(carry_out(lambda stop: _run(text, model, agent, workspace, yes, events, as_json, ways, stop)))
+    ctx.exit(carry_out(lambda stop: _run(text, model, agent, workspace, yes, wait, events, as_json, ways, stop)))
 
 
 class Ways(NamedTuple):
@@ -86,6 +89,7 @@ async def _run(
     agent: str | None,
     workspace: str,
     yes: bool,
+    wait: bool,
     events: str | None,
     as_json: bool,
     ways: Ways,
@@ -100,6 +104,8 @@ async def _run(
 
     is_quiet = as_json or events == "-"
     rules = load_rules(workspace)
+    approval = approval_for(rules.approval, yes=yes)
+    is_waiting = wait and approval == "refuse" and rules.approval == "ask"
     async with open_events(events) as lines:
         audience = Audience(lines)
         person = Person(stop)
@@ -107,7 +113,7 @@ async def _run(
             model,
             workspace=workspace,
             watch=audience.tell,
-            approval=approval_for(rules.approval, yes=yes),
+            approval="ask" if is_waiting else approval,
             answer=person.answer if can_ask() else None,
             private=[] if events in (None, "-") else [events],
             rules=rules,
@@ -124,6 +130,8 @@ async def _run(
                 session_id = await deputy.start(prompt, agent=agent)
                 if lines is not None:
                     lines.write("opened", {"session_id": session_id, "model": chosen})
+                if is_waiting:
+                    click.echo(f"deputy: what it asks is answered by: deputy approve {session_id}", err=True)
                 outcome = await until_done(deputy.outcome(session_id), stop, lambda: deputy.cancel(session_id))
             parent.finish()
             if outcome is None:

@@ -27,18 +27,13 @@ GAP_SECONDS = 0.25
 class Following:
     """What there is to say about one run now; what nobody heard in time is forgotten, never queued."""
 
-    def __init__(self, run: str, labels: Sequence[str]) -> None:
-        self._run = run
+    def __init__(self, labels: Sequence[str]) -> None:
         self._board = Board(labels)
         self._said = ""
         self._come = asyncio.Event()
 
     def tell(self, progress: Progress) -> None:
         """Something happened."""
-        if progress.session_id == self._run:
-            if progress.event == "waiting":
-                self.say(f"waits for approval: deputy approve {self._run}")
-            return
         row = self._board.tell(progress, monotonic())
         if row is not None:
             self.say(text_of(line(row, monotonic())))
@@ -62,7 +57,7 @@ class Following:
 @asynccontextmanager
 async def followed(hub: Hub, session: ServerSession, run: str, labels: Sequence[str]) -> AsyncGenerator[Following]:
     """Keep the client of a request told of a run while the block waits for it."""
-    following = Following(run, labels)
+    following = Following(labels)
     with hub.follow(run, following):
         async with beside(_tell(session, following)):
             yield following

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -19,7 +18,7 @@ from deputy.journal.home import home_path, make_home, write_whole
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Collection, Generator
+    from collections.abc import Callable, Collection, Generator
 
     from mcp.server import Server
 
@@ -48,16 +47,22 @@ def http_app(server: Server[Any], *, token: str, names: Collection[str] = LOOPBA
 
 
 async def serve_http(
-    server: Server[Any], hub: Hub, stop: asyncio.Event, *, host: str, port: int, names: Collection[str] = ()
+    server: Server[Any],
+    hub: Hub,
+    stop: asyncio.Event,
+    *,
+    host: str,
+    port: int,
+    names: Collection[str] = (),
+    announce: Callable[[str, str], None],
 ) -> None:
-    """Serve until the process is asked to stop."""
+    """Serve until the process is asked to stop; told is at which address, and where its token is found."""
     token, source = find_token(hub)
     app = http_app(server, token=token, names=LOOPBACK | frozenset(names))
     with _listening(host, port) as sock:
         address, bound = sock.getsockname()[:2]
         shown = f"[{address}]" if ":" in address else address
-        sys.stderr.write(f"deputy: MCP on http://{shown}:{bound}{PATH}; the token is in {source}\n")
-        sys.stderr.flush()
+        announce(f"http://{shown}:{bound}{PATH}", source)
         config = uvicorn.Config(
             app,
             log_level="error",

@@ -12,11 +12,12 @@ from msgspec import Struct
 
 from deputy.core.errors import DeputyError
 from deputy.core.request import READ_ONLY_TOOLS
-from deputy.interfaces.beside import beside
+from deputy.interfaces.beside import beside, cause_of
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Generator, Sequence
+    from collections.abc import Coroutine, Generator
 
+    from deputy.core.task import DelegateCall
     from deputy.interfaces.library import Deputy
     from deputy.interfaces.mcp.following import Following
 
@@ -74,8 +75,13 @@ class Hub:
             task.cancel()
         if self._stopping:
             await asyncio.wait(self._stopping, timeout=_STOP_SECONDS)
+        for task in self._stopping:
+            task.cancel()
         self._over.set()
-        await self._group.__aexit__(None, None, None)
+        try:
+            await self._group.__aexit__(None, None, None)
+        except BaseExceptionGroup as raised:
+            raise cause_of(raised) from None
 
     # --- the Deputy ---------------------------------------------------------------------------------------------------
 
@@ -127,14 +133,46 @@ class Hub:
 
     async def _route(self, deputy: Deputy) -> None:
         async for progress in deputy.events():
-            root = self._roots.get(progress.session_id)
-            if root is None:
-                lineage = (await deputy.state(progress.session_id)).lineage
-                if len(self._roots) >= _MOST_ROOTS:
-                    self._roots.clear()
-                root = self._roots[progress.session_id] = progress.session_id if lineage is None else lineage.root_id
-            for following in self._following.get(root, ()):
-                following.tell(progress)
+            # Who cannot be told now is told by the results.
+            with suppress(DeputyError):
+                for following in self._following.get(await self._root_of(progress.session_id, deputy), ()):
+                    following.tell(progress)
+
+    async def _root_of(self, run: str, deputy: Deputy) -> str:
+        root = self._roots.get(run)
+        if root is None:
+            lineage = (await deputy.state(run)).lineage
+            if len(self._roots) >= _MOST_ROOTS:
+                self._roots.clear()
+            root = self._roots[run] = run if lineage is None else lineage.root_id
+        return root
+
+    # --- runs ---------------------------------------------------------------------------------------------------------
+
+    async def start(self, wanted: DelegateCall, question: str) -> str:
+        """Start the run of a call; a caller that is cancelled in the middle of it leaves none behind."""
+        started: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._begin(self._start(wanted, question, started), self._stopping)
+        try:
+            run = await asyncio.shield(started)
+        except asyncio.CancelledError:
+            if not self.is_leaving:
+                self._begin(self._stop_when_started(started), self._stopping)
+            raise
+        self.started.append(run)
+        return run
+
+    async def _start(self, wanted: DelegateCall, question: str, started: asyncio.Future[str]) -> None:
+        try:
+            deputy = await self.deputy()
+            run = await deputy.start(wanted.tasks, concurrency=wanted.concurrency, question=question)
+        except DeputyError as error:
+            started.set_exception(error)
+        else:
+            started.set_result(run)
+
+    async def _stop_when_started(self, started: asyncio.Future[str]) -> None:
+        await self._stop(await started)
 
     # --- what outlives a request --------------------------------------------------------------------------------------
 
@@ -171,7 +209,7 @@ class Hub:
         async def deliver() -> None:
             await (await self.deputy()).delivered(run)
 
-        if not self.is_leaving:
+        if not self._over.is_set():
             self._begin(deliver(), self._stopping)
 
 
@@ -179,8 +217,3 @@ async def _unless_it_fails(work: Coroutine[Any, Any, None]) -> None:
     """Nobody waits for this: what goes wrong on purpose is in the journal, and must not end the others."""
     with suppress(DeputyError):
         await work
-
-
-def labels_of(tasks: Sequence[Any]) -> list[str]:
-    """The labels of tasks, in their order."""
-    return [task.label for task in tasks]

@@ -59,10 +59,10 @@ async def result(call: Call) -> Answer:
     wanted = _read(call, ResultArguments)
     run = wanted.session_id
     deputy = await call.hub.deputy()
-    await deputy.state(run)
+    is_live = (await deputy.state(run)).is_live
     try:
         async with (
-            asyncio.timeout(min(max(wanted.wait, 0.0), MOST_WAIT_SECONDS) or 0.01),
+            asyncio.timeout(min(max(wanted.wait, 0.0), MOST_WAIT_SECONDS) if is_live else None),
             followed(call.hub, call.context.session, run, ()),
         ):
             if not await is_left(call.hub, run):

@@ -55,6 +55,7 @@ RESULTS: dict[str, Any] = {
         "partial": {"type": "integer"},
         "failed": {"type": "integer"},
         "total": {"type": "integer"},
+        "notice": {"type": "string"},
         "results": {
             "type": "array",
             "items": {

@@ -9,6 +9,7 @@ import queue
 import sys
 import threading
 from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import anyio
@@ -18,10 +19,11 @@ from mcp_types import JSONRPCError, JSONRPCResponse, jsonrpc_message_adapter
 from deputy.interfaces.beside import beside
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Generator, Iterator
+    from collections.abc import AsyncGenerator, Callable, Generator, Iterator
 
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
     from mcp.server import Server
+    from mcp_types import JSONRPCMessage
 
     from deputy.interfaces.mcp.hub import Hub
 
@@ -129,12 +131,14 @@ class _Wire:
         async with messages:
             async for one in messages:
                 text = one.message.model_dump_json(by_alias=True, exclude_unset=True)
-                if not await writer.write(f"{text}\n".encode()):
+                if not await writer.write(f"{text}\n".encode(), partial(self._wrote, one.message)):
                     self.close()
                     return
-                self._written.set()
-                if isinstance(one.message, JSONRPCResponse | JSONRPCError):
-                    self._hub.answered(one.message.id)
+
+    def _wrote(self, message: JSONRPCMessage) -> None:
+        self._written.set()
+        if isinstance(message, JSONRPCResponse | JSONRPCError):
+            self._hub.answered(message.id)
 
 
 class _Writer:
@@ -143,23 +147,25 @@ class _Writer:
     def __init__(self, sink: int, loop: asyncio.AbstractEventLoop) -> None:
         self._sink = sink
         self._loop = loop
-        self._work: queue.SimpleQueue[tuple[bytes, asyncio.Future[bool]]] = queue.SimpleQueue()
+        self._work: queue.SimpleQueue[tuple[bytes, Callable[[], None], asyncio.Future[bool]]] = queue.SimpleQueue()
         threading.Thread(target=self._run, name="deputy-mcp-writer", daemon=True).start()
 
-    async def write(self, text: bytes) -> bool:
-        """Whether it was written whole."""
+    async def write(self, text: bytes, then: Callable[[], None]) -> bool:
+        """Whether it was written whole; if it was, something is done then, though nobody waits any more."""
         done: asyncio.Future[bool] = self._loop.create_future()
-        self._work.put((text, done))
+        self._work.put((text, then, done))
         return await done
 
     def _run(self) -> None:
         with suppress(RuntimeError):
             while True:
-                text, done = self._work.get()
-                self._loop.call_soon_threadsafe(_settle, done, _is_written(self._sink, text))
+                text, then, done = self._work.get()
+                self._loop.call_soon_threadsafe(_settle, _is_written(self._sink, text), then, done)
 
 
-def _settle(done: asyncio.Future[bool], is_written: bool) -> None:
+def _settle(is_written: bool, then: Callable[[], None], done: asyncio.Future[bool]) -> None:
+    if is_written:
+        then()
     if not done.done():
         done.set_result(is_written)
 

@@ -10,22 +10,24 @@ from mcp_types import (
     INVALID_PARAMS,
     MISSING_REQUIRED_CLIENT_CAPABILITY,
     CallToolResult,
-    InputResponses,
+    ElicitResult,
     RequestParams,
 )
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from msgspec import Struct
+from pydantic import Field, ValidationError
 
 from deputy.core.errors import UnknownRun
 from deputy.engine.root import APPROVAL, DELEGATE
 from deputy.interfaces.mcp.runs import is_left
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from mcp.server import Server
     from mcp.server.context import ServerRequestContext
 
+    from deputy.core.results import Result
     from deputy.core.state import State
     from deputy.interfaces.mcp.hub import Hub
 
@@ -44,7 +46,7 @@ class TaskParams(RequestParams):
 class TaskUpdateParams(TaskParams):
     """Which task, and the answers to what it asks."""
 
-    input_responses: InputResponses
+    input_responses: dict[str, Any] = Field(default_factory=dict)
 
 
 class Task(Struct, frozen=True, kw_only=True):
@@ -86,7 +88,7 @@ class TaskBook(Protocol):
         """Where a task stands."""
         ...
 
-    async def update(self, task_id: str, answers: InputResponses) -> bool:
+    async def update(self, task_id: str, answers: Mapping[str, object]) -> bool:
         """Answer what a task asks."""
         ...
 
@@ -113,8 +115,9 @@ def bind_tasks(server: Server[Any], books: Sequence[TaskBook]) -> None:
 
     async def update(context: ServerRequestContext[Any, Any], params: TaskUpdateParams) -> dict[str, Any]:
         _check(context, params)
+        answers = {key: _answer(value) for key, value in params.input_responses.items()}
         for book in books:
-            if await book.update(params.task_id, params.input_responses):
+            if await book.update(params.task_id, answers):
                 return {"resultType": "complete"}
         raise _unknown(params.task_id)
 
@@ -162,6 +165,14 @@ def _check(context: ServerRequestContext[Any, Any], params: TaskParams) -> None:
         raise MCPError(code=HEADER_MISMATCH, message=f"Mcp-Name header is {name!r:.80}, and the task is another")
 
 
+def _answer(value: object) -> object:
+    """What a person answered; anything else as it is."""
+    try:
+        return ElicitResult.model_validate(value, by_name=False)
+    except ValidationError:
+        return value
+
+
 def _unknown(task_id: str) -> MCPError:
     return MCPError(code=INVALID_PARAMS, message=f"Unknown task: {task_id[:200]!r}")
 
@@ -184,7 +195,7 @@ class RunTasks:
             await (await self._hub.deputy()).go_on(task_id)
         return await self._task(state, can_ask=can_ask)
 
-    async def update(self, task_id: str, answers: InputResponses) -> bool:
+    async def update(self, task_id: str, answers: Mapping[str, object]) -> bool:
         """Pass on a person's yes or no."""
         from deputy.interfaces.mcp import approving
 
@@ -213,34 +224,41 @@ class RunTasks:
         from deputy.core.request import timestamp
         from deputy.interfaces.mcp import approving
 
+        results = () if state.is_live else await self._results(state.run)
+        # A call ends in its own words when all that it waited for was stopped.
+        is_stopped = bool(results) and all(result.outcome.status == "cancelled" for result in results)
         asks = APPROVAL in state.waits.values()
         requests = {approving.KEY: approving.request(state.question)} if asks and can_ask else None
         return Task(
             task_id=state.run,
-            status=_STATUSES.get(state.status, "completed") if not requests else "input_required",
+            status="input_required" if requests else "cancelled" if is_stopped else _status(state),
             created_at=timestamp(state.requested_at),
             updated_at=timestamp(state.last_at),
             message=f"waits for approval: deputy approve {state.run}" if asks else None,
-            result=None if state.is_live or state.status == "cancelled" else await self._result(state.run),
+            result=None
+            if state.is_live or is_stopped or state.status == "cancelled"
+            else _answer_of(results, state.run),
             input_requests=None
             if requests is None
             else {key: one.model_dump(by_alias=True, mode="json", exclude_none=True) for key, one in requests.items()},
         )
 
-    async def _result(self, run: str) -> CallToolResult:
-        from deputy.interfaces.mcp.delegating import answer
-
+    async def _results(self, run: str) -> Sequence[Result]:
         results = await (await self._hub.deputy()).results(run)
         self._hub.answering(None, run)
-        return answer(results, "markdown", run)
+        return results
 
 
-_STATUSES: dict[str, TaskStatus] = {
-    "requested": "working",
-    "running": "working",
-    "waiting": "working",
-    "cancelled": "cancelled",
-}
+def _status(state: State) -> TaskStatus:
+    if state.is_live:
+        return "working"
+    return "cancelled" if state.status == "cancelled" else "completed"
+
+
+def _answer_of(results: Sequence[Result], run: str) -> CallToolResult:
+    from deputy.interfaces.mcp.delegating import answer
+
+    return answer(results, "markdown", run)
 
 
 async def created(hub: Hub, run: str) -> dict[str, Any]:

@@ -1,0 +1,178 @@
+"""Who lets subagents start: the client's person, a policy, anybody at a terminal, or nobody."""
+
+import asyncio
+import json
+from itertools import pairwise
+
+import pytest
+from mcp import Client, MCPError
+from mcp_types import ElicitResult
+from tests.interfaces.mcp.conftest import ERAS, LEGACY, MODERN, entries, here, stdio, talk, tasks, text_of, turn, until
+
+from deputy.interfaces.mcp import following
+
+
+def person(action: str, seen: list, content: dict | None = None):
+    async def answer(context, params):
+        seen.append(params.message)
+        return ElicitResult(action=action, content=content)
+
+    return {"elicitation_callback": answer}
+
+
+def call_with(house, mode, client, tool="Delegate", arguments=None, **options):
+    model = house.script("ok", talk(turn("found it")))
+
+    async def main():
+        async with here(house, mode=mode, client=client, model=model, **options) as connected:
+            return await connected.call_tool(tool, arguments or tasks("a"))
+
+    return asyncio.run(main())
+
+
+@pytest.mark.rule("delegate.approve")
+@pytest.mark.parametrize("mode", ERAS)
+def test_the_person_of_a_client_that_can_ask_is_asked_once_and_approves(house, mode):
+    seen: list[str] = []
+    result = call_with(house, mode, person("accept", seen, {"approve": True}))
+    assert result.structured_content["completed"] == 1
+    assert len(seen) == 1
+    assert "Spawn 1 subagent: [a] the work of a" in seen[0]
+    assert len([entry for entry in entries(house) if entry["parent"] is None]) == 1
+
+
+@pytest.mark.rule("delegate.approve")
+@pytest.mark.parametrize("mode", ERAS)
+@pytest.mark.parametrize(("action", "content"), [("decline", None), ("cancel", None), ("accept", {"approve": False})])
+def test_a_person_who_does_not_approve_has_nothing_started(house, mode, action, content):
+    result = call_with(house, mode, person(action, [], content))
+    assert result.is_error
+    assert "not approved" in text_of(result)
+    assert [entry["status"] for entry in entries(house)] == ["rejected"]
+
+
+@pytest.mark.parametrize("mode", ERAS)
+def test_a_start_is_approved_like_a_call_that_waits(house, mode):
+    seen: list[str] = []
+    arguments = tasks("a")
+    result = call_with(house, mode, person("decline", seen), tool="DelegateStart", arguments=arguments)
+    assert len(seen) == 1
+    assert result.structured_content["tasks"] == []
+
+
+def test_by_policy_it_is_granted_or_refused_without_asking(house):
+    seen: list[str] = []
+    granted = call_with(house, LEGACY, person("decline", seen), approval="granted")
+    refused = call_with(house, LEGACY, person("accept", seen), approval="refuse")
+    assert granted.structured_content["completed"] == 1
+    assert refused.is_error
+    assert "refuses it" in text_of(refused)
+    assert seen == []
+
+
+@pytest.mark.parametrize("mode", ERAS)
+def test_where_nobody_answers_in_time_it_is_refused(house, mode):
+    result = call_with(house, mode, {}, approval_seconds=0.01)
+    assert result.is_error
+    assert result.structured_content["results"][0]["status"] == "rejected"
+
+
+@pytest.mark.parametrize(("option", "status"), [((), "completed"), (("--deny",), "rejected")])
+def test_a_call_waits_for_an_answer_from_another_terminal_and_can_be_seen_waiting(house, option, status):
+    model = house.script("ok", talk(turn("found it")))
+
+    async def main():
+        async with Client(stdio(house, DEPUTY_MODEL=model)) as client:
+            call = asyncio.create_task(client.call_tool("Delegate", tasks("a")))
+            waiting = await asyncio.to_thread(until, lambda: _waiting(house))
+            shown = await asyncio.to_thread(house.run, "ps")
+            answered = await asyncio.to_thread(house.run, "approve", waiting, *option, "--json")
+            return waiting, shown.stdout, json.loads(answered.stdout), await call
+
+    waiting, shown, answered, result = asyncio.run(main())
+    assert waiting in shown
+    assert "Spawn 1 subagent" in shown
+    assert (answered["session_id"], answered["approved"], answered["taken"]) == (waiting, not option, True)
+    assert entries(house)[0]["status"] == status
+    assert result.is_error == bool(option)
+
+
+def _waiting(house) -> str | None:
+    return next((entry["session_id"] for entry in entries(house) if entry["status"] == "waiting"), None)
+
+
+def test_a_waiting_client_is_told_how_to_approve_and_that_it_still_waits(house, monkeypatch):
+    monkeypatch.setattr(following, "HEARTBEAT_SECONDS", 0.01)
+    monkeypatch.setattr(following, "GAP_SECONDS", 0.01)
+    heard: list[tuple[float, str]] = []
+
+    async def main():
+        enough = asyncio.Event()
+
+        async def hear(progress, total, message):
+            heard.append((progress, message))
+            if len(heard) == 5:
+                enough.set()
+
+        async with here(house, model="offline:scout") as client:
+            call = asyncio.create_task(client.call_tool("Delegate", tasks("a"), progress_callback=hear))
+            await enough.wait()
+            call.cancel()
+            await asyncio.wait([call])
+
+    asyncio.run(main())
+    numbers = [number for number, _ in heard]
+    assert all(earlier < later for earlier, later in pairwise(numbers))
+    assert f"deputy approve {entries(house)[0]['session_id']}" in heard[-1][1]
+
+
+def test_the_one_who_asks_cannot_approve(house):
+    async def main():
+        async with here(house, model="offline:scout") as client:
+            started = await client.call_tool("DelegateStart", tasks("a"))
+            run = started.structured_content["session_id"]
+            return started, await client.call_tool("DelegateResume", {"session_id": run, "answer": "yes"})
+
+    started, resumed = asyncio.run(main())
+    assert started.structured_content["status"] == "waiting"
+    assert "deputy approve" in started.structured_content["next"]
+    assert resumed.is_error
+    assert "a person's approval" in text_of(resumed)
+    assert entries(house)[0]["status"] == "waiting"
+
+
+def test_a_run_whose_server_is_gone_can_still_be_approved_and_gone_on_with(house):
+    model = house.script("ok", talk(turn("found it")))
+
+    async def main():
+        async with here(house, model=model) as client:
+            return (await client.call_tool("DelegateStart", tasks("a"))).structured_content["session_id"]
+
+    run = asyncio.run(main())
+    approved = house.run("approve", run)
+    assert approved.returncode == 0
+    assert f"deputy resume {run}" in approved.stderr
+    resumed = house.run("resume", run, "--json")
+    assert resumed.returncode == 0, resumed
+    assert json.loads(resumed.stdout)["status"] == "completed"
+
+
+def test_what_comes_back_with_an_answer_is_sealed(house):
+    async def main():
+        async with here(house, mode=MODERN, client=person("accept", []), model="offline:scout") as client:
+            mine = await client.session.call_tool("Delegate", tasks("a"), allow_input_required=True)
+            for state in ("sess_1_aaaaaa", mine.request_state[:-4] + "AAAA"):
+                with pytest.raises(MCPError, match="requestState"):
+                    await client.session.call_tool(
+                        "Delegate", tasks("a"), request_state=state, allow_input_required=True
+                    )
+
+    asyncio.run(main())
+
+
+def test_approve_says_what_does_not_wait(house):
+    assert house.run("approve", "sess_1_aaaaaa").returncode == 3
+    house.run("delegate", "-t", "a=count the files", "--yes")
+    ended = entries(house)[0]["session_id"]
+    answered = house.run("approve", ended)
+    assert (answered.returncode, "does not wait" in answered.stderr) == (3, True)

@@ -1,0 +1,238 @@
+"""What clients can list, read and call, and what they are told when they ask for the wrong thing."""
+
+import asyncio
+import json
+
+import pytest
+from mcp import MCPError
+from tests.interfaces.mcp.conftest import ERAS, entries, here, talk, tasks, text_of, turn
+from tests.tools.test_mcp import configured
+
+from deputy.core.task import DELEGATE_SCHEMA
+from deputy.interfaces.mcp import delegating
+
+
+def calls(house, *asked: tuple[str, dict], **options) -> list:
+    async def main():
+        async with here(house, **{"model": "offline:scout", "approval": "granted", **options}) as client:
+            return [await client.call_tool(name, arguments) for name, arguments in asked]
+
+    return asyncio.run(main())
+
+
+def call(house, name: str, arguments: dict, **options):
+    return calls(house, (name, arguments), **options)[0]
+
+
+@pytest.mark.rule("delegate.schema")
+def test_every_tool_says_what_it_takes_and_whether_it_changes_anything(house):
+    async def main():
+        async with here(house) as client:
+            return {tool.name: tool for tool in (await client.list_tools()).tools}
+
+    tools = asyncio.run(main())
+    assert tools["Delegate"].input_schema == DELEGATE_SCHEMA
+    assert "when it pays" in tools["Delegate"].description
+    assert tools["Delegate"].annotations.read_only_hint is False
+    assert tools["DelegateStatus"].annotations.read_only_hint is True
+    assert all(tool.input_schema["additionalProperties"] is False for tool in tools.values())
+
+
+@pytest.mark.rule("delegate.schema")
+@pytest.mark.parametrize(
+    ("arguments", "problem"),
+    [
+        ({}, "tasks is missing"),
+        ({"tasks": []}, "tasks has 0 tasks"),
+        ({"tasks": [{"label": "a", "prompt": " "}]}, "tasks[0].prompt is ' '"),
+        ({"tasks": [{"label": "a", "prompt": "x", "color": 1}]}, "tasks[0].color is not a field"),
+        ({**tasks("a"), "concurrency": 9}, "concurrency is 9"),
+        ({"tasks": [{"label": "a", "prompt": "x", "tools": ["Delegate"]}]}, "names Delegate"),
+    ],
+)
+def test_a_bad_call_is_refused_with_the_fields_name_and_nothing_is_opened(house, arguments, problem):
+    result = call(house, "Delegate", arguments)
+    assert result.is_error
+    assert problem in text_of(result)
+    assert entries(house) == []
+
+
+@pytest.mark.rule("delegate.key")
+def test_a_missing_key_is_told_before_anybody_is_asked(house, monkeypatch):
+    monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+    result = call(house, "Delegate", tasks("a"), model="anthropic:claude-sonnet-4-5", approval="ask")
+    assert text_of(result) == "Cannot spawn subagents: no API key for provider anthropic"
+
+
+def test_tasks_only_read_unless_the_server_was_told_otherwise(house):
+    model = house.script("w", talk(turn("wrote it"), times=2))
+    writing = {"tasks": [{"label": "a", "prompt": "x", "tools": ["Write"]}]}
+    refused = call(house, "Delegate", writing, model=model)
+    allowed = call(house, "Delegate", writing, model=model, allow=frozenset({"Read", "Write"}))
+    assert refused.structured_content["results"][0]["status"] == "rejected"
+    assert allowed.structured_content["completed"] == 1
+
+
+def test_of_configured_servers_tasks_may_name_the_tools_that_only_read(house, monkeypatch):
+    configured(house)
+    monkeypatch.setenv("HOME", house.env["HOME"])
+    model = house.script("w", talk(turn("done"), times=2))
+    reads, writes = (
+        {"tasks": [{"label": "a", "prompt": "x", "tools": [f"mcp__docs__{name}"]}]} for name in ("search", "publish")
+    )
+    looked, published, unknown = calls(
+        house,
+        ("Delegate", reads),
+        ("Delegate", writes),
+        ("Delegate", {"tasks": [{"label": "a", "prompt": "x", "tools": ["mcp__no__x"]}]}),
+        model=model,
+    )
+    assert looked.structured_content["completed"] == 1
+    assert published.structured_content["results"][0]["status"] == "rejected"
+    assert "no MCP server of that name" in text_of(unknown)
+
+
+def test_results_come_as_json_where_they_are_asked_for(house):
+    result = call(house, "Delegate", tasks("a", **{"return": "json"}))
+    form = json.loads(text_of(result))
+    assert form == result.structured_content
+    assert (form["completed"], form["results"][0]["label"]) == (1, "a")
+
+
+def test_a_started_run_is_followed_collected_and_gone_on_with(house):
+    model = house.script("q", talk(turn("Which one? [AWAITING_HUMAN_INPUT]"), turn("The second it is.")))
+
+    async def main():
+        async with here(house, model=model, approval="granted") as client:
+            run = (await client.call_tool("DelegateStart", tasks("a"))).structured_content["session_id"]
+            blocked = await client.call_tool("DelegateResult", {"session_id": run})
+            child = blocked.structured_content["results"][0]
+            await client.call_tool("DelegateResume", {"session_id": run, "answer": "the second"})
+            done = await client.call_tool("DelegateResult", {"session_id": run})
+            where = await client.call_tool("DelegateStatus", {"session_id": run})
+            return child, done, where
+
+    child, done, where = asyncio.run(main())
+    assert (child["status"], child["question"]) == ("blocked", "Which one?")
+    assert done.structured_content["results"][0]["report"] == "The second it is."
+    assert where.structured_content["tasks"][0]["status"] == "completed"
+
+
+def test_a_run_that_takes_longer_than_the_wait_is_told_of_and_can_be_cancelled(house):
+    model = house.script("slow", talk(turn("never said", delay_seconds=60)))
+
+    async def main():
+        async with here(house, model=model, approval="granted") as client:
+            run = (await client.call_tool("DelegateStart", tasks("a"))).structured_content["session_id"]
+            early = await client.call_tool("DelegateResult", {"session_id": run, "wait": 0})
+            await client.call_tool("DelegateCancel", {"session_id": run})
+            return early, await client.call_tool("DelegateResult", {"session_id": run})
+
+    early, late = asyncio.run(main())
+    assert early.structured_content["status"] == "running"
+    assert late.structured_content["results"][0]["status"] == "cancelled"
+
+
+@pytest.mark.parametrize("name", ["DelegateStatus", "DelegateResult", "DelegateCancel", "DelegateResume"])
+def test_runs_and_arguments_that_nobody_knows_are_refused(house, name):
+    call(house, "Delegate", tasks("a"))
+    unknown, wrong, odd = calls(
+        house, (name, {"session_id": "sess_1_aaaaaa"}), (name, {"session_id": 7}), (name, {"session": "x"})
+    )
+    assert all(result.is_error for result in (unknown, wrong, odd))
+    assert "sess_1_aaaaaa" in text_of(unknown)
+
+
+def test_too_many_calls_at_once_are_refused_and_the_others_are_not(house, monkeypatch):
+    monkeypatch.setattr(delegating, "MOST_CALLS", 1)
+    model = house.script("slow", talk(turn("never said", delay_seconds=60)), talk(turn("found it")))
+
+    async def main():
+        async with here(house, model=model, approval="granted") as client:
+            begun = asyncio.Event()
+
+            async def heard(*_):
+                begun.set()
+
+            first = asyncio.create_task(client.call_tool("Delegate", tasks("a"), progress_callback=heard))
+            await begun.wait()
+            second = await client.call_tool("Delegate", tasks("b"))
+            first.cancel()
+            await asyncio.wait([first])
+            return second
+
+    assert "ask again" in text_of(asyncio.run(main()))
+
+
+@pytest.mark.parametrize("mode", ERAS)
+def test_what_runs_leave_can_be_read_by_its_address(house, mode):
+    async def main():
+        async with here(house, mode=mode, model="offline:scout", approval="granted") as client:
+            assert (await client.list_resources()).resources == []
+            templates = (await client.list_resource_templates()).resource_templates
+            await client.call_tool("Delegate", tasks("a"))
+            listed = {str(one.uri): one for one in (await client.list_resources(cache_mode="bypass")).resources}
+            pages = {uri: (await client.read_resource(uri)).contents[0] for uri in listed}
+            for uri in ("deputy://runs/sess_1_aaaaaa/outcome", "deputy://runs/x/secrets", "file:///etc/passwd"):
+                with pytest.raises(MCPError, match="Unknown resource"):
+                    await client.read_resource(uri)
+            return templates, pages
+
+    templates, pages = asyncio.run(main())
+    assert [one.name for one in templates] == ["transcript", "notes", "outcome"]
+    kinds = sorted(uri.rpartition("/")[2] for uri in pages)
+    assert kinds == ["notes", "outcome", "outcome", "transcript"]
+    said = next(page.text for uri, page in pages.items() if uri.endswith("/transcript"))
+    assert "the work of a" in said
+    outcome = json.loads(next(page.text for uri, page in pages.items() if uri.endswith("/outcome")))
+    assert outcome["status"] == "completed"
+
+
+@pytest.mark.rule("delegate.advice")
+def test_the_advice_for_parents_is_a_prompt_too(house):
+    async def main():
+        async with here(house) as client:
+            listed = (await client.list_prompts()).prompts
+            with pytest.raises(MCPError, match="Unknown prompt"):
+                await client.get_prompt("nothing")
+            return listed, await client.get_prompt("delegate", {"work": "Fix the login."})
+
+    listed, got = asyncio.run(main())
+    assert [prompt.name for prompt in listed] == ["delegate"]
+    words = got.messages[0].content.text
+    assert "Two to four" in words
+    assert words.endswith("Fix the login.")
+
+
+def test_texts_are_looked_into_and_agents_listed_and_nothing_is_run(house):
+    folder = house.workspace / ".deputy" / "agents"
+    folder.mkdir(parents=True)
+    (folder / "reviewer.md").write_text("---\nname: reviewer\ndescription: Reviews.\n---\nReview.\n")
+    found, agents, wrong, odd = calls(
+        house,
+        ("Detect", {"text": "Please spawn a subagent to count the files."}),
+        ("Agents", {}),
+        ("Detect", {}),
+        ("Agents", {"dir": "/"}),
+    )
+    assert found.structured_content["requests"][0]["prompt"] == "count the files."
+    assert [agent["name"] for agent in agents.structured_content["agents"]] == ["reviewer"]
+    assert wrong.is_error
+    assert odd.is_error
+    assert entries(house) == []
+
+
+def test_an_unknown_tool_is_an_error_of_the_protocol(house):
+    async def main():
+        async with here(house) as client:
+            with pytest.raises(MCPError, match="Unknown tool"):
+                await client.call_tool("Nothing", {})
+
+    asyncio.run(main())
+
+
+def test_a_home_that_cannot_be_used_is_told_and_not_a_crash(house):
+    house.home.write_text("a file")
+    first, second = calls(house, ("Delegate", tasks("a")), ("Delegate", tasks("a")))
+    assert first.is_error
+    assert second.is_error
