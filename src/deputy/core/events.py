@@ -250,6 +250,10 @@ class Joined(_Event, frozen=True, kw_only=True):
 
     child: str
     round: int = 0
+    waited: float = 0.0
+    """For how many seconds the child waited for a person in this round."""
+    waited_until: float = 0.0
+    """When it last did."""
 
 
 class Asked(_Event, frozen=True, kw_only=True):
