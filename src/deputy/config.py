@@ -69,6 +69,13 @@ class CommandSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """The name of an agent by the language of the task; `default` is for every other."""
 
 
+class RoutingSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[routing]`: which ways may be gone when the first one fails; a project can only forbid more."""
+
+    fallback: bool | None = None
+    inline: bool | None = None
+
+
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What one file says. It is read before anybody trusts the project, so no key names an address or a command."""
 
@@ -77,6 +84,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     limits: LimitSettings = LimitSettings()
     approval: ApprovalSettings = ApprovalSettings()
     commands: dict[str, CommandSettings] = {}
+    routing: RoutingSettings = RoutingSettings()
 
 
 class JournalSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -149,6 +157,7 @@ _TABLES = {
     "mcp": McpSettings,
     "models": ModelSettings,
     "models.routes": Route,
+    "routing": RoutingSettings,
     "subtasks": SubtaskSettings,
     "text": TextSettings,
 }
@@ -230,6 +239,8 @@ def _narrowing(settings: Settings) -> Narrowing:
         max_depth=limits.max_depth,
         repairs=limits.repairs,
         idle_seconds=limits.idle_seconds,
+        fallback=settings.routing.fallback,
+        inline=settings.routing.inline,
         tool_seconds=limits.tools,
         wall=limits.commands,
     )

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
     from deputy.agents.catalogue import Catalogue
+    from deputy.backends.ways import MachineWays
     from deputy.config import SubtaskSettings
     from deputy.core.outcome import Outcome
     from deputy.core.progress import Progress
@@ -134,6 +135,7 @@ class Runtime:
     models: Models
     workshop: Workshop
     agents: WorkspaceAgents
+    ways: MachineWays
     folder: Path
     servers: McpServers
 
@@ -158,6 +160,7 @@ async def open_runtime(
     trusts_project: bool | None = None,
 ) -> AsyncGenerator[Runtime]:
     """Open the journal, the models and the engine; on leaving, what is at work stops where it can go on later."""
+    from deputy.backends.ways import MachineWays
     from deputy.models.catalog import read_catalog
     from deputy.models.make import Models
     from deputy.processes.script import ProgramScripts
@@ -166,6 +169,7 @@ async def open_runtime(
     from deputy.tools.mcp import McpServers
     from deputy.tools.note import NoteTool
     from deputy.tools.subtask import SubtaskTool
+    from deputy.tools.text_files import open_text_files
     from deputy.tools.word_ranker import WordRanker
     from deputy.tools.worktree import GitWorktrees
 
@@ -189,6 +193,15 @@ async def open_runtime(
         if trusts_project is None:
             trusts_project = is_trusted(workspace, settings.agents.trusted)
         agents = WorkspaceAgents(workspace, models, trusts_project=trusts_project)
+        ways = MachineWays(
+            environ=os.environ,
+            provider_of=models.provider_of,
+            missing_key=models.missing_key,
+            full_name=models.full_name,
+            native_failures=partial(_native_failures, journal),
+            redactor=redactor,
+            open_files=open_text_files,
+        )
         # Tools keep nothing of a call, so that all who are granted the same have the same.
         toolbox_of = lru_cache(_GRANTS)(
             partial(
@@ -209,6 +222,8 @@ async def open_runtime(
             windows=windows or {},
             files=files,
             workplaces=GitWorktrees(folder / home.WORKTREES, workspace, os.environ, transcript.safe_id),
+            ways=ways,
+            idle_seconds=rules.idle_seconds,
             redactor=redactor,
             watch=watch,
             policy=_with_depths(policy or Policy(max_depth=rules.max_depth, repairs=rules.repairs), settings.subtasks),
@@ -218,7 +233,7 @@ async def open_runtime(
             flow_tools=(
                 NoteTool(files),
                 AskTool(),
-                DelegateTool(models.missing_key, models.prices_of, agents),
+                DelegateTool(models.missing_key, models.prices_of, agents, ways.has_program),
                 SubtaskTool(),
             ),
             scripts=ProgramScripts(workspace, os.environ),
@@ -255,9 +270,15 @@ async def open_runtime(
                 models=models,
                 workshop=workshop,
                 agents=agents,
+                ways=ways,
                 folder=folder,
                 servers=servers,
             )
+
+
+async def _native_failures(journal: SqliteJournal, root: str) -> int:
+    """How often our own loop failed in a tree, and something else was taken."""
+    return sum(state.counts.native_failures for state in await journal.descendants(root))
 
 
 def _with_depths(policy: Policy, said: SubtaskSettings) -> Policy:

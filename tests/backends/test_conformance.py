@@ -1,7 +1,9 @@
 import asyncio
 
 import pytest
+from msgspec import structs
 from tests.backends.conftest import ACP_MODELS, MODELS, FakeAcpStage, FakeStage
+from tests.backends.native import NativeStage
 
 from deputy.testing.backend_suite import CASES, leave_in_the_middle, play
 
@@ -25,3 +27,24 @@ def test_the_same_script_comes_to_the_same_end(case, stage, workspace):
 @pytest.mark.parametrize("stage", STAGES, indirect=True)
 def test_a_run_that_is_cancelled_leaves_nothing(stage, workspace):
     asyncio.run(leave_in_the_middle(stage, workspace))
+
+
+def natively(case):
+    """A case as our own loop has it: a key that is refused is not a program where nobody is logged in."""
+    codes = {"PROGRAM_NOT_LOGGED_IN": "BAD_API_KEY"}
+    ends = tuple(structs.replace(end, code=codes.get(end.code, end.code)) for end in case.ends)
+    return structs.replace(case, ends=ends)
+
+
+# One that is overloaded is asked again by us, for as long as its retries last: tests/models has that.
+@pytest.mark.rule("ladder")
+@pytest.mark.parametrize(
+    "case", [natively(case) for case in CASES if case.name != "the provider is overloaded"], ids=lambda case: case.name
+)
+def test_our_own_loop_comes_to_the_same_end(case, tmp_path, monkeypatch, workspace):
+    ends = asyncio.run(play(case, NativeStage(tmp_path, monkeypatch), workspace))
+    assert len(ends) == len(case.ends)
+
+
+def test_our_own_loop_that_is_cancelled_leaves_nothing(tmp_path, monkeypatch, workspace):
+    asyncio.run(leave_in_the_middle(NativeStage(tmp_path, monkeypatch), workspace))

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias, TypeVar, cast
 from msgspec import UNSET, Raw, Struct, UnsetType, json, to_builtins
 
 from deputy.core.errors import Error, UsageError
+from deputy.core.ladder import Routing
 from deputy.core.limits import Use
 from deputy.core.outcome import NO_USAGE, Fallback, Outcome, Rejected, Usage
 from deputy.core.request import Grant, Lineage, Request
@@ -53,6 +54,7 @@ class Opened(_Event, frozen=True, kw_only=True):
     grant: Grant = Grant()
     role: Role | None = None
     """The definition of the agent that it is, where it is one."""
+    routing: Routing = Routing()
     arguments: Raw | UnsetType = UNSET
     """What the command was called with, where that is more than a prompt."""
 
@@ -91,6 +93,8 @@ class Started(_Event, frozen=True, kw_only=True):
 
     backend: str = ""
     model: str = ""
+    asked: str = ""
+    """What the model was asked for by, where that is another name."""
     scratchpad: str = ""
 
 
@@ -128,6 +132,10 @@ class ModelCallEnded(_Event, frozen=True, kw_only=True):
     """How much the model can hold, where its provider said so when it was too much."""
     budgets: tuple[Use, ...] = ()
     """How much was used by then of its budgets and of those that it shares with others."""
+    backend: str = ""
+    """The program that asked its model by itself, where one did."""
+    turn: Raw | UnsetType = UNSET
+    """What that program told of its turn: its own session, the tools it used, the files it changed."""
 
 
 class ToolCallBegun(_Event, frozen=True, kw_only=True):
@@ -190,6 +198,11 @@ class FellBack(_Event, frozen=True, kw_only=True):
     """The next model or backend of the chain was taken."""
 
     fallback: Fallback
+    left: str = ""
+    """The backend that failed; none where it was not tried."""
+    backend: str = ""
+    model: str = ""
+    """What was taken instead."""
 
 
 class HandedIn(_Event, frozen=True, kw_only=True):
@@ -239,6 +252,10 @@ class Joined(_Event, frozen=True, kw_only=True):
 
     child: str
     round: int = 0
+    waited: float = 0.0
+    """For how many seconds the child waited for a person in this round."""
+    waited_until: float = 0.0
+    """When it last did."""
 
 
 class Asked(_Event, frozen=True, kw_only=True):

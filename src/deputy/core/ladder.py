@@ -20,6 +20,19 @@ RESUMES = 2
 """How often a program that ran out of time goes on by its own session before the next rung is taken."""
 
 
+InlineBy: TypeAlias = Literal["session", "parent", "never"]
+"""Who does the work where no backend can: the session's own model, the agent that handed it over, or nobody."""
+
+
+class Routing(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Which ways may be gone when the first one fails."""
+
+    falls_back: bool = True
+    inline: InlineBy = "session"
+    session_model: str = ""
+    """The model that a session works with by default."""
+
+
 class LadderTables(Struct, frozen=True, kw_only=True):
     """Chains of models and orders of backends; a user's config overrides them."""
 

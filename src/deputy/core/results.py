@@ -88,6 +88,9 @@ def _result_form(result: Result) -> dict[str, Any]:
         form["artifacts"] = outcome.artifacts
     if outcome.branch:
         form["branch"] = outcome.branch
+    if outcome.fallbacks or not outcome.is_isolated:
+        form |= {"backend": outcome.backend, "model": outcome.model, "isolated": outcome.is_isolated}
+        form["fallbacks"] = outcome.fallbacks
     if outcome.warnings:
         form["warnings"] = outcome.warnings
     if outcome.errors:
@@ -108,6 +111,9 @@ def _section(result: Result) -> str:
         f"### [{result.label}] {_title(outcome)}",
         f"**Usage**: in={usage.input:,} out={usage.output:,}",
     ]
+    parts.extend(f"**Instead**: {one.taken}, as {one.left} failed: {one.reason}" for one in outcome.fallbacks)
+    if not outcome.is_isolated:
+        parts.append("**Done inline**: no subagent could be had, so this was not isolated.")
     parts.extend(f"**Warning:** {warning}" for warning in outcome.warnings)
     if isinstance(outcome, Blocked) and outcome.question:
         parts.append(f"**Question:** {outcome.question}")

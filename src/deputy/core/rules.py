@@ -29,6 +29,8 @@ class Narrowing(Struct, frozen=True, kw_only=True):
     max_depth: int | None = None
     repairs: int | None = None
     idle_seconds: float | None = None
+    fallback: bool | None = None
+    inline: bool | None = None
     tool_seconds: Mapping[str, float] = {}
     wall: Mapping[str, WallSetting] = {}
 
@@ -42,6 +44,10 @@ class Rules(Struct, frozen=True, kw_only=True):
     max_depth: int = Policy().max_depth
     repairs: int = Policy().repairs
     idle_seconds: float = IDLE_SECONDS
+    fallback: bool = True
+    """Whether another model or backend is taken when one fails."""
+    inline: bool = True
+    """Whether work that no backend can carry out is done without a subagent."""
     tool_seconds: Mapping[str, float] = {}
     wall: Mapping[str, WallLimit] = {}
     """The limits that are not as they are shipped, by command."""
@@ -74,6 +80,8 @@ def ruled(user: Narrowing, project: Narrowing, *, model: str | None = None) -> R
         max_depth=_said(user.max_depth, shipped.max_depth),
         repairs=_said(user.repairs, shipped.repairs),
         idle_seconds=_said(user.idle_seconds, shipped.idle_seconds),
+        fallback=user.fallback is not False,
+        inline=user.inline is not False,
         tool_seconds=user.tool_seconds,
         wall={name: _wall(shipped.limit(name), said) for name, said in user.wall.items()},
     )
@@ -85,6 +93,8 @@ def ruled(user: Narrowing, project: Narrowing, *, model: str | None = None) -> R
         max_depth=_least(own.max_depth, project.max_depth),
         repairs=_least(own.repairs, project.repairs),
         idle_seconds=_least(own.idle_seconds, project.idle_seconds),
+        fallback=own.fallback and project.fallback is not False,
+        inline=own.inline and project.inline is not False,
         tool_seconds={
             name: min(seconds for seconds in (own.tool_seconds.get(name), project.tool_seconds.get(name)) if seconds)
             for name in (*own.tool_seconds, *project.tool_seconds)

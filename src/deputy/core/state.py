@@ -41,6 +41,7 @@ from deputy.core.events import (
     Unrecognised,
     Validated,
 )
+from deputy.core.ladder import NATIVE
 from deputy.core.outcome import NO_USAGE, Outcome, Usage
 from deputy.core.request import Lineage
 
@@ -58,6 +59,8 @@ class Counts(Struct, frozen=True, kw_only=True, omit_defaults=True):
     notes: int = 0
     retries: int = 0
     fallbacks: int = 0
+    native_failures: int = 0
+    """How many of those left the native backend because it failed."""
     repairs: int = 0
     children: int = 0
     lost: int = 0
@@ -99,6 +102,9 @@ class State(Struct, frozen=True, kw_only=True, omit_defaults=True):
     waits: dict[str, str] = {}
     """The topics that are waited for, by key."""
     waiting_since: float = 0.0
+    waited: float = 0.0
+    """For how many seconds it, or somebody whose outcome it took, waited for a person in this round."""
+    waited_until: float = 0.0
     question: str = ""
     is_cancelling: bool = False
     is_delivered: bool = False
@@ -277,6 +283,12 @@ def _at_work(state: State, event: _Step | _Turn, record: Record) -> dict[str, An
         case ModelCallEnded():
             fields = _stepped(state, event, record.key)
             return {**fields, "usage": state.usage + event.usage, "model": event.model or state.model}
+        case FellBack(left=left) if left == NATIVE:
+            fields = _stepped(state, event, record.key)
+            counts: Counts = fields["counts"]
+            return {**fields, "counts": structs.replace(counts, native_failures=counts.native_failures + 1)}
+        case Joined():
+            return {**_stepped(state, event, record.key), **_waited_below(state, event)}
         case Asked():
             return {
                 "status": "waiting",
@@ -334,6 +346,20 @@ def _answered(state: State, record: Record) -> dict[str, Any]:
         "status": "running" if state.started_at is not None else "requested",
         "question": "",
         "lineage": None if lineage is None else lineage.paused(waited),
+        "waited": state.waited + waited,
+        "waited_until": max(state.waited_until, record.at),
+    }
+
+
+def _waited_below(state: State, joined: Joined) -> dict[str, Any]:
+    """While somebody below waits for a person its own clock stands still too; waits that overlap stop it once."""
+    waited = min(joined.waited, max(0.0, joined.waited_until - state.waited_until))
+    if waited <= 0:
+        return {}
+    return {
+        "lineage": None if state.lineage is None else state.lineage.paused(waited),
+        "waited": state.waited + waited,
+        "waited_until": joined.waited_until,
     }
 
 
@@ -372,6 +398,7 @@ def _after_the_end(state: State, event: Delivered | Resumed | Adopted, record: R
                 "started_at": None,
                 "seconds": event.seconds,
                 "lineage": lineage,
+                "waited": 0.0,
                 "question": "",
                 "reason": "",
                 "is_delivered": False,

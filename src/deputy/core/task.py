@@ -20,6 +20,7 @@ from deputy.core.field_readers import (
     told,
     whole,
 )
+from deputy.core.ladder import Routing
 from deputy.core.limits import NANOS_PER_DOLLAR, Budget
 from deputy.core.request import Wanted
 from deputy.core.role import Isolation, Role
@@ -52,6 +53,8 @@ class Task(Struct, frozen=True, kw_only=True):
     """Where it works when it may change something: in a git worktree of its own, unless this says `none`."""
     role: Role | None = None
     """The agent's definition, once it was found; never said by whoever hands the task over."""
+    degradation: str = ""
+    """What to do first when no subagent can be had; never said by a model."""
 
     @property
     def wanted(self) -> Wanted:
@@ -242,13 +245,16 @@ class Terms(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The command it serves, when a completed one must show artifacts."""
     folder: str = ""
     """The folder of the workspace that its work belongs in, where there is one."""
+    routing: Routing = Routing()
+    degradation: str = ""
+    """What goes before the task when it is done without a subagent."""
     subtask: Briefing | None = None
     """What it is told as a subtask, where it is one."""
     index: int = 0
     total: int = 1
 
 
-def terms_of(task: Task, index: int, total: int, root: str = "") -> Terms:
+def terms_of(task: Task, index: int, total: int, root: str = "", routing: Routing | None = None) -> Terms:
     """The terms that a task of the Delegate tool sets."""
     return Terms(
         context=task.context,
@@ -258,6 +264,8 @@ def terms_of(task: Task, index: int, total: int, root: str = "") -> Terms:
         schema=task.schema,
         isolation=task.isolation,
         root=root,
+        routing=routing or Routing(),
+        degradation=task.degradation,
         index=index,
         total=total,
     )

@@ -7,25 +7,29 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, json, structs
 
 from deputy.core.errors import Error
-from deputy.core.events import Admitted, Lost, Said, Started
+from deputy.core.events import Admitted, Lost, Said
+from deputy.core.ladder import INLINE, NATIVE
 from deputy.core.outcome import Artifact, Blocked, Completed, Failed, Partial, Rejected, shortened
 from deputy.core.progress import Kind, Progress
 from deputy.core.request import delegation_context
 from deputy.core.role import DELEGATE
 from deputy.engine.briefing import BriefingView, tell_subtask
+from deputy.engine.carrying import Work, begin, go, opened
 from deputy.engine.desk import open_desk
 from deputy.engine.isolation import give_back, take_place
+from deputy.engine.ladder import Arrived, Carried, Ladder
 from deputy.engine.leftovers import left_on_disk
-from deputy.engine.loop import Report, converse, go_on, say
+from deputy.engine.loop import Report, go_on, say
 from deputy.engine.ports import Folder
 from deputy.engine.prompts import prompt
 from deputy.engine.talk import remembered, said, words_of
-from deputy.engine.validate import Accepted, NotAccepted, accept, instruction, output_schema
+from deputy.engine.validate import Accepted, NotAccepted, instruction, output_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from deputy.core.events import Requested
+    from deputy.core.ladder import Rung
     from deputy.core.outcome import Outcome
     from deputy.core.request import Grant, TaskContext
     from deputy.core.subtask.passing import Briefing
@@ -33,8 +37,6 @@ if TYPE_CHECKING:
     from deputy.engine.ports import FlowTool, RunContext
     from deputy.engine.talk import Talk
     from deputy.engine.workshop import Workshop
-
-NATIVE = "native"
 
 
 async def delegate(run: RunContext, birth: Requested, workshop: Workshop) -> Outcome:
@@ -49,12 +51,19 @@ async def delegate(run: RunContext, birth: Requested, workshop: Workshop) -> Out
             return taken
         if workshop.is_news(run):
             workshop.watch(_progress("started", run, label, index=birth.terms.index, total=birth.terms.total))
-        desk = await _desk(run, birth, grant, taken.root, workshop)
-        talk = await _begin(run, birth, desk, taken.told, workshop)
-        report = await converse(run, talk, desk)
-        verdict = await accept(run, talk, desk, birth.terms, report)
-        left = await left_on_disk(run, talk, desk, birth.terms.folder) if verdict.report.kind == "limited" else None
-        outcome = _outcome(run, talk, desk, verdict, left)
+        ladder = Ladder(run, birth, workshop)
+        scratchpad = workshop.files.scratchpad(label, run.run)
+        first = await begin(run, await ladder.first(), 0, scratchpad, workshop)
+        desk = await _desk(run, birth, grant, taken.root, first, workshop)
+        work = await _begin(run, birth, desk, scratchpad, taken.told, workshop)
+
+        async def gone(rung: Rung, number: int) -> Arrived:
+            return await go(work, rung if number == 0 else await begin(run, rung, number, scratchpad, workshop))
+
+        carried = await ladder.carry(first, gone)
+        is_limited = carried.arrived.verdict.report.kind == "limited"
+        left = await left_on_disk(run, work.talk, desk, birth.terms.folder) if is_limited else None
+        outcome = _outcome(run, work.talk, carried, left)
         if birth.terms.role is not None:
             outcome = structs.replace(outcome, warnings=(*birth.terms.role.warnings, *outcome.warnings))
         outcome = await give_back(run, label, taken, outcome, workshop)
@@ -84,12 +93,14 @@ async def _admitted(run: RunContext, birth: Requested, workshop: Workshop) -> Gr
     return decision.grant
 
 
-async def _desk(run: RunContext, birth: Requested, grant: Grant, root: str, workshop: Workshop) -> Desk:
+async def _desk(run: RunContext, birth: Requested, grant: Grant, root: str, first: Rung, workshop: Workshop) -> Desk:
     return await open_desk(
         run,
         workshop,
         label=birth.label,
-        model=birth.model,
+        model=first.model,
+        opened=opened(first, workshop),
+        routing=birth.terms.routing,
         grant=grant,
         flow_tools=tuple(tool for tool in workshop.flow_tools if _is_offered(tool, run, grant, workshop)),
         output_tokens=birth.terms.max_output_tokens,
@@ -106,22 +117,21 @@ def _is_offered(tool: FlowTool, run: RunContext, grant: Grant, workshop: Worksho
     return not tool.is_granted or (tool.name in grant.tools and not (tool.name == DELEGATE and is_lowest))
 
 
-async def _begin(run: RunContext, birth: Requested, desk: Desk, place: str, workshop: Workshop) -> Talk:
-    """The conversation as it stands when the work begins or goes on."""
-    scratchpad = workshop.files.scratchpad(birth.label, run.run)
-    await run.record("started", Started(backend=NATIVE, model=desk.model.name, scratchpad=scratchpad))
+async def _begin(
+    run: RunContext, birth: Requested, desk: Desk, scratchpad: str, place: str, workshop: Workshop
+) -> Work:
+    """The work as it stands when it begins or goes on."""
     role = birth.terms.role
-    system = _joined(
-        workshop.base_prompt,
-        "" if role is None else role.prompt,
-        _told(desk, scratchpad),
-        place,
-        "" if desk.subtasks is None else prompt("continuation"),
-        _standing(run, birth.request.task_context),
-    )
-    talk = remembered(system, run.past, desk.overhead())
+
+    def system(told: str, continuation: str = "") -> str:
+        own = "" if role is None else role.prompt
+        standing = _standing(run, birth.request.task_context)
+        return _joined(workshop.base_prompt, own, told, place, continuation, standing)
+
+    continuation = "" if desk.subtasks is None else prompt("continuation")
+    talk = remembered(system(_told(desk, scratchpad), continuation), run.past, desk.overhead())
+    task = _joined(birth.request.prompt, instruction(run, birth.terms))
     if not await go_on(run, talk):
-        task = _joined(birth.request.prompt, instruction(run, birth.terms))
         if birth.terms.subtask is not None:
             await _say_briefing(run, talk, desk, birth.terms.subtask, instruction(run, birth.terms), workshop)
         elif birth.terms.context:
@@ -134,7 +144,15 @@ async def _begin(run: RunContext, birth: Requested, desk: Desk, place: str, work
                 desk.emit(Progress(event="warning", label=desk.label, content=warning))
         else:
             await say(run, talk, "task", task)
-    return talk
+    return Work(
+        run=run,
+        birth=birth,
+        talk=talk,
+        desk=desk,
+        system=system(prompt("program")),
+        task=task,
+        workshop=workshop,
+    )
 
 
 async def _say_briefing(
@@ -196,10 +214,25 @@ def _told(desk: Desk, scratchpad: str) -> str:
 # --- how it ended -----------------------------------------------------------------------------------------------------
 
 
-def _outcome(
-    run: RunContext, talk: Talk, desk: Desk, verdict: Accepted | NotAccepted, left: tuple[str, ...] | None
+def _outcome(run: RunContext, talk: Talk, carried: Carried, left: tuple[str, ...] | None) -> Outcome:
+    outcome = _ended(run, talk, carried.arrived.verdict, carried, left)
+    if not isinstance(outcome, Failed) or not carried.reasons:
+        return outcome
+    return structs.replace(outcome, errors=(*outcome.errors, *carried.reasons))
+
+
+def _ended(
+    run: RunContext,
+    talk: Talk,
+    verdict: Accepted | NotAccepted,
+    carried: Carried,
+    left: tuple[str, ...] | None,
 ) -> Outcome:
-    found = so_far(run, talk, desk)
+    found = so_far(run, talk, carried.arrived.model, carried.backend)
+    found["fallbacks"] = carried.fallbacks
+    found["is_isolated"] = carried.backend != INLINE
+    if isinstance(verdict, Accepted):
+        found["warnings"] += verdict.liberties
     if left is not None:
         found["artifacts"] = _files(left)
     if isinstance(verdict, NotAccepted):
@@ -210,7 +243,7 @@ def _outcome(
     return as_reported(found, verdict.report, run.run)
 
 
-def so_far(run: RunContext, talk: Talk, desk: Desk) -> dict[str, Any]:
+def so_far(run: RunContext, talk: Talk, model: str, backend: str = NATIVE) -> dict[str, Any]:
     """What an outcome of any kind has from the work so far."""
     state = run.state
     began = state.started_at if state.started_at is not None else state.requested_at
@@ -220,8 +253,8 @@ def so_far(run: RunContext, talk: Talk, desk: Desk) -> dict[str, Any]:
         "artifacts": _files(talk.changed),
         "warnings": talk.warnings,
         "usage": talk.usage,
-        "model": desk.model.name,
-        "backend": NATIVE,
+        "model": model,
+        "backend": backend,
         "duration_seconds": round(max(0.0, run.now() - began), 3),
         "passed": talk.passed,
     }

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from msgspec import Struct, json, structs
 
 from deputy.core.conversation import ModelSettings, Toolset, ToolSpec
+from deputy.core.ladder import Routing
 from deputy.core.limits import handin_seconds
 from deputy.core.progress import Progress
 from deputy.core.redact import Redactor
@@ -73,6 +75,8 @@ class Desk(Struct, frozen=True, kw_only=True):
     subtasks: Subtasks | None = None
     """What its requests for subtasks are carried out with; None where it may not ask for any."""
     repairs: int = 1
+    routing: Routing = Routing()
+    """Which ways those may go to whom it hands work on."""
 
     def toolset(self) -> Toolset:
         """The tools as the model is told of them."""
@@ -114,17 +118,17 @@ async def open_desk(
     output: OutputSchema | None = None,
     root: str = "",
     parent: str | None = None,
+    routing: Routing | None = None,
+    opened: Model | None = None,
 ) -> Desk:
     """A desk in this workshop for a run, which pays from its own purse and from its parent's."""
-    opened = workshop.open_model(model)
+    opened = workshop.open_model(model) if opened is None else opened
     tools = workshop.open_tools(grant, root)
 
     def emit(progress: Progress) -> None:
         if run.is_replaying:
             return
-        told = structs.replace(progress, session_id=run.run)
-        run.emit(told)
-        workshop.watch(told)
+        workshop.tell(run, progress)
 
     return Desk(
         label=label,
@@ -142,11 +146,24 @@ async def open_desk(
         redactor=workshop.redactor,
         clock=workshop.world.now,
         draw=workshop.world.draw,
-        ceiling=lambda given, taken: workshop.ceiling(model, given, taken),
+        ceiling=partial(workshop.ceiling, model),
         seconds=run.state.seconds,
         window=workshop.window(model, opened),
         approval=workshop.approval,
         can_ask=workshop.can_ask,
         subtasks=workshop.subtasks if any(tool.name == SUBTASK for tool in flow_tools) else None,
         repairs=workshop.policy.repairs,
+        routing=routing or Routing(),
+    )
+
+
+def with_model(desk: Desk, workshop: Workshop, name: str, model: Model) -> Desk:
+    """The same desk for another model."""
+    return structs.replace(
+        desk,
+        model=model,
+        asked=name,
+        settings=structs.replace(desk.settings, thinking=workshop.thinking(name)),
+        ceiling=partial(workshop.ceiling, name),
+        window=workshop.window(name, model),
     )

@@ -13,6 +13,7 @@ from deputy.core.task import terms_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from deputy.core.ladder import Routing
     from deputy.core.task import Task, Terms
     from deputy.engine.ports import RunContext
 
@@ -26,6 +27,7 @@ async def fan_out(
     model: str,
     grant: Grant,
     root: str = "",
+    routing: Routing | None = None,
     messages: Mapping[str, str] | None = None,
 ) -> tuple[Result, ...]:
     """Hand each task to a child of its own; one that fails never stops the others.
@@ -46,7 +48,7 @@ async def fan_out(
         async with gate:
             name = f"{key}.{index}"
             session_id = await run.new_id(f"{name}:id")
-            terms = terms_of(task, index, len(tasks), root)
+            terms = terms_of(task, index, len(tasks), root, routing)
             requested = _requested(task, terms, session_id, lineage, grant, model)
             child = before.get(name)
             if child is None:

@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from deputy.engine.workshop import Workshop
 
 
+_APPROVAL = "workplace:approval"
+
+
 class Taken(Struct, frozen=True, kw_only=True):
     """Where a run works: in a place of its own, or where its caller does."""
 
@@ -111,14 +114,14 @@ def _result(ended: StepEnded | Lost) -> Raw:
 
 
 async def _may_do_without(run: RunContext, label: str, reason: str, workshop: Workshop) -> bool:
-    if workshop.approval != "ask":
+    if workshop.approval != "ask" and not run.was_asked(_APPROVAL):
         return workshop.approval == "granted"
     question = f"[{label}] may change files and would have no worktree of its own, as {reason}. Let it work in place?"
     if not run.is_replaying:
         waiting = Progress(event="waiting", label=label, session_id=run.run, content=question)
         run.emit(waiting)
         workshop.watch(waiting)
-    return json.decode(await run.recv("workplace:approval", "approval", question)) is True
+    return json.decode(await run.recv(_APPROVAL, "approval", question)) is True
 
 
 def _refused(run: RunContext, reason: str) -> Rejected:

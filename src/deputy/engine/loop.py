@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from msgspec import Struct, structs
+from msgspec import Struct, json, structs
 
 from deputy.core.errors import Error
 from deputy.core.events import Lost, ModelCallBegun, Said
@@ -14,12 +14,14 @@ from deputy.engine.handin import budget_warning, hand_in, pressing
 from deputy.engine.prompts import prompt
 from deputy.engine.reached import nearly_full, repeats_itself
 from deputy.engine.subtasks import answer_in_words
-from deputy.engine.talk import ASK, TOLD, said, words_of
-from deputy.engine.tool_use import use_tools
+from deputy.engine.talk import ANSWER, ASK, TOLD, said, words_of
+from deputy.engine.tool_use import may_act, tool_key, use_tools
 from deputy.engine.turn import TurnArgs, TurnView, call_model
 
 if TYPE_CHECKING:
-    from deputy.core.conversation import AssistantMessage, ToolResult
+    from collections.abc import Iterator, Sequence
+
+    from deputy.core.conversation import AssistantMessage, ToolCall, ToolResult
     from deputy.core.events import ModelCallEnded
     from deputy.engine.desk import Desk
     from deputy.engine.ports import RunContext
@@ -87,6 +89,9 @@ async def converse(run: RunContext, talk: Talk, desk: Desk) -> Report:
         pieces.append(message.text)
         if ended.stop != "length":
             report = await _continued(run, talk, desk, "".join(pieces))
+            if report is not None and report.kind == "asked" and is_answered_here(run, talk, desk):
+                await ask_person(run, talk, desk, report.text)
+                report = None
             if report is not None:
                 return report
             pieces.clear()
@@ -114,6 +119,22 @@ async def say(run: RunContext, talk: Talk, key: str, text: str) -> None:
     talk.say(words_of(await run.record(key, said(text))))
 
 
+def is_answered_here(run: RunContext, talk: Talk, desk: Desk) -> bool:
+    """Whether the question of an answer is waited for, instead of ending with it."""
+    return desk.can_ask or run.was_asked(_question_key(talk))
+
+
+def _question_key(talk: Talk) -> str:
+    return f"question:{talk.turn}"
+
+
+async def ask_person(run: RunContext, talk: Talk, desk: Desk, question: str) -> None:
+    """Put the question of an answer to whoever can be asked, and say what they answer; the clock stands still."""
+    desk.emit(Progress(event="waiting", label=desk.label, content=question))
+    answer = json.decode(await run.recv(_question_key(talk), ANSWER, question))
+    talk.say(answer if isinstance(answer, str) else json.encode(answer).decode())
+
+
 async def go_on(run: RunContext, talk: Talk) -> bool:
     """Take up the conversation that earlier rounds have left; False when they did not come to say the task."""
     if not any(isinstance(record.event, Said) for record in run.past):
@@ -126,9 +147,10 @@ async def go_on(run: RunContext, talk: Talk) -> bool:
 async def _use_tools(run: RunContext, talk: Talk, desk: Desk, message: AssistantMessage) -> Report | None:
     """Carry the calls out and put their results into the conversation; a report when that ends the work."""
     calls = message.calls
-    question = next((call for call in calls if call.name == ASK and not desk.can_ask), None)
+    question = None if desk.can_ask else next(_unanswerable(run, talk, calls), None)
     if question is not None:
         return Report(kind="asked", text=str(question.arguments.get("question", "")))
+    talk.has_acted |= any(may_act(desk, call) for call in calls)
     used = await use_tools(run, desk, talk.turn, calls)
     results = [one.result for one in used]
     times = [talk.repeated(call, result) for call, result in zip(calls, results, strict=True)]
@@ -138,6 +160,13 @@ async def _use_tools(run: RunContext, talk: Talk, desk: Desk, message: Assistant
     if max(times) >= MAX_REPEATS:
         return await _limited(run, talk, desk, repeats_itself(max(times)))
     return None
+
+
+def _unanswerable(run: RunContext, talk: Talk, calls: Sequence[ToolCall]) -> Iterator[ToolCall]:
+    """The questions that nobody can be asked; one that was put before is answered by whoever goes on with it."""
+    for index, call in enumerate(calls):
+        if call.name == ASK and not run.was_asked(f"{tool_key(talk.turn, index)}:{ANSWER}"):
+            yield call
 
 
 def _warned(result: ToolResult, times: int) -> ToolResult:

@@ -8,11 +8,12 @@ from msgspec import UNSET, Struct, ValidationError, json, structs
 
 from deputy.core.errors import Error, advice, passed_up
 from deputy.core.events import Answered, Opened, Resumed, Started
+from deputy.core.ladder import NATIVE
 from deputy.core.outcome import Blocked, Completed, Failed, Partial, Rejected, shortened
 from deputy.core.progress import Progress
 from deputy.core.results import results_markdown
 from deputy.core.task import Task
-from deputy.engine.delegate import NATIVE, as_reported, so_far
+from deputy.engine.delegate import as_reported, so_far
 from deputy.engine.desk import open_desk
 from deputy.engine.fanout import fan_out
 from deputy.engine.loop import converse, go_on, say
@@ -63,6 +64,7 @@ async def delegate_all(run: RunContext, birth: Opened, workshop: Workshop) -> Ou
             concurrency=call.concurrency,
             model=birth.model,
             grant=birth.grant,
+            routing=structs.replace(birth.routing, session_model=birth.routing.session_model or birth.model),
             messages=_messages(run),
         )
     except BaseException:
@@ -119,6 +121,7 @@ async def parent(run: RunContext, birth: Opened, workshop: Workshop) -> Outcome:
         # Notes are for subagents; a parent speaks to the person, and may ask.
         flow_tools=tuple(tool for tool in workshop.flow_tools if tool.name in birth.grant.tools | {ASK}),
         output_tokens=PARENT_OUTPUT_TOKENS,
+        routing=birth.routing,
     )
     try:
         await run.record("started", Started(backend=NATIVE, model=desk.model.name))
@@ -137,7 +140,7 @@ async def parent(run: RunContext, birth: Opened, workshop: Workshop) -> Outcome:
         workshop.stopped(run)
         raise
     workshop.forget(run.run)
-    outcome = as_reported(so_far(run, talk, desk), report, run.run)
+    outcome = as_reported(so_far(run, talk, desk.model.name), report, run.run)
     return outcome if birth.role is None else structs.replace(outcome, warnings=birth.role.warnings)
 
 

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING
 from msgspec import UNSET, Raw, json
 
 from deputy.core.conversation import AssistantMessage, Conversation, ToolMessage, ToolResult, UserMessage
-from deputy.core.events import ModelCallEnded, Noted, Resumed, Said, ToolCallEnded
+from deputy.core.events import Answered, ModelCallEnded, Noted, Resumed, Said, ToolCallBegun, ToolCallEnded
 from deputy.core.outcome import NO_USAGE, Usage
 from deputy.core.subtask.result import results_in
 from deputy.engine.fence import bare
+from deputy.engine.ports.backend import BackendEnd
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Mapping, Sequence
 
     from deputy.core.conversation import Message, ToolCall
     from deputy.core.events import Record
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 CHARACTERS_PER_TOKEN = 4
 NOTE, ASK, SUBTASK = "Note", "Ask", "Subtask"
+ANSWER = "answer"
+"""The topic of a person's words."""
 TOLD = ":told"
 """How the keys end under which subtasks that were asked for in text are told of."""
 LAST = "handin:"
@@ -65,12 +68,19 @@ class Talk:
         """The last thing the model said in words."""
         self.repeats: Counter[bytes] = Counter()
         self.changed: dict[str, None] = {}
+        self.has_acted = False
+        """Whether something was begun that could have an effect, so that the work must not be begun again."""
 
     @property
     def is_answered(self) -> bool:
         """Whether the model spoke last, so that it has nothing to answer."""
         messages = self.conversation.messages
         return bool(messages) and isinstance(messages[-1], AssistantMessage)
+
+    def start_over(self) -> None:
+        """Begin the conversation anew; what was used and noted until now stays."""
+        system = self.conversation.system
+        self.conversation = Conversation(system)
 
     def say(self, text: str, warnings: tuple[str, ...] = (), passed: Passed | None = None) -> None:
         """The caller says something."""
@@ -87,6 +97,11 @@ class Talk:
         self.usage += ended.usage
         self.window = ended.window or self.window
         self.budgets = ended.budgets
+        if ended.turn is not UNSET:
+            end = json.decode(ended.turn, type=BackendEnd)
+            self.changed.update(dict.fromkeys(end.changed))
+            self.warnings += end.warnings
+            self.has_acted |= end.may_have_written
         if ended.message is UNSET:
             return None
         message = json.decode(ended.message, type=AssistantMessage)
@@ -124,7 +139,7 @@ class Talk:
         self.tokens += size // CHARACTERS_PER_TOKEN
 
 
-def remembered(system: str, records: Iterable[Record], overhead: int = 0) -> Talk:
+def remembered(system: str, records: Sequence[Record], overhead: int = 0) -> Talk:
     """The conversation that earlier rounds of a run have left, whole: every call has a result."""
     talk = Talk(system, overhead)
     pending: dict[str, ToolCall] = {}
@@ -149,22 +164,36 @@ def remembered(system: str, records: Iterable[Record], overhead: int = 0) -> Tal
                 result = json.decode(raw, type=ToolResult)
                 results[result.call_id] = result
                 talk.changed.update(dict.fromkeys(record.event.changed))
+            case Answered(topic=topic, body=body) if topic == ANSWER and not pending:
+                # The answer to a question at the end of an answer; one that was asked with the tool is its result.
+                talk.say(_words(body))
             case Noted(content=content):
                 talk.notes.append(content)
             case Resumed(message=raw):
                 answer = None if raw is UNSET else json.decode(raw, type=str)
-                asked = next((call for call in pending.values() if call.name == ASK and call.id not in results), None)
-                if asked is not None and answer is not None:
-                    results[asked.id] = ToolResult(call_id=asked.id, name=ASK, content=answer)
+                answered = _answering(answer, pending, results)
                 settle()
-                if asked is None and answer is not None:
+                if answer is not None and not answered:
                     talk.say(answer)
             case _:
                 continue
         if (told := _told_of_subtasks(record)) is not None:
             talk.learn(told)
     settle()
+    talk.has_acted |= any(_may_have_acted(record) for record in records)
     return talk
+
+
+def _answering(answer: str | None, pending: Mapping[str, ToolCall], results: dict[str, ToolResult]) -> bool:
+    """Give an answer to the call that asks for one; whether there was such a call."""
+    asked = next((call for call in pending.values() if call.name == ASK and call.id not in results), None)
+    if asked is not None and answer is not None:
+        results[asked.id] = ToolResult(call_id=asked.id, name=ASK, content=answer)
+    return asked is not None
+
+
+def _may_have_acted(record: Record) -> bool:
+    return isinstance(record.event, ToolCallBegun) and not record.event.is_repeatable
 
 
 def _told_of_subtasks(record: Record) -> str | None:
@@ -186,6 +215,11 @@ def said(text: str, warnings: tuple[str, ...] = (), passed: Passed | None = None
 def words_of(event: Said) -> str:
     """What the caller said."""
     return json.decode(event.message, type=UserMessage).text
+
+
+def _words(body: Raw) -> str:
+    said = json.decode(body)
+    return said if isinstance(said, str) else bytes(body).decode()
 
 
 def raw(message: Message | ToolResult) -> Raw:

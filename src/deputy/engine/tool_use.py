@@ -14,7 +14,7 @@ from deputy.core.events import Lost, ToolCallBegun, ToolCallEnded
 from deputy.core.progress import Progress
 from deputy.engine.fence import fenced
 from deputy.engine.ports import ToolContext, Tools
-from deputy.engine.talk import raw
+from deputy.engine.talk import ASK, NOTE, raw
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -55,7 +55,7 @@ class ToolView(Struct, frozen=True, kw_only=True):
 async def use_tools(run: RunContext, desk: Desk, turn: int, calls: Sequence[ToolCall]) -> list[Used]:
     """Carry out the calls of a turn; the results stand in the order of the calls."""
     results: list[Used] = []
-    numbered = [(f"tool:{turn}.{index}", call) for index, call in enumerate(calls)]
+    numbered = [(tool_key(turn, index), call) for index, call in enumerate(calls)]
     for reads, group in groupby(numbered, key=lambda pair: _reads_only(desk, pair[1])):
         together = list(group)
         if reads and len(together) > 1:
@@ -65,6 +65,11 @@ async def use_tools(run: RunContext, desk: Desk, turn: int, calls: Sequence[Tool
         else:
             results.extend([await _use_tool(run, desk, key, call) for key, call in together])
     return results
+
+
+def tool_key(turn: int, index: int) -> str:
+    """Under which key a turn's call is kept."""
+    return f"tool:{turn}.{index}"
 
 
 async def _use_tool(run: RunContext, desk: Desk, key: str, call: ToolCall) -> Used:
@@ -110,7 +115,7 @@ async def _is_approved(run: RunContext, desk: Desk, key: str, call: ToolCall) ->
     tool = desk.tools.find(call.name)
     if tool is None or not tool.traits.needs_approval or desk.approval == "granted":
         return True
-    if desk.approval == "refuse":
+    if desk.approval == "refuse" and not run.was_asked(f"{key}:approval"):
         return False
     question = f"{call.name} {_shown(call, 400)} (risk: {tool.traits.risk})"
     desk.emit(Progress(event="waiting", label=desk.label, content=question))
@@ -136,6 +141,14 @@ def _result(call: ToolCall, output: ToolOutput, draw: Callable[[str, int], str])
 def _refusal(call: ToolCall, words: str) -> ToolResult:
     """Why no tool said anything, in words of our own."""
     return ToolResult(call_id=call.id, name=call.name, content=words, is_error=True)
+
+
+def may_act(desk: Desk, call: ToolCall) -> bool:
+    """Whether a call can have an effect beyond its result: it changes something, or hands work on."""
+    if call.name in desk.flow_tools:
+        return call.name not in (NOTE, ASK)
+    tool = desk.tools.find(call.name)
+    return tool is not None and not tool.traits.reads_only
 
 
 def _reads_only(desk: Desk, call: ToolCall) -> bool:

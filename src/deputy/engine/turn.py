@@ -63,7 +63,7 @@ async def call_model(args: TurnArgs, view: TurnView) -> ModelCallEnded:
     wanted = Amount(tokens=view.tokens + output, requests=1, cost=view.ceiling(view.tokens, output))
     shortfall = view.purse.reserve(wanted)
     if shortfall is not None:
-        return ModelCallEnded(model=args.model, error=_out_of_budget(shortfall), budgets=view.purse.uses())
+        return ModelCallEnded(model=args.model, error=out_of_budget(shortfall), budgets=view.purse.uses())
     told = _Told(args, view)
     try:
         async with asyncio.timeout(view.seconds):
@@ -148,7 +148,8 @@ class _Told:
         )
 
 
-def _out_of_budget(shortfall: Shortfall) -> Error:
+def out_of_budget(shortfall: Shortfall) -> Error:
+    """Why a call is not made that its budget does not hold."""
     return Error(
         type="budget",
         code="BUDGET_SPENT",

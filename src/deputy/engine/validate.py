@@ -12,10 +12,10 @@ from deputy.core.contract.evidence import RULE as EVIDENCE
 from deputy.core.conversation import OutputSchema
 from deputy.core.errors import Error
 from deputy.core.events import Lost, Repaired, StepEnded, Validated
-from deputy.engine.loop import Report, converse, say
+from deputy.engine.loop import Report, say
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from deputy.core.contract import FileFact, Schema
     from deputy.core.task import Terms
@@ -30,6 +30,8 @@ class Accepted(Struct, frozen=True, kw_only=True):
     report: Report
     returned: Return | None = None
     value: Any = None
+    liberties: tuple[str, ...] = ()
+    """What was read as something else than it says."""
 
 
 class NotAccepted(Struct, frozen=True, kw_only=True):
@@ -62,8 +64,20 @@ def output_schema(terms: Terms) -> OutputSchema | None:
     return OutputSchema(name="return", schema=contract.return_schema()) if terms.return_format == "json" else None
 
 
-async def accept(run: RunContext, talk: Talk, desk: Desk, terms: Terms, report: Report) -> Accepted | NotAccepted:
-    """Take the report if it holds to the contract; else send it back with every problem, a bounded number of times."""
+async def accept(
+    run: RunContext,
+    talk: Talk,
+    desk: Desk,
+    terms: Terms,
+    report: Report,
+    *,
+    answer: Callable[[Desk], Awaitable[Report]],
+    is_lenient: bool = False,
+) -> Accepted | NotAccepted:
+    """Take the report if it holds to the contract; else send it back with every problem, a bounded number of times.
+
+    `answer` gives the next report; what real programs write is read leniently, and every liberty is told.
+    """
     schema = _schema(terms)
     if schema is None and terms.return_format == "text":
         return Accepted(report=report)
@@ -71,7 +85,7 @@ async def accept(run: RunContext, talk: Talk, desk: Desk, terms: Terms, report: 
     for attempt in range(repairs + 1):
         if report.kind != "answered":
             return Accepted(report=report)
-        accepted, problems = await _checked(run, desk, terms, schema, report, attempt)
+        accepted, problems = await _checked(run, desk, terms, schema, report, attempt, is_lenient=is_lenient)
         messages = tuple(problem.message for problem in problems)
         await run.record(f"validated:{attempt}", Validated(problems=messages))
         if accepted is not None:
@@ -80,12 +94,19 @@ async def accept(run: RunContext, talk: Talk, desk: Desk, terms: Terms, report: 
             return NotAccepted(report=report, error=contract.invalid_return(problems, repairs=repairs))
         await run.record(f"repaired:{attempt}", Repaired(attempt=attempt + 1, problems=messages))
         await say(run, talk, f"repair:{attempt}", contract.repair_message(problems, _expected(run), schema))
-        report = await converse(run, talk, _for_repair(desk, problems))
+        report = await answer(_for_repair(desk, problems))
     raise AssertionError("the last attempt returns")
 
 
 async def _checked(
-    run: RunContext, desk: Desk, terms: Terms, schema: Schema | None, report: Report, attempt: int
+    run: RunContext,
+    desk: Desk,
+    terms: Terms,
+    schema: Schema | None,
+    report: Report,
+    attempt: int,
+    *,
+    is_lenient: bool,
 ) -> tuple[Accepted | None, Sequence[contract.Problem]]:
     if schema is not None:
         parsed = contract.read(report.text, schema=schema)
@@ -94,7 +115,7 @@ async def _checked(
         # The caller gets the value alone, whatever the model wrote around it.
         bare = structs.replace(report, text=json.encode(parsed.return_).decode())
         return Accepted(report=bare, value=parsed.return_), ()
-    checked = contract.read(report.text, _expected(run, desk.folder.root))
+    checked = contract.read(report.text, _expected(run, desk.folder.root), "lenient" if is_lenient else "strict")
     if checked.return_ is None:
         return None, checked.problems
     paths = tuple(artifact.path for artifact in checked.return_.artifacts)
@@ -102,7 +123,14 @@ async def _checked(
     # Every round counts: what an earlier one wrote is evidence in a later one.
     since = run.state.requested_at
     problems = contract.weigh_evidence(checked.return_, facts, kind=terms.kind or None, started_at=since)
-    return (None, problems) if problems else (Accepted(report=report, returned=checked.return_), ())
+    return (
+        (None, problems)
+        if problems
+        else (
+            Accepted(report=report, returned=checked.return_, liberties=checked.liberties),
+            (),
+        )
+    )
 
 
 async def look(run: RunContext, key: str, paths: tuple[str, ...], folder: Folder) -> Sequence[FileFact]:

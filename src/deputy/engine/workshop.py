@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from deputy.core.guard import Policy, Ticket, admit
-from deputy.core.limits import NOTHING, Amount, Budget, Census
+from deputy.core.limits import IDLE_SECONDS, NOTHING, Amount, Budget, Census
 from deputy.core.redact import Redactor
 from deputy.engine.desk import Offer
 from deputy.engine.purse import Purse, amount
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from deputy.core.request import Grant, Request
     from deputy.core.state import State
     from deputy.engine.desk import Approval
-    from deputy.engine.ports import Files, FlowTool, Model, RunContext, Tool, Tools, Workplaces, World
+    from deputy.engine.ports import Files, FlowTool, Model, RunContext, Tool, Tools, Ways, Workplaces, World
     from deputy.engine.ports.scripts import Scripts
     from deputy.engine.ports.subtasks import Subtasks
 
@@ -42,6 +44,8 @@ class Workshop:
         windows: Mapping[str, int],
         files: Files,
         workplaces: Workplaces | None = None,
+        ways: Ways | None = None,
+        idle_seconds: float = IDLE_SECONDS,
         watch: Callable[[Progress], None],
         policy: Policy | None = None,
         redactor: Redactor | None = None,
@@ -60,6 +64,8 @@ class Workshop:
         self._windows = windows
         self.files = files
         self.workplaces = workplaces
+        self.ways = ways
+        self.idle_seconds = idle_seconds
         self.redactor = redactor or Redactor()
         self.watch = watch
         self.policy = policy or Policy()
@@ -76,6 +82,8 @@ class Workshop:
         self._in_tree: Counter[str] = Counter()
         """How many are alive, by provider and by the root of their tree."""
         self._purses: dict[str, Purse] = {}
+        self._native_failures: dict[str, int] = {}
+        """How often the native backend failed, by the root of the tree; kept as long as its census."""
         self._offers: dict[tuple[int, ...], Offer] = {}
         self._aside: set[str] = set()
         """Who was put aside, and will be taken up again."""
@@ -85,6 +93,12 @@ class Workshop:
     def window(self, name: str, model: Model) -> int | None:
         """How much a model can hold: what the user says, else what the catalog knows."""
         return self._windows.get(name, model.context_window)
+
+    def tell(self, run: RunContext, progress: Progress) -> None:
+        """Tell whoever watches, here or elsewhere, what happens to a run."""
+        told = structs.replace(progress, session_id=run.run)
+        run.emit(told)
+        self.watch(told)
 
     def offer(self, tools: tuple[Tool | FlowTool, ...]) -> Offer:
         """These tools as models are told of them; who has the same tools shares what is told."""
@@ -138,6 +152,18 @@ class Workshop:
     def _forget_tree(self, root: str) -> None:
         if root not in self._purses and root not in self._aside and not self._in_tree[root]:
             self._spawned.pop(root, None)
+            self._native_failures.pop(root, None)
+
+    async def native_failures(self, root: str) -> int:
+        """How often the native backend has failed in a tree, counted from the journal once."""
+        if root not in self._native_failures:
+            found = 0 if self.ways is None else await self.ways.native_failures(root)
+            self._native_failures.setdefault(root, found)
+        return self._native_failures[root]
+
+    def count_native_failure(self, root: str) -> None:
+        """It failed once more."""
+        self._native_failures[root] = self._native_failures.get(root, 0) + 1
 
     # --- purses -------------------------------------------------------------------------------------------------------
 

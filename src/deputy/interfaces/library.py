@@ -15,6 +15,7 @@ from deputy.core.contract import schema_of
 from deputy.core.errors import Described, StorageError, UnknownRun, UsageError
 from deputy.core.events import Opened
 from deputy.core.guard import Policy
+from deputy.core.ladder import INLINE, Routing, Rung
 from deputy.core.limits import Budget
 from deputy.core.outcome import Outcome
 from deputy.core.progress import Progress
@@ -23,6 +24,7 @@ from deputy.core.request import READ_ONLY_TOOLS, Grant, Lineage
 from deputy.core.results import Result
 from deputy.core.role import NoRole, Role, as_parent, in_role
 from deputy.core.task import Task
+from deputy.engine.ladder import why_not
 from deputy.engine.refine import REFINE, ending_of, rounds_of
 from deputy.engine.root import APPROVAL, DELEGATE, RUN, FanOut
 from deputy.interfaces.answering import AnsweringDesk, answer_key
@@ -106,6 +108,8 @@ class Deputy:
         allow: Collection[str] = ALL_TOOLS,
         private: Sequence[str | Path] = (),
         rules: Rules | None = None,
+        fallback: bool | None = None,
+        inline: bool | None = None,
     ) -> None:
         check_options(
             model=model,
@@ -131,6 +135,10 @@ class Deputy:
         self._own = frozenset(one.name for one in self._tools)
         self._grant = Grant(tools=frozenset(allow) | self._own, budget=budget or Budget())
         self._rules = load_rules(str(workspace)) if rules is None else rules
+        self._routing = Routing(
+            falls_back=self._rules.fallback if fallback is None else fallback,
+            inline="session" if (self._rules.inline if inline is None else inline) else "never",
+        )
         # The tool's bounds are for what a model asks for; a program may ask for thousands.
         self._policy = policy or Policy(
             max_depth=self._rules.max_depth,
@@ -371,6 +379,28 @@ class Deputy:
         """The provider whose key is missing for a model; None when it can be asked."""
         return self._of.models.missing_key(model)
 
+    async def missing_way(self, model: str) -> str | None:
+        """The provider of a model that nothing here can ask: it has no key, and no program of it is there."""
+        provider = self.missing_key(model)
+        return None if provider is None or await self._of.ways.has_program(model) else provider
+
+    async def way(self, model: str) -> Rung | None:
+        """Which backend and model would carry out what is asked of a model, as things stand; None when nothing would.
+
+        Where none of its own can, the session's model does it inline, if that is allowed.
+        """
+        for rung in self._of.ways.rungs(model, falls_back=self._routing.falls_back, native_failures=0):
+            if await why_not(rung, self._of.ways) is None:
+                return rung
+        own = (await self.default_model()).model
+        is_allowed = self._routing.falls_back and self._routing.inline != "never"
+        can_inline = is_allowed and own != model and self.missing_key(own) is None
+        return Rung(backend=INLINE, model=own) if can_inline else None
+
+    def provider_of(self, model: str) -> str:
+        """Whose model this is."""
+        return self._of.models.provider_of(model)
+
     def prices_of(self, model: str) -> Prices:
         """What is known of a model's prices, to say what work can cost before it is begun."""
         return self._of.models.prices_of(model)
@@ -471,7 +501,8 @@ class Deputy:
         named = self._model if self._model_is_named or role is None else role.model
         model = named or (await self.default_model()).model
         own = structs.replace(self._grant, tools=self._grant.tools | self._allowed(more))
-        self._of.models.open(model)
+        if self.missing_key(model) is None:
+            self._of.models.open(model)
         session_id = await self._of.engine.draw_id()
         birth = Opened(
             lineage=Lineage.root(
@@ -483,6 +514,7 @@ class Deputy:
             grant=own if role is None else as_parent(role, own),
             seconds=seconds,
             role=role,
+            routing=structs.replace(self._routing, session_model=model),
             command=command,
             workspace=str(self._workspace),
             prompt=prompt,

@@ -162,7 +162,7 @@ class Transaction:
     def join(self, lease: Lease, key: str, at: float, child: State) -> Record:
         """Record that a child's outcome is taken, here and with the child."""
         self.fence(lease)
-        joined = Joined(child=child.run, round=child.round)
+        joined = Joined(child=child.run, round=child.round, waited=child.waited, waited_until=child.waited_until)
         # Somebody may have set the child to work again; what is taken here is its earlier ending.
         with suppress(LeaseHeld):
             self.deliver(child.run, at, lease.run, child)

@@ -19,7 +19,7 @@ from deputy.core.events import (
     ToolCallEnded,
 )
 from deputy.core.forms import usage_form
-from deputy.core.messages import Message, messages_in
+from deputy.core.messages import Call, Message, messages_in
 from deputy.core.request import timestamp
 from deputy.core.state import State, apply
 from deputy.journal import home
@@ -117,8 +117,10 @@ def _said(event: Event) -> Iterator[Message]:
             yield Message(role="user", content=event.prompt)
         case Said():
             yield from messages_in(event.message, "user")
-        case ModelCallEnded(message=Raw() as message):
-            yield from messages_in(message, "assistant")
+        case ModelCallEnded():
+            yield from _used(event)
+            if event.message is not UNSET:
+                yield from messages_in(event.message, "assistant")
         case ToolCallEnded(message=Raw() as message):
             yield from messages_in(message, "tool", event.call)
         case Answered():
@@ -127,6 +129,16 @@ def _said(event: Event) -> Iterator[Message]:
             yield from messages_in(message, "user")
         case _:
             return
+
+
+def _used(ended: ModelCallEnded) -> Iterator[Message]:
+    """The tools that a program used in its turn, each with the beginning of its result."""
+    told: Any = {} if ended.turn is UNSET else json.decode(ended.turn)
+    for index, use in enumerate(told.get("tools_used", ())):
+        call = f"{use['name']}-{index}"
+        arguments = use.get("arguments", "")
+        yield Message(role="assistant", content="", tool_calls=(Call(id=call, name=use["name"], arguments=arguments),))
+        yield Message(role="tool", content=use.get("result", ""), tool_call_id=call)
 
 
 # --- for people -------------------------------------------------------------------------------------------------------

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 SCRIPT: Final = "script:"
 OFFLINE: Final = "offline:"
 PYDANTIC_AI: Final = "pydantic-ai:"
+ANYBODYS: Final = "cursor"
+"""The provider whose program has models of all the others, by names of its own."""
 
 
 class Models:
@@ -96,7 +98,7 @@ class Models:
 
     def thinking(self, name: str) -> ThinkingLevel | None:
         """How hard a name asks its model to think."""
-        return None if _is_wireless(name) else self.catalog.resolve(name).thinking
+        return None if _is_wireless(name) else self._named(name).thinking
 
     def has_key(self, provider: str) -> bool:
         """Whether a provider's models can be asked: it has a key, or needs none."""
@@ -116,14 +118,34 @@ class Models:
         """The provider whose key is missing for a model of this name; None when it can be asked."""
         if _is_wireless(name):
             return None
-        provider = self.catalog.resolve(name).provider
+        provider = self._named(name).provider
         return None if self.has_key(provider) else provider
+
+    def provider_of(self, name: str) -> str:
+        """Whose model this is; nobody's for one that no provider of the catalog is asked for."""
+        return "" if _is_wireless(name) else self._named(name).provider
+
+    def full_name(self, name: str) -> str:
+        """A model by its provider and its name there, whatever it is called here."""
+        if _is_wireless(name):
+            return name
+        named = self._named(name)
+        return name if named.model == name else str(named)
+
+    def _named(self, name: str) -> Named:
+        """What a name stands for; one that nobody knows is a name of the program that has anybody's models."""
+        try:
+            return self.catalog.resolve(name)
+        except UsageError:
+            if ":" in name:
+                raise
+            return Named(provider=ANYBODYS, model=name)
 
     def ceiling(self, name: str, input_tokens: int, output_tokens: int) -> int | None:
         """The most that so many tokens can cost, in billionths of a dollar; None where no price is known."""
         if _is_wireless(name):
             return 0 if name.startswith(OFFLINE) else None
-        prices = self.catalog.entry(self.catalog.resolve(name)).prices
+        prices = self.catalog.entry(self._named(name)).prices
         return priced(Used(input_tokens=input_tokens, output_tokens=output_tokens), prices).cost
 
     def usable(self, spelled: str) -> str | None:
@@ -139,7 +161,7 @@ class Models:
 
     def prices_of(self, name: str) -> Prices:
         """What is known of a model's prices, for whoever must approve what it can cost."""
-        window = None if _is_wireless(name) else self.catalog.entry(self.catalog.resolve(name)).window
+        window = None if _is_wireless(name) else self.catalog.entry(self._named(name)).window
         return Prices(lambda given, taken: self.ceiling(name, given, taken), window)
 
     def _endpoint(self, provider: str) -> Endpoint:

@@ -37,6 +37,7 @@ _EXCERPT_BEFORE, _EXCERPT_AFTER = 1, 3
 _WIDTH = 66
 _CHARACTERS_PER_TOKEN = 4
 _FORM_HEADING = "## The form of your answer"
+_TASK_HEADING = "## Task\n"
 
 
 class Scout:
@@ -190,7 +191,9 @@ def _task_of(messages: Sequence[Message]) -> str:
 
 
 def _before_form(task: str) -> str:
-    return task.partition(_FORM_HEADING)[0]
+    """What is to be looked for: the task of a prompt that has sections, without what is said about its form."""
+    asked = task.partition(_FORM_HEADING)[0]
+    return asked.partition(_TASK_HEADING)[2] or asked
 
 
 def _wanted_metadata(task: str) -> dict[str, Any] | None:

@@ -204,6 +204,10 @@ class LocalContext(Generic[L]):
                 await self._message()
         return cast("Answered", self._seen(record).event).body
 
+    def was_asked(self, key: str) -> bool:
+        """Whether this round has put the question of a `recv` before."""
+        return f"{self._prefix}{key}{ASKED}" in self._done
+
     async def sleep(self, key: str, seconds: float) -> None:
         """Wait, counted from the first time this was reached."""
         name = self._claim(key)

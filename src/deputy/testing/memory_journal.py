@@ -198,7 +198,8 @@ class MemoryJournal:
         def do() -> Record:
             self._fence(lease)
             self._deliver(child.run, lease.run)
-            return self._append(lease, key, Joined(child=child.run, round=child.round))
+            joined = Joined(child=child.run, round=child.round, waited=child.waited, waited_until=child.waited_until)
+            return self._append(lease, key, joined)
 
         return await self._commit(do)
 

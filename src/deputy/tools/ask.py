@@ -8,13 +8,12 @@ from msgspec import Meta, Struct, json
 
 from deputy.core.progress import Progress
 from deputy.engine.ports import ToolOutput, ToolTraits
+from deputy.engine.talk import ANSWER
 from deputy.tools.described import DescribedTool
 
 if TYPE_CHECKING:
     from deputy.engine.desk import Desk
     from deputy.engine.ports import RunContext
-
-ANSWER = "answer"
 
 
 class AskArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -18,10 +18,11 @@ from deputy.engine.ports import Agents, ToolOutput, ToolTraits
 from deputy.tools.typed import described
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Awaitable, Callable, Iterator, Sequence
 
     from deputy.core.approval import Prices
     from deputy.core.conversation import ToolCall
+    from deputy.core.ladder import Routing
     from deputy.core.request import Grant
     from deputy.core.task import Task
     from deputy.engine.desk import Desk
@@ -43,10 +44,12 @@ class DelegateTool:
         missing_key: Callable[[str], str | None],
         prices_of: Callable[[str], Prices],
         agents: Agents | None = None,
+        has_program: Callable[[str], Awaitable[bool]] | None = None,
     ) -> None:
         self._missing_key = missing_key
         self._prices_of = prices_of
         self._agents = agents
+        self._has_program = has_program
         self._schema: dict[str, Any] | None = None
 
     @property
@@ -69,9 +72,9 @@ class DelegateTool:
             wanted = await self._cast(wanted, key, run, desk.grant)
         if not isinstance(wanted, DelegateCall):
             return _error("\n".join(f"{problem.field} {problem.message}." for problem in wanted))
-        for model in dict.fromkeys(task.model or desk.asked for task in wanted.tasks):
-            if (provider := self._missing_key(model)) is not None:
-                return _error(f"Cannot spawn subagents: no API key for provider {provider}")
+        missing = await self._missing(wanted, key, run, desk.asked)
+        if missing:
+            return _error(f"Cannot spawn subagents: no API key for provider {missing}")
         refusal = await self._refusal(wanted, key, run, desk)
         if refusal:
             return _error(refusal)
@@ -83,10 +86,22 @@ class DelegateTool:
             model=desk.asked,
             grant=desk.grant,
             root=desk.root,
+            routing=_below(desk.routing),
         )
         if wanted.result_form == "json":
             return ToolOutput(text=json.encode(results_form(results)).decode())
         return ToolOutput(text=results_markdown(results))
+
+    async def _missing(self, wanted: DelegateCall, key: str, run: RunContext, asked: str) -> str:
+        """The provider of a model that nothing here can ask, if there is one: a replay finds the same."""
+        models = dict.fromkeys(task.model or asked for task in wanted.tasks)
+        missing = {model: provider for model in models if (provider := self._missing_key(model)) is not None}
+        if not missing or self._has_program is None:
+            return next(iter(missing.values()), "")
+        ended = await run.step(f"{key}:programs", _without, KeyArgs(models=tuple(missing)), view=self._has_program)
+        if isinstance(ended, Lost) or ended.result is UNSET:
+            raise TypeError("looking may be repeated, is never lost and has a result")
+        return next((missing[model] for model in json.decode(ended.result, type=list[str])), "")
 
     async def _cast(
         self, wanted: DelegateCall, key: str, run: RunContext, grant: Grant
@@ -116,7 +131,7 @@ class DelegateTool:
     async def _refusal(self, wanted: DelegateCall, key: str, run: RunContext, desk: Desk) -> str:
         if desk.approval == "granted":
             return ""
-        if desk.approval == "refuse":
+        if desk.approval == "refuse" and not run.was_asked(f"{key}:approval"):
             return _NOBODY
         question = spawn_summary(
             wanted.tasks,
@@ -131,6 +146,17 @@ class DelegateTool:
         desk.emit(Progress(event="waiting", label=desk.label, content=question))
         is_approved = json.decode(await run.recv(f"{key}:approval", "approval", question), type=bool)
         return "" if is_approved else _DENIED
+
+
+class KeyArgs(Struct, frozen=True, kw_only=True):
+    """The models that are to be asked."""
+
+    models: tuple[str, ...]
+
+
+async def _without(args: KeyArgs, has_program: Callable[[str], Awaitable[bool]]) -> StepEnded:
+    without = [model for model in args.models if not await has_program(model)]
+    return StepEnded(step="programs", result=Raw(json.encode(without)))
 
 
 class FindArgs(Struct, frozen=True, kw_only=True):
@@ -155,6 +181,11 @@ async def _find(args: FindArgs, agents: Agents | None) -> StepEnded:
             case NoRole(reason=reason):
                 found[name] = Found(reason=reason)
     return StepEnded(step="agents", result=Raw(json.encode(found)))
+
+
+def _below(routing: Routing) -> Routing:
+    """What no subagent can do goes back to the agent that called."""
+    return routing if routing.inline == "never" else structs.replace(routing, inline="parent")
 
 
 def _naming(names: Sequence[str]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from deputy.engine.ports.backend import Assignment, Backend, BackendEnd, NotReady, Ready
+from deputy.engine.ports.backend import Assignment, Backend, BackendEnd, NotReady, OwnSession, Ready, Ways
 from deputy.engine.ports.durable import Engine, Journal, L, Lease, RunContext, World, Writing
 from deputy.engine.ports.model import Model
 from deputy.engine.ports.ranker import Ranker
@@ -42,6 +42,7 @@ __all__ = [
     "Model",
     "NoWorkplace",
     "NotReady",
+    "OwnSession",
     "Ranker",
     "Ready",
     "RunContext",
@@ -51,6 +52,7 @@ __all__ = [
     "ToolOutput",
     "ToolTraits",
     "Tools",
+    "Ways",
     "WorkDone",
     "Workplace",
     "Workplaces",

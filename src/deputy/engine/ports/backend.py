@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
@@ -12,6 +12,9 @@ from deputy.core.errors import Error
 from deputy.core.limits import IDLE_SECONDS
 from deputy.core.outcome import NO_USAGE, Usage
 from deputy.core.request import Grant
+
+if TYPE_CHECKING:
+    from deputy.core.ladder import Rung
 
 
 class OwnSession(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -139,4 +142,28 @@ class Backend(Protocol):
 
     async def run(self, assignment: Assignment, emit: Emit) -> BackendEnd:
         """Carry out one turn. Not repeatable: what it did when it was stopped is unknown."""
+        ...
+
+
+class Ways(Protocol):
+    """The ways that there are to carry out what is asked of a model."""
+
+    def rungs(self, model: str, *, falls_back: bool, native_failures: int) -> tuple[Rung, ...]:
+        """Every way but inline, best first."""
+        ...
+
+    def missing_key(self, model: str) -> str | None:
+        """The provider whose key is missing for a model; None when it can be asked."""
+        ...
+
+    def open(self, backend: str) -> Backend | None:
+        """The program of this name; None when nothing here speaks to it."""
+        ...
+
+    def model_for(self, rung: Rung) -> str:
+        """The model of a rung as its program is asked for it."""
+        ...
+
+    async def native_failures(self, root: str) -> int:
+        """How often the native backend has failed in the tree of a root session."""
         ...

@@ -132,6 +132,10 @@ class RunContext(Protocol):
         """Wait for a message. A run that only waits for messages is put aside: it costs nothing until one comes."""
         ...
 
+    def was_asked(self, key: str) -> bool:
+        """Whether this round has put the question of a `recv` before: then its answer counts, whoever goes on."""
+        ...
+
     async def sleep(self, key: str, seconds: float) -> None:
         """Wait, counted from the first time this was reached."""
         ...

@@ -29,6 +29,7 @@ COMMANDS = {
     "mcp": "Serve Delegate and its siblings to any MCP client.",
     "doctor": "Say what works here, and what to do about the rest.",
     "detect": "Show the requests for delegation that a text holds; nothing is run.",
+    "exec": "Carry out the requests for delegation that a text holds.",
     "check-return": "Check what a subagent returned against the return contract.",
     "agents": "List the agent definitions found here, with warnings.",
     "templates": "Show the templates of subtasks, and what a request matches.",
@@ -50,7 +51,7 @@ COMMANDS = {
     "todo": "Show the tasks of this project that are not over.",
     "models": "List providers and models, and say which have a key.",
 }
-_MODULES = {"show": "show_run"}
+_MODULES = {"show": "show_run", "exec": "exec_text"}
 """Where a command's module is not called like the command."""
 
 EXIT_CODES = """\b

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import click
@@ -57,6 +58,8 @@ Exit codes:
 @click.option("--concurrency", type=int, metavar="N", help="How many run at once (1 to 4).")
 @click.option("--workspace", default=".", type=click.Path(exists=True, file_okay=False), help="What they may look at.")
 @click.option("-y", "--yes", is_flag=True, help="Start without asking.")
+@click.option("--no-fallback", is_flag=True, help="Take no other model or backend when one fails.")
+@click.option("--no-inline", is_flag=True, help="Do nothing without a subagent.")
 @click.option("--events", metavar="FILE|-", help="Write what happens as JSON lines.")
 @click.option("--return", "form", type=click.Choice(["markdown", "json"]), help="The form of the result.")
 @click.option("--json", "as_json", is_flag=True, help="The same as --return json.")
@@ -71,6 +74,8 @@ def command(
     concurrency: int | None,
     workspace: str,
     yes: bool,
+    no_fallback: bool,
+    no_inline: bool,
     events: str | None,
     form: str | None,
     as_json: bool,
@@ -84,7 +89,16 @@ def command(
     rules = load_rules(workspace)
     own = [_task(text, context, agent) for text in given]
     call = _call(own, file, concurrency, "json" if as_json else form, rules)
-    ctx.exit(carry_out(lambda stop: _run(call, model, workspace, yes, events, rules, stop)))
+    how = How(
+        model=model,
+        workspace=workspace,
+        yes=yes,
+        events=events,
+        rules=rules,
+        fallback=False if no_fallback else None,
+        inline=False if no_inline else None,
+    )
+    ctx.exit(carry_out(lambda stop: run_call(call, how, stop)))
 
 
 # --- what is asked for ------------------------------------------------------------------------------------------------
@@ -137,27 +151,38 @@ def _task(text: str, context: Sequence[str], agent: str | None) -> dict[str, Any
 # --- the run ----------------------------------------------------------------------------------------------------------
 
 
-async def _run(
-    call: DelegateCall,
-    model: str | None,
-    workspace: str,
-    yes: bool,
-    events: str | None,
-    rules: Rules,
-    stop: asyncio.Event,
-) -> int:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class How:
+    """How a call is carried out."""
+
+    model: str | None
+    workspace: str
+    yes: bool
+    events: str | None
+    rules: Rules
+    fallback: bool | None = None
+    inline: bool | None = None
+    goals: tuple[str, ...] = ()
+    """What the tasks are about where their prompts do not begin with it; who does each is shown then."""
+
+
+async def run_call(call: DelegateCall, how: How, stop: asyncio.Event) -> int:
+    """Check a call, have it approved, carry it out and print its results; gives the exit code."""
     from deputy.interfaces.cli.asking import Person, can_ask
     from deputy.interfaces.library import Deputy
     from deputy.interfaces.view.audience import Audience, open_events
     from deputy.interfaces.view.painters import open_view
 
+    events, rules = how.events, how.rules
     async with open_events(events) as lines:
         audience = Audience(lines)
         person = Person(stop)
         last = lines if events == "-" else None
         async with Deputy(
-            model,
-            workspace=workspace,
+            how.model,
+            workspace=how.workspace,
+            fallback=how.fallback,
+            inline=how.inline,
             watch=audience.tell,
             # Approved is the call as a whole; what a subagent asks is asked of the person.
             approval="granted",
@@ -167,9 +192,11 @@ async def _run(
         ) as deputy:
             chosen = (await deputy.default_model()).model
             call = structs.replace(call, tasks=await deputy.cast(call.tasks))
-            _check_keys(deputy, call, chosen)
-            _warn_of_context(call, workspace)
-            if not (yes or await is_approved(deputy, call, chosen, person, rules.approval)):
+            told = await (_ways(deputy, call, chosen) if how.goals else _check_keys(deputy, call, chosen))
+            _warn_of_context(call, how.workspace)
+            if how.yes and told:
+                click.echo(plain(told), err=True)
+            if not (how.yes or await is_approved(deputy, _shown(call, how), chosen, person, rules.approval, told)):
                 if last is not None or call.result_form == "json":
                     _show(_refused(call), call, last)
                 return CANCELLED if stop.is_set() else REJECTED
@@ -204,14 +231,43 @@ def _warn_of_context(call: DelegateCall, workspace: str) -> None:
             click.echo(f"deputy: warning: --context {plain(path)}: not included: {plain(str(error))}", err=True)
 
 
-def _check_keys(deputy: Deputy, call: DelegateCall, model: str) -> None:
+def _shown(call: DelegateCall, how: How) -> DelegateCall:
+    """The call as whoever approves it sees it."""
+    if not how.goals:
+        return call
+    tasks = zip(call.tasks, how.goals, strict=True)
+    return structs.replace(call, tasks=tuple(structs.replace(task, prompt=goal) for task, goal in tasks))
+
+
+async def _ways(deputy: Deputy, call: DelegateCall, model: str) -> str:
+    """What each task goes to and what it can cost, one line each; an error when one has no way at all."""
+    from deputy.core.approval import cost_ceiling
+
+    lines: list[str] = []
+    for task in call.tasks:
+        name = task.model or model
+        way = await deputy.way(name)
+        if way is None:
+            provider = deputy.provider_of(name)
+            told = f"Cannot spawn subagents: no API key for provider {provider}"
+            raise UsageError("model", name, f"{told}; `deputy doctor` says what to set")
+        cost = cost_ceiling((task,), lambda _, asked=way.model: deputy.prices_of(asked)).text
+        instead = "" if way.model == name else f" (instead of {name})"
+        lines.append(f"[{task.label}] {way}{instead}, cost: {cost}")
+    return "\n".join(lines)
+
+
+async def _check_keys(deputy: Deputy, call: DelegateCall, model: str) -> str:
     for name in dict.fromkeys(task.model or model for task in call.tasks):
-        if (provider := deputy.missing_key(name)) is not None:
+        if (provider := await deputy.missing_way(name)) is not None:
             told = f"Cannot spawn subagents: no API key for provider {provider}"
             raise UsageError("--model", name, f"{told}; `deputy doctor` says what to set")
+    return ""
 
 
-async def is_approved(deputy: Deputy, call: DelegateCall, model: str, person: Person, policy: ApprovalPolicy) -> bool:
+async def is_approved(
+    deputy: Deputy, call: DelegateCall, model: str, person: Person, policy: ApprovalPolicy, told: str = ""
+) -> bool:
     """One approval for the whole call; where nobody can be asked, it is refused."""
     from deputy.core.approval import cost_ceiling, spawn_summary
     from deputy.interfaces.answering import Question
@@ -225,6 +281,7 @@ async def is_approved(deputy: Deputy, call: DelegateCall, model: str, person: Pe
         concurrency=call.concurrency,
         redactor=deputy.redactor,
     )
+    summary = f"{summary}\n{told}" if told else summary
     match approval_for(policy, yes=False):
         case "granted":
             return True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -36,6 +36,8 @@ Exit codes:
 @click.option("--agent", metavar="NAME", help="Work by an agent's definition; `deputy agents` lists them.")
 @click.option("--workspace", default=".", type=click.Path(exists=True, file_okay=False), help="Where it works.")
 @click.option("-y", "--yes", is_flag=True, help="Approve everything it asks for.")
+@click.option("--no-fallback", is_flag=True, help="Take no other model or backend when one fails.")
+@click.option("--no-inline", is_flag=True, help="Give no task back that no subagent can do.")
 @click.option("--wait", is_flag=True, help="Where nobody can be asked, wait for `deputy approve ID`.")
 @click.option("--events", metavar="FILE|-", help="Write what happens as JSON lines.")
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
@@ -47,6 +49,8 @@ def command(
     agent: str | None,
     workspace: str,
     yes: bool,
+    no_fallback: bool,
+    no_inline: bool,
     wait: bool,
     events: str | None,
     as_json: bool,
@@ -56,7 +60,15 @@ def command(
     Without PROMPT it is read from standard input.
     """
     text = _prompt(prompt)
-    ctx.exit(carry_out(lambda stop: _run(text, model, agent, workspace, yes, wait, events, as_json, stop)))
+    ways = Ways(fallback=False if no_fallback else None, inline=False if no_inline else None)
+    ctx.exit(carry_out(lambda stop: _run(text, model, agent, workspace, yes, wait, events, as_json, ways, stop)))
+
+
+class Ways(NamedTuple):
+    """Which ways subagents may go when the first one fails; None is as the configuration says."""
+
+    fallback: bool | None
+    inline: bool | None
 
 
 def _prompt(given: str | None) -> str:
@@ -80,6 +92,7 @@ async def _run(
     wait: bool,
     events: str | None,
     as_json: bool,
+    ways: Ways,
     stop: asyncio.Event,
 ) -> int:
     from deputy.config import load_rules
@@ -104,6 +117,8 @@ async def _run(
             answer=person.answer if can_ask() else None,
             private=[] if events in (None, "-") else [events],
             rules=rules,
+            fallback=ways.fallback,
+            inline=ways.inline,
         ) as deputy:
             chosen = (await deputy.default_model()).model
             if (provider := deputy.missing_key(chosen)) is not None:

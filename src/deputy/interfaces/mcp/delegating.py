@@ -100,7 +100,7 @@ async def _checked(call: Call) -> DelegateCall:
     wanted = structs.replace(wanted, tasks=await deputy.cast(wanted.tasks))
     default = (await deputy.default_model()).model
     for model in dict.fromkeys(task.model or default for task in wanted.tasks):
-        if (provider := deputy.missing_key(model)) is not None:
+        if (provider := await deputy.missing_way(model)) is not None:
             raise DeputyError(f"Cannot spawn subagents: no API key for provider {provider}")
     return wanted
 

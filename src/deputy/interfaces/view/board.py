@@ -161,7 +161,7 @@ def _changed(row: Row, progress: Progress, now: float) -> Row:
         case "retry":
             return _at_work(row, "↻", f"again: {progress.reason or ''}", "warning")
         case "fallback":
-            return _at_work(row, "↪", f"other model: {progress.reason or ''}", "warning")
+            return _at_work(row, "↪", f"{progress.content or 'other model'}: {progress.reason or ''}", "warning")
         case "warning":
             return _at_work(row, "⚠", progress.content or "", "warning")
         case "waiting":

@@ -1,0 +1,96 @@
+"""The ways that this machine has: our own loop where there is a key, and the programs that are installed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from deputy.core.ladder import INLINE, NATIVE, SHIPPED_LADDER, Rung, chain_of, rungs
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from deputy.core.ladder import LadderTables
+    from deputy.core.redact import Redactor
+    from deputy.engine.ports import Backend
+    from deputy.engine.ports.text_files import OpenTextFiles
+
+
+class MachineWays:
+    """What can carry out work here; programs are looked for when they are first asked for."""
+
+    def __init__(
+        self,
+        *,
+        environ: Mapping[str, str],
+        provider_of: Callable[[str], str],
+        missing_key: Callable[[str], str | None],
+        full_name: Callable[[str], str],
+        native_failures: Callable[[str], Awaitable[int]],
+        redactor: Redactor | None = None,
+        open_files: OpenTextFiles | None = None,
+        tables: LadderTables = SHIPPED_LADDER,
+    ) -> None:
+        self._environ = environ
+        self._provider_of = provider_of
+        self._full_name = full_name
+        self._redactor = redactor
+        self._open_files = open_files
+        self._tables = tables
+        self._opened: dict[str, Backend | None] = {}
+        self._missing_key = missing_key
+        self._native_failures = native_failures
+
+    def rungs(self, model: str, *, falls_back: bool, native_failures: int) -> tuple[Rung, ...]:
+        """Every way but inline, best first; a model whose provider has no program of its own is only asked by us."""
+        if self._provider_of(model) not in self._tables.programs:
+            return (Rung(backend=NATIVE, model=model),)
+        names = (model, *chain_of(model, self._tables))
+        found = rungs(
+            model,
+            {name: self._provider_of(name) for name in names},
+            self._tables,
+            falls_back=falls_back,
+            native_failures=native_failures,
+            allows_inline=False,
+        )
+        return tuple(rung for rung in found if rung.backend != INLINE and self._is_known(rung.backend))
+
+    def missing_key(self, model: str) -> str | None:
+        """The provider whose key is missing for a model; None when it can be asked."""
+        return self._missing_key(model)
+
+    async def native_failures(self, root: str) -> int:
+        """How often the native backend has failed in the tree of a root session."""
+        return await self._native_failures(root)
+
+    def open(self, backend: str) -> Backend | None:
+        """The program of this name; None when nothing here speaks to it."""
+        if backend not in self._opened:
+            self._opened[backend] = self._found(*backend.split(":", 1))
+        return self._opened[backend]
+
+    def _found(self, kind: str, name: str = "") -> Backend | None:
+        if kind == "cli":
+            from deputy.backends.cli import cli_backend
+
+            return cli_backend(name, self._environ, self._redactor)
+        if kind == "acp" and self._open_files is not None:
+            from deputy.backends.acp import acp_backend
+
+            return acp_backend(name, self._environ, self._open_files, self._redactor)
+        return None
+
+    def model_for(self, rung: Rung) -> str:
+        """The model of a rung by its provider's name, which programs have names of their own for."""
+        return self._full_name(rung.model)
+
+    async def has_program(self, model: str) -> bool:
+        """Whether a program that is there could carry out what is asked of a model."""
+        from deputy.engine.ports import Ready
+
+        ladder = self.rungs(model, falls_back=True, native_failures=0)
+        programs = [self.open(rung.backend) for rung in ladder if rung.backend != NATIVE]
+        return any([isinstance(await program.check(), Ready) for program in programs if program is not None])
+
+    def _is_known(self, backend: str) -> bool:
+        return backend == NATIVE or self.open(backend) is not None

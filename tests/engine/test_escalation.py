@@ -1,0 +1,99 @@
+"""Questions to people: asked where somebody is, kept where nobody is, and answered as often as asked."""
+
+import asyncio
+import os
+
+import pytest
+from tests.engine.conftest import House, call, talk, turn
+
+from deputy.core.outcome import Blocked, Completed
+from deputy.core.task import Task
+from deputy.interfaces.library import Deputy
+from deputy.testing.programs import install_fake_programs
+
+ASKS = "Which one?\n\n[AWAITING_HUMAN_INPUT]"
+
+
+def opened(house: House, **options):
+    return Deputy(house.model, workspace=house.workspace, home=house.home, **options)
+
+
+@pytest.mark.rule("escalate")
+def test_a_question_at_the_end_of_an_answer_is_asked_and_the_answer_goes_back(house: House):
+    house.script(talk(turn(ASKS), turn("And when?\n[AWAITING_HUMAN_INPUT]"), turn("Done.")))
+    asked = []
+
+    async def answer(question):
+        asked.append((question.topic, question.text))
+        return f"answer {len(asked)}"
+
+    async def go():
+        async with opened(house, answer=answer) as deputy:
+            return await deputy.delegate([Task(label="scout", prompt="Look.")])
+
+    [outcome] = asyncio.run(go())
+    assert isinstance(outcome, Completed)
+    assert outcome.report == "Done."
+    assert asked == [("answer", "Which one?"), ("answer", "And when?")]
+
+
+@pytest.mark.rule("escalate")
+def test_where_nobody_is_it_ends_blocked_and_is_answered_as_often_as_it_asks(house: House):
+    house.script(talk(turn(ASKS), turn("And when?\n[AWAITING_HUMAN_INPUT]"), turn("Done.")))
+    first = house.one()
+    second = house.resume(first.session_id, "the blue one")
+    third = house.resume(first.session_id, "now")
+    assert [type(one) for one in (first, second, third)] == [Blocked, Blocked, Completed]
+    assert (first.question, second.question, third.report) == ("Which one?", "And when?", "Done.")
+
+
+async def leave_asking(house: House, task: Task) -> str:
+    """A run whose process goes while a person is being asked."""
+    is_asked = asyncio.Event()
+
+    async def answer(_):
+        is_asked.set()
+        await asyncio.Event().wait()
+        return ""
+
+    async with opened(house, answer=answer) as deputy:
+        run = await deputy.start([task])
+        await is_asked.wait()
+        return run
+
+
+async def answer_later(house: House, run: str, words: str):
+    """What comes of it when it is answered where nobody can be asked."""
+    async with opened(house, approval="refuse") as deputy:
+        await deputy.resume(run, words)
+        return await deputy.results(run)
+
+
+@pytest.mark.rule("escalate")
+@pytest.mark.parametrize("way", ["Ask", "words", "program"])
+def test_a_question_survives_its_process_and_is_answered_where_nobody_can_be_asked(
+    house: House, tmp_path, monkeypatch, way
+):
+    first = turn("", call("Ask", question="Which one?")) if way == "Ask" else turn(ASKS)
+    if way == "program":
+        monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
+        monkeypatch.setenv("HOME", str(tmp_path))
+        monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+        install_fake_programs(tmp_path / "bin").play("claude", (first, turn("Done.")))
+        house.model = "anthropic:claude-sonnet-4-5"
+    else:
+        house.script(talk(first, turn("Done.")))
+
+    run = asyncio.run(leave_asking(house, Task(label="scout", prompt="Look.")))
+    [result] = asyncio.run(answer_later(house, run, "the blue one"))
+    assert isinstance(result.outcome, Completed), result
+    assert result.outcome.report == "Done."
+
+
+@pytest.mark.rule("escalate")
+def test_an_approval_that_was_asked_for_is_given_where_nobody_can_be_asked(house: House):
+    house.script(talk(turn("Done.")))
+
+    run = asyncio.run(leave_asking(house, Task(label="w", prompt="Write.", tools=("Read", "Write"))))
+    [result] = asyncio.run(answer_later(house, run, "yes"))
+    assert isinstance(result.outcome, Completed), result

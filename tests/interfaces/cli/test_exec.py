@@ -1,0 +1,117 @@
+"""`deputy exec`, in processes of its own."""
+
+import json
+import os
+
+import pytest
+
+from deputy.core.script import ScriptedTurn
+from deputy.testing.programs import install_fake_programs
+
+TWO = """\
+Some words.
+
+<delegate model="sonnet-4.5">
+<prompt>Say what the parser does.</prompt>
+</delegate>
+
+<delegate model="gpt-5.2">
+<prompt>Say what the printer does.</prompt>
+</delegate>
+"""
+PROSE = """\
+**Try to use Task tool to spawn a subprocess (model: sonnet-4.5):**
+
+"Review the parser."
+
+**Graceful degradation (no Task tool):** Read the file line by line.
+"""
+
+
+@pytest.fixture
+def programs(house, tmp_path):
+    made = install_fake_programs(tmp_path / "bin")
+    house.env["PATH"] = f"{tmp_path / 'bin'}{os.pathsep}{house.env['PATH']}"
+    made.play("claude", (ScriptedTurn(text="It parses."),))
+    made.play("codex", (ScriptedTurn(text="It prints."),))
+    return made
+
+
+@pytest.mark.rule("cli")
+def test_the_requests_of_a_text_run_in_its_order_on_whatever_is_installed(house, programs):
+    done = house.run("exec", "-", "--yes", "--json", stdin=TWO)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert [one["report"] for one in told["results"]] == ["It parses.", "It prints."]
+    assert "[request-1] sonnet-4.5 on cli:claude" in done.stderr
+    assert "[request-2] gpt-5.2 on cli:codex" in done.stderr
+    assert "[AWAITING_HUMAN_INPUT]" in programs.calls("claude")[0].stdin
+
+
+def test_together_the_results_keep_the_order_of_the_text(house, programs):
+    programs.play("claude", (ScriptedTurn(text="It parses.", delay_seconds=0.5),))
+    done = house.run("exec", "-", "--yes", "--parallel", stdin=TWO)
+    assert done.stdout.index("It parses.") < done.stdout.index("It prints.")
+
+
+def test_a_text_without_a_request_runs_nothing(house, programs):
+    done = house.run("exec", "-", "--yes", stdin="How can you delegate work to subagents?")
+    assert (done.returncode, done.stdout) == (3, "")
+    assert not programs.calls("claude")
+
+
+def test_where_nobody_can_be_asked_it_is_refused_and_says_what_would_run(house, programs):
+    done = house.run("exec", "-", "--json", stdin=TWO)
+    assert done.returncode == 6
+    assert "[request-1] Say what the parser does." in done.stderr
+    assert "sonnet-4.5 on cli:claude" in done.stderr
+    assert [one["status"] for one in json.loads(done.stdout)["results"]] == ["rejected", "rejected"]
+    assert not programs.calls("claude")
+
+
+@pytest.mark.rule("text.degradation")
+@pytest.mark.rule("ladder")
+def test_what_no_program_can_do_is_done_inline_with_the_degradation_instructions(house):
+    model = house.script("own", {"when": "Read the file line by line.", "turns": [{"text": "Read."}]})
+    done = house.run("exec", "-", "--yes", "--json", "--model", model, stdin=PROSE)
+    assert done.returncode == 0, done.stderr
+    [result] = json.loads(done.stdout)["results"]
+    assert (result["report"], result["backend"], result["isolated"]) == ("Read.", "inline", False)
+    assert "not installed" in result["fallbacks"][0]["reason"]
+
+
+@pytest.mark.rule("delegate.key")
+def test_inline_can_be_forbidden_and_then_it_is_said_what_is_missing(house):
+    model = house.script("own", {"turns": [{"text": "Read."}]})
+    done = house.run("exec", "-", "--yes", "--no-inline", "--model", model, stdin=PROSE)
+    assert done.returncode == 2
+    assert "Cannot spawn subagents: no API key for provider anthropic" in done.stderr
+
+
+@pytest.mark.rule("escalate")
+def test_a_question_is_shown_by_ps_and_answered_by_resume_as_often_as_it_is_asked(house, programs):
+    asks = (ScriptedTurn(text="Which?\n[AWAITING_HUMAN_INPUT]"), ScriptedTurn(text="When?\n[AWAITING_HUMAN_INPUT]"))
+    programs.play("claude", (*asks, ScriptedTurn(text="Done.")))
+    done = house.run("exec", "-", "--yes", "--json", stdin=PROSE)
+    assert done.returncode == 5
+    [result] = json.loads(done.stdout)["results"]
+    assert result["question"] == "Which?"
+    assert "request-1: Which?" in house.run("ps").stdout
+    second = house.run("resume", result["session_id"], "--answer", "that")
+    assert second.returncode == 5
+    third = house.run("resume", result["session_id"], "--answer", "now")
+    assert (third.returncode, third.stdout) == (0, "Done.\n")
+
+
+@pytest.mark.rule("escalate")
+def test_at_a_terminal_the_question_of_an_answer_is_asked(house, programs):
+    (house.workspace / "text.md").write_text(PROSE)
+    programs.play("claude", (ScriptedTurn(text="Which?\n[AWAITING_HUMAN_INPUT]"), ScriptedTurn(text="Done.")))
+    terminal = house.terminal("exec", "text.md")
+    terminal.until("sonnet-4.5 on cli:claude")
+    terminal.until("[y/N] ")
+    terminal.type("y\n")
+    terminal.until("[request-1] asks: Which?")
+    terminal.type("that\n")
+    assert terminal.end() == 0
+    assert "that" in programs.calls("claude")[1].stdin
