@@ -26,7 +26,7 @@ MOST = 100_000_000
 """The most seconds or dollars that anybody can mean."""
 
 
-class Task(Struct, frozen=True, kw_only=True):
+class Task(Struct, frozen=True, kw_only=True, gc=False):
     """One piece of work for one subagent."""
 
     label: str
