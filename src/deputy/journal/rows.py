@@ -38,6 +38,12 @@ class Many(NamedTuple):
 
 ADD_EVENTS = Many("INSERT INTO events (run, seq, key, at, kind, body, sum) VALUES ", "(?, ?, ?, ?, ?, ?, ?)")
 PUT_PROGRESS = Many("INSERT OR REPLACE INTO progress VALUES ", "(?, ?, ?, ?, ?)")
+PUT_RUNS = Many(
+    "INSERT INTO runs (last_at, state, sum, run, parent, root, is_live, is_settled) VALUES ",
+    "(?, ?, ?, ?, ?, ?, ?, ?)",
+    " ON CONFLICT (run) DO UPDATE SET last_at = excluded.last_at, state = excluded.state, sum = excluded.sum,"
+    " is_live = excluded.is_live, is_settled = excluded.is_settled",
+)
 SET_STATES = Many(
     "WITH changed (last_at, state, sum, run) AS (VALUES ",
     "(?, ?, ?, ?)",

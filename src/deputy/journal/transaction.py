@@ -19,6 +19,7 @@ from deputy.journal.rows import (
     EVENT_UNDER_KEY,
     EVENTS_AFTER,
     HOLDER,
+    PUT_RUNS,
     SET_STATES,
     Damaged,
     event_row,
@@ -36,12 +37,6 @@ if TYPE_CHECKING:
 
 FIRST = "requested"
 """The key of a run's first record."""
-
-_PUT_RUN = (
-    "INSERT INTO runs (last_at, state, sum, run, parent, root, is_live, is_settled) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-    " ON CONFLICT (run) DO UPDATE SET last_at = excluded.last_at, state = excluded.state, sum = excluded.sum,"
-    " is_live = excluded.is_live, is_settled = excluded.is_settled"
-)
 
 
 class Lease:
@@ -223,16 +218,17 @@ class Transaction:
     def index(self) -> None:
         """Write the states that this transaction has changed beside the records they follow from."""
         connection = self.connection
+        turned: list[Row] = []
         moved: list[Row] = []
         for lease, state in self._states.items():
             before, row = lease.state, (state.last_at, *state_row(state), lease.run)
             if before.seq and (before.is_live, before.is_settled) == (state.is_live, state.is_settled):
-                moved.append(row)
+                turned.append(row)
             else:
-                place = (state.parent, _root(state), state.is_live, state.is_settled)
-                connection.execute(_PUT_RUN, (*row, *place))
+                moved.append((*row, state.parent, _root(state), state.is_live, state.is_settled))
         # Naming no column that an index has keeps every index out of what a turn writes.
-        execute(connection, SET_STATES, moved)
+        execute(connection, SET_STATES, turned)
+        execute(connection, PUT_RUNS, moved)
 
     def settle(self) -> None:
         """After the commit: what was added is so."""
