@@ -6,7 +6,7 @@ READY  := $(VENV)/.ready
 USABLE := $(VENV)/.usable
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test format lint types layers unit bench-core bench-redact bench-models bench bench-journal bench-mcp crash simulate kill evil test-mcp test-real-clients test-real-clis clean
+.PHONY: help demo test format lint types layers unit bench-core bench-redact bench-models bench bench-journal bench-mcp bench-subtasks crash simulate kill evil test-mcp test-real-clients test-real-clis clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -55,8 +55,8 @@ test-real-clients: $(READY)  ## Claude Code, Codex, opencode and Gemini CLI call
 bench-mcp: $(READY)  ## CPU until the first tools/list is answered, over importing the SDK
 	@$(BIN)/python bench/mcp_start.py
 
-kill: $(READY)  ## kill -9, Ctrl-C and SIGTERM at 50 moments of a delegation
-	@DEPUTY_MOMENTS=50 $(BIN)/pytest tests/engine/test_kill.py
+kill: $(READY)  ## kill -9, Ctrl-C and SIGTERM at 50 moments of a delegation, of a chain and of a fan of subtasks
+	@DEPUTY_MOMENTS=50 $(BIN)/pytest tests/engine/test_kill.py tests/engine/test_subtask_kill.py
 
 TIMES ?= 20
 evil: $(READY)  ## programs that will not end, in every shape, TIMES each (20)
@@ -68,11 +68,12 @@ $(PROGRAMS)/.ready:
 	@mkdir -p $(PROGRAMS)
 	@cd $(PROGRAMS) && npm install --silent --no-audit --no-fund --prefix . node@22
 	@cd $(PROGRAMS) && PATH="$$PWD/node_modules/.bin:$$PATH" npm install --silent --no-audit --no-fund --prefix . \
-	  node@22 @anthropic-ai/claude-code @openai/codex opencode-ai @google/gemini-cli
+	  node@22 @anthropic-ai/claude-code @openai/codex opencode-ai @google/gemini-cli \
+	  @agentclientprotocol/claude-agent-acp @agentclientprotocol/codex-acp
 	@touch $@
 
 test-real-clis: $(READY) $(PROGRAMS)/.ready  ## the real programs of other agents against our provider; needs npm
-	@DEPUTY_PROGRAMS=$(PROGRAMS) $(BIN)/pytest -o timeout=300 -rP tests/real_clis/real_programs.py $(if $(ONLY),-k $(ONLY))
+	@DEPUTY_PROGRAMS=$(PROGRAMS) $(BIN)/pytest -o timeout=300 -rP tests/real_clis/real_programs.py tests/real_clis/real_agents.py $(if $(ONLY),-k $(ONLY))
 
 format: $(READY)  ## format and fix what can be fixed
 	@$(BIN)/ruff format .
@@ -95,6 +96,9 @@ bench-models: $(READY)  ## CPU per model turn: ours, the floor by hand, the offi
 
 bench-journal: $(READY)  ## figures of the journal: throughput, cost per turn, opening
 	@$(BIN)/python bench/journal.py
+
+bench-subtasks: $(READY)  ## figures of subtasks: memory of suspended parents, templates; N parents (10,000)
+	@$(BIN)/python bench/subtasks.py $(if $(filter-out 20000,$(N)),$(N))
 
 clean:  ## remove what the targets made
 	@rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist

@@ -7,6 +7,7 @@ from typing import Any
 __version__ = "0.1.0"
 
 _PLACES = {
+    "AgentEvaluator": "core.refinement",
     "Blocked": "core.outcome",
     "Budget": "core.limits",
     "Cancelled": "core.outcome",
@@ -18,7 +19,9 @@ _PLACES = {
     "Policy": "core.guard",
     "Progress": "core.progress",
     "Question": "interfaces.answering",
+    "Refined": "interfaces.library",
     "Rejected": "core.outcome",
+    "ScriptEvaluator": "core.refinement",
     "Task": "core.task",
     "ToolTraits": "engine.ports",
     "run_sync": "interfaces.library",

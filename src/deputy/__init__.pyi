@@ -8,10 +8,13 @@ from deputy.core.outcome import Outcome as Outcome
 from deputy.core.outcome import Partial as Partial
 from deputy.core.outcome import Rejected as Rejected
 from deputy.core.progress import Progress as Progress
+from deputy.core.refinement import AgentEvaluator as AgentEvaluator
+from deputy.core.refinement import ScriptEvaluator as ScriptEvaluator
 from deputy.core.task import Task as Task
 from deputy.engine.ports import ToolTraits as ToolTraits
 from deputy.interfaces.answering import Question as Question
 from deputy.interfaces.library import Deputy as Deputy
+from deputy.interfaces.library import Refined as Refined
 from deputy.interfaces.library import run_sync as run_sync
 from deputy.tools.own import tool as tool
 

@@ -79,6 +79,17 @@ class JournalSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
     """Whether any process that works goes on with what a dead one left, instead of leaving it to `deputy resume`."""
 
 
+class SubtaskSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[subtasks]`: how long and how deep a chain may be, and what becomes of a request that no template fits."""
+
+    seconds: float = 3600.0
+    max_depth: int = 10
+    depth_ceiling: int = 32
+    """How far a request may raise that."""
+    default_template: bool = True
+    """Whether a request that no template fits is made from the default one."""
+
+
 class McpSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[mcp]`: how long MCP clients wait for approval, and which MCP servers subagents may use."""
 
@@ -113,6 +124,7 @@ class UserSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     journal: JournalSettings = JournalSettings()
     agents: AgentSettings = AgentSettings()
     mcp: McpSettings = McpSettings()
+    subtasks: SubtaskSettings = SubtaskSettings()
     catalog: dict[str, Any] = {}
     """Laid over the shipped catalog of providers and models, field by field."""
 
@@ -127,6 +139,7 @@ _TABLES = {
     "mcp": McpSettings,
     "models": ModelSettings,
     "models.routes": Route,
+    "subtasks": SubtaskSettings,
     "text": TextSettings,
 }
 _KINDS = {

@@ -12,10 +12,13 @@ from pathlib import Path
 from random import SystemRandom
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from deputy.config import load_catalog, load_rules, load_user, mcp_servers
 from deputy.core.events import Opened
 from deputy.core.guard import Policy
 from deputy.core.redact import Redactor
+from deputy.engine.ports.subtasks import Subtasks
 from deputy.engine.root import DELEGATE
 from deputy.engine.workflow import carry_out
 from deputy.engine.workshop import Workshop
@@ -23,19 +26,22 @@ from deputy.journal import home, transcript
 from deputy.journal.pace import JournalPace
 from deputy.journal.retention import keep_house
 from deputy.journal.sqlite import SqliteJournal
+from deputy.runtimes.crew import SUSPEND_SECONDS
 from deputy.runtimes.local import LocalEngine
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
     from deputy.agents.catalogue import Catalogue
+    from deputy.config import SubtaskSettings
     from deputy.core.outcome import Outcome
     from deputy.core.progress import Progress
     from deputy.core.request import Grant
     from deputy.core.role import NoRole, Role
     from deputy.core.rules import Rules
+    from deputy.core.subtask.matching import TemplateIndex
     from deputy.engine.desk import Approval
-    from deputy.engine.ports import Folder, RunContext, Tool, Tools
+    from deputy.engine.ports import Folder, Ranker, RunContext, Tool, Tools
     from deputy.engine.ports.durable import Birth
     from deputy.journal.sqlite import Fsync, Lease
     from deputy.models.make import Models
@@ -149,15 +155,20 @@ async def open_runtime(
     rules: Rules | None = None,
     base_prompt: str = "",
     windows: Mapping[str, int] | None = None,
+    ranker: Ranker | None = None,
+    suspend_seconds: float = SUSPEND_SECONDS,
     trusts_project: bool | None = None,
 ) -> AsyncGenerator[Runtime]:
     """Open the journal, the models and the engine; on leaving, what is at work stops where it can go on later."""
     from deputy.models.catalog import read_catalog
     from deputy.models.make import Models
+    from deputy.processes.script import ProgramScripts
     from deputy.tools.ask import AskTool
     from deputy.tools.delegate import DelegateTool
     from deputy.tools.mcp import McpServers
     from deputy.tools.note import NoteTool
+    from deputy.tools.subtask import SubtaskTool
+    from deputy.tools.word_ranker import WordRanker
     from deputy.tools.worktree import GitWorktrees
 
     folder = home.make_home(home.home_path() if folder is None else folder)
@@ -202,11 +213,26 @@ async def open_runtime(
             workplaces=GitWorktrees(folder / home.WORKTREES, workspace, os.environ, transcript.safe_id),
             redactor=redactor,
             watch=watch,
-            policy=policy or Policy(max_depth=rules.max_depth, repairs=rules.repairs),
+            policy=_with_depths(policy or Policy(max_depth=rules.max_depth, repairs=rules.repairs), settings.subtasks),
             base_prompt=base_prompt,
             approval=approval,
             can_ask=can_ask,
-            flow_tools=(NoteTool(files), AskTool(), DelegateTool(models.missing_key, models.prices_of, agents)),
+            flow_tools=(
+                NoteTool(files),
+                AskTool(),
+                DelegateTool(models.missing_key, models.prices_of, agents),
+                SubtaskTool(),
+            ),
+            scripts=ProgramScripts(workspace, os.environ),
+            subtasks=Subtasks(
+                templates=_TemplatesOnce(workspace).load,
+                ranker=ranker or WordRanker(),
+                window_of=lambda name: workshop.window(name, models.open(name)),
+                missing_key=models.missing_key,
+                prices_of=models.prices_of,
+                has_default=settings.subtasks.default_template,
+                seconds=settings.subtasks.seconds,
+            ),
         )
 
         async def workflow(run: RunContext, birth: Birth) -> Outcome:
@@ -219,6 +245,8 @@ async def open_runtime(
             workflow,
             world,
             clean_up=_end_children,
+            suspend_seconds=suspend_seconds,
+            is_over=workshop.forget,
             # What works in another folder must not go on in this one.
             adopts=(lambda state: state.workspace == str(workspace)) if settings.journal.adopt else None,
         )
@@ -232,6 +260,39 @@ async def open_runtime(
                 folder=folder,
                 servers=servers,
             )
+
+
+def _with_depths(policy: Policy, said: SubtaskSettings) -> Policy:
+    """A policy with what the user says about the depth of subtasks, unless the program says it itself."""
+    if (policy.max_subtask_depth, policy.subtask_depth_ceiling) != (
+        Policy().max_subtask_depth,
+        Policy().subtask_depth_ceiling,
+    ):
+        return policy
+    return structs.replace(policy, max_subtask_depth=said.max_depth, subtask_depth_ceiling=said.depth_ceiling)
+
+
+class _TemplatesOnce:
+    """The templates that can be seen from a workspace: read off the loop when they are first asked for."""
+
+    def __init__(self, workspace: Path) -> None:
+        self._workspace = workspace
+        self._reading = asyncio.Lock()
+        self._index: TemplateIndex | None = None
+
+    async def load(self) -> TemplateIndex:
+        """An index of them."""
+        async with self._reading:
+            if self._index is None:
+                self._index = await asyncio.to_thread(_index_templates, self._workspace)
+        return self._index
+
+
+def _index_templates(workspace: Path) -> TemplateIndex:
+    from deputy.agents.templates.find import load_templates
+    from deputy.core.subtask.matching import TemplateIndex
+
+    return TemplateIndex(load_templates(workspace, Path.home()).templates)
 
 
 async def _end_children(run: str) -> None:

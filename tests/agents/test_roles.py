@@ -112,3 +112,10 @@ def test_a_model_that_cannot_be_asked_is_warned_of_and_the_callers_taken(tmp_pat
 def test_at_the_top_an_agent_that_names_no_tools_has_all_of_them():
     assert as_parent(Role(name="x"), ALL).tools == ALL.tools
     assert as_parent(Role(name="x", tools=frozenset({"Read", "Deploy"})), ALL).tools == {"Read"}
+
+
+@pytest.mark.rule("delegate.norecursion")
+def test_only_a_definition_that_names_them_has_the_tools_that_hand_work_on(tmp_path: Path):
+    caller = Grant(tools=READ_ONLY_TOOLS | {"Delegate", "Subtask"})
+    assert find(tmp_path / "one", "scribe", "model: sonnet").granted(caller) == READ_ONLY_TOOLS
+    assert find(tmp_path / "two", "scribe", "tools: Read, Subtask").granted(caller) == {"Read", "Subtask"}

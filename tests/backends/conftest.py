@@ -3,8 +3,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from deputy.backends.acp import acp_backend
+from deputy.backends.acp.agents import AGENTS
 from deputy.backends.cli import cli_backend
 from deputy.testing.programs import install_fake_programs
+from deputy.tools.text_files import open_text_files
 
 KEYS = {
     "ANTHROPIC_API_KEY": "canary-anthropic",
@@ -22,6 +25,14 @@ MODELS = {
     "gemini": "google:gemini-3.1-pro-preview",
     "opencode": "anthropic:claude-sonnet-5-5",
     "cursor-agent": "cursor:composer-1",
+}
+ACP_MODELS = {
+    "claude": "anthropic:claude-sonnet-5-5",
+    "codex": "openai:gpt-5.2",
+    "gemini": "google:gemini-3.1-pro-preview",
+    "opencode": "anthropic:claude-sonnet-5-5",
+    "copilot": "gpt-5.2",
+    "qwen": "qwen:qwen3-coder-plus",
 }
 
 
@@ -56,3 +67,19 @@ class FakeStage:
     async def open(self, case, workspace):
         self.programs.play(self.name, case.turns)
         yield cli_backend(self.name, self.environ)
+
+
+class FakeAcpStage:
+    """Plays cases with a fake agent that speaks the Agent Client Protocol."""
+
+    def __init__(self, name, programs, environ):
+        self.name, self.programs, self.environ = name, programs, environ
+
+    @property
+    def model(self):
+        return ACP_MODELS[self.name]
+
+    @asynccontextmanager
+    async def open(self, case, workspace):
+        self.programs.play(AGENTS[self.name].program.name, case.turns)
+        yield acp_backend(self.name, self.environ, open_text_files)

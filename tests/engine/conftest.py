@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from deputy.core.progress import Progress
     from deputy.testing import ProviderServer
 
-ALL = frozenset({"Read", "Grep", "Glob", "Edit", "Write", "Run", "Delegate"})
+ALL = frozenset({"Read", "Grep", "Glob", "Edit", "Write", "Run", "Delegate", "Subtask"})
 
 
 def turn(text: str = "", *calls: ScriptedCall, **more: Any) -> ScriptedTurn:

@@ -1,10 +1,12 @@
 """The local engine does what every durable engine must, also when its process is killed."""
 
 import asyncio
+import gc
 import random
 import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -14,7 +16,7 @@ import msgspec
 import pytest
 
 from deputy.core.errors import Error, StorageDenied, StorageError, StorageFull
-from deputy.core.events import Noted, Opened, Requested, Returned
+from deputy.core.events import Adopted, Noted, Opened, Requested, Returned
 from deputy.core.outcome import Completed, Outcome
 from deputy.core.request import Grant, Hop, Lineage, Request
 from deputy.engine.ports import RunContext
@@ -44,8 +46,9 @@ class RealWorld:
 class LocalHost:
     """Engines one after another on one home; each belongs to a process that others take for dead at once."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, suspend_seconds: float = 5.0) -> None:
         self._home = home
+        self._suspend_seconds = suspend_seconds
         self._journals: dict[int, SqliteJournal] = {}
         self._started = 0
 
@@ -54,7 +57,7 @@ class LocalHost:
         self._started += 1
         owner: Owner = msgspec.structs.replace(this_process(), boot=f"boot{self._started}")
         journal = SqliteJournal(self._home, owner=owner, fsync="off")
-        engine = LocalEngine(journal, workflow, RealWorld())
+        engine = LocalEngine(journal, workflow, RealWorld(), suspend_seconds=self._suspend_seconds)
         self._journals[id(engine)] = journal
         async with engine:
             yield engine
@@ -64,9 +67,117 @@ class LocalHost:
         await self._journals[id(engine)].abandon()
 
 
+@pytest.mark.parametrize("suspend_seconds", [5.0, 0.0], ids=["patient", "suspending"])
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
-def test_conformance(case: Callable[[Host], Awaitable[None]], tmp_path: Path) -> None:
-    asyncio.run(case(LocalHost(tmp_path / "home")))
+def test_conformance(case: Callable[[Host], Awaitable[None]], suspend_seconds: float, tmp_path: Path) -> None:
+    asyncio.run(case(LocalHost(tmp_path / "home", suspend_seconds)))
+
+
+@asynccontextmanager
+async def suspending(home: Path) -> AsyncGenerator[tuple[SqliteJournal, LocalEngine]]:
+    """An engine that suspends at once whoever waits for a child."""
+    async with (
+        SqliteJournal(home, fsync="off") as journal,
+        LocalEngine(journal, parent_of_one_that_asks, RealWorld(), suspend_seconds=0.0) as engine,
+    ):
+        yield journal, engine
+
+
+async def only(count: int) -> None:
+    """Until there are no more tasks than these."""
+    async with asyncio.timeout(60):
+        while len(asyncio.all_tasks()) > count:  # noqa: ASYNC110  nothing tells when a run has been put aside
+            await asyncio.sleep(0)
+
+
+async def parent_of_one_that_asks(run: RunContext, birth: Opened | Requested) -> Outcome:
+    """Spawns a child and waits for it; the child waits for a message."""
+    lineage = run.state.lineage
+    assert lineage is not None
+    if isinstance(birth, Requested):
+        answer = await run.recv("ask", "answer", "Which?")
+        return Completed(lineage=lineage, summary=msgspec.json.decode(answer))
+    request = Request(
+        session_id=f"{run.run}_c", target=Hop("task:c", "task"), prompt="p", caller=lineage, caller_grant=Grant()
+    )
+    child = await run.spawn("call", Requested(request=request))
+    return Completed(lineage=lineage, summary=f"the child said {(await run.join('join', child)).summary}")
+
+
+@pytest.mark.rule("subtask.flow")
+def test_a_run_that_only_waits_for_its_child_is_suspended_and_stays_its_process_own(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with suspending(tmp_path / "home") as (journal, engine):
+            idle = len(asyncio.all_tasks())
+            await engine.submit("sess_1_a", Opened(lineage=Lineage.root("sess_1_a")))
+            await only(idle)
+            parent, child = await journal.standings()
+            # To others the parent is at work, though nothing of it is in memory: only its child may be answered.
+            assert (parent.state.status, parent.is_left) == ("requested", False)
+            assert (child.state.status, child.is_left) == ("waiting", True)
+            await engine.send("sess_1_a_c", "answer", "this")
+            assert (await engine.result("sess_1_a")).summary == "the child said this"
+            records = await journal.records("sess_1_a")
+            assert not [record for record in records if isinstance(record.event, Adopted)]
+
+    asyncio.run(main())
+
+
+def test_a_suspended_run_is_cancelled_with_its_child(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with suspending(tmp_path / "home") as (_, engine):
+            idle = len(asyncio.all_tasks())
+            await engine.submit("sess_1_a", Opened(lineage=Lineage.root("sess_1_a")))
+            await only(idle)
+            await engine.cancel("sess_1_a", "enough")
+            assert (await engine.result("sess_1_a")).status == "cancelled"
+            assert (await engine.result("sess_1_a_c")).status == "cancelled"
+
+    asyncio.run(main())
+
+
+def test_a_suspended_run_goes_on_in_the_next_process(tmp_path: Path) -> None:
+    async def main() -> None:
+        host = LocalHost(tmp_path / "home", 0.0)
+        async with host.start(parent_of_one_that_asks) as engine:
+            idle = len(asyncio.all_tasks())
+            await engine.submit("sess_1_a", Opened(lineage=Lineage.root("sess_1_a")))
+            await only(idle)
+            await host.crash(engine)
+        async with host.start(parent_of_one_that_asks) as engine:
+            await engine.send("sess_1_a_c", "answer", "this")
+            assert await engine.ensure("sess_1_a")
+            assert (await engine.result("sess_1_a")).summary == "the child said this"
+
+    asyncio.run(main())
+
+
+@pytest.mark.rule("subtask.flow")
+def test_a_suspended_run_costs_at_most_two_kilobytes(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with suspending(tmp_path / "home") as (_, engine):
+            idle = len(asyncio.all_tasks())
+
+            async def suspend(first: int, count: int) -> None:
+                for number in range(first, first + count):
+                    run = f"sess_1_{number}"
+                    await engine.submit(run, Opened(lineage=Lineage.root(run)))
+                await only(idle)
+
+            # What is only made once is made before it is measured.
+            await suspend(0, 20)
+            gc.collect()
+            tracemalloc.start()
+            before = tracemalloc.get_traced_memory()[0]
+            await suspend(20, 200)
+            # What is only passing through, as when the monitor looks at all runs, is gone in a moment.
+            async with asyncio.timeout(20):
+                while tracemalloc.get_traced_memory()[0] - before > 200 * 2048:
+                    gc.collect()
+                    await asyncio.sleep(0)
+            tracemalloc.stop()
+
+    asyncio.run(main())
 
 
 @pytest.mark.rule("recover")

@@ -3,12 +3,15 @@
 from typing import TYPE_CHECKING
 
 from deputy.core.approval import Prices
+from deputy.runtimes.crew import SUSPEND_SECONDS
 from deputy.runtimes.local import LocalEngine
 from deputy.tools.ask import AskTool
 from deputy.tools.delegate import DelegateTool
 from deputy.tools.note import NoteTool
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from deputy.engine.ports import Files, FlowTool, Workflow, World
     from deputy.testing.memory_journal import MemoryJournal
 
@@ -17,8 +20,17 @@ class LocalStage:
     def __init__(self, engine: type[LocalEngine] = LocalEngine) -> None:
         self._engine = engine
 
-    def open_engine(self, journal: "MemoryJournal", workflow: "Workflow", world: "World") -> LocalEngine:
-        return self._engine(journal, workflow, world)
+    def open_engine(
+        self,
+        journal: "MemoryJournal",
+        workflow: "Workflow",
+        world: "World",
+        *,
+        is_over: "Callable[[str], None]",
+        is_suspending: bool = False,
+    ) -> LocalEngine:
+        seconds = 0.0 if is_suspending else SUSPEND_SECONDS
+        return self._engine(journal, workflow, world, is_over=is_over, suspend_seconds=seconds)
 
     def flow_tools(self, files: "Files") -> "tuple[FlowTool, ...]":
         return (NoteTool(files), AskTool(), DelegateTool(lambda _: None, lambda _: Prices(lambda given, taken: None)))

@@ -59,18 +59,18 @@ class CarelessEngine(LocalEngine):
 class LyingEngine(LocalEngine):
     """Tells less than was used."""
 
-    def __init__(self, journal: MemoryJournal, workflow: "Workflow", world: "World") -> None:
+    def __init__(self, journal: MemoryJournal, workflow: "Workflow", world: "World", **more: Any) -> None:
         async def less(run: "RunContext", birth: "Birth") -> Outcome:
             return structs.replace(await workflow(run, birth), usage=NO_USAGE)
 
-        super().__init__(journal, less, world)
+        super().__init__(journal, less, world, **more)
 
 
 class HastyEngine(LocalEngine):
     """Does not wait until it is written that something is about to happen which must not happen twice."""
 
-    def __init__(self, journal: MemoryJournal, workflow: "Workflow", world: "World") -> None:
-        super().__init__(_Hasty(journal), workflow, world)
+    def __init__(self, journal: MemoryJournal, workflow: "Workflow", world: "World", **more: Any) -> None:
+        super().__init__(_Hasty(journal), workflow, world, **more)
 
 
 class _Hasty:

@@ -27,6 +27,7 @@ NAMES = {
     "task": "Delegate",
     "agent": "Delegate",
     "delegate": "Delegate",
+    "subtask": "Subtask",
 }
 """By the name in lower case."""
 

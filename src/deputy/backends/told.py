@@ -43,7 +43,8 @@ class Told:
         self.counted: Usage = NO_USAGE
         self.context: ContextFill | None = None
         self.failure: Failure | None = None
-        self.limit: Error | None = None
+        self.error: Error | None = None
+        """What ended the turn, where that is known for sure."""
         self.is_over = False
         """Whether it has said that the turn is at its end."""
         self.is_streaming = False
@@ -152,6 +153,12 @@ class Told:
         use = self._tools.get(call)
         if use is not None:
             self._tools[call] = structs.replace(use, is_denied=True, is_error=True)
+
+    def may_write(self, call: str) -> None:
+        """A tool turns out to be one that could change something."""
+        use = self._tools.get(call)
+        if use is not None:
+            self._tools[call] = structs.replace(use, may_write=True)
 
     def changes(self, path: str) -> None:
         """It wrote a file."""

@@ -12,6 +12,7 @@ from deputy.core.limits import Use
 from deputy.core.outcome import NO_USAGE, Fallback, Outcome, Rejected, Usage
 from deputy.core.request import Grant, Lineage, Request
 from deputy.core.role import Role
+from deputy.core.subtask.passed import Passed
 from deputy.core.task import Terms
 
 VERSION = 1
@@ -100,6 +101,8 @@ class Said(_Event, frozen=True, kw_only=True):
     message: Raw
     warnings: tuple[str, ...] = ()
     """What should have been in it and could not be."""
+    passed: Passed | None = None
+    """What of a parent's context is in it, where it is a subtask's task."""
 
 
 class ModelCallBegun(_Event, frozen=True, kw_only=True):

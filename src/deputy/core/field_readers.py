@@ -119,6 +119,6 @@ def one_of(*words: str) -> Reader:
     return lambda value: (value, "") if value in words else (None, f"one of {', '.join(words)}")
 
 
-def json_object(value: object) -> tuple[Any, str]:
+def json_object(right: str = "an object") -> Reader:
     """An object of whatever fields."""
-    return (cast("Any", value), "") if isinstance(value, dict) else (None, "an object")
+    return lambda value: (cast("Any", value), "") if isinstance(value, dict) else (None, right)

@@ -41,6 +41,8 @@ def outcome_form(outcome: Outcome) -> dict[str, Any]:
     }
     if isinstance(outcome, Blocked):
         form["question"] = outcome.question
+    if outcome.passed is not None:
+        form["passed"] = outcome.passed
     return form
 
 

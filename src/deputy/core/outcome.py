@@ -8,6 +8,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from deputy.core.errors import Error
 from deputy.core.request import Lineage
+from deputy.core.subtask.passed import Passed
 
 SUMMARY_LENGTH = 500
 
@@ -70,6 +71,8 @@ class Ending(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="s
     fallbacks: tuple[Fallback, ...] = ()
     is_isolated: bool = True
     duration_seconds: float = 0.0
+    passed: Passed | None = None
+    """What it was given of its parent's context, where it is a subtask."""
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.summary) <= SUMMARY_LENGTH:

@@ -35,6 +35,7 @@ class Verdict(Struct, frozen=True, kw_only=True, omit_defaults=True):
     feedback: str = ""
     score: float | None = None
     details: Any = None
+    """Whatever JSON the evaluator adds."""
     script: Script | None = None
 
 
@@ -46,6 +47,46 @@ class Round(Struct, frozen=True, kw_only=True, omit_defaults=True):
     work: str
     verdict: Verdict
     evaluation_id: str = ""
+
+
+class AgentEvaluator(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="agent"):
+    """An agent that judges, by what is said to count; without a model the director's."""
+
+    criteria: str = "That it does what was asked, completely and correctly."
+    model: str | None = None
+
+
+class ScriptEvaluator(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="script"):
+    """A program that judges: it reads the work, and says by its exit code or by JSON whether it is good enough."""
+
+    argv: tuple[str, ...]
+    seconds: float = EVALUATOR_SECONDS
+
+
+Evaluator: TypeAlias = AgentEvaluator | ScriptEvaluator
+
+
+class Refinement(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a director–evaluator loop is called with."""
+
+    evaluator: Evaluator
+    rounds: int = MAX_ROUNDS
+    tools: tuple[str, ...] | None = None
+    """The director's; None is those that only read."""
+
+
+VERDICT_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "success": {"type": "boolean"},
+        "feedback": {"type": "string"},
+        "score": {"type": "number", "minimum": 0, "maximum": 1},
+        "details": {"type": "string"},
+    },
+    "required": ["success", "feedback"],
+    "additionalProperties": False,
+}
+"""What an agent that judges must return."""
 
 
 def verdict_of_report(report: str) -> Verdict:
@@ -108,6 +149,62 @@ def ended(rounds: Sequence[Round], limit: int = MAX_ROUNDS) -> Ending | None:
 def best_round(rounds: Sequence[Round]) -> Round | None:
     """The one to keep: a success before all, then the highest score, then the latest."""
     return max(rounds, key=_worth, default=None)
+
+
+def refinement_form(rounds: Sequence[Round], ending: Ending) -> dict[str, Any]:
+    """All rounds as JSON: each with its work, and its evaluation as the result of a special subtask."""
+    best = best_round(rounds)
+    return {
+        "ending": ending,
+        "best": None if best is None else best.number,
+        "rounds": [
+            {
+                "round": one.number,
+                "session_id": one.session_id,
+                "content": one.work,
+                "evaluation": {
+                    "content": one.verdict.feedback,
+                    "status": "COMPLETE",
+                    "notes": {**verdict_notes(one.verdict), **_session(one.evaluation_id)},
+                },
+            }
+            for one in rounds
+        ],
+    }
+
+
+def verdict_notes(verdict: Verdict) -> dict[str, Any]:
+    """The notes that an evaluation adds to those of every result; a script's with what it printed."""
+    notes: dict[str, Any] = {"success": verdict.success, "feedback": verdict.feedback}
+    for name in ("score", "details", "script"):
+        if getattr(verdict, name) is not None:
+            notes[name] = getattr(verdict, name)
+    return notes
+
+
+def _session(session_id: str) -> dict[str, str]:
+    return {"session_id": session_id} if session_id else {}
+
+
+def refinement_markdown(rounds: Sequence[Round], ending: Ending) -> str:
+    """All rounds as Markdown, the best one's work at the end."""
+    best = best_round(rounds)
+    parts = [f"## Refinement: {_ENDINGS[ending]} after {len(rounds)} round{'s' * (len(rounds) != 1)}"]
+    for one in rounds:
+        score = "" if one.verdict.score is None else f" (score {one.verdict.score:g})"
+        mark = "✓ accepted" if one.verdict.success else "✗ not accepted"
+        parts += [f"### Round {one.number} {mark}{score}", one.verdict.feedback or "(no feedback)"]
+    if best is not None:
+        parts += [f"## Best: round {best.number}", best.work]
+    return "\n\n".join(parts) + "\n"
+
+
+_ENDINGS: dict[Ending, str] = {
+    "success": "accepted",
+    "limit": "not accepted",
+    "no_change": "no change",
+    "stopped": "stopped",
+}
 
 
 def _worth(one: Round) -> tuple[bool, float, int]:

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from deputy.core.task import Task
 
 DELEGATE = "Delegate"
+HANDING_ON = frozenset({DELEGATE, "Subtask"})
+"""Tools that hand work on: an agent has them only where its definition names them."""
 WRITING_TOOLS = frozenset({"Edit", "Write", "Run"})
 """Tools that change something: whoever has one works in a worktree of its own."""
 
@@ -37,7 +39,7 @@ class Role(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     def granted(self, caller: Grant) -> frozenset[str]:
         """The tools it gets from this caller."""
-        named = caller.tools - {DELEGATE} if self.tools is None else self.tools & caller.tools
+        named = caller.tools - HANDING_ON if self.tools is None else self.tools & caller.tools
         return named - self.withheld
 
     def narrowed(self, reason: str) -> Role:

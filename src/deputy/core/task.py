@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
 
 from msgspec import Struct
 
+from deputy.core.field_readers import (
+    MOST,
+    FieldProblem,
+    json_object,
+    one_of,
+    positive,
+    read_field,
+    read_object,
+    read_required,
+    text,
+    texts,
+    told,
+    whole,
+)
 from deputy.core.limits import NANOS_PER_DOLLAR, Budget
 from deputy.core.request import Wanted
 from deputy.core.role import Isolation, Role
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
-
-    Reader = Callable[[object], tuple[Any, str]]
-    """Reads a value: what it stands for and "", or None and what would be right."""
+from deputy.core.subtask.passing import Briefing
 
 MAX_TASKS = 8
 MAX_CONCURRENCY = 4
@@ -22,8 +31,6 @@ DEFAULT_CONCURRENCY = 2
 MAX_LABEL = 32
 MAX_CONTEXT = 10
 MIN_OUTPUT_TOKENS, MAX_OUTPUT_TOKENS, DEFAULT_OUTPUT_TOKENS = 100, 16384, 4096
-MOST = 100_000_000
-"""The most seconds or dollars that anybody can mean."""
 
 
 class Task(Struct, frozen=True, kw_only=True, gc=False):
@@ -58,13 +65,6 @@ class DelegateCall(Struct, frozen=True, kw_only=True):
     tasks: tuple[Task, ...]
     concurrency: int = DEFAULT_CONCURRENCY
     result_form: Literal["markdown", "json"] = "markdown"
-
-
-class FieldProblem(Struct, frozen=True):
-    """A field that is not as it must be, and how it must be."""
-
-    field: str
-    message: str
 
 
 # --- the schema that models are shown ---------------------------------------------------------------------------------
@@ -148,12 +148,12 @@ DELEGATE_SCHEMA: dict[str, Any] = {
 def read_call(arguments: object) -> DelegateCall | tuple[FieldProblem, ...]:
     """The call that these arguments make, or every problem they have, each with the field's name."""
     problems: list[FieldProblem] = []
-    fields = _object("arguments", arguments, {"tasks", "concurrency", "return"}, problems)
+    fields = read_object("arguments", arguments, {"tasks", "concurrency", "return"}, problems)
     items = fields.get("tasks")
     tasks: list[Task | None] = []
     if not isinstance(items, list):
         problems.append(
-            FieldProblem("tasks", _told(items, f"a list of 1 to {MAX_TASKS} tasks", missing="tasks" not in fields))
+            FieldProblem("tasks", told(items, f"a list of 1 to {MAX_TASKS} tasks", missing="tasks" not in fields))
         )
     elif not 1 <= len(cast("list[Any]", items)) <= MAX_TASKS:
         problems.append(
@@ -161,8 +161,8 @@ def read_call(arguments: object) -> DelegateCall | tuple[FieldProblem, ...]:
         )
     else:
         tasks = [read_task(item, f"tasks[{index}]", problems) for index, item in enumerate(cast("list[Any]", items))]
-    concurrency = _field(fields, "concurrency", "", _whole(1, MAX_CONCURRENCY), DEFAULT_CONCURRENCY, problems)
-    form = _field(fields, "return", "", _one_of("markdown", "json"), "markdown", problems)
+    concurrency = read_field(fields, "concurrency", "", whole(1, MAX_CONCURRENCY), DEFAULT_CONCURRENCY, problems)
+    form = read_field(fields, "return", "", one_of("markdown", "json"), "markdown", problems)
     if problems:
         return tuple(problems)
     return DelegateCall(
@@ -176,22 +176,22 @@ _TASK_FIELDS = frozenset(Task.__struct_fields__) - {"role"}
 def read_task(value: object, where: str, problems: list[FieldProblem]) -> Task | None:
     """One task, or None with its problems added to the list."""
     before = len(problems)
-    fields = _object(where, value, _TASK_FIELDS, problems)
+    fields = read_object(where, value, _TASK_FIELDS, problems)
     if not isinstance(value, dict):
         return None
     at = f"{where}."
-    label = _required(fields, "label", at, _text(MAX_LABEL), problems)
-    prompt = _required(fields, "prompt", at, _text(None), problems)
-    context = _field(fields, "context", at, _texts(MAX_CONTEXT), (), problems)
-    model = _field(fields, "model", at, _text(None), None, problems)
-    agent = _field(fields, "agent", at, _text(None), None, problems)
-    tokens = _whole(MIN_OUTPUT_TOKENS, MAX_OUTPUT_TOKENS)
-    max_output_tokens = _field(fields, "max_output_tokens", at, tokens, DEFAULT_OUTPUT_TOKENS, problems)
-    tools = _field(fields, "tools", at, _texts(None), None, problems)
-    timeout = _field(fields, "timeout", at, _positive, None, problems)
-    return_format = _field(fields, "return_format", at, _one_of("text", "json"), "text", problems)
-    schema = _field(fields, "schema", at, _json_object, None, problems)
-    isolation = _field(fields, "isolation", at, _one_of("worktree", "none"), None, problems)
+    label = read_required(fields, "label", at, text(MAX_LABEL), problems)
+    prompt = read_required(fields, "prompt", at, text(), problems)
+    context = read_field(fields, "context", at, texts(MAX_CONTEXT), (), problems)
+    model = read_field(fields, "model", at, text(), None, problems)
+    agent = read_field(fields, "agent", at, text(), None, problems)
+    tokens = whole(MIN_OUTPUT_TOKENS, MAX_OUTPUT_TOKENS)
+    max_output_tokens = read_field(fields, "max_output_tokens", at, tokens, DEFAULT_OUTPUT_TOKENS, problems)
+    tools = read_field(fields, "tools", at, texts(), None, problems)
+    timeout = read_field(fields, "timeout", at, positive, None, problems)
+    return_format = read_field(fields, "return_format", at, one_of("text", "json"), "text", problems)
+    schema = read_field(fields, "schema", at, _schema, None, problems)
+    isolation = read_field(fields, "isolation", at, one_of("worktree", "none"), None, problems)
     budget = _budget(fields.get("budget"), f"{where}.budget", problems)
     if len(problems) > before:
         return None
@@ -214,118 +214,16 @@ def read_task(value: object, where: str, problems: list[FieldProblem]) -> Task |
 def _budget(value: object, where: str, problems: list[FieldProblem]) -> Budget:
     if value is None:
         return Budget()
-    fields = _object(where, value, {"tokens", "cost", "requests"}, problems)
-    cost = _field(fields, "cost", f"{where}.", _positive, None, problems)
+    fields = read_object(where, value, {"tokens", "cost", "requests"}, problems)
+    cost = read_field(fields, "cost", f"{where}.", positive, None, problems)
     return Budget(
-        tokens=_field(fields, "tokens", f"{where}.", _whole(1, None), None, problems),
+        tokens=read_field(fields, "tokens", f"{where}.", whole(1), None, problems),
         cost=None if cost is None else round(cost * NANOS_PER_DOLLAR),
-        requests=_field(fields, "requests", f"{where}.", _whole(1, None), None, problems),
+        requests=read_field(fields, "requests", f"{where}.", whole(1), None, problems),
     )
 
 
-def _object(where: str, value: object, known: Iterable[str], problems: list[FieldProblem]) -> Mapping[str, Any]:
-    if not isinstance(value, dict):
-        problems.append(FieldProblem(where, _told(value, "an object")))
-        return {}
-    fields = cast("dict[str, Any]", value)
-    allowed = sorted(known)
-    for name in fields:
-        if name not in allowed:
-            field = name if where == "arguments" else f"{where}.{name}"
-            problems.append(FieldProblem(field[:80], f"is not a field; there are {', '.join(allowed)}"))
-    return fields
-
-
-def _field(
-    fields: Mapping[str, Any],
-    name: str,
-    at: str,
-    read: Reader,
-    default: Any,
-    problems: list[FieldProblem],
-) -> Any:
-    if name not in fields or (fields[name] is None and default is None):
-        return default
-    value, right = read(fields[name])
-    if right:
-        problems.append(FieldProblem(f"{at}{name}", _told(fields[name], right)))
-        return default
-    return value
-
-
-def _required(
-    fields: Mapping[str, Any],
-    name: str,
-    at: str,
-    read: Reader,
-    problems: list[FieldProblem],
-) -> Any:
-    if name not in fields:
-        problems.append(FieldProblem(f"{at}{name}", _told(None, read(None)[1], missing=True)))
-        return ""
-    return _field(fields, name, at, read, "", problems)
-
-
-def _told(value: object, right: str, *, missing: bool = False) -> str:
-    if missing:
-        return f"is missing; it must be {right}"
-    shown = repr(value[:60] if isinstance(value, str) else value)
-    return f"is {shown if len(shown) <= 80 else shown[:79] + '…'}; it must be {right}"
-
-
-def _text(longest: int | None) -> Reader:
-    right = "a text that is not blank" if longest is None else f"a text of 1 to {longest} characters"
-
-    def read(value: object) -> tuple[Any, str]:
-        if not isinstance(value, str) or not value.strip() or (longest is not None and len(value) > longest):
-            return None, right
-        return value, ""
-
-    return read
-
-
-def _texts(most: int | None) -> Reader:
-    right = "a list of texts" if most is None else f"a list of at most {most} texts"
-
-    def read(value: object) -> tuple[Any, str]:
-        if not isinstance(value, list):
-            return None, right
-        items = cast("list[Any]", value)
-        if (most is not None and len(items) > most) or not all(isinstance(item, str) and item for item in items):
-            return None, right
-        return tuple(items), ""
-
-    return read
-
-
-def _whole(least: int, most: int | None) -> Reader:
-    right = f"a whole number from {least} to {most}" if most is not None else f"a whole number of at least {least}"
-
-    def read(value: object) -> tuple[Any, str]:
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, int)
-            or value < least
-            or (most is not None and value > most)
-        ):
-            return None, right
-        return value, ""
-
-    return read
-
-
-def _positive(value: object) -> tuple[Any, str]:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MOST:
-        return None, f"a number above 0 and at most {MOST:,}"
-    return float(value), ""
-
-
-def _one_of(*words: str) -> Reader:
-    return lambda value: (value, "") if value in words else (None, f"one of {', '.join(words)}")
-
-
-def _json_object(value: object) -> tuple[Any, str]:
-    return (cast("Any", value), "") if isinstance(value, dict) else (None, "a JSON Schema object")
+_schema = json_object("a JSON Schema object")
 
 
 class Terms(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -344,6 +242,8 @@ class Terms(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The command it serves, when a completed one must show artifacts."""
     folder: str = ""
     """The folder of the workspace that its work belongs in, where there is one."""
+    subtask: Briefing | None = None
+    """What it is told as a subtask, where it is one."""
     index: int = 0
     total: int = 1
 

@@ -20,6 +20,7 @@ CONTEXT_WORDS: Final = (
     "exceed context limit",
     "exceeds the context window",
     "exceeds the maximum context length",
+    "context exceeds model limit",
     "exceeds maximum context length",
     "exceeds the model's maximum context",
     "exceeds the maximum number of tokens",

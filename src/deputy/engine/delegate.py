@@ -12,6 +12,7 @@ from deputy.core.outcome import Artifact, Blocked, Completed, Failed, Partial, R
 from deputy.core.progress import Kind, Progress
 from deputy.core.request import delegation_context
 from deputy.core.role import DELEGATE
+from deputy.engine.briefing import BriefingView, tell_subtask
 from deputy.engine.desk import open_desk
 from deputy.engine.isolation import give_back, take_place
 from deputy.engine.leftovers import left_on_disk
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from deputy.core.events import Requested
     from deputy.core.outcome import Outcome
     from deputy.core.request import Grant, TaskContext
+    from deputy.core.subtask.passing import Briefing
     from deputy.engine.desk import Desk
     from deputy.engine.ports import FlowTool, RunContext
     from deputy.engine.talk import Talk
@@ -45,7 +47,8 @@ async def delegate(run: RunContext, birth: Requested, workshop: Workshop) -> Out
         taken = await take_place(run, birth, grant, workshop)
         if isinstance(taken, Rejected):
             return taken
-        workshop.watch(_progress("started", run, label, index=birth.terms.index, total=birth.terms.total))
+        if workshop.is_news(run):
+            workshop.watch(_progress("started", run, label, index=birth.terms.index, total=birth.terms.total))
         desk = await _desk(run, birth, grant, taken.root, workshop)
         talk = await _begin(run, birth, desk, taken.told, workshop)
         report = await converse(run, talk, desk)
@@ -55,9 +58,12 @@ async def delegate(run: RunContext, birth: Requested, workshop: Workshop) -> Out
         if birth.terms.role is not None:
             outcome = structs.replace(outcome, warnings=(*birth.terms.role.warnings, *outcome.warnings))
         outcome = await give_back(run, label, taken, outcome, workshop)
+    except BaseException:
+        workshop.stopped(run)
+        raise
     finally:
         workshop.leave(run.run)
-        workshop.forget(run.run)
+    workshop.forget(run.run)
     reason = outcome.errors[0].type if outcome.errors else None
     workshop.watch(_progress("completed", run, label, status=outcome.status, reason=reason))
     return outcome
@@ -110,12 +116,15 @@ async def _begin(run: RunContext, birth: Requested, desk: Desk, place: str, work
         "" if role is None else role.prompt,
         _told(desk, scratchpad),
         place,
+        "" if desk.subtasks is None else prompt("continuation"),
         _standing(run, birth.request.task_context),
     )
     talk = remembered(system, run.past, desk.overhead())
     if not await go_on(run, talk):
         task = _joined(birth.request.prompt, instruction(run, birth.terms))
-        if birth.terms.context:
+        if birth.terms.subtask is not None:
+            await _say_briefing(run, talk, desk, birth.terms.subtask, instruction(run, birth.terms), workshop)
+        elif birth.terms.context:
             view = _TaskView(folder=desk.folder, task=task)
             event = await run.step("task", _with_files, TaskArgs(paths=birth.terms.context), view=view)
             if isinstance(event, Lost):
@@ -126,6 +135,23 @@ async def _begin(run: RunContext, birth: Requested, desk: Desk, place: str, work
         else:
             await say(run, talk, "task", task)
     return talk
+
+
+async def _say_briefing(
+    run: RunContext, talk: Talk, desk: Desk, briefing: Briefing, form: str, workshop: Workshop
+) -> None:
+    """Tell a subtask its task, with the context that it is given."""
+    if workshop.subtasks is None:
+        raise TypeError("a subtask is only spawned where there are subtasks")
+    view = BriefingView(
+        folder=desk.folder, ranker=workshop.subtasks.ranker, briefing=briefing, form=form, draw=desk.draw
+    )
+    event = await run.step("task", tell_subtask, TaskArgs(paths=briefing.file_paths), view=view)
+    if isinstance(event, Lost):
+        raise TypeError("gathering context may be repeated and is never lost")
+    talk.say(words_of(event), event.warnings, event.passed)
+    for warning in event.warnings:
+        desk.emit(Progress(event="warning", label=desk.label, content=warning))
 
 
 class TaskArgs(Struct, frozen=True, kw_only=True):
@@ -197,6 +223,7 @@ def so_far(run: RunContext, talk: Talk, desk: Desk) -> dict[str, Any]:
         "model": desk.model.name,
         "backend": NATIVE,
         "duration_seconds": round(max(0.0, run.now() - began), 3),
+        "passed": talk.passed,
     }
 
 

@@ -13,8 +13,9 @@ from deputy.core.progress import Progress
 from deputy.core.redact import Redactor
 from deputy.core.request import Grant
 from deputy.engine.ports import FlowTool, Folder, Model, Tool, Tools
+from deputy.engine.ports.subtasks import Subtasks
 from deputy.engine.purse import Purse
-from deputy.engine.talk import CHARACTERS_PER_TOKEN
+from deputy.engine.talk import CHARACTERS_PER_TOKEN, SUBTASK, Talk
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -67,6 +68,10 @@ class Desk(Struct, frozen=True, kw_only=True):
     window: int | None = None
     approval: Approval = "granted"
     can_ask: bool = False
+    talk: Talk | None = None
+    """What has been said, while it is at work."""
+    subtasks: Subtasks | None = None
+    """What its requests for subtasks are carried out with; None where it may not ask for any."""
     repairs: int = 1
 
     def toolset(self) -> Toolset:
@@ -142,5 +147,6 @@ async def open_desk(
         window=workshop.window(model, opened),
         approval=workshop.approval,
         can_ask=workshop.can_ask,
+        subtasks=workshop.subtasks if any(tool.name == SUBTASK for tool in flow_tools) else None,
         repairs=workshop.policy.repairs,
     )

@@ -9,10 +9,12 @@ from msgspec import Struct, structs
 from deputy.core.errors import Error
 from deputy.core.events import Lost, ModelCallBegun, Said
 from deputy.core.progress import Progress
+from deputy.core.subtask.result import read_report
 from deputy.engine.handin import budget_warning, hand_in, pressing
 from deputy.engine.prompts import prompt
-from deputy.engine.reached import repeats_itself
-from deputy.engine.talk import ASK, said, words_of
+from deputy.engine.reached import nearly_full, repeats_itself
+from deputy.engine.subtasks import answer_in_words
+from deputy.engine.talk import ASK, TOLD, said, words_of
 from deputy.engine.tool_use import use_tools
 from deputy.engine.turn import TurnArgs, TurnView, call_model
 
@@ -42,6 +44,7 @@ class Report(Struct, frozen=True, kw_only=True):
 async def converse(run: RunContext, talk: Talk, desk: Desk) -> Report:
     """Let the model work with its tools until it reports, asks, fails or reaches a limit."""
     pieces: list[str] = []
+    desk = structs.replace(desk, talk=talk)
     toolset = desk.toolset()
     while True:
         limit = pressing(run, talk, desk)
@@ -73,6 +76,7 @@ async def converse(run: RunContext, talk: Talk, desk: Desk) -> Report:
             raise TypeError("a model call may be repeated and is never lost")
         message = talk.hear(ended)
         _tell_tokens(talk, desk)
+        _watch_size(run, talk, desk)
         if message is None:
             return await _failed(run, talk, desk, ended)
         if message.calls:
@@ -82,10 +86,27 @@ async def converse(run: RunContext, talk: Talk, desk: Desk) -> Report:
             continue
         pieces.append(message.text)
         if ended.stop != "length":
-            return _answered("".join(pieces))
+            report = await _continued(run, talk, desk, "".join(pieces))
+            if report is not None:
+                return report
+            pieces.clear()
+            continue
         if len(pieces) > GO_ON_TIMES:
             return Report(kind="limited", text="".join(pieces), error=_cut())
         await say(run, talk, f"go-on:{talk.turn}", prompt("go_on"))
+
+
+async def _continued(run: RunContext, talk: Talk, desk: Desk, text: str) -> Report | None:
+    """Carry out the subtasks that an answer asks for in words; a report when it is an end."""
+    asked = None if desk.subtasks is None else read_report(text)
+    if asked is None:
+        return _answered(text)
+    key = f"continuation:{talk.turn}"
+    answer = await answer_in_words(run, key, asked, desk)
+    if isinstance(answer, Error):
+        return Report(kind="failed", text=text, error=answer)
+    await say(run, talk, f"{key}{TOLD}", answer)
+    return None
 
 
 async def say(run: RunContext, talk: Talk, key: str, text: str) -> None:
@@ -149,6 +170,18 @@ def _answered(text: str) -> Report:
 def _tell_tokens(talk: Talk, desk: Desk) -> None:
     usage = talk.usage
     desk.emit(Progress(event="tokens", label=desk.label, input=usage.input, output=usage.output, cost=usage.cost))
+
+
+def _watch_size(run: RunContext, talk: Talk, desk: Desk) -> None:
+    """Warn, once, when the context of a subtask comes to its end."""
+    lineage = run.state.lineage
+    if desk.window is None or lineage is None or not lineage.subtask_depth:
+        return
+    warning = nearly_full(talk.tokens, desk.window)
+    if warning and not talk.is_nearly_full:
+        talk.is_nearly_full = True
+        talk.warnings += (warning,)
+        desk.emit(Progress(event="warning", label=desk.label, content=warning))
 
 
 def _cut() -> Error:

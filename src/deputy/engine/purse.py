@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from deputy.core.limits import Account, Amount, Shortfall, reserve_all
+from deputy.core.limits import Account, Amount, Budget, Shortfall, reserve_all
 
 if TYPE_CHECKING:
-    from deputy.core.limits import Budget, Resource, Use
+    from deputy.core.limits import Resource, Use
     from deputy.core.outcome import Usage
 
 
@@ -18,6 +18,15 @@ class Purse:
         self.account = Account(budget=budget)
         self._counted: set[str] = set()
         self._chain: tuple[Purse, ...] = (self,) if above is None else (self, *above._chain)
+
+    @property
+    def is_capped(self) -> bool:
+        """Whether there is a cap here or above."""
+        return any(purse.account.budget != Budget() for purse in self._chain)
+
+    def is_below(self, other: Purse) -> bool:
+        """Whether what is paid from here is paid from another purse too."""
+        return other in self._chain
 
     def reserve(self, amount: Amount) -> Shortfall | None:
         """Hold an amount here and in every purse above; nothing is held when one of them is short."""

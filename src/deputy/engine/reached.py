@@ -30,6 +30,15 @@ def context_is_full(window: int) -> Error:
     return _reached("context_exhausted", "CONTEXT_EXHAUSTED", f"The context of {window:,} tokens is full.")
 
 
+WARN_SHARE = 0.8
+
+
+def nearly_full(tokens: int, window: int) -> str:
+    """What is told when most of a window is used; nothing before."""
+    share = tokens / window
+    return f"{share:.0%} of a context of {window:,} tokens is used." if share >= WARN_SHARE else ""
+
+
 def budget_is_spent(resource: Resource, cap: int) -> Error:
     """There is no more left of a budget than its last turn needs."""
     return _reached("budget", "BUDGET_SPENT", f"The budget of {priced(resource, cap)} is spent.")

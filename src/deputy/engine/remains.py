@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import UNSET, Raw, structs
 
 from deputy.core.errors import Error, UsageError
-from deputy.core.events import FellBack, ModelCallEnded, Noted, ToolCallEnded
+from deputy.core.events import FellBack, ModelCallEnded, Noted, Said, ToolCallEnded
 from deputy.core.messages import messages_in
 from deputy.core.outcome import Artifact, Partial, shortened
 from deputy.core.results import results_markdown
+from deputy.core.subtask.passed import Passed
 from deputy.engine.reached import time_is_up
 
 if TYPE_CHECKING:
@@ -37,6 +38,7 @@ class SoFar:
         self._fallbacks: list[Fallback] = []
         self._changed: dict[str, None] = {}
         self._said: ModelCallEnded | None = None
+        self._passed: Passed | None = None
         self.is_use_unknown = False
         """Whether a call was stopped before its provider told what it used."""
 
@@ -53,6 +55,8 @@ class SoFar:
                 self.is_use_unknown = True
             case ModelCallEnded(message=Raw() as message) if _HAS_TEXT in bytes(message):
                 self._said = event
+            case Said(passed=Passed() as passed):
+                self._passed = passed
             case _:
                 return
 
@@ -71,6 +75,7 @@ class SoFar:
             "backend": state.backend or None,
             "fallbacks": tuple(self._fallbacks),
             "duration_seconds": max(0.0, now - began),
+            "passed": self._passed,
         }
 
 

@@ -53,6 +53,7 @@ async def delegate_all(run: RunContext, birth: Opened, workshop: Workshop) -> Ou
     try:
         await workshop.open_purse(run, birth.grant.budget, None)
         if not await _is_approved(run, call.question, workshop):
+            workshop.forget(run.run)
             return not_approved(birth.lineage)
         await run.record("started", Started())
         results = await fan_out(
@@ -64,8 +65,10 @@ async def delegate_all(run: RunContext, birth: Opened, workshop: Workshop) -> Ou
             grant=birth.grant,
             messages=_messages(run),
         )
-    finally:
-        workshop.forget(run.run)
+    except BaseException:
+        workshop.stopped(run)
+        raise
+    workshop.forget(run.run)
     return _together(run, results)
 
 
@@ -120,15 +123,22 @@ async def parent(run: RunContext, birth: Opened, workshop: Workshop) -> Outcome:
     try:
         await run.record("started", Started(backend=NATIVE, model=desk.model.name))
         told = prompt("parent").format(tools=", ".join(spec.name for spec in desk.toolset().items))
-        prompts = (workshop.base_prompt, "" if birth.role is None else birth.role.prompt, told)
+        prompts = (
+            workshop.base_prompt,
+            "" if birth.role is None else birth.role.prompt,
+            told,
+            "" if desk.subtasks is None else prompt("continuation"),
+        )
         talk = remembered("\n\n".join(filter(None, prompts)), run.past, desk.overhead())
         if not await go_on(run, talk):
             await say(run, talk, "task", birth.prompt)
         report = await converse(run, talk, desk)
-        outcome = as_reported(so_far(run, talk, desk), report, run.run)
-        return outcome if birth.role is None else structs.replace(outcome, warnings=birth.role.warnings)
-    finally:
-        workshop.forget(run.run)
+    except BaseException:
+        workshop.stopped(run)
+        raise
+    workshop.forget(run.run)
+    outcome = as_reported(so_far(run, talk, desk), report, run.run)
+    return outcome if birth.role is None else structs.replace(outcome, warnings=birth.role.warnings)
 
 
 def _together(run: RunContext, results: Sequence[Result]) -> Outcome:

@@ -11,6 +11,7 @@ from msgspec import UNSET, Raw, json
 from deputy.core.conversation import AssistantMessage, Conversation, ToolMessage, ToolResult, UserMessage
 from deputy.core.events import ModelCallEnded, Noted, Resumed, Said, ToolCallEnded
 from deputy.core.outcome import NO_USAGE, Usage
+from deputy.core.subtask.result import results_in
 from deputy.engine.fence import bare
 
 if TYPE_CHECKING:
@@ -19,10 +20,14 @@ if TYPE_CHECKING:
     from deputy.core.conversation import Message, ToolCall
     from deputy.core.events import Record
     from deputy.core.limits import Use
+    from deputy.core.subtask.passed import Passed
+    from deputy.core.subtask.passing import Earlier
     from deputy.engine.tool_use import Used
 
 CHARACTERS_PER_TOKEN = 4
-NOTE, ASK = "Note", "Ask"
+NOTE, ASK, SUBTASK = "Note", "Ask", "Subtask"
+TOLD = ":told"
+"""How the keys end under which subtasks that were asked for in text are told of."""
 LAST = "handin:"
 """What the keys of a last turn have in them."""
 _INTERRUPTED = "This call was interrupted and has no result."
@@ -44,8 +49,18 @@ class Talk:
         """What the task should have come with, and did not."""
         self.is_warned = False
         """Whether the model was told that its budget comes to an end."""
+        self.is_nearly_full = False
+        """Whether watchers were told that its context comes to an end."""
         self.usage: Usage = NO_USAGE
         self.notes: list[str] = []
+        self.passed: Passed | None = None
+        """What of a parent's context the task came with."""
+        self.malformed = 0
+        """How often it did so in a way that cannot be carried out."""
+        self.continuations = 0
+        """How often it asked for subtasks."""
+        self.earlier: list[Earlier] = []
+        """What its subtasks came to."""
         self.text = ""
         """The last thing the model said in words."""
         self.repeats: Counter[bytes] = Counter()
@@ -57,9 +72,10 @@ class Talk:
         messages = self.conversation.messages
         return bool(messages) and isinstance(messages[-1], AssistantMessage)
 
-    def say(self, text: str, warnings: tuple[str, ...] = ()) -> None:
+    def say(self, text: str, warnings: tuple[str, ...] = (), passed: Passed | None = None) -> None:
         """The caller says something."""
         self.warnings += warnings
+        self.passed = passed or self.passed
         self._append(UserMessage(text=text), len(text))
 
     def hear(self, ended: ModelCallEnded, *, is_last: bool = False) -> AssistantMessage | None:
@@ -98,6 +114,11 @@ class Talk:
                 self.notes.append(str(call.arguments["content"]))
             self.changed.update(dict.fromkeys(changed))
 
+    def learn(self, told: str) -> None:
+        """It was told what its subtasks came to, in the form that `engine.subtasks` tells it."""
+        self.continuations += 1
+        self.earlier += results_in(bare(told))
+
     def _append(self, message: Message, size: int) -> None:
         self.conversation.append(message)
         self.tokens += size // CHARACTERS_PER_TOKEN
@@ -119,7 +140,7 @@ def remembered(system: str, records: Iterable[Record], overhead: int = 0) -> Tal
         match record.event:
             case Said() as event:
                 settle()
-                talk.say(words_of(event), event.warnings)
+                talk.say(words_of(event), event.warnings, event.passed)
             case ModelCallEnded() as ended:
                 settle()
                 message = talk.hear(ended, is_last=LAST in record.key)
@@ -140,13 +161,26 @@ def remembered(system: str, records: Iterable[Record], overhead: int = 0) -> Tal
                     talk.say(answer)
             case _:
                 continue
+        if (told := _told_of_subtasks(record)) is not None:
+            talk.learn(told)
     settle()
     return talk
 
 
-def said(text: str, warnings: tuple[str, ...] = ()) -> Said:
+def _told_of_subtasks(record: Record) -> str | None:
+    """What a record says that subtasks came to; None when it does not."""
+    match record.event:
+        case Said() as event if record.key.endswith(TOLD):
+            return words_of(event)
+        case ToolCallEnded(tool=tool, message=raw) if tool == SUBTASK and raw is not UNSET:
+            return json.decode(raw, type=ToolResult).content
+        case _:
+            return None
+
+
+def said(text: str, warnings: tuple[str, ...] = (), passed: Passed | None = None) -> Said:
     """Something the caller says, as the journal keeps it."""
-    return Said(message=raw(UserMessage(text=text)), warnings=warnings)
+    return Said(message=raw(UserMessage(text=text)), warnings=warnings, passed=passed)
 
 
 def words_of(event: Said) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, assert_never
 
 from deputy.core.events import Opened, Requested
 from deputy.engine.delegate import delegate
+from deputy.engine.refine import REFINE, refine
 from deputy.engine.root import DELEGATE, delegate_all, parent
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ async def carry_out(run: RunContext, birth: Birth, workshop: Workshop) -> Outcom
             return await delegate(run, birth, workshop)
         case Opened(command=command) if command == DELEGATE:
             return await delegate_all(run, birth, workshop)
+        case Opened(command=command) if command == REFINE:
+            return await refine(run, birth, workshop)
         case Opened():
             return await parent(run, birth, workshop)
         case _:

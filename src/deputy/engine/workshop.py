@@ -18,8 +18,11 @@ if TYPE_CHECKING:
     from deputy.core.outcome import Rejected
     from deputy.core.progress import Progress
     from deputy.core.request import Grant, Request
+    from deputy.core.state import State
     from deputy.engine.desk import Approval
     from deputy.engine.ports import Files, FlowTool, Model, RunContext, Tool, Tools, Workplaces, World
+    from deputy.engine.ports.scripts import Scripts
+    from deputy.engine.ports.subtasks import Subtasks
 
 
 _OFFERS = 64
@@ -46,6 +49,8 @@ class Workshop:
         approval: Approval = "granted",
         can_ask: bool = False,
         flow_tools: tuple[FlowTool, ...] = (),
+        subtasks: Subtasks | None = None,
+        scripts: Scripts | None = None,
     ) -> None:
         self.world = world
         self.open_model = open_model
@@ -62,6 +67,8 @@ class Workshop:
         self.approval: Approval = approval
         self.can_ask = can_ask
         self.flow_tools = flow_tools
+        self.subtasks = subtasks
+        self.scripts = scripts
         self._spawned: dict[str, set[str]] = {}
         """Who was ever admitted, by the root of the tree; kept while anybody of the tree is at work."""
         self._live: dict[str, Request] = {}
@@ -70,6 +77,10 @@ class Workshop:
         """How many are alive, by provider and by the root of their tree."""
         self._purses: dict[str, Purse] = {}
         self._offers: dict[tuple[int, ...], Offer] = {}
+        self._aside: set[str] = set()
+        """Who was put aside, and will be taken up again."""
+        self._told: dict[str, int] = {}
+        """The round of each run that watchers know of."""
 
     def window(self, name: str, model: Model) -> int | None:
         """How much a model can hold: what the user says, else what the catalog knows."""
@@ -125,7 +136,7 @@ class Workshop:
             self._forget_tree(request.caller.root_id)
 
     def _forget_tree(self, root: str) -> None:
-        if root not in self._purses and not self._in_tree[root]:
+        if root not in self._purses and root not in self._aside and not self._in_tree[root]:
             self._spawned.pop(root, None)
 
     # --- purses -------------------------------------------------------------------------------------------------------
@@ -133,29 +144,58 @@ class Workshop:
     async def open_purse(self, run: RunContext, budget: Budget, parent: str | None) -> Purse:
         """The purse of a run, with what it and the runs below it spent before this process knew of them."""
         below = await run.below() if run.state.counts.children else ()
+        # Every admission puts a signature on the lineage; one that was only asked for is not in anybody's count.
+        admitted = {one.run for one in below if _is_admitted(one)}
+        if parent is None:
+            self._spawned.setdefault(run.run, set()).update(admitted)
+        self._aside.discard(run.run)
+        if (kept := self._purses.get(run.run)) is not None:
+            return kept
         above = None if parent is None else self._purses.get(parent)
         purse = self._purses[run.run] = Purse(budget, above)
         purse.count(amount(run.state.usage))
         if above is not None:
             above.count_from(run.run, amount(run.state.usage))
-        # Every admission puts a signature on the lineage; one that was only asked for is not in anybody's count.
-        admitted = {
-            one.run for one in below if one.lineage is not None and len(one.lineage.signatures) >= one.lineage.depth
-        }
         for state in below:
             spawned = _SPAWN if state.run in admitted else NOTHING
             purse.count_from(state.run, amount(state.usage) + spawned)
-        if parent is None:
-            self._spawned.setdefault(run.run, set()).update(admitted)
         return purse
 
+    def stopped(self, run: RunContext) -> None:
+        """A run stopped before its end. Put aside, it leaves a purse that has caps to those who pay from it."""
+        if not run.is_put_aside:
+            self.forget(run.run)
+            return
+        self._aside.add(run.run)
+        purse = self._purses.get(run.run)
+        if purse is not None and not purse.is_capped:
+            del self._purses[run.run]
+
     def forget(self, run: str) -> None:
-        """A run is over, and its purse with it."""
-        self._purses.pop(run, None)
+        """A run is over, and its purse with it; so are those below it that were stopped."""
+        purse = self._purses.pop(run, None)
+        self._aside.discard(run)
+        self._told.pop(run, None)
         self._forget_tree(run)
+        if purse is not None and purse.is_capped:
+            for below in [name for name, other in self._purses.items() if other.is_below(purse)]:
+                del self._purses[below]
+
+    # --- watchers -----------------------------------------------------------------------------------------------------
+
+    def is_news(self, run: RunContext) -> bool:
+        """Whether nobody was told yet that this round of a run began; one that is taken up again has begun."""
+        is_told = self._told.get(run.run) == run.state.round
+        self._told[run.run] = run.state.round
+        return not is_told
 
 
 _SPAWN = Amount(spawns=1)
+
+
+def _is_admitted(state: State) -> bool:
+    lineage = state.lineage
+    return lineage is not None and len(lineage.signatures) >= lineage.depth and state.status != "rejected"
 
 
 def _count_down(counts: Counter[str], name: str) -> None:

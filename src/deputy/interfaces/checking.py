@@ -8,13 +8,15 @@ from typing import TYPE_CHECKING, Any, cast
 from deputy.core.errors import UsageError
 from deputy.core.guard import Policy
 from deputy.core.limits import Budget
+from deputy.core.refinement import MOST_ROUNDS, AgentEvaluator
 from deputy.core.rules import Rules
 from deputy.core.task import Task, read_task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from deputy.core.task import FieldProblem
+    from deputy.core.field_readers import FieldProblem
+    from deputy.core.refinement import Evaluator
 
 MAX_TIMEOUT_SECONDS = 30 * 86400.0
 
@@ -29,6 +31,19 @@ def check_prompt(prompt: object) -> None:
     """Raise unless it says something."""
     if not isinstance(prompt, str) or not prompt.strip():
         raise UsageError("prompt", prompt, "say in words what should be done")
+
+
+def check_refinement(evaluator: Evaluator, rounds: object) -> None:
+    """Raise unless a loop of so many rounds can be judged so."""
+    if isinstance(rounds, bool) or not isinstance(rounds, int) or not 1 <= rounds <= MOST_ROUNDS:
+        raise UsageError("rounds", rounds, f"give a whole number from 1 to {MOST_ROUNDS}")
+    if isinstance(evaluator, AgentEvaluator):
+        if not evaluator.criteria.strip():
+            raise UsageError("criteria", evaluator.criteria, "say what counts")
+    elif not evaluator.argv or not evaluator.argv[0]:
+        raise UsageError("evaluator", evaluator.argv, "give a program, and its arguments")
+    elif not _is_number(evaluator.seconds, MAX_TIMEOUT_SECONDS):
+        raise UsageError("evaluator.seconds", evaluator.seconds, "give seconds above 0")
 
 
 def check_id(session_id: object) -> None:

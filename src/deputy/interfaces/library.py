@@ -8,7 +8,7 @@ from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from msgspec import UNSET, Raw, UnsetType, json, structs
+from msgspec import UNSET, Raw, Struct, UnsetType, json, structs
 
 from deputy.config import load_rules
 from deputy.core.contract import schema_of
@@ -16,11 +16,14 @@ from deputy.core.errors import Described, StorageError, UnknownRun, UsageError
 from deputy.core.events import Opened
 from deputy.core.guard import Policy
 from deputy.core.limits import Budget
+from deputy.core.outcome import Outcome
 from deputy.core.progress import Progress
+from deputy.core.refinement import MAX_ROUNDS, AgentEvaluator, Ending, Refinement, Round, best_round
 from deputy.core.request import READ_ONLY_TOOLS, Grant, Lineage
 from deputy.core.results import Result
 from deputy.core.role import NoRole, Role, as_parent, in_role
 from deputy.core.task import Task
+from deputy.engine.refine import REFINE, ending_of, rounds_of
 from deputy.engine.root import APPROVAL, DELEGATE, RUN, FanOut
 from deputy.interfaces.answering import AnsweringDesk, answer_key
 from deputy.interfaces.approving import find_asking
@@ -31,6 +34,7 @@ from deputy.interfaces.checking import (
     check_id,
     check_options,
     check_prompt,
+    check_refinement,
     check_task,
     check_tasks,
 )
@@ -44,8 +48,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 
     from deputy.core.approval import Prices
-    from deputy.core.outcome import Outcome
     from deputy.core.redact import Redactor
+    from deputy.core.refinement import Evaluator
     from deputy.core.rules import Rules
     from deputy.core.state import State
     from deputy.engine.desk import Approval
@@ -54,12 +58,25 @@ if TYPE_CHECKING:
     from deputy.interfaces.resuming import Answer
     from deputy.models.default import Choice
 
-ALL_TOOLS = READ_ONLY_TOOLS | {"Edit", "Write", "Run", "Delegate"}
+ALL_TOOLS = READ_ONLY_TOOLS | {"Edit", "Write", "Run", "Delegate", "Subtask"}
 MANY = 100_000
 _STOP_SECONDS = 3.0
 _ASK_SECONDS = 0.002
 
 _R = TypeVar("_R")
+
+
+class Refined(Struct, frozen=True, kw_only=True):
+    """What a refinement came to: its outcome, whose report is the best round's work, and every round."""
+
+    outcome: Outcome
+    rounds: tuple[Round, ...]
+    ending: Ending
+
+    @property
+    def best(self) -> Round | None:
+        """The round that is kept."""
+        return best_round(self.rounds)
 
 
 class Deputy:
@@ -181,6 +198,45 @@ class Deputy:
         check_prompt(prompt)
         session_id = await self.start(prompt, agent=agent)
         return await self._whole(session_id, self.outcome(session_id))
+
+    async def refine(
+        self,
+        task: str,
+        evaluator: Evaluator | str,
+        *,
+        rounds: int = MAX_ROUNDS,
+        tools: Sequence[str] | None = None,
+    ) -> Refined:
+        """Have a task done and judged until it is good enough; words as evaluator are what an agent judges by.
+
+        The budget is that of the whole loop. The director has read-only tools unless others are named.
+        """
+        session_id = await self.start_refining(task, evaluator, rounds=rounds, tools=tools)
+        return await self._whole(session_id, self.refined(session_id))
+
+    async def start_refining(
+        self,
+        task: str,
+        evaluator: Evaluator | str,
+        *,
+        rounds: int = MAX_ROUNDS,
+        tools: Sequence[str] | None = None,
+    ) -> str:
+        """The same without waiting for it; gives the session id."""
+        check_prompt(task)
+        judge = AgentEvaluator(criteria=evaluator) if isinstance(evaluator, str) else evaluator
+        check_refinement(judge, rounds)
+        call = Refinement(evaluator=judge, rounds=rounds, tools=None if tools is None else tuple(tools))
+        return await self._open(command=REFINE, prompt=task, arguments=Raw(json.encode(call)), more={})
+
+    async def refined(self, session_id: str) -> Refined:
+        """Wait for the end of a refinement, and give all its rounds."""
+        outcome = await self._of.engine.result(session_id)
+        records = await self._of.journal.records(session_id)
+        call = next(record.event.arguments for record in records if isinstance(record.event, Opened))
+        limit = MAX_ROUNDS if call is UNSET else json.decode(call, type=Refinement).rounds
+        rounds = tuple(rounds_of(records))
+        return Refined(outcome=outcome, rounds=rounds, ending=ending_of(rounds, limit))
 
     async def start(
         self,

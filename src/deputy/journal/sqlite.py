@@ -142,7 +142,7 @@ class SqliteJournal:
             holder = tx.holder(run)
             lease = tx.grant(run, state)
             tx.catch_up(lease)
-            if holder is not None and holder.owner and lease.state.is_live:
+            if holder is not None and holder.owner not in ("", self.owner) and lease.state.is_live:
                 adopted = Adopted(owner=self.owner, left_by=holder.owner)
                 tx.append(lease, f"adopted:{lease.epoch}", self._clock(), adopted, encode(adopted))
             return lease

@@ -37,14 +37,14 @@ if TYPE_CHECKING:
     from deputy.core.outcome import Outcome
     from deputy.core.state import State
     from deputy.engine.ports import Beginning, Journal
-    from deputy.runtimes.crew import Crew
+    from deputy.runtimes.crew import Crew, Ended
 
     A = TypeVar("A")
     V = TypeVar("V")
     E = TypeVar("E", bound=Known)
 
 
-_TOLD = ModelCallEnded | ToolCallEnded
+_TOLD = ModelCallEnded | ToolCallEnded | Answered
 
 
 class LocalContext(Generic[L]):
@@ -71,7 +71,11 @@ class LocalContext(Generic[L]):
         self.is_left = False
         """Whether this process has no more time for the run."""
         self.busy = 0
+        self.is_put_aside = False
+        """Whether its flow is stopped only to be taken up again."""
         self.waiting: list[asyncio.Future[None]] = []
+        self.joining: list[str] = []
+        """The children whose end is waited for."""
 
     @property
     def run(self) -> str:
@@ -151,14 +155,14 @@ class LocalContext(Generic[L]):
             self._crew.start(lease, requested)
         return child
 
-    async def again(self, key: str, child: str, message: str | None = None) -> None:
-        """Set a child of an earlier round to work again, exactly once; one that completed or is at work is left so."""
+    async def again(self, key: str, child: str, message: str | None = None, *, anew: bool = False) -> None:
+        """Set a child that has ended to work again, exactly once."""
         name = self._claim(key)
         record = self._done.pop(name, None)
         with self._at_work():
             if record is None:
                 # Which round it is to reach is written first: a crash in between must not give it another one.
-                drawn = Drawn(value=str(await self._crew.next_round(child)))
+                drawn = Drawn(value=str(await self._crew.next_round(child, anew=anew)))
                 record = await self._journal.append(self._lease, name, drawn)
             number = int(cast("Drawn", self._seen(record).event).value)
             lineage = self.state.lineage
@@ -167,15 +171,20 @@ class LocalContext(Generic[L]):
     async def join(self, key: str, child: str) -> Outcome:
         """Wait for a child's end and take its outcome."""
         name = self._claim(key)
-        record = self._done.pop(name, None)
-        with self._at_work():
-            if record is None:
-                ended = await self._crew.ended(child)
+        if (record := self._done.pop(name, None)) is None:
+            ended = await self._end_of(child)
+            with self._at_work():
                 record = await self._journal.join(self._lease, name, ended.state)
-                if cast("Joined", self._seen(record).event).round == ended.state.round:
-                    return ended.outcome
+            if cast("Joined", self._seen(record).event).round == ended.state.round:
+                return ended.outcome
+        with self._at_work():
             joined = cast("Joined", self._seen(record).event)
             return await self._crew.outcome(child, joined.round)
+
+    async def stop(self, child: str, reason: str) -> None:
+        """Stop a child and all runs below it; asked again, it is asked once."""
+        with self._at_work():
+            await self._crew.stop_tree(child, reason)
 
     async def below(self) -> Sequence[State]:
         """All runs below this one as they stand now."""
@@ -271,8 +280,22 @@ class LocalContext(Generic[L]):
             yield
         finally:
             self.busy -= 1
-            if not self.busy and self.waiting:
+            if not self.busy and (self.waiting or self.joining):
                 self._crew.park_soon(self.run)
+
+    async def _end_of(self, child: str) -> Ended:
+        """The end of a child; a run that waits for nothing else may be put aside meanwhile."""
+        # Looked at before anything else, so that a run which is taken up for it gets to see it.
+        with self._at_work():
+            ended = await self._crew.ended_by_now(child)
+        if ended is not None:
+            return ended
+        self.joining.append(child)
+        self._crew.park_soon(self.run)
+        try:
+            return await self._crew.ended(child)
+        finally:
+            self.joining.remove(child)
 
     async def _message(self) -> None:
         """Until something has come for this run."""

@@ -29,6 +29,13 @@ if TYPE_CHECKING:
     from deputy.engine.ports import Birth, Journal, Workflow, World
 
 PARK_SECONDS = 0.05
+SUSPEND_SECONDS = 5.0
+"""How long a run only waits for its children before it is put aside: to take it up again costs its history."""
+SUSPEND_SOON_SECONDS = 0.25
+"""The same when many wait."""
+MANY_WAITING = 256
+_RECORD_SECONDS = 0.002
+"""How much longer a run waits for every record of its history."""
 _AGAIN_SECONDS = (0.05, 0.5)
 """How long a run whose storage failed is left before each time that it goes on by itself."""
 GRACE_SECONDS = 0.5
@@ -53,6 +60,11 @@ class _Work(Generic[L]):
         self.task: asyncio.Task[None] | None = None
         self.has_begun = False
         self.is_parking = False
+        self.parking: asyncio.TimerHandle | None = None
+        """When it is looked at whether it still only waits."""
+        self.waits_since = 0.0
+        self.awaited: tuple[str, ...] = ()
+        """The children that it was waiting for when it was put aside."""
         self.is_cancelled = False
         self.stopped_because = ""
         """Why a run above it has stopped it, when that run's own end says so and nothing was sent."""
@@ -62,9 +74,9 @@ class _Work(Generic[L]):
 
     @property
     def only_waits(self) -> bool:
-        """Whether nothing goes on but waiting for messages, none of which has come."""
-        waiting = self.context.waiting
-        return bool(waiting) and not self.context.busy and not any(come.done() for come in waiting)
+        """Whether nothing goes on but waiting for messages, none of which has come, or for children."""
+        waiting, joining = self.context.waiting, self.context.joining
+        return bool(waiting or joining) and not self.context.busy and not any(come.done() for come in waiting)
 
     def stop(self) -> None:
         """Interrupt the flow; one that has not begun looks by itself, and cancelled before that would never end."""
@@ -93,8 +105,14 @@ class Crew(Generic[L]):
         world: World,
         group: asyncio.TaskGroup,
         clean_up: Callable[[str], Awaitable[None]] = _nothing,
+        *,
+        suspend_seconds: float = SUSPEND_SECONDS,
+        is_over: Callable[[str], None] = lambda _: None,
     ) -> None:
         self.world = world
+        self._is_over = is_over
+        """Hears of every end, also of runs that were put aside and came to theirs without being taken up."""
+        self._suspend_seconds = suspend_seconds
         self._clean_up = clean_up
         """Ends what a step of a run may have left in the world when its process died."""
         self._journal = journal
@@ -105,6 +123,11 @@ class Crew(Generic[L]):
         self._unwanted: set[str] = set()
         """Runs that were cancelled while they were being started."""
         self._parked: set[str] = set()
+        """Runs put aside until a message comes: anybody may take them up."""
+        self._suspended: set[str] = set()
+        """Runs put aside until a child ends: they stay this process's, and this is all that is in memory of them."""
+        self._patient = 0
+        """How many runs only wait, and are not put aside yet."""
         self._troubles: dict[str, StorageError] = {}
         self._tries: dict[str, tuple[Counts, int]] = {}
         """How often a run was gone on with after trouble, since it had done how much."""
@@ -124,6 +147,7 @@ class Crew(Generic[L]):
         work.is_late = is_late
         self._troubles.pop(lease.run, None)
         self._parked.discard(lease.run)
+        self._suspended.discard(lease.run)
         work.task = self._group.create_task(self._carry_out(work, birth))
 
     async def go_on(self, lease: L, *, is_late: bool = False) -> None:
@@ -134,12 +158,13 @@ class Crew(Generic[L]):
             raise UnknownRun(lease.run)
         self.start(lease, birth, history, is_late=is_late)
 
-    async def next_round(self, run: str) -> int:
-        """The round that sets a run to work again: the one it is in, when that completed or goes on."""
+    async def next_round(self, run: str, *, anew: bool = False) -> int:
+        """The round that sets a run to work again: the one it is in, when that goes on or, unless anew, completed."""
         state = await self._journal.state(run)
         if state is None:
             raise UnknownRun(run)
-        return state.round if state.is_live or state.status == "completed" else state.round + 1
+        is_done = state.status == "completed" and not anew
+        return state.round if state.is_live or is_done else state.round + 1
 
     async def resume(self, run: str, number: int, message: Any, *, within: float | None) -> None:
         """Have a run in this round: begun by now, going on, or behind it already."""
@@ -216,9 +241,15 @@ class Crew(Generic[L]):
                     await self._journal.release(lease)
         return False
 
-    def is_at_work(self, run: str | None) -> bool:
-        """Whether a run is at work here."""
-        return run in self._work
+    def minds(self, run: str | None) -> bool:
+        """Whether a run is at work here, or was put aside here until its children end."""
+        return run in self._work or run in self._suspended
+
+    async def take_up(self, run: str | None) -> None:
+        """Go on with a run that was put aside here until its children end."""
+        if run is None or run not in self._suspended or self._leaving:
+            return
+        await self.ensure(run)
 
     @property
     def troubled(self) -> list[str]:
@@ -233,15 +264,7 @@ class Crew(Generic[L]):
             over: asyncio.Future[Ended | None] = asyncio.get_running_loop().create_future()
             self._awaited.setdefault(run, []).append(over)
             try:
-                if run not in self._work:
-                    state = await self._journal.state(run)
-                    if state is None:
-                        raise UnknownRun(run)
-                    if not state.is_live:
-                        return Ended(state, await self.outcome(run, state.round))
-                    if run in self._troubles:
-                        raise self._troubles[run]
-                ended = await over
+                ended = await self.ended_by_now(run) or await over
                 if ended is not None:
                     return ended
             finally:
@@ -249,6 +272,19 @@ class Crew(Generic[L]):
                 waiting.remove(over)
                 if not waiting:
                     del self._awaited[run]
+
+    async def ended_by_now(self, run: str) -> Ended | None:
+        """How a run has ended; None when it goes on."""
+        if run in self._work:
+            return None
+        state = await self._journal.state(run)
+        if state is None:
+            raise UnknownRun(run)
+        if not state.is_live:
+            return Ended(state, await self.outcome(run, state.round))
+        if run in self._troubles:
+            raise self._troubles[run]
+        return None
 
     async def outcome(self, run: str, number: int) -> Outcome:
         """How a round of a run ended."""
@@ -288,7 +324,7 @@ class Crew(Generic[L]):
             if work is None and topic == CANCEL and run in self._starting:
                 self._unwanted.add(run)
             elif work is None:
-                await self._wake(run, topic, is_ours=wake or run in self._parked)
+                await self._wake(run, topic, is_ours=wake or run in self._parked or run in self._suspended)
             elif topic == CANCEL:
                 self._stop(work)
             else:
@@ -300,16 +336,61 @@ class Crew(Generic[L]):
             await self.ensure(run)
 
     def park_soon(self, run: str) -> None:
-        """Put a run aside if it still only waits for messages after a moment."""
-        asyncio.get_running_loop().call_later(PARK_SECONDS, self._park, run)
-
-    def _park(self, run: str) -> None:
+        """Put a run aside if it still only waits after a while."""
         work = self._work.get(run)
-        if work is not None and work.task is not None and work.only_waits and not work.is_parking:
-            work.is_parking = True
-            work.task.cancel()
+        if work is None or work.is_parking or not work.only_waits:
+            return
+        loop = asyncio.get_running_loop()
+        work.waits_since = loop.time()
+        due = work.waits_since + self._patience(work)
+        if work.parking is not None and work.parking.when() <= due:
+            # It looks by itself how long it has been since.
+            return
+        self._look_again(work, due)
+
+    def _look_again(self, work: _Work[L], due: float) -> None:
+        self._never_mind(work)
+        self._patient += 1
+        work.parking = asyncio.get_running_loop().call_at(due, self._park, work)
+
+    def _never_mind(self, work: _Work[L]) -> None:
+        if work.parking is not None:
+            work.parking.cancel()
+            work.parking = None
+            self._patient -= 1
+
+    def _patience(self, work: _Work[L]) -> float:
+        """How long a run that only waits stays in memory."""
+        if not work.context.joining:
+            return PARK_SECONDS
+        usual = self._suspend_seconds
+        if self._patient > MANY_WAITING:
+            usual = min(usual, SUSPEND_SOON_SECONDS)
+        return usual and usual + _RECORD_SECONDS * work.lease.state.seq
+
+    def _park(self, work: _Work[L]) -> None:
+        self._never_mind(work)
+        if work.task is None or work.is_parking or not work.only_waits:
+            return
+        due = work.waits_since + self._patience(work)
+        if due > asyncio.get_running_loop().time():
+            self._look_again(work, due)
+            return
+        work.is_parking = True
+        work.awaited = tuple(work.context.joining)
+        work.context.is_put_aside = True
+        work.task.cancel()
 
     # --- stopping -----------------------------------------------------------------------------------------------------
+
+    async def stop_tree(self, run: str, reason: str) -> None:
+        """Want a run and all runs below it stopped."""
+        state = await self._journal.state(run)
+        if state is None:
+            raise UnknownRun(run)
+        # First the top: if those below ended first, it might go on from their ends as if nothing had been asked.
+        await self.stop_all([state], reason)
+        await self.stop_all(await self._journal.descendants(run), reason)
 
     async def stop_all(self, states: Sequence[State], reason: str) -> None:
         """Want all these runs stopped, asked together so that they are asked in one commit."""
@@ -374,7 +455,10 @@ class Crew(Generic[L]):
                 self._stop_late(work)
             elif state.is_live and state.run not in self._starting and await self._journal.expire(state):
                 await self._clear_away(state)
+                self._suspended.discard(state.run)
+                self._is_over(state.run)
                 self._tell(state.run)
+                await self.take_up(state.parent)
                 ended.append(state.run)
         return ended
 
@@ -410,7 +494,9 @@ class Crew(Generic[L]):
             work.is_ending = True
             if ending is not None:
                 ending = with_all_below(ending, await self._below(work.lease.state))
-            if ending is None:
+            if ending is None and work.awaited:
+                self._suspended.add(run)
+            elif ending is None:
                 self._parked.add(run)
                 await self._journal.release(work.lease)
             else:
@@ -427,10 +513,29 @@ class Crew(Generic[L]):
             else:
                 ended = await self._ended_by(error, work)
         finally:
+            self._never_mind(work)
             work.is_over.set()
             if self._work.get(run) is work:
                 del self._work[run]
             self._tell(run, ended)
+        # What the journal keeps from being seen here is seen when it is looked at again.
+        if ended is not None:
+            self._is_over(run)
+        with suppress(StorageError):
+            if ended is not None:
+                await self.take_up(ended.state.parent)
+            elif run in self._suspended and await self._has_ended(work.awaited):
+                # A child ended while the run was being put aside, and found nobody to tell.
+                await self.take_up(run)
+
+    async def _has_ended(self, runs: Iterable[str]) -> bool:
+        """Whether one of these runs has ended."""
+        for run in runs:
+            if not self.minds(run):
+                state = await self._journal.state(run)
+                if state is not None and not state.is_live:
+                    return True
+        return False
 
     async def _outcome_of(self, work: _Work[L], birth: Birth) -> Outcome | None:
         """How the run ended; None when it was only put aside."""

@@ -11,7 +11,7 @@ from msgspec import json
 from deputy.core.errors import StorageError, UnknownRun, UsageError
 from deputy.engine.ports import L
 from deputy.engine.recover import LeftBehind, Overdue, find, overdue
-from deputy.runtimes.crew import Crew
+from deputy.runtimes.crew import SUSPEND_SECONDS, Crew
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -39,12 +39,26 @@ class LocalEngine(Generic[L]):
         *,
         clean_up: Callable[[str], Awaitable[None]] | None = None,
         adopts: Callable[[State], bool] | None = None,
+        suspend_seconds: float = SUSPEND_SECONDS,
+        is_over: Callable[[str], None] = lambda _: None,
     ) -> None:
-        """`clean_up` ends what a run left in the world; `adopts` says what is gone on with that nobody asked for."""
+        """`clean_up` ends what a run left in the world; `adopts` says what is gone on with that nobody asked for.
+
+        A run that has only waited for its children for `suspend_seconds` is put aside until one ends.
+        `is_over` hears of the end of every run that was at work or put aside here.
+        """
         self._journal = journal
         self._world = world
         self._group = asyncio.TaskGroup()
-        self._crew = Crew(journal, workflow, world, self._group, *(() if clean_up is None else (clean_up,)))
+        self._crew = Crew(
+            journal,
+            workflow,
+            world,
+            self._group,
+            *(() if clean_up is None else (clean_up,)),
+            suspend_seconds=suspend_seconds,
+            is_over=is_over,
+        )
         self._watcher: asyncio.Task[None] | None = None
         self._is_serving = False
         self._adopts = adopts
@@ -174,8 +188,11 @@ class LocalEngine(Generic[L]):
         standings = await self._journal.standings()
         ended = await self._crew.end_late(overdue(standings, self._world.now()))
         for standing in standings:
-            if standing.is_left and standing.state.is_live and self._crew.is_at_work(standing.state.parent):
-                await self._crew.ensure(standing.state.run)
+            state = standing.state
+            if not state.is_live:
+                await self._crew.take_up(state.parent)
+            elif standing.is_left and self._crew.minds(state.parent):
+                await self._crew.ensure(state.run)
         return ended
 
     async def _watch(self) -> None:

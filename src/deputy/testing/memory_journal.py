@@ -128,7 +128,7 @@ class MemoryJournal:
                 raise UnknownRun(run)
             before = self._disk.leases.get(run, (None, 0))[0]
             lease = self._grant(run, state)
-            if before is not None and state.is_live:
+            if before not in (None, self._owner) and state.is_live:
                 self._append(lease, f"adopted:{lease.epoch}", Adopted(owner=self._owner, left_by=before))
             return lease
 

@@ -219,6 +219,61 @@ async def a_join_delivers_the_childs_result(host: Host) -> None:
         assert root.is_delivered
 
 
+async def a_child_that_is_stopped_ends_and_is_joined(host: Host) -> None:
+    """A run can stop a child of its own, with all below it, and goes on from its end."""
+    calls = _Calls()
+
+    async def flow(run: RunContext, birth: Birth) -> Outcome:
+        if isinstance(birth, Requested):
+            await run.step("gate", calls.gated, "child", view=None)
+            return _completed(run, "too late")
+        slow = await run.spawn("slow", _requested(run, "sess_1_slow00", "slow"))
+        await calls.reached.wait()
+        await run.stop(slow, "enough")
+        await run.stop(slow, "enough")
+        return _completed(run, (await run.join("join", slow)).status)
+
+    async with host.start(flow) as engine:
+        await engine.submit(RUN, _opened())
+        assert await _result(engine) == "cancelled"
+
+
+async def a_child_works_anew_in_its_own_rounds(host: Host) -> None:
+    """A child that completed can be set to work again, once for each time that is asked, and each end is joined."""
+
+    async def flow(run: RunContext, birth: Birth) -> Outcome:
+        if isinstance(birth, Requested):
+            return _completed(run, f"round {run.state.round}")
+        child = await run.spawn("call", _requested(run, "sess_1_child0", "c"))
+        ends = [(await run.join("join 0", child)).summary]
+        for number in (1, 2):
+            await run.again(f"again {number}", child, "better", anew=True)
+            ends.append((await run.join(f"join {number}", child)).summary)
+        await run.again("again 3", child)
+        return _completed(run, ", ".join([*ends, (await run.join("join 3", child)).summary]))
+
+    async with host.start(flow) as engine:
+        await engine.submit(RUN, _opened())
+        assert await _result(engine) == "round 0, round 1, round 2, round 2"
+
+
+async def a_chain_that_waits_for_its_last_goes_on_after_a_crash(host: Host) -> None:
+    """Runs that each wait for the one below go on from where they were, whoever was in memory."""
+    calls = _Calls()
+
+    async def flow(run: RunContext, birth: Birth) -> Outcome:
+        await run.step("before", calls.note, birth.label, view=None)
+        if isinstance(birth, Requested) and birth.label == "4":
+            await run.step("gate", calls.gated, "last", view=None)
+            return _completed(run, "end")
+        number = int(birth.label) + 1 if isinstance(birth, Requested) else 1
+        child = await run.spawn("call", _requested(run, f"sess_1_deep0{number}", str(number)))
+        return _completed(run, f"{number} {(await run.join('join', child)).summary}")
+
+    assert await _crash_in_the_gate_and_go_on(host, flow, calls) == "1 2 3 4 end"
+    assert [made for made in calls.made if made != "last"] == ["root", "1", "2", "3", "4"]
+
+
 # --- messages ---------------------------------------------------------------------------------------------------------
 
 
@@ -444,6 +499,9 @@ CASES: tuple[Callable[[Host], Awaitable[None]], ...] = (
     a_child_goes_on_after_a_crash,
     a_failing_child_stops_nobody,
     a_join_delivers_the_childs_result,
+    a_child_that_is_stopped_ends_and_is_joined,
+    a_child_works_anew_in_its_own_rounds,
+    a_chain_that_waits_for_its_last_goes_on_after_a_crash,
     a_waiting_run_is_put_aside_and_woken,
     a_message_outlives_its_sender,
     a_run_is_submitted_once,

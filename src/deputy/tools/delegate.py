@@ -8,10 +8,11 @@ from msgspec import UNSET, Raw, Struct, json, structs
 
 from deputy.core.approval import cost_ceiling, spawn_summary
 from deputy.core.events import Lost, StepEnded
+from deputy.core.field_readers import FieldProblem
 from deputy.core.progress import Progress
 from deputy.core.results import results_form, results_markdown
 from deputy.core.role import NoRole, Role, in_role
-from deputy.core.task import DELEGATE_SCHEMA, DelegateCall, FieldProblem, read_call
+from deputy.core.task import DELEGATE_SCHEMA, DelegateCall, read_call
 from deputy.engine.fanout import fan_out
 from deputy.engine.ports import Agents, ToolOutput, ToolTraits
 from deputy.tools.typed import described
@@ -175,8 +176,9 @@ def read_wanted(arguments: object) -> DelegateCall | tuple[FieldProblem, ...]:
 
 def _problems(index: int, task: Task) -> Iterator[FieldProblem]:
     # Recursion is granted by an agent's definition, never by the model that calls.
-    if "Delegate" in (task.tools or ()):
-        yield FieldProblem(f"tasks[{index}].tools", "names Delegate, which only an agent's definition can grant")
+    for name in ("Delegate", "Subtask"):
+        if name in (task.tools or ()):
+            yield FieldProblem(f"tasks[{index}].tools", f"names {name}, which only an agent's definition can grant")
 
 
 def _error(text: str) -> ToolOutput:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from deputy.core.request import Grant
+    from deputy.core.subtask.passing import File
     from deputy.engine.ports import TaskFiles
 
 CONTEXT_BYTES = 200_000
@@ -41,6 +42,18 @@ class WorkspaceFolder:
         from deputy.tools.context_files import files_before_prompt
 
         return await asyncio.to_thread(files_before_prompt, paths, self._workspace, CONTEXT_BYTES)
+
+    async def named(self, paths: Sequence[str]) -> Sequence[File]:
+        """The files that a subtask is always given."""
+        from deputy.tools.passed_files import named_files
+
+        return await named_files(paths, self._workspace)
+
+    async def candidates(self) -> Sequence[File]:
+        """The text files that may match a subtask."""
+        from deputy.tools.passed_files import candidate_files
+
+        return await candidate_files(self._workspace)
 
     async def facts(self, paths: Sequence[str]) -> Sequence[FileFact]:
         """What is on disk where artifacts are said to be; what cannot be looked at is not there."""

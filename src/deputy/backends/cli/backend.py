@@ -66,38 +66,15 @@ class CliBackend:
         ready = await self.check()
         if isinstance(ready, NotReady):
             return BackendEnd(kind="failed", error=ready.error)
-        model = own_name(self.program, assignment.model)
-        if not isinstance(model, str):
-            return BackendEnd(kind="failed", error=model)
-        order = Order(assignment=assignment, model=model, environ=self._environ)
-        place = _place(assignment)
-        error = _refusal(self.program, order, place)
-        if error is not None:
-            return BackendEnd(kind="failed", error=error)
+        order = order_of(self.program, assignment, self._environ)
+        if not isinstance(order, Order):
+            return BackendEnd(kind="failed", error=order)
         turn = _Turn(self.program, order, emit)
         try:
-            return await turn.play(self._command(ready, order, place), _spill(assignment, self._redactor))
+            return await turn.play(command_of(self.program, ready, order), spill_of(assignment, self._redactor))
         except OSError as error:
             reason = error.strerror or str(error)
             return BackendEnd(kind="failed", error=cannot_run(self.program.name, reason, self.program.install))
-
-    def _command(self, ready: Ready, order: Order, place: str) -> Command:
-        provider = order.assignment.model.partition(":")[0]
-        also = [
-            pattern
-            for switch, patterns in self.program.variables_by.items()
-            if self._environ.get(switch) or switch == provider
-            for pattern in patterns
-        ]
-        environment = scrubbed(self._environ, (*NETWORK, *self.program.variables, *also))
-        return Command(
-            argv=(ready.path, *self.program.arguments(order)),
-            cwd=place,
-            environment={**self.program.settings(order), **environment},
-            owner=order.assignment.session_id,
-            polite=self.program.polite,
-            grace_seconds=self.program.grace_seconds,
-        )
 
 
 class _Turn:
@@ -134,7 +111,7 @@ class _Turn:
     async def _attend(self, child: Child, command: Command, spill: Spill | None) -> tuple[Stopping, Exit]:
         """Feed it and listen until it exits or has to; then it has its grace to say the last of it."""
         async with asyncio.TaskGroup() as group:
-            feeding = group.create_task(child.feed(_words(self._order.assignment)))
+            feeding = group.create_task(child.feed(words_of(self._order.assignment)))
             listening = {group.create_task(self._listen(child, spill)), group.create_task(self._overhear(child, spill))}
             exiting = group.create_task(child.exited())
             stopping = await self._watch(exiting)
@@ -180,12 +157,41 @@ class _Turn:
                 spill.feed(chunk)
 
     def _hear(self, line: bytes) -> None:
-        fields = _event(line)
+        fields = event_of(line)
         if fields is None:
             self._noise.feed(line + b"\n" if line.strip() else b"")
         else:
             self._events += 1
             self._program.read(fields, self._told, self._order)
+
+
+def order_of(program: Program, assignment: Assignment, environ: Mapping[str, str]) -> Order | Error:
+    """An assignment in the program's words, or why it is not run at all."""
+    model = own_name(program, assignment.model)
+    if not isinstance(model, str):
+        return model
+    order = Order(assignment=assignment, model=model, environ=environ, place=_place(assignment))
+    return _refusal(program, order) or order
+
+
+def command_of(program: Program, ready: Ready, order: Order) -> Command:
+    """How a program is started: with what it needs of our environment, and nothing else."""
+    provider = order.assignment.model.partition(":")[0]
+    also = [
+        pattern
+        for switch, patterns in program.variables_by.items()
+        if order.environ.get(switch) or switch == provider
+        for pattern in patterns
+    ]
+    environment = scrubbed(order.environ, (*NETWORK, *program.variables, *also))
+    return Command(
+        argv=(ready.path, *program.arguments(order)),
+        cwd=order.place,
+        environment={**program.settings(order), **environment},
+        owner=order.assignment.session_id,
+        polite=program.polite,
+        grace_seconds=program.grace_seconds,
+    )
 
 
 def own_name(program: Program, model: str) -> str | Error:
@@ -202,13 +208,13 @@ def own_name(program: Program, model: str) -> str | Error:
     return f"{provider}{program.separator}{name}" if program.separator else name
 
 
-def _refusal(program: Program, order: Order, place: str) -> Error | None:
+def _refusal(program: Program, order: Order) -> Error | None:
     """Why it is not run at all, if so."""
     if not _is_word(order.session):
         return session_gone(program.name, f"{order.session!r:.200} is no name of one")
     missing = sorted(program.always - order.tools)
     unheld = program.cannot_hold(order) or (f"working without {', '.join(missing)}" if missing else "")
-    if not place:
+    if not order.place:
         unheld = f"the paths {order.assignment.grant.paths!r:.200}"
     return grant_not_held(program.name, unheld) if unheld else None
 
@@ -218,7 +224,7 @@ def _is_word(name: str) -> bool:
     return name.isprintable() and not name.startswith("-")
 
 
-def _event(line: bytes) -> dict[str, Any] | None:
+def event_of(line: bytes) -> dict[str, Any] | None:
     """A line as an event, if it is one."""
     if line.lstrip()[:1] != b"{":
         return None
@@ -229,7 +235,7 @@ def _event(line: bytes) -> dict[str, Any] | None:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else None
 
 
-def _words(assignment: Assignment) -> bytes:
+def words_of(assignment: Assignment) -> bytes:
     """What it is told: the whole task, or only how to go on where it knows the rest."""
     if assignment.resume is not None:
         text = assignment.message or _GO_ON
@@ -248,5 +254,6 @@ def _place(assignment: Assignment) -> str:
             return ""
 
 
-def _spill(assignment: Assignment, redactor: Redactor | None) -> Spill | None:
+def spill_of(assignment: Assignment, redactor: Redactor | None) -> Spill | None:
+    """The file that takes its raw output, where one is wanted."""
     return Spill(assignment.spill, redactor) if assignment.spill else None

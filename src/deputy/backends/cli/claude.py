@@ -14,10 +14,11 @@ if TYPE_CHECKING:
 
     from deputy.backends.told import Told
 
-_TOOLS: Mapping[str, str] = {
+TOOLS: Mapping[str, str] = {
     "Read": "Read", "Grep": "Grep", "Glob": "Glob", "WebFetch": "WebFetch", "WebSearch": "WebSearch",
     "Edit": "Edit", "Write": "Write", "Run": "Bash",
 }  # fmt: skip
+"""Our tools by its names."""
 _HARMLESS = frozenset({"Read", "Grep", "Glob", "WebFetch", "WebSearch", "TodoWrite", "ToolSearch"})
 _WRITING = frozenset({"Edit", "Write"})
 _ASKED_FOR = ("WebFetch", "WebSearch", "Bash")
@@ -27,7 +28,7 @@ _LIMITS = ("error_max_turns", "error_max_budget_usd")
 
 
 def _arguments(order: Order) -> list[str]:
-    tools = [theirs for ours, theirs in _TOOLS.items() if ours in order.tools]
+    tools = [theirs for ours, theirs in TOOLS.items() if ours in order.tools]
     allowed = [tool for tool in tools if tool in _ASKED_FOR]
     return [
         "-p",
@@ -132,7 +133,7 @@ def _result(fields: Fields, told: Told) -> None:
     if fields.get("is_error") is not True:
         told.answers(text)
     elif fields.get("subtype") in _LIMITS or fields.get("api_error") == "max_output_tokens":
-        told.limit = output_limit("claude", text or text_of(fields.get("subtype")))
+        told.error = output_limit("claude", text or text_of(fields.get("subtype")))
     else:
         status = fields.get("api_error_status")
         text = text or "; ".join(texts(fields.get("errors"))) or "no reason given"

@@ -98,8 +98,8 @@ def _why(program: Program, order: Order, told: Told, stopping: Stopping, exit_: 
     if stopping == "silent":
         message = f"{program.name} made no progress for {order.assignment.idle_seconds:g} s"
         return Silent(message).as_value()
-    if told.limit is not None:
-        return told.limit
+    if told.error is not None:
+        return told.error
     if told.failure is not None:
         return _told_failure(program, told, exit_, printed)
     if told.is_over:

@@ -30,14 +30,15 @@ def _arguments(order: Order) -> list[str]:
         *("--output-format", "stream-json"),
         *("--approval-mode", mode),
         *("--extensions", "none"),
-        *(word for policy in _policies(order) for word in ("--policy", policy)),
+        *(word for policy in policies(order) for word in ("--policy", policy)),
         "--skip-trust",
         *(("--model", order.model) if order.model else ()),
         *(("--resume", order.session) if order.session else ()),
     ]
 
 
-def _policies(order: Order) -> Iterator[str]:
+def policies(order: Order) -> Iterator[str]:
+    """The files of rules that keep its web tools to a grant."""
     if "WebSearch" not in order.tools:
         yield f"{_POLICIES}/no_web_search.toml"
     if "WebFetch" in order.tools:
@@ -88,7 +89,7 @@ def _result(fields: Fields, told: Told) -> None:
         error = part(fields, "error")
         message = _unwrapped(text_of(error.get("message"))) or "no reason given"
         if text_of(error.get("type")) == "FatalTurnLimitedError":
-            told.limit = output_limit("gemini", message)
+            told.error = output_limit("gemini", message)
         else:
             told.fails(message)
 

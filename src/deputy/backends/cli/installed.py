@@ -38,11 +38,13 @@ async def look_for(program: Program, environ: Mapping[str, str]) -> Ready | NotR
         return NotReady(error=not_installed(program.name, program.install))
     path = found.path
     said = await asyncio.to_thread(_packaged_version, path, program.package) if program.package else ""
-    said = said or await _told_version(program, path, environ)
-    if not said:
+    # One of which any version will do is not run for it: not all of them know the flag.
+    if not said and program.least_version:
+        said = await _told_version(program, path, environ)
+    if not said and program.least_version:
         error = cannot_run(program.name, "it does not tell its version", program.install)
         return NotReady(error=error, path=path)
-    if not program.is_version(said) or numbers(said) < program.least_version:
+    if said and (not program.is_version(said) or numbers(said) < program.least_version):
         wanted = f"{'.'.join(map(str, program.least_version))} or later"
         return NotReady(error=wrong_version(program.name, said, wanted, program.install), path=path, version=said)
     return Ready(path=path, version=said, is_logged_in=_is_logged_in(program, environ))

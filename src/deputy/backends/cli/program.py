@@ -23,6 +23,8 @@ class Order(Struct, frozen=True, kw_only=True):
     model: str
     """In the program's own words; empty is its own choice."""
     environ: Mapping[str, str]
+    place: str = ""
+    """The folder it is kept to."""
 
     @property
     def tools(self) -> frozenset[str]:

@@ -1,4 +1,8 @@
-"""What a subtask is told: its task, and of its parent's context what the settings pass on, within a bound."""
+"""What a subtask is told: its task, and of its parent's context what the settings pass on, within a bound.
+
+The parent says what it passes of its own, which is a briefing; files are read when the subtask begins, and then all of
+it is put together.
+"""
 
 from __future__ import annotations
 
@@ -7,24 +11,26 @@ from typing import TYPE_CHECKING, Any, assert_never
 from msgspec import Struct, json
 
 from deputy.core.conversation import AssistantMessage, Message, ToolMessage, UserMessage
-from deputy.core.subtask.relevance import chosen, rank
-from deputy.core.subtask.template import filled
+from deputy.core.subtask.passed import Passed
+from deputy.core.subtask.relevance import chosen
+from deputy.core.subtask.request import SubtaskRequest
+from deputy.core.subtask.settings import Settings
+from deputy.core.subtask.template import Template, filled
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from deputy.core.subtask.request import SubtaskRequest
-    from deputy.core.subtask.settings import Settings
-    from deputy.core.subtask.template import Template
-
-    Rank = Callable[[str, Sequence[str]], list[float]]
-    """How relevant each text is to a query."""
+    Fence = Callable[[str, str], str]
+    """Marks a text as data: the text, and where it comes from."""
 
 CHARACTERS_PER_TOKEN = 4
 RELEVANT_SHARE = 0.25
 """A text is relevant when it has more than this share of what the best one has."""
 WARN_SHARE = 0.8
 """From this share of the bound on, what is passed is worth a warning."""
+FRESH_TOKENS = 16_000
+"""The most that is gathered of files which match by themselves."""
+FRESH_FILES = 10
 
 
 class Earlier(Struct, frozen=True, kw_only=True):
@@ -43,27 +49,22 @@ class File(Struct, frozen=True, kw_only=True):
     problem: str = ""
 
 
-class Passed(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What was passed to a subtask beside its task, and what that cost."""
+class Briefing(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a subtask is to be told, all but its files."""
 
-    messages: int = 0
+    request: SubtaskRequest
+    template: Template
+    settings: Settings
+    bound: int
+    """About how many tokens all of it may have."""
+    conversation: tuple[str, ...] = ()
     messages_left_out: int = 0
-    results: int = 0
-    files: tuple[str, ...] = ()
-    tokens: int = 0
-    """About how many, of everything it is told."""
-    warnings: tuple[str, ...] = ()
-
-
-class Material(Struct, frozen=True, kw_only=True):
-    """All that could be passed on."""
-
-    conversation: tuple[Message, ...] = ()
     earlier: tuple[Earlier, ...] = ()
-    named: tuple[File, ...] = ()
-    """Files that the request or its template names: always passed."""
-    matching: tuple[File, ...] = ()
-    """Files of the workspace that may match, best first: fresh context."""
+
+    @property
+    def file_paths(self) -> tuple[str, ...]:
+        """The files that it is always given."""
+        return tuple(dict.fromkeys((*self.request.file_paths, *self.template.file_paths)))
 
 
 def query_of(request: SubtaskRequest) -> str:
@@ -72,30 +73,73 @@ def query_of(request: SubtaskRequest) -> str:
     return " ".join((request.type, request.description, *request.template_hints, *texts))
 
 
-def compose(
+def wants_ranking(request: SubtaskRequest, template: Template, settings: Settings) -> bool:
+    """Whether the parent's messages are passed by their relevance: files that are named are the subset."""
+    return settings.inherit_context == "subset" and not (request.file_paths or template.file_paths)
+
+
+def brief(
     request: SubtaskRequest,
     template: Template,
     settings: Settings,
-    material: Material,
     *,
     bound: int,
-    rank: Rank = rank,
+    conversation: Sequence[str] = (),
+    scores: Sequence[float] = (),
+    earlier: Sequence[Earlier] = (),
+) -> Briefing:
+    """What a parent passes of its own: scores say how relevant each message is, where that is asked for."""
+    room = bound * CHARACTERS_PER_TOKEN - len(task_of(request, template))
+    kept = tuple(earlier) if settings.accumulate_data else ()
+    room -= sum(len(_shown_result(number, one, settings)) for number, one in enumerate(kept, 1))
+    passed: Sequence[str] = ()
+    left_out = 0
+    match settings.inherit_context:
+        case "none":
+            pass
+        case "full":
+            passed = _latest(conversation, bound * CHARACTERS_PER_TOKEN)
+            left_out = len(conversation) - len(passed)
+        case "subset":
+            picked = chosen(scores, [len(text) for text in conversation], max(0, room), share=RELEVANT_SHARE)
+            passed = [conversation[index] for index in picked]
+        case _:
+            assert_never(settings.inherit_context)
+    return Briefing(
+        request=request,
+        template=template,
+        settings=settings,
+        bound=bound,
+        conversation=tuple(passed),
+        messages_left_out=left_out,
+        earlier=kept,
+    )
+
+
+def compose(
+    briefing: Briefing,
+    *,
+    named: Sequence[File] = (),
+    matching: Sequence[File] = (),
+    fence: Fence = lambda text, source: text,
 ) -> tuple[str, Passed]:
-    """The whole prompt of a subtask, of at most about `bound` tokens, and what was passed in it.
+    """The whole prompt of a subtask, of at most about as many tokens as it may have, and what was passed in it.
 
     The task and the named files come first when room is given away; then earlier results, then the conversation,
     then files that match.
     """
-    room = _Room(bound)
-    task = room.always(_task(request, template))
-    named = [room.file(file) for file in material.named]
-    results = _results(material.earlier, settings, room) if settings.accumulate_data else []
-    talk, left_out = _conversation(request, material, settings, room, rank)
-    fresh = [room.file(file) for file in material.matching] if settings.fresh_context == "enabled" else []
+    settings, bound = briefing.settings, briefing.bound
+    room = _Room(bound, fence)
+    task = room.always(task_of(briefing.request, briefing.template))
+    always = [room.file(file) for file in named]
+    results = _results(briefing.earlier, settings, room)
+    talk = [room.always(text) for text in _latest(briefing.conversation, room.left)]
+    left_out = briefing.messages_left_out + len(briefing.conversation) - len(talk)
+    fresh = _fresh(matching, room)
     sections = (
         _section("Conversation of the task that asks for this", talk),
         _section("Results of earlier subtasks", results),
-        _section("Files", [text for text in (*named, *fresh) if text]),
+        _section("Files", [text for text in (*always, *fresh) if text]),
         task,
     )
     warnings = [*room.warnings, *([settings.warning] if settings.warning else [])]
@@ -118,9 +162,10 @@ def compose(
 class _Room:
     """What is left of the bound, and what was put into it."""
 
-    def __init__(self, bound: int) -> None:
+    def __init__(self, bound: int, fence: Fence) -> None:
         self._left = bound * CHARACTERS_PER_TOKEN
         self._taken = 0
+        self.fence = fence
         self.files: list[str] = []
         self.warnings: list[str] = []
 
@@ -143,7 +188,7 @@ class _Room:
         if file.problem:
             self.warnings.append(f"{file.path}: {file.problem}")
             return f"### {file.path}\n\n({file.problem})"
-        shown = f"### {file.path}\n\n{file.text}"
+        shown = f"### {file.path}\n\n{self.fence(file.text, file.path)}"
         if len(shown) > self.left:
             self.warnings.append(f"{file.path}: left out, since it does not fit")
             return ""
@@ -151,22 +196,18 @@ class _Room:
         return self.always(shown)
 
 
-def _task(request: SubtaskRequest, template: Template) -> str:
+def task_of(request: SubtaskRequest, template: Template) -> str:
+    """The task itself: the template's words with the inputs in their places, and what is asked for."""
     prompt, left = filled(template.prompt, request.inputs)
     inputs = {name: request.inputs[name] for name in left}
     expectations = request.return_expectations or template.return_expectations
     parts = (
         _section("Task", [part for part in (prompt, request.description) if part]),
         _section("Inputs", [_json(inputs)]) if inputs else "",
-        _section("Expected return", [_expected(expectations)]) if expectations else "",
+        # A schema is asked for, and enforced, like that of any delegation.
+        _section("Expected return", [expectations]) if isinstance(expectations, str) else "",
     )
     return "\n\n".join(part for part in parts if part)
-
-
-def _expected(expectations: str | dict[str, Any]) -> str:
-    if isinstance(expectations, str):
-        return expectations
-    return f"JSON that follows this schema:\n\n{_json(expectations)}"
 
 
 def _json(value: Any) -> str:
@@ -177,9 +218,7 @@ def _results(earlier: Sequence[Earlier], settings: Settings, room: _Room) -> lis
     """Earlier results, the latest kept when not all fit."""
     taken: list[str] = []
     for number, result in reversed(list(enumerate(earlier, 1))):
-        is_whole = settings.accumulation_format == "full_output"
-        text = result.output if is_whole else "\n".join(f"- {note}" for note in result.notes)
-        shown = f"### {number}. {result.type}\n\n{text or '(no notes)'}"
+        shown = _shown_result(number, result, settings, room.fence)
         if len(shown) > room.left:
             room.warnings.append(f"{number} earlier results were left out to fit.")
             break
@@ -187,31 +226,28 @@ def _results(earlier: Sequence[Earlier], settings: Settings, room: _Room) -> lis
     return taken[::-1]
 
 
-def _conversation(
-    request: SubtaskRequest, material: Material, settings: Settings, room: _Room, rank: Rank
-) -> tuple[list[str], int]:
-    """The parent's messages that are passed, and how many were left out for want of room."""
-    match settings.inherit_context:
-        case "none":
-            return [], 0
-        case "full":
-            texts = [told(message) for message in material.conversation]
-            kept = _latest(texts, room.left)
-            return [room.always(text) for text in kept], len(texts) - len(kept)
-        case "subset":
-            # Files that are named are the subset.
-            if material.named:
-                return [], 0
-            texts = [told(message) for message in material.conversation]
-            scores = rank(query_of(request), texts)
-            picked = chosen(scores, [len(text) for text in texts], room.left, share=RELEVANT_SHARE)
-            return [room.always(texts[index]) for index in picked], 0
-        case _:
-            assert_never(settings.inherit_context)
+def _shown_result(number: int, result: Earlier, settings: Settings, fence: Fence = lambda text, source: text) -> str:
+    is_whole = settings.accumulation_format == "full_output"
+    text = result.output if is_whole else "\n".join(f"- {note}" for note in result.notes)
+    return f"### {number}. {result.type}\n\n{fence(text, f'subtask {result.type}') if text else '(no notes)'}"
+
+
+def _fresh(matching: Sequence[File], room: _Room) -> list[str]:
+    """Files that match, best first, as many as fit; what does not is nothing that anybody asked for."""
+    left = min(room.left, FRESH_TOKENS * CHARACTERS_PER_TOKEN)
+    taken: list[str] = []
+    for file in matching[:FRESH_FILES]:
+        before = room.left
+        if not file.problem and len(file.text) + len(file.path) + 200 <= left:
+            taken.append(room.file(file))
+            left -= before - room.left
+    return taken
 
 
 def _latest(texts: Sequence[str], room: int) -> Sequence[str]:
     """The first one, which is the parent's own task, and as many of the latest as fit beside it."""
+    if sum(map(len, texts)) <= room:
+        return texts
     if not texts or len(texts[0]) > room:
         return ()
     room -= len(texts[0])
@@ -228,8 +264,8 @@ def told(message: Message) -> str:
         case UserMessage(text=text):
             return f"[user]\n{text}"
         case AssistantMessage():
-            calls = "".join(f"\n(calls {call.name} {json.encode(call.arguments).decode()})" for call in message.calls)
-            return f"[assistant]\n{message.text}{calls}"
+            calls = (f"(calls {call.name} {json.encode(call.arguments).decode()})" for call in message.calls)
+            return "\n".join(("[assistant]", *filter(None, (message.text, *calls))))
         case ToolMessage(results=results):
             return "\n".join(f"[result of {result.name}]\n{result.content}" for result in results)
         case _:

@@ -174,7 +174,7 @@ def read_request(value: object, where: str, problems: list[FieldProblem]) -> Sub
     at = f"{where}."
     kind = read_required(fields, "type", at, text(MAX_TYPE), problems)
     description = read_required(fields, "description", at, text(), problems)
-    inputs = read_field(fields, "inputs", at, json_object, {}, problems)
+    inputs = read_field(fields, "inputs", at, json_object(), {}, problems)
     hints = read_field(fields, "template_hints", at, texts(MAX_HINTS), (), problems)
     expectations = read_field(fields, "return_expectations", at, _expectations, None, problems)
     depth = read_field(fields, "max_depth", at, whole(1), None, problems)

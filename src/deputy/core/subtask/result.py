@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from msgspec import Struct
+from msgspec import DecodeError, Struct, json
 
 from deputy.core.contract import Parsed, parse
 from deputy.core.field_readers import FieldProblem
 from deputy.core.forms import task_error, task_result_form
-from deputy.core.outcome import Completed
+from deputy.core.outcome import Completed, Rejected
+from deputy.core.refinement import verdict_notes, verdict_of_report
+from deputy.core.subtask.passing import Earlier
 from deputy.core.subtask.request import Continuation, read_notes
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from deputy.core.outcome import Outcome
 
 CONTINUATION = "CONTINUATION"
+EVALUATION = "evaluation"
 _KEYS = ("status", "notes", "content")
 
 
@@ -57,11 +60,7 @@ def read_report(text: str) -> Asked | Malformed | None:
 def invalid_request(problems: Sequence[FieldProblem]) -> dict[str, Any]:
     """A request that cannot be carried out, as a task result: with every problem."""
     listed = [f"{problem.field} {problem.message}." for problem in problems]
-    return {
-        "content": "",
-        "status": "FAILED",
-        "notes": {"error": failure("input_validation_failure", listed[0], problems=listed)},
-    }
+    return failed_result("input_validation_failure", listed[0], problems=listed)
 
 
 def failure(reason: str, message: str, **details: Any) -> dict[str, Any]:
@@ -69,30 +68,75 @@ def failure(reason: str, message: str, **details: Any) -> dict[str, Any]:
     return {"type": "TASK_FAILURE", "reason": reason, "message": message, "details": details}
 
 
-def subtask_response(outcome: Outcome, *, subtask_type: str, depth: int) -> dict[str, Any]:
-    """What a parent is told of one subtask: its result, or its failure with all that was found before."""
-    if isinstance(outcome, Completed):
-        return task_result_form(outcome)
+def subtask_response(outcome: Outcome, *, subtask_type: str, depth: int, subtype: str = "") -> dict[str, Any]:
+    """What a parent is told of one subtask: its result, or its failure with all that was found before.
+
+    What was passed to it and what it took are told either way.
+    """
+    form = task_result_form(outcome) if isinstance(outcome, Completed) else _failed(outcome, subtask_type, depth)
+    notes: dict[str, Any] = {"type": subtask_type, **form["notes"]}
+    if EVALUATION in (subtype, subtask_type) and isinstance(outcome, Completed):
+        notes |= verdict_notes(verdict_of_report(outcome.report))
+    if outcome.passed is not None:
+        notes["passed"] = outcome.passed
+    if not isinstance(outcome, Rejected):
+        notes["usage"] = {"input": outcome.usage.input, "output": outcome.usage.output}
+        notes["duration_seconds"] = outcome.duration_seconds
+    return {**form, "notes": notes}
+
+
+def _failed(outcome: Outcome, subtask_type: str, depth: int) -> dict[str, Any]:
     original = task_error(outcome)
     details: dict[str, Any] = {"subtaskType": subtask_type, "originalError": original, "nestingDepth": depth}
     partial = _partial(outcome)
     if partial:
         details["partialResults"] = partial
+    if isinstance(outcome, Rejected):
+        # Nothing was started, so that there is no failure of it: the refusal itself is what there is to tell.
+        told = {"subtaskType": subtask_type, "nestingDepth": depth, "advice": outcome.advice}
+        error = failure(original["reason"], original["message"], **told)
+    else:
+        message = f"The subtask {subtask_type!r} ended {outcome.status}: {original['message']}"
+        error = failure("subtask_failure", message, **details)
     return {
         "content": outcome.report,
         "status": "FAILED",
-        "notes": {
-            "outcome": outcome.status,
-            "session_id": outcome.session_id,
-            "error": failure(
-                "subtask_failure",
-                f"The subtask {subtask_type!r} ended {outcome.status}: {original['message']}",
-                **details,
-            ),
-        },
+        "notes": {"outcome": outcome.status, "session_id": outcome.session_id, "error": error},
     }
 
 
 def _partial(outcome: Outcome) -> dict[str, Any]:
     found = {"report": outcome.report, "notes": outcome.notes, "artifacts": outcome.artifacts}
     return {name: value for name, value in found.items() if value}
+
+
+def failed_result(reason: str, message: str, **details: Any) -> dict[str, Any]:
+    """A request that came to nothing before anything was started, as a task result."""
+    return {"content": "", "status": "FAILED", "notes": {"error": failure(reason, message, **details)}}
+
+
+def results_in(text: str) -> list[Earlier]:
+    """The results in what a parent was told of its subtasks."""
+    try:
+        told: Any = json.decode(text)
+    except (DecodeError, RecursionError):
+        return []
+    several: Any = cast("dict[str, Any]", told).get("results") if isinstance(told, dict) else None
+    found = cast("list[Any]", several if isinstance(several, list) else [told])
+    return [earlier for one in found if (earlier := earlier_of(one)) is not None]
+
+
+def earlier_of(response: object) -> Earlier | None:
+    """What a later subtask of the same parent may be told of an earlier one."""
+    if not isinstance(response, dict):
+        return None
+    form = cast("dict[str, Any]", response)
+    notes = form.get("notes")
+    fields = cast("dict[str, Any]", notes) if isinstance(notes, dict) else {}
+    if not isinstance(fields.get("type"), str):
+        return None
+    found = fields.get("findings") or ()
+    content = form.get("content")
+    return Earlier(
+        type=fields["type"], notes=tuple(map(str, found)), output=content if isinstance(content, str) else ""
+    )

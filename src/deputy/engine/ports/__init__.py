@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from deputy.engine.ports.backend import Assignment, Backend, BackendEnd, NotReady, Ready
 from deputy.engine.ports.durable import Engine, Journal, L, Lease, RunContext, World, Writing
 from deputy.engine.ports.model import Model
+from deputy.engine.ports.ranker import Ranker
 from deputy.engine.ports.tool import (
     Agents,
     Files,
@@ -41,6 +42,7 @@ __all__ = [
     "Model",
     "NoWorkplace",
     "NotReady",
+    "Ranker",
     "Ready",
     "RunContext",
     "TaskFiles",

@@ -76,6 +76,11 @@ class RunContext(Protocol):
         """Whether model and tool calls still lie ahead that were made before: watchers were told of those."""
         ...
 
+    @property
+    def is_put_aside(self) -> bool:
+        """Whether its flow is stopped only to be taken up again when what it waits for has come."""
+        ...
+
     async def step(
         self,
         key: str,
@@ -104,12 +109,19 @@ class RunContext(Protocol):
         """Make a child run, exactly once, and start it; gives its id."""
         ...
 
-    async def again(self, key: str, child: str, message: str | None = None) -> None:
-        """Set a child of an earlier round to work again, exactly once; one that completed or is at work is left so."""
+    async def again(self, key: str, child: str, message: str | None = None, *, anew: bool = False) -> None:
+        """Set a child that has ended to work again, exactly once; one that is at work is left so.
+
+        So is one that completed, unless it is to work `anew`.
+        """
         ...
 
     async def join(self, key: str, child: str) -> Outcome:
         """Wait for a child's end and take its outcome."""
+        ...
+
+    async def stop(self, child: str, reason: str) -> None:
+        """Stop a child and all runs below it; one that has ended is left so. It is joined all the same."""
         ...
 
     async def below(self) -> Sequence[State]:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from deputy.core.conversation import ToolCall
     from deputy.core.request import Grant
     from deputy.core.role import NoRole, Role
+    from deputy.core.subtask.passing import File
     from deputy.engine.desk import Desk
     from deputy.engine.ports.durable import RunContext
 
@@ -176,6 +177,14 @@ class Folder(Protocol):
 
     async def before_prompt(self, paths: Sequence[str]) -> TaskFiles:
         """The files that a task names, each under its path, within a bound; what cannot be read is named in place."""
+        ...
+
+    async def named(self, paths: Sequence[str]) -> Sequence[File]:
+        """The files that a subtask is always given: each with its text, or with why it cannot be had."""
+        ...
+
+    async def candidates(self) -> Sequence[File]:
+        """The text files that may match a subtask, a bounded part of them; what ignore files leave out is left out."""
         ...
 
     async def facts(self, paths: Sequence[str]) -> Sequence[FileFact]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 COMMANDS = {
     "delegate": "Hand tasks to subagents, and print their results.",
     "run": "Let a parent agent work, with all tools and subagents.",
+    "refine": "Have work made and judged until it is good enough.",
     "watch": "Follow a run that is at work in another terminal.",
     "resume": "Go on with a run that ended, waits or was interrupted.",
     "approve": "Say yes or no to what a run waits for.",
@@ -30,6 +31,7 @@ COMMANDS = {
     "detect": "Show the requests for delegation that a text holds; nothing is run.",
     "check-return": "Check what a subagent returned against the return contract.",
     "agents": "List the agent definitions found here, with warnings.",
+    "templates": "Show the templates of subtasks, and what a request matches.",
     "ps": "Show the delegations that are running, waiting or interrupted.",
     "show": "Show one delegation: where it stands and how it ended.",
     "transcript": "Show a subagent's conversation.",

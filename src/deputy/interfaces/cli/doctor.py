@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from deputy.engine.ports import NotReady, Ready
     from deputy.models.default import Choice
     from deputy.models.make import Models
 
@@ -218,17 +219,23 @@ def _web_search() -> Check:
 def _programs() -> Iterator[Check]:
     import asyncio
 
+    from deputy.backends.acp import check_agents
     from deputy.backends.cli import check_programs
     from deputy.backends.problems import NOT_INSTALLED
     from deputy.engine.ports import NotReady
 
-    looked = asyncio.run(check_programs(os.environ))
+    async def look() -> dict[str, Ready | NotReady]:
+        agents = {f"acp:{name}": found for name, found in (await check_agents(os.environ)).items()}
+        return {**await check_programs(os.environ), **agents}
+
+    looked = asyncio.run(look())
     found = [
-        f"{name} {ready.version}{'' if ready.is_logged_in else ' (no login seen)'}"
+        f"{name} {ready.version}".rstrip() + ("" if ready.is_logged_in else " (no login seen)")
         for name, ready in looked.items()
         if not isinstance(ready, NotReady)
     ]
     yield Check(name="programs", status="ok" if found else "hint", found=", ".join(found) or "no other agents found")
-    for unfit in looked.values():
-        if isinstance(unfit, NotReady) and unfit.error.code != NOT_INSTALLED:
-            yield Check(name="programs", status="hint", found=unfit.error.message, advice=unfit.error.recommendation)
+    unfit = [look.error for look in looked.values() if isinstance(look, NotReady) and look.error.code != NOT_INSTALLED]
+    # A program that speaks in two ways is looked for twice, and named once.
+    for message, advice in dict.fromkeys((error.message, error.recommendation) for error in unfit):
+        yield Check(name="programs", status="hint", found=message, advice=advice)

@@ -14,7 +14,10 @@ from deputy.core.script import ScriptedTurn
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-PROGRAMS: Final = ("claude", "codex", "cursor-agent", "gemini", "opencode")
+PROGRAMS: Final = (
+    "claude", "codex", "cursor-agent", "gemini", "opencode", "claude-agent-acp", "codex-acp", "copilot", "qwen",
+)  # fmt: skip
+"""The last four speak the Agent Client Protocol; `gemini --acp` and `opencode acp` do, too."""
 _FAKE: Final = Path(__file__).with_name("fake_program.py")
 
 

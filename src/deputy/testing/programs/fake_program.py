@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -13,11 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from deputy.testing.programs.dialects import DIALECTS, FAULTS, Dialect, Line
+    from deputy.testing.programs.fake_agent import AGENTS, play_agent
+    from deputy.testing.programs.misbehaviour import FOR_EVER, misbehave_first, misbehave_midway
 else:
     from dialects import DIALECTS, FAULTS, Dialect, Line
-
-FOR_EVER = 600
-SLEEPER = ["sleep", str(FOR_EVER)]
+    from fake_agent import AGENTS, play_agent
+    from misbehaviour import FOR_EVER, misbehave_first, misbehave_midway
 
 
 def main() -> None:
@@ -25,10 +25,13 @@ def main() -> None:
     executable, name, argv = Path(sys.argv[1]), sys.argv[2], sys.argv[3:]
     script: Line = json.loads(executable.with_suffix(".script.json").read_text())
     if argv == ["--version"]:
-        print(script.get("version") or DIALECTS[name].version)
+        print(script.get("version") or (DIALECTS[name].version if name in DIALECTS else AGENTS[name]))
         return
-    given = sys.stdin.read()
-    _note(executable, {"argv": argv, "stdin": given, "environ": dict(os.environ), "cwd": str(Path.cwd())})
+    called = {"argv": argv, "environ": dict(os.environ), "cwd": str(Path.cwd())}
+    if name not in DIALECTS or argv[:1] in (["--acp"], ["acp"]):
+        play_agent(name, script, executable, lambda prompt: _note(executable, {**called, "stdin": prompt}))
+        return
+    _note(executable, {**called, "stdin": sys.stdin.read()})
     dialect = DIALECTS[name](argv, dict(os.environ))
     Play(dialect, script, executable.with_suffix(".sessions.json")).play()
 
@@ -58,7 +61,7 @@ class Play:
             spent = _added(spent, turn["usage"])
             text = turn.get("text") or ""
             tell(self.dialect.says(text, number, turn["usage"]))
-            self._misbehave_midway()
+            misbehave_midway(self.how)
             for index, call in enumerate(turn.get("calls") or []):
                 self._use(f"call_{number}_{index}", call["name"], call.get("arguments") or {})
             is_last = not turn.get("calls")
@@ -92,52 +95,8 @@ class Play:
                 self._exit(*self.dialect.logged_out())
             case "does not know a flag":
                 self._exit([], f"error: unknown option '{self.dialect.argv[0]}'", 1)
-            case "says nothing":
-                sys.exit(0)
-            case "prints garbage":
-                print("Welcome!\n<html>\n{not json}\n[1, 2]\n\x00\x1b[2J")
-                sys.exit(0)
-            case "floods" | "floods and says nothing more":
-                _flood(int(self.script["flood_bytes"]))
-                if self.how != "floods":
-                    sys.exit(0)
-            case "prints an endless line":
-                os.write(1, b'{"type": "message", "content": "')
-                for _ in range(int(self.script["flood_bytes"]) // 65_536):
-                    os.write(1, b"x" * 65_536)
-                os.write(1, b'"}\n')
-            case "asks at the terminal":
-                print("Do you trust this folder? [y/n] ", end="", flush=True)
-                time.sleep(FOR_EVER)
-            case _:
-                pass
-
-    def _misbehave_midway(self) -> None:
-        match self.how:
-            case "crashes":
-                sys.stderr.write("thread 'main' panicked at src/main.rs:1\n")
-                sys.exit(3)
-            case "is killed":
-                os.kill(os.getpid(), signal.SIGKILL)
-            case "stops in the middle of a line":
-                print('{"type": "result", "res', end="", flush=True)
-                sys.exit(0)
-            case "hangs":
-                time.sleep(FOR_EVER)
-            case "hangs and is deaf":
-                for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
-                    signal.signal(number, signal.SIG_IGN)
-                time.sleep(FOR_EVER)
-            case "leaves children":
-                subprocess.Popen(SLEEPER, start_new_session=True)
-                subprocess.Popen(["env", "-i", *SLEEPER], start_new_session=True, stdout=subprocess.DEVNULL)
-            case "closes its pipes":
-                nothing = os.open(os.devnull, os.O_RDWR)
-                for descriptor in (0, 1, 2):
-                    os.dup2(nothing, descriptor)
-                time.sleep(FOR_EVER)
-            case _:
-                pass
+            case how:
+                misbehave_first(how, int(self.script["flood_bytes"]))
 
     def _exit(self, lines: list[Line], errors: str, code: int) -> None:
         tell(lines)
@@ -164,15 +123,6 @@ def _done(tool: str, arguments: Line) -> str:
             return subprocess.run(
                 ["sh", "-c", arguments["command"]], capture_output=True, text=True, check=False
             ).stdout
-
-
-def _flood(size: int) -> None:
-    sys.stdout.flush()
-    chunk = (b"x" * 1023 + b"\n") * 64
-    os.write(1, b"first words\n")
-    for _ in range(size // len(chunk)):
-        os.write(1, chunk)
-    os.write(1, b"last words\n")
 
 
 def _added(one: Line, other: Line) -> Line:

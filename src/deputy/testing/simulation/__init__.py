@@ -96,7 +96,9 @@ async def _replayed(trial: Trial, run: str, records: Sequence[Record]) -> Outcom
     other.disk.records.update({name: list(kept) for name, kept in trial.disk.records.items()})
     other.disk.records[run] = list(records)
     process = Process(other, 0)
-    async with other.stage.open_engine(process.journal, process.flow, other.world) as engine:
+    async with other.stage.open_engine(
+        process.journal, process.flow, other.world, is_over=process.workshop.forget
+    ) as engine:
         await engine.ensure(run)
         return await engine.result(run)
 

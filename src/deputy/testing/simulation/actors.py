@@ -23,6 +23,7 @@ from deputy.core.conversation import (
 )
 from deputy.core.events import ModelCallEnded, ToolCallEnded
 from deputy.core.outcome import NO_USAGE
+from deputy.core.subtask.passing import File
 from deputy.engine.ports import TaskFiles, ToolContext, ToolOutput, ToolTraits
 from deputy.testing.simulation.invariants import CANCEL_SECONDS, Violation, expect, is_well_formed
 
@@ -338,6 +339,14 @@ class SimFolder:
     async def before_prompt(self, paths: Sequence[str]) -> TaskFiles:
         """Nothing: there are no files."""
         return TaskFiles()
+
+    async def named(self, paths: Sequence[str]) -> Sequence[File]:
+        """That none of the files is there."""
+        return [File(path=path, problem="there are no files") for path in paths]
+
+    async def candidates(self) -> Sequence[File]:
+        """Nothing."""
+        return ()
 
     async def facts(self, paths: Sequence[str]) -> Sequence[FileFact]:
         """That none of the files is there."""

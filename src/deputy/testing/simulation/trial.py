@@ -25,7 +25,7 @@ from deputy.testing.simulation.scenario import TOOLS
 from deputy.testing.virtual_world import VirtualWorld
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine, Sequence
+    from collections.abc import Callable, Coroutine, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from deputy.core.outcome import Outcome
@@ -55,9 +55,18 @@ class Stage(Protocol):
     """What a simulation is played on: the engine under test and the tools that are part of the flow."""
 
     def open_engine(
-        self, journal: MemoryJournal, workflow: Workflow, world: World
+        self,
+        journal: MemoryJournal,
+        workflow: Workflow,
+        world: World,
+        *,
+        is_over: Callable[[str], None],
+        is_suspending: bool = False,
     ) -> AbstractAsyncContextManager[Player]:
-        """An engine on this journal; leaving it is an orderly end of its process."""
+        """An engine on this journal; leaving it is an orderly end of its process.
+
+        `is_over` hears of the end of every run; a suspending engine puts aside at once who waits for children.
+        """
         ...
 
     def flow_tools(self, files: Files) -> tuple[FlowTool, ...]:
@@ -133,7 +142,14 @@ class Process:
     async def work(self) -> None:
         """Live until everything is done, in order, and leave nothing behind."""
         trial = self._trial
-        async with trial.stage.open_engine(self.journal, self.flow, trial.world) as engine:
+        async with trial.stage.open_engine(
+            self.journal,
+            self.flow,
+            trial.world,
+            is_over=self.workshop.forget,
+            # Half of the seeds, told by nothing that changes what else a seed means.
+            is_suspending=bool(trial.scenario.seed % 2),
+        ) as engine:
             self.engine = engine
             answering = trial.tasks.create_task(self._answer(engine))
             self._disturb()

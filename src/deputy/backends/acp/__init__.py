@@ -1,0 +1,47 @@
+"""Agents that speak the Agent Client Protocol: one client for all of them, and each of them as data."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from deputy.backends.acp.backend import AcpBackend
+    from deputy.core.redact import Redactor
+    from deputy.engine.ports import NotReady, Ready
+    from deputy.engine.ports.text_files import OpenTextFiles
+
+NAMES = ("claude", "codex", "gemini", "opencode", "copilot", "qwen")
+"""The agents there are, as in `acp:<name>`."""
+
+
+def acp_backend(
+    name: str, environ: Mapping[str, str], open_files: OpenTextFiles, redactor: Redactor | None = None
+) -> AcpBackend | None:
+    """The backend that talks to the agent of this name; None when there is no such."""
+    from deputy.backends.acp.agents import AGENTS
+    from deputy.backends.acp.backend import AcpBackend
+
+    agent = AGENTS.get(name)
+    return None if agent is None else AcpBackend(agent, environ, open_files, redactor=redactor)
+
+
+def acp_backends(
+    environ: Mapping[str, str], open_files: OpenTextFiles, redactor: Redactor | None = None
+) -> tuple[AcpBackend, ...]:
+    """A backend for every agent, whether its program is there or not."""
+    found = (acp_backend(name, environ, open_files, redactor) for name in NAMES)
+    return tuple(backend for backend in found if backend is not None)
+
+
+async def check_agents(environ: Mapping[str, str]) -> dict[str, Ready | NotReady]:
+    """What there is of each agent's program, looked for all at once."""
+    import asyncio
+
+    from deputy.backends.acp.agents import AGENTS
+    from deputy.backends.cli.installed import look_for
+
+    async with asyncio.TaskGroup() as group:
+        looks = {name: group.create_task(look_for(agent.program, environ)) for name, agent in AGENTS.items()}
+    return {name: look.result() for name, look in looks.items()}

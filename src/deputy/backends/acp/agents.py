@@ -1,0 +1,184 @@
+"""The agents that speak the protocol, as data."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from msgspec import json, structs
+
+from deputy.backends.acp.agent import Agent, says_nothing
+from deputy.backends.cli import claude, codex, gemini, opencode
+from deputy.backends.cli.program import READING, Order, Program
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def _no_arguments(_order: Order) -> list[str]:
+    return []
+
+
+# --- claude -----------------------------------------------------------------------------------------------------------
+
+
+def _claude_settings(order: Order) -> dict[str, str]:
+    model = {"ANTHROPIC_MODEL": order.model} if order.model else {}
+    # As root it ends at once unless it is told that it is kept in some other way.
+    sandbox = {"IS_SANDBOX": "1"} if os.geteuid() == 0 else {}
+    return {**claude.PROGRAM.settings(order), **model, **sandbox, "NO_BROWSER": "1"}
+
+
+def _claude_meta(order: Order) -> Mapping[str, Any]:
+    """Only the tools that are granted are there, and nothing that a project sets up for itself."""
+    tools = [theirs for ours, theirs in claude.TOOLS.items() if ours in order.tools]
+    return {"claudeCode": {"options": {"tools": tools, "settingSources": ["user"], "strictMcpConfig": True}}}
+
+
+CLAUDE = Agent(
+    name="claude",
+    program=structs.replace(
+        claude.PROGRAM,
+        name="claude-agent-acp",
+        install="npm install -g @agentclientprotocol/claude-agent-acp",
+        arguments=_no_arguments,
+        read=says_nothing,
+        package="@agentclientprotocol/claude-agent-acp",
+        least_version=(),
+        variables=(*claude.PROGRAM.variables, "IS_SANDBOX", "CLAUDE_CODE_EXECUTABLE"),
+        settings=_claude_settings,
+        session_unknown=("no conversation found", "session not found", "resource not found"),
+    ),
+    mode=lambda _: "default",
+    meta=_claude_meta,
+    takes_model=True,
+)
+
+
+# --- codex ------------------------------------------------------------------------------------------------------------
+
+
+def _codex_mode(order: Order) -> str:
+    """Its own choice would write and run commands without asking."""
+    return "workspace-write" if order.may_write else "read-only"
+
+
+def _codex_settings(order: Order) -> dict[str, str]:
+    config: dict[str, Any] = {
+        "web_search": "live" if "WebSearch" in order.tools else "disabled",
+        "sandbox_workspace_write": {"exclude_slash_tmp": True, "exclude_tmpdir_env_var": True},
+    }
+    if order.model:
+        config["model"] = order.model
+    return {
+        **codex.PROGRAM.settings(order),
+        "CODEX_CONFIG": json.encode(config).decode(),
+        "INITIAL_AGENT_MODE": _codex_mode(order),
+        "NO_BROWSER": "1",
+    }
+
+
+CODEX = Agent(
+    name="codex",
+    program=structs.replace(
+        codex.PROGRAM,
+        name="codex-acp",
+        install="npm install -g @agentclientprotocol/codex-acp",
+        arguments=_no_arguments,
+        read=says_nothing,
+        package="@agentclientprotocol/codex-acp",
+        least_version=(),
+        variables=(*codex.PROGRAM.variables, "CODEX_PATH", "MODEL_PROVIDER"),
+        settings=_codex_settings,
+    ),
+    mode=_codex_mode,
+    keyed_logins={"api-key": ("CODEX_API_KEY", "OPENAI_API_KEY")},
+    fails_in_words=True,
+    takes_model=True,
+)
+
+
+# --- gemini and qwen, which began as the same program -----------------------------------------------------------------
+
+
+def _gemini_arguments(order: Order) -> list[str]:
+    return [
+        "--acp",
+        *("--approval-mode", "default"),
+        *("--extensions", "none"),
+        *(word for policy in gemini.policies(order) for word in ("--policy", policy)),
+        "--skip-trust",
+        *(("--model", order.model) if order.model else ()),
+    ]
+
+
+GEMINI = Agent(
+    name="gemini",
+    program=structs.replace(
+        gemini.PROGRAM,
+        arguments=_gemini_arguments,
+        read=says_nothing,
+        session_unknown=(*gemini.PROGRAM.session_unknown, "session not found", "no previous sessions"),
+    ),
+    mode=lambda _: "default",
+    keyed_logins={"gemini-api-key": ("GEMINI_API_KEY",)},
+    missing_is_empty=True,
+    takes_model=True,
+)
+
+QWEN = Agent(
+    name="qwen",
+    program=Program(
+        name="qwen",
+        install="npm install -g @qwen-code/qwen-code",
+        login="Run `qwen` and log in, or set OPENAI_API_KEY and OPENAI_BASE_URL",
+        arguments=lambda order: ["--acp", *(("--model", order.model) if order.model else ())],
+        read=says_nothing,
+        providers=("qwen",),
+        always=READING,
+        package="@qwen-code/qwen-code",
+        least_version=(0, 15),
+        variables=("QWEN_*", "DASHSCOPE_*", "OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_MODEL"),
+        keys=("DASHSCOPE_API_KEY",),
+        login_files=(".qwen/oauth_creds.json",),
+        logged_out=("please set an auth method", "no auth type is selected", "use the qwen code cli to authenticate"),
+        session_unknown=("session not found",),
+    ),
+    mode=lambda _: "default",
+    keyed_logins={"openai": ("OPENAI_API_KEY",)},
+    takes_model=True,
+)
+
+
+# --- opencode and copilot ---------------------------------------------------------------------------------------------
+
+
+def _opencode_arguments(_order: Order) -> list[str]:
+    return ["acp"]
+
+
+OPENCODE = Agent(
+    name="opencode",
+    program=structs.replace(opencode.PROGRAM, arguments=_opencode_arguments, read=says_nothing),
+)
+
+COPILOT = Agent(
+    name="copilot",
+    program=Program(
+        name="copilot",
+        install="npm install -g @github/copilot",
+        login="Run `copilot` and `/login`, or set COPILOT_GITHUB_TOKEN",
+        arguments=lambda order: ["--acp", *(("--model", order.model) if order.model else ())],
+        read=says_nothing,
+        always=READING,
+        package="@github/copilot",
+        variables=("COPILOT_*", "GH_TOKEN", "GITHUB_TOKEN"),
+        keys=("COPILOT_GITHUB_TOKEN", "GH_TOKEN", "GITHUB_TOKEN"),
+        logged_out=("not authenticated", "no authentication information found", "authentication required"),
+        session_unknown=("session not found",),
+    ),
+    takes_model=True,
+)
+
+AGENTS: Mapping[str, Agent] = {agent.name: agent for agent in (CLAUDE, CODEX, GEMINI, OPENCODE, COPILOT, QWEN)}
+"""By name."""

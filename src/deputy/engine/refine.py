@@ -1,0 +1,254 @@
+"""The director–evaluator loop: one makes, the other judges, and what is said goes back to who makes it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from msgspec import UNSET, Raw, Struct, json
+
+from deputy.core.errors import Error, advice, passed_up
+from deputy.core.events import Lost, Requested, Resumed, Spawned, Started, StepEnded
+from deputy.core.outcome import Completed, Failed, Partial, shortened
+from deputy.core.refinement import (
+    VERDICT_SCHEMA,
+    AgentEvaluator,
+    Evaluator,
+    Refinement,
+    Round,
+    Script,
+    ScriptEvaluator,
+    Verdict,
+    best_round,
+    ended,
+    verdict_of_report,
+    verdict_of_script,
+)
+from deputy.core.request import Request, Wanted, task_hop
+from deputy.core.task import MAX_OUTPUT_TOKENS, Terms
+from deputy.engine.delegate import NATIVE
+from deputy.engine.fence import fenced
+from deputy.engine.ports.scripts import Scripts
+from deputy.engine.prompts import prompt
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from deputy.core.events import Opened, Record
+    from deputy.core.outcome import Outcome
+    from deputy.core.refinement import Ending
+    from deputy.engine.ports import RunContext
+    from deputy.engine.workshop import Workshop
+
+REFINE = "refine"
+DIRECTOR, EVALUATOR = "director", "evaluator"
+_ROUND = "round"
+
+
+class _Stop(NamedTuple):
+    """Why the loop ended, and the errors of whoever did not get to an end of its own."""
+
+    why: Ending
+    errors: tuple[Error, ...] = ()
+
+
+async def refine(run: RunContext, birth: Opened, workshop: Workshop) -> Outcome:
+    """Have a piece of work made and judged until it is good enough, or a bound is reached; the best round is kept."""
+    if birth.arguments is UNSET:
+        raise TypeError("a refinement has what it was called with among its arguments")
+    call = json.decode(birth.arguments, type=Refinement)
+    try:
+        await workshop.open_purse(run, birth.grant.budget, None)
+        await run.record("started", Started(backend=NATIVE, model=birth.model))
+        rounds, stop = await _Loop(run, birth, call, workshop).go()
+    except BaseException:
+        workshop.stopped(run)
+        raise
+    workshop.forget(run.run)
+    return _outcome(run, rounds, stop)
+
+
+def rounds_of(records: Iterable[Record]) -> list[Round]:
+    """The rounds that a run's records tell of."""
+    return [
+        json.decode(record.event.result, type=Round)
+        for record in records
+        if isinstance(record.event, StepEnded) and record.event.step == _ROUND and record.event.result is not UNSET
+    ]
+
+
+def ending_of(rounds: Sequence[Round], limit: int) -> Ending:
+    """Why a loop ended that has ended with these rounds."""
+    return ended(rounds, limit) or "stopped"
+
+
+class _Loop:
+    """One loop at work. In a later round of its run it goes on where the earlier ones stopped."""
+
+    def __init__(self, run: RunContext, birth: Opened, call: Refinement, workshop: Workshop) -> None:
+        self._run = run
+        self._birth = birth
+        self._call = call
+        self._workshop = workshop
+        self._before = rounds_of(run.past)
+        spawned = (record for record in run.past if isinstance(record.event, Spawned))
+        known = {record.key.rpartition("/")[2]: record.event for record in spawned}
+        found = known.get(DIRECTOR)
+        self._director = found.child if isinstance(found, Spawned) else None
+        self._said = _said(run.past)
+
+    async def go(self) -> tuple[list[Round], _Stop]:
+        """Make and judge, again and again."""
+        rounds: list[Round] = []
+        while True:
+            number = len(self._before) + len(rounds) + 1
+            last = next(reversed((*self._before, *rounds)), None)
+            made = await self._made(number, last)
+            if not isinstance(made, Completed):
+                return [*self._before, *rounds], _Stop("stopped", passed_up(made.errors, made.session_id))
+            verdict, judge = await self._judged(number, made.report)
+            one = Round(
+                number=number,
+                session_id=made.session_id,
+                work=made.report,
+                verdict=verdict,
+                evaluation_id="" if judge is None else judge.session_id,
+            )
+            await self._run.record(f"{_ROUND}:{number}", StepEnded(step=_ROUND, result=Raw(json.encode(one))))
+            rounds.append(one)
+            if judge is not None and not isinstance(judge, Completed):
+                return [*self._before, *rounds], _Stop("stopped", passed_up(judge.errors, judge.session_id))
+            why = ended(rounds, self._call.rounds)
+            if why is not None:
+                return [*self._before, *rounds], _Stop(why)
+
+    async def _made(self, number: int, last: Round | None) -> Outcome:
+        """What the director makes, in its own conversation from the first round to the last."""
+        if self._director is None:
+            task = prompt(DIRECTOR).format(task=self._birth.prompt)
+            tools = None if self._call.tools is None else frozenset(self._call.tools)
+            asked = await self._asked(
+                DIRECTOR,
+                DIRECTOR,
+                task,
+                self._birth.model,
+                Wanted(tools=tools),
+                Terms(max_output_tokens=MAX_OUTPUT_TOKENS),
+            )
+            self._director = await self._run.spawn(DIRECTOR, asked)
+        else:
+            words = self._feedback(last)
+            await self._run.again(f"{_ROUND}:{number}:again", self._director, words, anew=True)
+        return await self._run.join(f"{_ROUND}:{number}:made", self._director)
+
+    def _feedback(self, last: Round | None) -> str | None:
+        parts = [self._said] if self._said else []
+        self._said = ""
+        if last is not None:
+            told = fenced(last.verdict.feedback or "It is not good enough.", EVALUATOR, self._workshop.world.draw)
+            parts.insert(
+                0, f"The evaluator did not accept it. Make it better, and answer with the whole of it.\n\n{told}"
+            )
+        return "\n\n".join(parts) or None
+
+    async def _judged(self, number: int, work: str) -> tuple[Verdict, Outcome | None]:
+        """What the evaluator says of a round's work, and how it ended where it is an agent."""
+        evaluator: Evaluator = self._call.evaluator
+        match evaluator:
+            case ScriptEvaluator():
+                return verdict_of_script(await self._scripted(number, work, evaluator)), None
+            case AgentEvaluator():
+                task = prompt(EVALUATOR).format(
+                    task=self._birth.prompt,
+                    criteria=evaluator.criteria,
+                    work=fenced(work, DIRECTOR, self._workshop.world.draw),
+                )
+                key = f"{_ROUND}:{number}:{EVALUATOR}"
+                model = evaluator.model or self._birth.model
+                asked = await self._asked(key, EVALUATOR, task, model, Wanted(), Terms(schema=VERDICT_SCHEMA))
+                outcome = await self._run.join(f"{_ROUND}:{number}:judged", await self._run.spawn(key, asked))
+                if isinstance(outcome, Completed):
+                    return verdict_of_report(outcome.report), outcome
+                return Verdict(success=False, feedback=f"The evaluator came to no verdict: {outcome.summary}"), outcome
+
+    async def _scripted(self, number: int, work: str, evaluator: ScriptEvaluator) -> Script:
+        if self._workshop.scripts is None:
+            raise TypeError("a script is only asked for where scripts can be run")
+        view = _ScriptView(scripts=self._workshop.scripts, work=work, owner=self._run.run)
+        ended = await self._run.step(f"{_ROUND}:{number}:script", _run_script, evaluator, view=view)
+        if isinstance(ended, Lost) or ended.result is UNSET:
+            raise TypeError("judging may be repeated, is never lost and has a result")
+        return json.decode(ended.result, type=Script)
+
+    async def _asked(self, key: str, label: str, task: str, model: str, wanted: Wanted, terms: Terms) -> Requested:
+        lineage = self._run.state.lineage
+        if lineage is None:
+            raise TypeError("a run that was never born has no children")
+        request = Request(
+            session_id=await self._run.new_id(f"{key}:id"),
+            target=task_hop(label),
+            prompt=task,
+            caller=lineage,
+            caller_grant=self._birth.grant,
+            wanted=wanted,
+            provider=model.partition(":")[0],
+        )
+        return Requested(request=request, label=label, model=model, terms=terms)
+
+
+class _ScriptView(Struct, frozen=True, kw_only=True):
+    scripts: Scripts
+    work: str
+    owner: str
+
+
+async def _run_script(args: ScriptEvaluator, view: _ScriptView) -> StepEnded:
+    script = await view.scripts.run(args.argv, view.work, seconds=args.seconds, owner=view.owner)
+    return StepEnded(step="script", result=Raw(json.encode(script)))
+
+
+def _said(past: Iterable[Record]) -> str:
+    """What whoever resumed the loop last says to the director."""
+    said = [record.event.message for record in past if isinstance(record.event, Resumed)]
+    if not said or said[-1] is UNSET:
+        return ""
+    words: Any = json.decode(said[-1])
+    return words if isinstance(words, str) else ""
+
+
+# --- how it ended -----------------------------------------------------------------------------------------------------
+
+
+def _outcome(run: RunContext, rounds: Sequence[Round], stop: _Stop) -> Outcome:
+    state = run.state
+    best = best_round(rounds)
+    began = state.started_at if state.started_at is not None else state.requested_at
+    count = f"{len(rounds)} round{'s' * (len(rounds) != 1)}"
+    fields: dict[str, Any] = {
+        "lineage": state.lineage,
+        "report": "" if best is None else best.work,
+        "backend": NATIVE,
+        "model": state.model or None,
+        "duration_seconds": round(max(0.0, run.now() - began), 3),
+    }
+    if stop.why == "success":
+        return Completed(**fields, summary=f"Accepted after {count}.")
+    errors = stop.errors or (_not_accepted(stop.why, rounds, run.run),)
+    fields |= {"errors": errors, "next_steps": advice(errors)}
+    if best is None:
+        return Failed(**fields, summary=shortened(f"Nothing was made: {errors[0].message}"))
+    return Partial(**fields, summary=shortened(f"Not accepted after {count}: {errors[0].message}"))
+
+
+def _not_accepted(why: Ending, rounds: Sequence[Round], run: str) -> Error:
+    told = {
+        "limit": ("ROUNDS_SPENT", f"The evaluator has not accepted any of {len(rounds)} rounds."),
+        "no_change": ("NO_CHANGE", "The director made the same again, which the evaluator does not accept."),
+    }
+    code, message = told.get(why, ("STOPPED", "The loop stopped before its end."))
+    return Error(
+        type="refinement",
+        code=code,
+        message=message,
+        recoverable=True,
+        recommendation=f"Use the best round, or go on with: deputy resume {run}",
+    )

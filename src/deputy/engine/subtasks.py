@@ -1,0 +1,398 @@
+"""Subtasks that a task asks for: planned, approved, spawned together, joined in order, and told to the task."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from msgspec import UNSET, Raw, Struct, json
+
+from deputy.core.approval import cost_ceiling, spawn_summary
+from deputy.core.contract import schema_of
+from deputy.core.errors import Error, UsageError
+from deputy.core.events import Lost, Requested, StepEnded
+from deputy.core.field_readers import FieldProblem
+from deputy.core.outcome import Completed
+from deputy.core.progress import Progress
+from deputy.core.request import Request, Wanted, subtask_hop
+from deputy.core.subtask.passing import brief, query_of, task_of, told, wants_ranking
+from deputy.core.subtask.request import MAX_CONTINUATIONS, Continuation, SubtaskRequest
+from deputy.core.subtask.result import Asked, Malformed, failed_result, invalid_request, subtask_response
+from deputy.core.subtask.settings import Settings, settle
+from deputy.core.subtask.template import DEFAULT, Template, check_inputs
+from deputy.core.task import MAX_LABEL, Task, Terms
+from deputy.engine.fence import fenced
+from deputy.engine.ports.subtasks import Subtasks
+from deputy.engine.talk import SUBTASK
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from deputy.core.outcome import Outcome
+    from deputy.core.request import Lineage
+    from deputy.engine.desk import Desk
+    from deputy.engine.ports import RunContext
+    from deputy.engine.talk import Talk
+
+MOST_MALFORMED = 2
+"""How often a request in words may be put right; the next one that cannot be carried out ends the task."""
+UNKNOWN_WINDOW = 100_000
+PASSED_SHARE = 0.6
+"""How much of its window a subtask may begin with."""
+_DENIED = "The person did not approve this. Nothing was started and nothing was spent."
+_NOBODY = "Starting subtasks needs approval, and nobody can be asked here. Nothing was started."
+
+
+class Answer(NamedTuple):
+    """What a task is told: its subtasks' results, or in words of our own why there are none."""
+
+    text: str
+    is_refusal: bool = False
+
+
+class Plan(Struct, frozen=True, kw_only=True):
+    """How one request is carried out: decided once, whatever becomes of templates meanwhile."""
+
+    template: Template
+    settings: Settings
+    model: str
+    bound: int
+
+
+class NoTemplate(Struct, frozen=True, kw_only=True, tag=True):
+    """A request that no template fits, where there is no default one."""
+
+    subtask: str
+    best: str = ""
+    score: float = 0.0
+
+
+class Unusable(Struct, frozen=True, kw_only=True, tag=True):
+    """Requests that cannot be carried out, with every problem."""
+
+    problems: tuple[FieldProblem, ...]
+
+
+class Planned(Struct, frozen=True, kw_only=True, tag=True):
+    """One plan for each request, in their order."""
+
+    plans: tuple[Plan, ...]
+
+
+class PlanArgs(Struct, frozen=True, kw_only=True):
+    """What is asked for, and the model of who asks."""
+
+    requests: tuple[SubtaskRequest, ...]
+    model: str
+
+
+# --- what a task is told ----------------------------------------------------------------------------------------------
+
+
+async def answer(run: RunContext, key: str, wanted: Continuation | tuple[FieldProblem, ...], desk: Desk) -> Answer:
+    """Carry out what a call of the Subtask tool asks for; every key on the run begins with the one given."""
+    subtasks, talk = _at(desk)
+    if talk.continuations >= MAX_CONTINUATIONS:
+        text = (
+            f"This task has asked for subtasks {talk.continuations} times, which is the most; finish with what it has."
+        )
+        given = Answer(_json(failed_result("execution_halted", text, limit=MAX_CONTINUATIONS)), is_refusal=True)
+    elif isinstance(wanted, Continuation):
+        given = await _carried_out(run, key, wanted, desk, subtasks, talk)
+    else:
+        given = Answer(_json(invalid_request(wanted)), is_refusal=True)
+    talk.learn(given.text)
+    return given
+
+
+async def answer_in_words(run: RunContext, key: str, asked: Asked | Malformed, desk: Desk) -> str | Error:
+    """The same for a request in words, as it is said to who asked; an error when that would never end."""
+    _, talk = _at(desk)
+    if talk.continuations > MAX_CONTINUATIONS:
+        return _asks_without_end()
+    if isinstance(asked, Malformed):
+        talk.malformed += 1
+        if talk.malformed > MOST_MALFORMED:
+            return _malformed(asked.problems)
+    wanted = asked.problems if isinstance(asked, Malformed) else asked.continuation
+    given = await answer(run, key, wanted, desk)
+    return given.text if given.is_refusal else fenced(given.text, SUBTASK, desk.draw)
+
+
+def _at(desk: Desk) -> tuple[Subtasks, Talk]:
+    if desk.subtasks is None or desk.talk is None:
+        raise TypeError("only who may ask for subtasks, and is at work, asks for them")
+    return desk.subtasks, desk.talk
+
+
+def _json(value: Any) -> str:
+    return json.encode(value).decode()
+
+
+def _asks_without_end() -> Error:
+    return Error(
+        type="quota",
+        code="SUBTASK_LIMIT",
+        message=f"It asked for subtasks more than {MAX_CONTINUATIONS} times, and went on asking.",
+        recoverable=True,
+        recommendation="Resume it with a clearer or smaller task.",
+    )
+
+
+def _malformed(problems: Sequence[FieldProblem]) -> Error:
+    listed = " ".join(f"{problem.field} {problem.message}." for problem in problems)
+    return Error(
+        type="validation",
+        code="INVALID_REQUEST",
+        message=f"It asked for a subtask in a way that cannot be carried out: {listed}",
+        recoverable=True,
+        recommendation="Resume it, and say what its request must look like; or do this work another way.",
+    )
+
+
+# --- from the request to its results ----------------------------------------------------------------------------------
+
+
+async def _carried_out(
+    run: RunContext, key: str, wanted: Continuation, desk: Desk, subtasks: Subtasks, talk: Talk
+) -> Answer:
+    args = PlanArgs(requests=wanted.requests, model=desk.asked)
+    ended = await run.step(f"{key}:planned", _plan, args, view=subtasks)
+    if isinstance(ended, Lost) or ended.result is UNSET:
+        raise TypeError("planning may be repeated, is never lost and has a result")
+    planned = json.decode(ended.result, type=Planned | NoTemplate | Unusable)
+    if isinstance(planned, Unusable):
+        return Answer(_json(invalid_request(planned.problems)), is_refusal=True)
+    if isinstance(planned, NoTemplate):
+        return Answer(_json(_not_found(planned)), is_refusal=True)
+    refusal = await _refusal(run, key, wanted, planned.plans, desk, subtasks)
+    if refusal:
+        return Answer(_json(failed_result("execution_halted", refusal)), is_refusal=True)
+    children = await _spawned(run, key, wanted, planned.plans, desk, subtasks, talk)
+    outcomes = await _joined(run, key, children, wanted.needed)
+    return Answer(_told(wanted, outcomes, _lineage(run).subtask_depth + 1))
+
+
+async def _plan(args: PlanArgs, subtasks: Subtasks) -> StepEnded:
+    index = await subtasks.templates()
+    plans: list[Plan] = []
+    problems: list[FieldProblem] = []
+    is_single = len(args.requests) == 1
+    for number, request in enumerate(args.requests):
+        where = "" if is_single else f"requests[{number}]."
+        found = index.match(request)
+        if found is None and not subtasks.has_default:
+            nearest = next(iter(index.best(request, 1)), None)
+            best, score = ("", 0.0) if nearest is None else (nearest.template.name, nearest.total)
+            return _planned(NoTemplate(subtask=request.type, best=best, score=score))
+        plan = _plan_of(request, DEFAULT if found is None else found.template, args.model, subtasks, where)
+        if isinstance(plan, Plan):
+            plans.append(plan)
+        else:
+            problems += plan
+    return _planned(Unusable(problems=tuple(problems)) if problems else Planned(plans=tuple(plans)))
+
+
+def _planned(result: Planned | NoTemplate | Unusable) -> StepEnded:
+    return StepEnded(step="plan", result=Raw(json.encode(result)))
+
+
+def _plan_of(
+    request: SubtaskRequest, template: Template, caller_model: str, subtasks: Subtasks, where: str
+) -> Plan | list[FieldProblem]:
+    problems = list(check_inputs(template, request.inputs, f"{where}inputs"))
+    settings = settle(request.subtype, [template.context_management, request.context_management])
+    if isinstance(settings, FieldProblem):
+        problems.append(FieldProblem(f"{where}{settings.field}", settings.message))
+    expectations = request.return_expectations
+    if isinstance(expectations, dict):
+        try:
+            schema_of(expectations)
+        except UsageError as error:
+            problems.append(FieldProblem(f"{where}return_expectations", f"is no JSON Schema that can be used: {error}"))
+    model = template.model or caller_model
+    window = None
+    try:
+        window = subtasks.window_of(model)
+    except UsageError as error:
+        problems.append(
+            FieldProblem(f"{where}type", f"has template {template.name!r}, whose model is not there: {error}")
+        )
+    if problems or isinstance(settings, FieldProblem):
+        return problems
+    bound = int((window or UNKNOWN_WINDOW) * PASSED_SHARE)
+    return Plan(template=template, settings=settings, model=model, bound=bound)
+
+
+def _not_found(found: NoTemplate) -> dict[str, Any]:
+    details: dict[str, Any] = {"subtaskType": found.subtask}
+    if found.best:
+        details |= {"bestMatch": found.best, "score": found.score}
+    message = f"No template fits the subtask {found.subtask!r}, and the default one is switched off."
+    return failed_result("template_not_found", message, **details)
+
+
+async def _refusal(
+    run: RunContext, key: str, wanted: Continuation, plans: Sequence[Plan], desk: Desk, subtasks: Subtasks
+) -> str:
+    """Why nothing may be started; nothing when it may."""
+    for model in dict.fromkeys(plan.model for plan in plans):
+        if (provider := subtasks.missing_key(model)) is not None:
+            return f"Cannot spawn subagents: no API key for provider {provider}"
+    lineage = _lineage(run)
+    # What is below was approved with what is above.
+    if desk.approval == "granted" or lineage.depth or lineage.subtask_depth:
+        return ""
+    if desk.approval == "refuse":
+        return _NOBODY
+    tasks = [
+        Task(label=request.type, prompt=request.description, model=plan.model, timeout=subtasks.seconds)
+        for request, plan in zip(wanted.requests, plans, strict=True)
+    ]
+    question = spawn_summary(
+        tasks,
+        model=desk.asked,
+        risk="medium",
+        cost=cost_ceiling(tasks, lambda task: subtasks.prices_of(task.model or desk.asked), desk.purse.left("cost")),
+        concurrency=len(tasks),
+        redactor=desk.redactor,
+    )
+    desk.emit(Progress(event="waiting", label=desk.label, content=question))
+    is_approved = json.decode(await run.recv(f"{key}:approval", "approval", question), type=bool)
+    return "" if is_approved else _DENIED
+
+
+async def _spawned(
+    run: RunContext,
+    key: str,
+    wanted: Continuation,
+    plans: Sequence[Plan],
+    desk: Desk,
+    subtasks: Subtasks,
+    talk: Talk,
+) -> list[str]:
+    """The children, all of them spawned before any is waited for, so that none depends on how fast another is."""
+    # The last message is the request itself, which the subtask is told anyway.
+    is_inherited = any(plan.settings.inherit_context != "none" for plan in plans)
+    conversation = [told(message) for message in talk.conversation.messages[:-1]] if is_inherited else []
+    earlier = tuple(talk.earlier)
+
+    async def one(index: int, request: SubtaskRequest, plan: Plan) -> str:
+        name = f"{key}.{index}"
+        scores: Sequence[float] = ()
+        if wants_ranking(request, plan.template, plan.settings):
+            scores = await _ranked(run, f"{name}:ranked", query_of(request), conversation, subtasks)
+        briefing = brief(
+            request,
+            plan.template,
+            plan.settings,
+            bound=plan.bound,
+            conversation=conversation if scores or plan.settings.inherit_context == "full" else (),
+            scores=scores,
+            earlier=earlier,
+        )
+        session_id = await run.new_id(f"{name}:id")
+        caller = _lineage(run)
+        asked = Request(
+            session_id=session_id,
+            target=subtask_hop(request.type),
+            prompt=task_of(request, plan.template),
+            caller=caller,
+            caller_grant=desk.grant,
+            description=request.description,
+            inputs=request.inputs,
+            wanted=Wanted(tools=_tools(desk)),
+            # The limit is the chain's: whoever is further down has what is left of it.
+            seconds=None if caller.subtask_depth else subtasks.seconds,
+            provider=plan.model.partition(":")[0],
+            subtask_limit=request.max_depth,
+        )
+        expectations = request.return_expectations or plan.template.return_expectations
+        terms = Terms(
+            subtask=briefing,
+            schema=expectations if isinstance(expectations, dict) else None,
+            index=index,
+            total=len(plans),
+        )
+        requested = Requested(request=asked, label=request.type[:MAX_LABEL], model=plan.model, terms=terms)
+        return await run.spawn(name, requested)
+
+    async with asyncio.TaskGroup() as group:
+        spawning = [
+            group.create_task(one(index, request, plan))
+            for index, (request, plan) in enumerate(zip(wanted.requests, plans, strict=True))
+        ]
+    return [task.result() for task in spawning]
+
+
+def _tools(desk: Desk) -> frozenset[str]:
+    """What of its parent's tools a subtask has: those that only read, and this one."""
+    readers = frozenset(tool.name for tool in desk.tools.definitions() if tool.traits.reads_only)
+    return (readers & desk.grant.tools) | {SUBTASK}
+
+
+class RankArgs(Struct, frozen=True, kw_only=True):
+    """What texts are ranked by."""
+
+    query: str
+
+
+class _RankView(Struct, frozen=True, kw_only=True):
+    subtasks: Subtasks
+    texts: list[str]
+
+
+async def _ranked(run: RunContext, key: str, query: str, texts: list[str], subtasks: Subtasks) -> Sequence[float]:
+    view = _RankView(subtasks=subtasks, texts=texts)
+    ended = await run.step(key, _rank, RankArgs(query=query), view=view)
+    if isinstance(ended, Lost) or ended.result is UNSET:
+        raise TypeError("ranking may be repeated, is never lost and has a result")
+    return json.decode(ended.result, type=list[float])
+
+
+async def _rank(args: RankArgs, view: _RankView) -> StepEnded:
+    scores = await view.subtasks.ranker.rank(args.query, view.texts)
+    return StepEnded(step="rank", result=Raw(json.encode([round(score, 4) for score in scores])))
+
+
+async def _joined(run: RunContext, key: str, children: Sequence[str], needed: int) -> list[Outcome]:
+    """How all of them ended, in their order; those that are not needed any more are stopped, and end so."""
+    left = needed
+    ended: set[str] = set()
+
+    async def one(index: int, child: str) -> Outcome:
+        nonlocal left
+        outcome = await run.join(f"{key}.{index}:joined", child)
+        ended.add(child)
+        left -= isinstance(outcome, Completed)
+        if left == 0 and len(ended) < len(children):
+            left = -1
+            for other in children:
+                if other not in ended:
+                    await run.stop(other, "enough of the subtasks beside it have completed")
+        return outcome
+
+    async with asyncio.TaskGroup() as group:
+        joining = [group.create_task(one(index, child)) for index, child in enumerate(children)]
+    return [task.result() for task in joining]
+
+
+def _told(wanted: Continuation, outcomes: Sequence[Outcome], depth: int) -> str:
+    results = [
+        subtask_response(outcome, subtask_type=request.type, depth=depth, subtype=request.subtype)
+        for request, outcome in zip(wanted.requests, outcomes, strict=True)
+    ]
+    form: dict[str, Any] = results[0]
+    if len(results) > 1:
+        completed = sum(isinstance(outcome, Completed) for outcome in outcomes)
+        form = {"join": wanted.join, "completed": completed, "total": len(results), "results": results}
+    if wanted.warnings:
+        form = {**form, "warnings": wanted.warnings}
+    return _json(form)
+
+
+def _lineage(run: RunContext) -> Lineage:
+    lineage = run.state.lineage
+    if lineage is None:
+        raise TypeError("a run that was never born has no children")
+    return lineage

@@ -1,0 +1,82 @@
+"""Files as a subtask is given them: those that are named, and those of the workspace that may match it."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+from deputy.core.subtask.passing import File
+from deputy.tools.cut import shown_path
+from deputy.tools.errors import ToolError
+from deputy.tools.interruptible import interruptible
+from deputy.tools.read import text_encoding
+from deputy.tools.ripgrep import FoundPaths, search
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from deputy.tools.interruptible import Stop
+    from deputy.tools.workspace import Place, Workspace
+
+NAMED_BYTES = 200_000
+"""The most that is read of a file that is named."""
+CANDIDATES = 5000
+"""How many files are looked at for what matches."""
+CANDIDATE_BYTES = 24_000
+ALL_BYTES = 32_000_000
+SECONDS = 10.0
+
+
+async def named_files(paths: Sequence[str], workspace: Workspace) -> list[File]:
+    """The files of these paths in their order, each with its text, or with why it cannot be had."""
+    return await interruptible(lambda _: [_read(path, workspace, NAMED_BYTES) for path in paths])
+
+
+async def candidate_files(workspace: Workspace, *, seconds: float = SECONDS) -> list[File]:
+    """The text files that ignore files do not leave out, within bounds of count, size and time."""
+    return await interruptible(partial(_candidates, workspace, seconds))
+
+
+def _candidates(workspace: Workspace, seconds: float, stop: Stop) -> list[File]:
+    deadline = time.monotonic() + seconds
+    found: list[File] = []
+    left = ALL_BYTES
+
+    def collect(_: Workspace, start: Place, limit: int) -> FoundPaths:
+        return FoundPaths(workspace, start, limit)
+
+    try:
+        paths = search(workspace.whole(), ".", ["--files", "--null"], CANDIDATES, collect, stop).lines
+    except ToolError:
+        return []
+    for path in paths:
+        if left <= 0 or time.monotonic() > deadline:
+            break
+        # What programs keep for themselves is not what anybody works on.
+        if any(part.startswith(".") for part in path.split("/")):
+            continue
+        file = _read(path, workspace, min(left, CANDIDATE_BYTES))
+        if not file.problem and file.text.strip():
+            found.append(file)
+            left -= len(file.text)
+    return found
+
+
+def _read(path: str, workspace: Workspace, limit: int) -> File:
+    shown = shown_path(path)
+    try:
+        with workspace.place(path) as place, place.open_file() as file:
+            size = place.expect_file().st_size
+            content = file.read(limit + 1)
+    except ToolError as error:
+        return File(path=shown, problem=str(error).removeprefix(shown).lstrip(": ").rstrip("."))
+    except OSError as error:
+        return File(path=shown, problem=str(error.strerror or error))
+    encoding = text_encoding(content)
+    if encoding is None:
+        return File(path=shown, problem=f"it is a binary file of {size:,} bytes")
+    text = content[:limit].decode(encoding, "replace" if len(content) <= limit else "ignore").removeprefix("\ufeff")
+    if len(content) > limit:
+        text += f"\n[cut here: the file has {size:,} bytes]"
+    return File(path=shown, text=text)

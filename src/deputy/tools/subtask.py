@@ -1,0 +1,34 @@
+"""Subtask: the tool through which a task has parts of itself done as tasks of their own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from deputy.core.subtask.request import SUBTASK_SCHEMA, read_continuation
+from deputy.engine.ports import ToolOutput, ToolTraits
+from deputy.engine.subtasks import answer
+from deputy.tools.typed import described
+
+if TYPE_CHECKING:
+    from deputy.core.conversation import ToolCall
+    from deputy.engine.desk import Desk
+    from deputy.engine.ports import RunContext
+
+
+class SubtaskTool:
+    """One call, one continuation: the task goes on when its subtasks have ended."""
+
+    name = "Subtask"
+    is_granted = True
+    traits = ToolTraits(reads_only=False, repeatable=False, needs_approval=True, risk="medium")
+    schema: dict[str, Any] = SUBTASK_SCHEMA
+
+    @property
+    def description(self) -> str:
+        """What it does, and when to use it."""
+        return described("subtask.md")
+
+    async def run(self, call: ToolCall, key: str, run: RunContext, desk: Desk) -> ToolOutput:
+        """Read the requests, carry them out, and tell their results as JSON."""
+        given = await answer(run, key, read_continuation(call.arguments), desk)
+        return ToolOutput(text=given.text, is_error=given.is_refusal)

@@ -1,0 +1,150 @@
+"""The director–evaluator loop as a library call."""
+
+import asyncio
+import json
+from typing import Any
+
+import msgspec
+import pytest
+from tests.engine.conftest import House, house, talk, turn
+
+from deputy import AgentEvaluator, Budget, Deputy, ScriptEvaluator
+from deputy.core.conversation import Used
+from deputy.core.errors import UsageError
+from deputy.core.outcome import Completed, Partial
+from deputy.core.refinement import refinement_form, refinement_markdown
+from deputy.core.script import Script
+from deputy.testing import ProviderServer
+
+__all__ = ["house"]
+
+DIRECTOR, JUDGE = "judged by an evaluator", "Judge whether this work"
+
+
+def refine(house: House, evaluator: Any, *, budget: Budget | None = None, **more: Any) -> Any:
+    async def go() -> Any:
+        async with Deputy(house.model, workspace=house.workspace, home=house.home, budget=budget) as deputy:
+            return await deputy.refine("Count to three.", evaluator, **more)
+
+    return asyncio.run(go())
+
+
+def script(house: House, text: str, name: str = "check.sh") -> ScriptEvaluator:
+    path = house.workspace / name
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return ScriptEvaluator(argv=(f"./{name}",))
+
+
+def verdict(success: bool, feedback: str = "", score: float | None = None) -> str:
+    return json.dumps({"success": success, "feedback": feedback, **({} if score is None else {"score": score})})
+
+
+@pytest.mark.rule("refine")
+def test_feedback_goes_back_into_the_directors_own_conversation_until_it_is_accepted(house: House):
+    made = talk(turn("one two"), turn("one two three"), when=DIRECTOR)
+    judge = talk(turn(verdict(False, "Three is missing.")), when="one two\n")
+    fine = talk(turn(verdict(True, "Good.")), when="one two three\n")
+    with ProviderServer(Script(conversations=(made, fine, judge))) as provider:
+        house.use(provider)
+        refined = refine(house, "It counts to three.")
+    assert isinstance(refined.outcome, Completed)
+    assert (refined.outcome.report, refined.ending, refined.best.number) == ("one two three", "success", 2)
+    assert [one.verdict.feedback for one in refined.rounds] == ["Three is missing.", "Good."]
+    assert refined.rounds[0].session_id == refined.rounds[1].session_id
+    assert refined.rounds[0].evaluation_id != refined.rounds[1].evaluation_id
+    second = [asked for asked in provider.asked if DIRECTOR in asked.opening][1]
+    assert [message["role"] for message in second.body["messages"]] == ["user", "assistant", "user"]
+    told = second.body["messages"][-1]["content"][0]["text"]
+    assert told.startswith("The evaluator did not accept it.")
+    assert "Three is missing." in told
+
+
+@pytest.mark.rule("refine")
+@pytest.mark.rule("subtask.kinds")
+def test_a_script_judges_by_its_exit_code_or_by_json_and_both_forms_tell_every_round(house: House):
+    evaluator = script(
+        house,
+        """test "$(wc -w)" -ge 3 && exit; echo '{"success": true, "feedback": "short", "score": 0.5}'; exit 1""",
+    )
+    house.script(talk(turn("one two"), turn("one two three"), when=DIRECTOR))
+    refined = refine(house, evaluator)
+    assert refined.ending == "success"
+    form = json.loads(msgspec.json.encode(refinement_form(refined.rounds, refined.ending)))
+    first = form["rounds"][0]
+    assert (form["ending"], form["best"], first["content"]) == ("success", 2, "one two")
+    assert first["evaluation"]["status"] == "COMPLETE"
+    notes = first["evaluation"]["notes"]
+    assert (notes["success"], notes["feedback"], notes["score"]) == (False, "short", 0.5)
+    assert notes["script"]["exit_code"] == 1
+    shown = refinement_markdown(refined.rounds, refined.ending)
+    assert shown.startswith("## Refinement: accepted after 2 rounds\n\n### Round 1 ✗ not accepted (score 0.5)\n\nshort")
+
+
+@pytest.mark.rule("refine")
+def test_it_stops_at_the_limit_and_keeps_the_best_round(house: House):
+    made = talk(*(turn(f"try {n}") for n in range(5)), when=DIRECTOR)
+    judges = [
+        talk(turn(verdict(False, "no", score)), when=f"try {n}\n") for n, score in enumerate((0.2, 0.9, 0.1, 0.3, 0.4))
+    ]
+    house.script(made, *judges)
+    refined = refine(house, AgentEvaluator(criteria="x"))
+    assert isinstance(refined.outcome, Partial)
+    assert (refined.ending, len(refined.rounds), refined.best.number) == ("limit", 5, 2)
+    assert refined.outcome.report == "try 1"
+    assert refined.outcome.errors[0].code == "ROUNDS_SPENT"
+
+
+@pytest.mark.rule("refine")
+def test_it_stops_when_nothing_changes(house: House):
+    house.script(talk(turn("same"), turn(" same\n"), when=DIRECTOR))
+    refined = refine(house, script(house, "exit 1"))
+    assert (refined.ending, len(refined.rounds)) == ("no_change", 2)
+    assert refined.outcome.errors[0].code == "NO_CHANGE"
+
+
+@pytest.mark.rule("refine")
+def test_the_budget_is_that_of_the_whole_loop(house: House):
+    dear = Used(input_tokens=4000, output_tokens=1000)
+    made = talk(*(turn(f"try {n}", usage=dear) for n in range(9)), when=DIRECTOR)
+    house.script(made, strict=False)
+    refined = refine(house, script(house, "exit 1"), budget=Budget(tokens=30_000), rounds=9)
+    assert isinstance(refined.outcome, Partial)
+    assert len(refined.rounds) < 5
+    assert refined.outcome.usage.input + refined.outcome.usage.output <= 30_000
+    assert refined.outcome.errors[0].type == "budget"
+
+
+@pytest.mark.rule("refine")
+def test_a_script_that_hangs_or_is_not_there_is_no_success(house: House):
+    house.script(talk(turn("same"), turn("same"), when=DIRECTOR, times=2))
+    hanging = script(house, "sleep 600")
+    refined = refine(house, ScriptEvaluator(argv=hanging.argv, seconds=0.5))
+    assert refined.rounds[0].verdict.script.exit_code == 124
+    assert "stopped: it took longer than 0.5 s" in refined.rounds[0].verdict.feedback
+    refined = refine(house, ScriptEvaluator(argv=("./nowhere",)))
+    assert refined.rounds[0].verdict.script.exit_code == 127
+
+
+@pytest.mark.rule("refine")
+def test_a_loop_that_ended_goes_on_with_a_further_word(house: House):
+    house.script(talk(turn("one"), turn("two"), turn("three"), when=DIRECTOR))
+    evaluator = script(house, "grep -q three")
+    refined = refine(house, evaluator, rounds=2)
+    assert refined.ending == "limit"
+
+    async def go_on() -> Any:
+        async with Deputy(house.model, workspace=house.workspace, home=house.home) as deputy:
+            await deputy.go_on(refined.outcome.session_id, "It ends with three.")
+            return await deputy.refined(refined.outcome.session_id)
+
+    again = asyncio.run(go_on())
+    assert (again.ending, [one.work for one in again.rounds]) == ("success", ["one", "two", "three"])
+
+
+@pytest.mark.parametrize(
+    "bad", [{"rounds": 0}, {"rounds": 51}, {"evaluator": " "}, {"evaluator": ScriptEvaluator(argv=())}]
+)
+def test_what_cannot_be_judged_is_refused(house: House, bad: dict):
+    with pytest.raises(UsageError):
+        refine(house, bad.pop("evaluator", "x"), **bad)

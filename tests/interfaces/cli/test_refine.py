@@ -1,0 +1,66 @@
+"""`deputy refine` in a process of its own."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+TURNS = {"conversations": [{"when": "judged by an evaluator", "turns": [{"text": "one"}, {"text": "one two"}]}]}
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "script.json").write_text(json.dumps(TURNS))
+    check = tmp_path / "check.sh"
+    check.write_text('#!/bin/sh\ntest "$(wc -w)" -ge "$1" && exit\necho too short\nexit 1\n')
+    check.chmod(0o755)
+    return tmp_path
+
+
+def run(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "deputy", "refine", *arguments],
+        cwd=project,
+        env={**os.environ, "DEPUTY_HOME": str(project / "home"), "PYTHONIOENCODING": "utf-8", "NO_COLOR": "1"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+
+
+@pytest.mark.rule("refine")
+def test_all_after_the_option_is_the_script_and_the_rounds_are_told(project: Path):
+    done = run(project, "Count.", "--model", "script:script.json", "--evaluator-script", "./check.sh", "2")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("## Refinement: accepted after 2 rounds\n\n### Round 1 ✗ not accepted\n\ntoo short")
+    assert done.stdout.endswith("## Best: round 2\n\none two\n")
+
+
+@pytest.mark.rule("refine")
+def test_json_has_every_round_and_an_end_that_is_not_accepted_is_partial(project: Path):
+    done = run(
+        project,
+        "Count.",
+        "--model",
+        "script:script.json",
+        "--rounds",
+        "1",
+        "--json",
+        "--evaluator-script",
+        "./check.sh",
+        "9",
+    )
+    assert done.returncode == 4
+    data = json.loads(done.stdout)
+    assert (data["ending"], data["best"], data["outcome"]["status"]) == ("limit", 1, "partial")
+    assert data["rounds"][0]["evaluation"]["notes"]["script"] == {"stdout": "too short\n", "exit_code": 1}
+
+
+def test_a_script_and_criteria_exclude_each_other(project: Path):
+    done = run(project, "Count.", "--criteria", "x", "--evaluator-script", "true")
+    assert done.returncode == 2
+    assert "not both" in done.stderr
+    assert run(project, "Count.", "--evaluator-script").returncode == 2

@@ -1,0 +1,137 @@
+"""The real agents that speak the Agent Client Protocol, against our provider: opt-in, by `make test-real-clis`.
+
+usage: DEPUTY_PROGRAMS=FOLDER pytest tests/real_clis/real_agents.py
+"""
+
+import asyncio
+import time
+from contextlib import asynccontextmanager
+
+import msgspec
+import pytest
+from tests.real_clis.real_programs import FOLDER, MODELS, RealStage
+
+from deputy.backends.acp import acp_backend
+from deputy.core.script import Script, ScriptedConversation, ScriptedTurn
+from deputy.engine.ports.backend import Assignment, OwnSession
+from deputy.testing import ProviderServer
+from deputy.testing.backend_suite import CASES, leave_in_the_middle, play
+from deputy.tools.text_files import open_text_files
+
+PATIENT = {("the provider is overloaded", name) for name in ("gemini", "opencode", "codex")}
+"""They try again for minutes, which is theirs to decide."""
+TITLES = ('single "title" field', "title generator")
+"""How they ask for a title of the conversation, which repeats the task."""
+
+
+def as_told(case, name):
+    """A case with no more usage than an agent tells: gemini nothing of its cache, opencode its last request alone."""
+    turns = []
+    for turn in case.turns:
+        usage = turn.usage
+        if name == "gemini":
+            usage = msgspec.structs.replace(usage, cached_tokens=0)
+        if name == "opencode" and turn.calls:
+            usage = msgspec.structs.replace(usage, input_tokens=0, output_tokens=0)
+        turns.append(msgspec.structs.replace(turn, usage=usage))
+    return msgspec.structs.replace(case, turns=tuple(turns))
+
+
+class LaterMinute:
+    """gemini names the file of a session by the minute, and loses what is in it when it loads it in the same one."""
+
+    def __init__(self, backend):
+        self._backend = backend
+
+    async def run(self, assignment, emit):
+        if assignment.resume is not None:
+            await asyncio.sleep(61 - time.time() % 60)
+        return await self._backend.run(assignment, emit)
+
+
+class RealAcpStage(RealStage):
+    """Plays cases with a real agent whose provider plays the script."""
+
+    @asynccontextmanager
+    async def open(self, case, workspace):
+        turns = tuple(self._turn(turn, workspace) for turn in case.turns)
+        aside = (ScriptedTurn(text="…"),) * 9
+        script = Script(
+            conversations=(
+                *(ScriptedConversation(turns=aside, when=words, times=99) for words in TITLES),
+                # A conversation that goes on may be asked once more, for something beside the turn.
+                ScriptedConversation(turns=turns, when=case.name, times=2),
+                ScriptedConversation(turns=aside, times=99),
+            )
+        )
+        async with ProviderServer(script, strict=False) as provider:
+            backend = self.backend(provider)
+            yield LaterMinute(backend) if self.name == "gemini" else backend
+
+    def backend(self, provider):
+        return acp_backend(self.name, self.environ(provider), open_text_files)
+
+
+@pytest.fixture
+def home(tmp_path):
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def workspace(tmp_path):
+    (tmp_path / "work").mkdir()
+    return tmp_path / "work"
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_it_is_found_with_its_version(name, home):
+    async def check():
+        async with ProviderServer(strict=False) as provider:
+            return await RealAcpStage(name, home).backend(provider).check()
+
+    ready = asyncio.run(check())
+    print(f"acp:{name} {ready.version}")
+    assert ready.version
+    assert ready.path.startswith(str(FOLDER))
+
+
+@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+def test_the_same_script_comes_to_the_same_end(case, name, home, workspace):
+    case = as_told(case, name)
+    if (case.name, name) in PATIENT:
+        case = msgspec.structs.replace(
+            case, seconds=20.0, ends=(msgspec.structs.replace(case.ends[0], kind="limited", code="TIMEOUT"),)
+        )
+    elif case.name == "time is up":
+        case = msgspec.structs.replace(
+            case, seconds=25.0, turns=(msgspec.structs.replace(case.turns[0], delay_seconds=60),)
+        )
+    ends = asyncio.run(play(case, RealAcpStage(name, home), workspace))
+    print(f"acp:{name} {case.name}: {[(end.kind, end.usage, end.context) for end in ends]}")
+    assert all(end.own_session is not None or end.kind == "failed" for end in ends)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_run_that_is_cancelled_leaves_nothing(name, home, workspace):
+    asyncio.run(leave_in_the_middle(RealAcpStage(name, home), workspace))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_session_that_is_gone_says_so(name, home, workspace):
+    session = "ses_e1c2c94b9ffeUaVZQOc5lM4UKA" if name == "opencode" else "0199f1de-0000-7000-8000-000000000000"
+
+    async def go_on():
+        async with ProviderServer(strict=False) as provider:
+            assignment = Assignment(
+                session_id="sess_1_gone",
+                prompt="x",
+                model=MODELS[name],
+                workspace=str(workspace),
+                resume=OwnSession(id=session),
+                seconds=60,
+            )
+            return await RealAcpStage(name, home).backend(provider).run(assignment, lambda _: None)
+
+    end = asyncio.run(go_on())
+    assert (end.kind, end.error.code, end.is_resumable) == ("failed", "SESSION_GONE", False)
