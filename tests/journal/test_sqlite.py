@@ -78,6 +78,24 @@ def test_a_key_is_written_once_and_the_first_stands(home: Path) -> None:
     on_journal(use, home)
 
 
+def test_a_key_that_is_there_already_changes_nothing_for_the_rest_of_its_commit(home: Path) -> None:
+    async def use(journal: SqliteJournal) -> None:
+        lease = await journal.begin(RUN, OPENED)
+        assert lease is not None
+        first = await journal.append(lease, "key", Noted(content="first"))
+        keys = [*(f"before {number}" for number in range(70)), "key", "new", "new", "after"]
+        told = [journal.append_soon(lease, key, Noted(content=key)).done for key in keys]
+        await asyncio.wait(told)
+        records = await journal.records(RUN)
+        assert [record.key for record in records] == ["requested", "key", *keys[:70], "new", "after"]
+        assert [record.seq for record in records] == list(range(1, len(records) + 1))
+        assert told[70].result() == first
+        assert told[71].result() == told[72].result() == records[-2]
+        assert lease.state == replay(records) == await journal.state(RUN)
+
+    on_journal(use, home)
+
+
 def test_what_is_appended_later_is_never_durable_before(home: Path) -> None:
     async def use(journal: SqliteJournal) -> None:
         lease = await journal.begin(RUN, OPENED)
@@ -211,6 +229,20 @@ def test_a_lease_that_was_taken_over_writes_nothing(home: Path) -> None:
     on_journal(use, home, **dead_owner())
 
 
+def test_a_lease_taken_by_one_who_has_written_nothing_yet_is_lost_all_the_same(home: Path) -> None:
+    async def use(mine: SqliteJournal) -> None:
+        lease = await mine.begin(RUN, OPENED)
+        assert lease is not None
+        await mine.append(lease, "before", Noted(content="mine"))
+        async with SqliteJournal(home) as theirs:
+            await theirs.transact(lambda tx: tx.grant(RUN, lease.state))
+            with pytest.raises(LeaseLost):
+                await mine.append(lease, "after", Noted(content="mine"))
+        assert [record.key for record in await mine.records(RUN)] == ["requested", "before"]
+
+    on_journal(use, home, **dead_owner())
+
+
 def test_a_lease_that_its_own_process_took_again_is_void(home: Path) -> None:
     async def use(journal: SqliteJournal) -> None:
         old = await journal.begin(RUN, OPENED)
@@ -322,6 +354,22 @@ def test_progress_reaches_other_processes_and_is_bounded(home: Path) -> None:
         assert [record.key for record in await journal.records(RUN)] == ["requested", "x"]
 
     on_journal(use, home)
+
+
+def test_one_secret_among_much_progress_is_taken_out_alone(home: Path) -> None:
+    def redact(body: bytes) -> bytes:
+        return body.replace(b"hunter2", b"[redacted]")
+
+    async def use(journal: SqliteJournal) -> None:
+        lease = await journal.begin(RUN, OPENED)
+        assert lease is not None
+        for number in range(100):
+            journal.show_progress(RUN, b'"hunter2"' if number == 50 else b"%d" % number)
+        await journal.append(lease, "x", Noted(content=""))
+        shown = [body for _, _, body in await journal.read(lambda reader: reader.progress(RUN))]
+        assert shown == [b'"[redacted]"' if number == 50 else b"%d" % number for number in range(100)]
+
+    on_journal(use, home, redact=redact)
 
 
 def test_what_must_not_be_written_stands_nowhere(home: Path) -> None:

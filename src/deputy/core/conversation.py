@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 # --- messages ---------------------------------------------------------------------------------------------------------
 
 
-class Text(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="text"):
+class Text(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="text", gc=False):
     """Something the model said."""
 
     text: str
@@ -22,14 +22,14 @@ class Text(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="text"):
     """What the provider wants back beside it, as it came: JSON for its own eyes."""
 
 
-class Thinking(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="thinking"):
+class Thinking(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="thinking", gc=False):
     """Something the model thought: readable text, and the sealed form its provider wants back."""
 
     text: str
     opaque: str | None = None
 
 
-class ToolCall(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="tool_call"):
+class ToolCall(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="tool_call", gc=False):
     """A complete call of a tool. Also an event of the stream: it is told only when the turn has ended well."""
 
     id: str
@@ -43,13 +43,15 @@ class ToolCall(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="tool_
 Part: TypeAlias = Text | Thinking | ToolCall
 
 
-class UserMessage(Struct, frozen=True, kw_only=True, tag="user", tag_field="role"):
+class UserMessage(Struct, frozen=True, kw_only=True, tag="user", tag_field="role", gc=False):
     """What the caller says."""
 
     text: str
 
 
-class AssistantMessage(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="assistant", tag_field="role"):
+class AssistantMessage(
+    Struct, frozen=True, kw_only=True, omit_defaults=True, tag="assistant", tag_field="role", gc=False
+):
     """What the model answered: its parts in order."""
 
     parts: tuple[Part, ...]
@@ -67,7 +69,7 @@ class AssistantMessage(Struct, frozen=True, kw_only=True, omit_defaults=True, ta
         return tuple(part for part in self.parts if isinstance(part, ToolCall))
 
 
-class ToolResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ToolResult(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """What one call came to."""
 
     call_id: str
@@ -76,7 +78,7 @@ class ToolResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
     is_error: bool = False
 
 
-class ToolMessage(Struct, frozen=True, kw_only=True, tag="tool", tag_field="role"):
+class ToolMessage(Struct, frozen=True, kw_only=True, tag="tool", tag_field="role", gc=False):
     """The results of all calls of one turn, in the order of the calls."""
 
     results: tuple[ToolResult, ...]
@@ -114,7 +116,7 @@ ThinkingLevel: TypeAlias = Literal["low", "medium", "high"]
 ToolChoice: TypeAlias = Literal["auto", "none", "required"] | ForcedTool
 
 
-class ModelSettings(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ModelSettings(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """How one turn is asked for. What a model lacks is left out of the request, never faked."""
 
     max_output_tokens: int | None = None
@@ -130,19 +132,19 @@ class ModelSettings(Struct, frozen=True, kw_only=True, omit_defaults=True):
 # --- events of one streamed turn --------------------------------------------------------------------------------------
 
 
-class TextDelta(Struct, frozen=True, tag="text_delta"):
+class TextDelta(Struct, frozen=True, tag="text_delta", gc=False):
     """More of what the model says."""
 
     text: str
 
 
-class ThinkingDelta(Struct, frozen=True, tag="thinking_delta"):
+class ThinkingDelta(Struct, frozen=True, tag="thinking_delta", gc=False):
     """More of what the model thinks."""
 
     text: str
 
 
-class Used(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="used"):
+class Used(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="used", gc=False):
     """What one request used, told once. Input includes what was read from or written to a cache."""
 
     input_tokens: int = 0
@@ -179,7 +181,7 @@ class Retried(Struct, frozen=True, kw_only=True, tag="retried"):
 StopReason: TypeAlias = Literal["end", "length"]
 
 
-class Stop(Struct, frozen=True, kw_only=True, tag="stop"):
+class Stop(Struct, frozen=True, kw_only=True, tag="stop", gc=False):
     """The turn ended well; the last event. `length` says the answer was cut at the output limit.
 
     Whether there are tools to run is told by the calls in the message, never by the reason.

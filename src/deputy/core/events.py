@@ -28,7 +28,7 @@ def _snake(name: str) -> str:
     return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")
 
 
-class _Event(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag=_snake):
+class _Event(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag=_snake, gc=False):
     """What all events share: the name of their kind."""
 
     @property
@@ -354,7 +354,7 @@ Event: TypeAlias = Known | Unrecognised
 E = TypeVar("E", bound=Event)
 
 
-class Record(Struct, frozen=True, kw_only=True):
+class Record(Struct, frozen=True, kw_only=True, gc=False):
     """An event in its place: which run, the how-manieth of it, under which key, and when."""
 
     run: str
@@ -367,7 +367,7 @@ class Record(Struct, frozen=True, kw_only=True):
 # --- JSON -------------------------------------------------------------------------------------------------------------
 
 
-class _Header(Struct):
+class _Header(Struct, gc=False):
     kind: str
     v: int
 

@@ -186,7 +186,7 @@ Resource = Literal["tokens", "cost", "requests", "spawns"]
 _RESOURCES: tuple[Resource, ...] = ("tokens", "cost", "requests", "spawns")
 
 
-class Amount(Struct, frozen=True, kw_only=True):
+class Amount(Struct, frozen=True, kw_only=True, gc=False):
     """How much of each resource; cost in billionths of a dollar, None where no price is known."""
 
     tokens: int = 0
@@ -232,7 +232,7 @@ class Budget(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return Budget(**{name: _tighter(getattr(self, name), getattr(other, name)) for name in _RESOURCES})
 
 
-class Use(Struct, frozen=True, kw_only=True):
+class Use(Struct, frozen=True, kw_only=True, gc=False):
     """How much of a budget is used of one resource."""
 
     resource: Resource
@@ -255,7 +255,7 @@ class Shortfall(Struct, frozen=True, kw_only=True):
         return f"the {self.resource} budget has {max(self.left, 0)} left and this needs {self.wanted}"
 
 
-class Account(Struct, frozen=True, kw_only=True):
+class Account(Struct, frozen=True, kw_only=True, gc=False):
     """A budget with what was spent of it and what is held for work under way."""
 
     budget: Budget = Budget()

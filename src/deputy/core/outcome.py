@@ -13,7 +13,7 @@ from deputy.core.subtask.passed import Passed
 SUMMARY_LENGTH = 500
 
 
-class Usage(Struct, frozen=True, kw_only=True):
+class Usage(Struct, frozen=True, kw_only=True, gc=False):
     """What model calls used; cost in billionths of a dollar, None as soon as one price is unknown."""
 
     input: int = 0
@@ -51,7 +51,7 @@ class Fallback(Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class Ending(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="status", tag=str.lower):
+class Ending(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="status", tag=str.lower, gc=False):
     """What every outcome carries, whatever its kind."""
 
     lineage: Lineage

@@ -9,7 +9,7 @@ from msgspec import Struct
 Kind = Literal["started", "tool_call", "note", "tokens", "text", "retry", "fallback", "waiting", "warning", "completed"]
 
 
-class Progress(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Progress(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """One thing that happened to one subagent; only the fields of its kind are set."""
 
     event: Kind

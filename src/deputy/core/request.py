@@ -39,7 +39,7 @@ def new_session_id(unix_seconds: int, draw: Callable[[], str], is_known: Callabl
     raise RuntimeError(f"{_ID_DRAWS} draws for second {unix_seconds} were all known: the source of randomness is stuck")
 
 
-class Hop(Struct, frozen=True):
+class Hop(Struct, frozen=True, gc=False):
     """One name on a delegation's path, and what it is the name of."""
 
     name: str
@@ -56,7 +56,7 @@ def subtask_hop(type_: str) -> Hop:
     return Hop(f"subtask:{type_}", "subtask")
 
 
-class Lineage(Struct, frozen=True, kw_only=True):
+class Lineage(Struct, frozen=True, kw_only=True, gc=False):
     """Where a delegation stands in the tree; the path ends with the delegation itself."""
 
     session_id: str
@@ -126,7 +126,7 @@ class Lineage(Struct, frozen=True, kw_only=True):
         return any(hop.role == "agent" and hop.name == name for hop in self.path)
 
 
-class Grant(Struct, frozen=True, kw_only=True):
+class Grant(Struct, frozen=True, kw_only=True, gc=False):
     """What a delegation may use: tools, paths of the workspace, and budget."""
 
     tools: frozenset[str] = READ_ONLY_TOOLS
@@ -150,7 +150,7 @@ class Grant(Struct, frozen=True, kw_only=True):
         return bool(self.work_folder) and _lies_in(path, (self.work_folder,))
 
 
-class Wanted(Struct, frozen=True, kw_only=True):
+class Wanted(Struct, frozen=True, kw_only=True, gc=False):
     """What a caller asks for its child: what is not named is the read-only tools, the caller's paths and budget."""
 
     tools: frozenset[str] | None = None
@@ -187,7 +187,7 @@ class TaskContext(Struct, frozen=True, kw_only=True, omit_defaults=True):
     complexity: str | UnsetType = UNSET
 
 
-class Request(Struct, frozen=True, kw_only=True):
+class Request(Struct, frozen=True, kw_only=True, gc=False):
     """One piece of work that a caller wants to hand over; `admit` turns it into a ticket or refuses it."""
 
     session_id: str

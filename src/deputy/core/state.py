@@ -51,7 +51,7 @@ Status: TypeAlias = Literal[
 LIVE: frozenset[Status] = frozenset({"requested", "running", "waiting"})
 
 
-class Counts(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class Counts(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """How often things happened; the things themselves stay in the journal."""
 
     turns: int = 0
@@ -66,14 +66,14 @@ class Counts(Struct, frozen=True, kw_only=True, omit_defaults=True):
     lost: int = 0
 
 
-class UnderWay(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class UnderWay(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A step that began and did not end."""
 
     name: str
     is_repeatable: bool = True
 
 
-class State(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class State(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A run as its records leave it. Small, whatever its history is: what grows with a conversation is only counted."""
 
     run: str = ""

@@ -35,7 +35,7 @@ class Used(NamedTuple):
     changed: tuple[str, ...] = ()
 
 
-class ToolArgs(Struct, frozen=True, kw_only=True):
+class ToolArgs(Struct, frozen=True, kw_only=True, gc=False):
     """What a tool call is made of that is small."""
 
     tool: str

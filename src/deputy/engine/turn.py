@@ -31,7 +31,7 @@ from deputy.engine.reached import time_is_up
 from deputy.engine.talk import raw
 
 
-class TurnArgs(Struct, frozen=True, kw_only=True):
+class TurnArgs(Struct, frozen=True, kw_only=True, gc=False):
     """What a model call is made of that is small: the rest is in memory."""
 
     turn: int

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from functools import cache
 from hashlib import blake2b
-from typing import Any, TypeAlias, cast
+from itertools import chain
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, cast
 
 from msgspec import Struct
 
 from deputy.core.events import Record, decode
 from deputy.core.state import State, decode_state, encode_state
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Sequence
 
 Row: TypeAlias = tuple[Any, ...]
 
@@ -20,6 +26,46 @@ EVENT_UNDER_KEY = "SELECT run, seq, key, at, kind, body, sum FROM events WHERE r
 EVENTS_AFTER = "SELECT run, seq, key, at, kind, body, sum FROM events WHERE run = ? AND seq > ? ORDER BY seq LIMIT ?"
 EVENT_BEHIND = "SELECT id, run, seq, key, at, kind, body, sum FROM events NOT INDEXED WHERE id > ? ORDER BY id LIMIT 1"
 HOLDER = "SELECT l.owner, l.epoch, o.beat FROM leases l LEFT JOIN owners o USING (owner) WHERE l.run = ?"
+
+
+class Many(NamedTuple):
+    """A statement over rows, with what stands before and after them."""
+
+    before: str
+    row: str
+    after: str = ""
+
+
+ADD_EVENTS = Many("INSERT INTO events (run, seq, key, at, kind, body, sum) VALUES ", "(?, ?, ?, ?, ?, ?, ?)")
+PUT_PROGRESS = Many("INSERT OR REPLACE INTO progress VALUES ", "(?, ?, ?, ?, ?)")
+PUT_RUNS = Many(
+    "INSERT INTO runs (last_at, state, sum, run, parent, root, is_live, is_settled) VALUES ",
+    "(?, ?, ?, ?, ?, ?, ?, ?)",
+    " ON CONFLICT (run) DO UPDATE SET last_at = excluded.last_at, state = excluded.state, sum = excluded.sum,"
+    " is_live = excluded.is_live, is_settled = excluded.is_settled",
+)
+SET_STATES = Many(
+    "WITH changed (last_at, state, sum, run) AS (VALUES ",
+    "(?, ?, ?, ?)",
+    ") UPDATE runs SET last_at = changed.last_at, state = changed.state, sum = changed.sum FROM changed"
+    " WHERE runs.run = changed.run",
+)
+_AT_ONCE = (64, 8, 1)
+"""How many rows one statement takes; few sizes, so that each is prepared once."""
+
+
+def execute(connection: sqlite3.Connection, many: Many, rows: Sequence[Row]) -> None:
+    """Carry a statement out over all these rows, in as few calls as may be: each call lets go of the interpreter."""
+    at = 0
+    for size in _AT_ONCE:
+        while len(rows) - at >= size:
+            connection.execute(_statement(many, size), tuple(chain.from_iterable(rows[at : at + size])))
+            at += size
+
+
+@cache
+def _statement(many: Many, size: int) -> str:
+    return f"{many.before}{', '.join([many.row] * size)}{many.after}"
 
 
 class Damaged(Struct, frozen=True, kw_only=True):

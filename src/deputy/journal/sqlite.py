@@ -73,6 +73,7 @@ class SqliteJournal:
             folder,
             fsync=fsync,
             owner=self.owner,
+            redact=redact,
             beat_seconds=beat_seconds,
             stale_seconds=stale_seconds,
             patience_seconds=patience_seconds,
@@ -286,7 +287,7 @@ class SqliteJournal:
 
     def show_progress(self, run: str, body: bytes) -> None:
         """Show progress to watchers, of other processes too."""
-        self._writer.show_progress(run, self._clock(), body if self._redact is None else self._redact(body))
+        self._writer.show_progress(run, self._clock(), body)
 
     @property
     def paces(self) -> dict[str, Held]:

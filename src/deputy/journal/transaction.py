@@ -15,11 +15,15 @@ from deputy.journal import errors_log
 from deputy.journal.reader import Holder
 from deputy.journal.rows import (
     ADD_EVENT,
+    ADD_EVENTS,
     EVENT_UNDER_KEY,
     EVENTS_AFTER,
     HOLDER,
+    PUT_RUNS,
+    SET_STATES,
     Damaged,
     event_row,
+    execute,
     message_sum,
     read_event,
     state_row,
@@ -29,15 +33,10 @@ if TYPE_CHECKING:
     import sqlite3
 
     from deputy.core.events import Event
+    from deputy.journal.rows import Row
 
 FIRST = "requested"
 """The key of a run's first record."""
-
-_PUT_RUN = (
-    "INSERT INTO runs (last_at, state, sum, run, parent, root, is_live, is_settled) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
-    " ON CONFLICT (run) DO UPDATE SET last_at = excluded.last_at, state = excluded.state, sum = excluded.sum,"
-    " is_live = excluded.is_live, is_settled = excluded.is_settled"
-)
 
 
 class Lease:
@@ -55,15 +54,36 @@ class Lease:
 class Transaction:
     """What one commit makes durable: all of it or nothing."""
 
-    def __init__(self, connection: sqlite3.Connection, path: str, owner: str, stale_seconds: float) -> None:
-        self.connection = connection
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        path: str,
+        owner: str,
+        stale_seconds: float,
+        *,
+        fenced: dict[str, Lease] | None = None,
+        is_hopeful: bool = False,
+    ) -> None:
+        """`fenced` are leases known to hold; a hopeful one takes every key for new, and fails as a whole otherwise."""
         self.owner = owner
+        self._connection = connection
+        self._is_hopeful = is_hopeful
+        self._rows: list[Row] = []
+        """Records that are not written yet."""
+        self._keys: set[tuple[str, str]] = set()
         self.granted: set[str] = set()
         self.released: set[str] = set()
         self._path = path
         self._stale_seconds = stale_seconds
         self._states: dict[Lease, State] = {}
-        self._fenced: set[Lease] = set()
+        self._fenced: dict[str, Lease] = {} if fenced is None else fenced
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """The connection, on which all that was added so far can be seen."""
+        rows, self._rows = self._rows, []
+        execute(self._connection, ADD_EVENTS, rows)
+        return self._connection
 
     def state(self, lease: Lease) -> State:
         """The state of a run with what this transaction has added to it."""
@@ -71,33 +91,37 @@ class Transaction:
 
     def fence(self, lease: Lease) -> None:
         """Refuse to go on when the lease has been taken over."""
-        if lease in self._fenced:
+        if self._fenced.get(lease.run) is lease:
             return
         query = "SELECT 1 FROM leases WHERE run = ? AND epoch = ? AND owner = ?"
-        if self.connection.execute(query, (lease.run, lease.epoch, self.owner)).fetchone() is None:
+        if self._connection.execute(query, (lease.run, lease.epoch, self.owner)).fetchone() is None:
             raise LeaseLost(lease.run, lease.epoch)
-        self._fenced.add(lease)
+        self._fenced[lease.run] = lease
 
     def append(self, lease: Lease, key: str, at: float, event: Event, body: bytes) -> Record:
         """Add a record; when the run has one under this key already, that one stands and is returned."""
         self.fence(lease)
         state = self.state(lease)
         record = Record(run=lease.run, seq=state.seq + 1, key=key, at=at, event=event)
-        if not self.connection.execute(ADD_EVENT, event_row(record, body)).rowcount:
+        row = event_row(record, body)
+        if self._is_hopeful:
+            self._rows.append(row)
+            self._keys.add((lease.run, key))
+        elif not self._connection.execute(ADD_EVENT, row).rowcount:
             return self.existing(lease.run, key)
         state = self._states[lease] = apply(state, record)
         if isinstance(event, Resumed):
             # Who wanted an earlier round stopped does not stop this one.
             query = "UPDATE inbox SET is_taken = 1 WHERE run = ? AND topic = ? AND NOT is_taken"
-            self.connection.execute(query, (lease.run, CANCEL))
+            self._connection.execute(query, (lease.run, CANCEL))
         for error in errors_of(event):
-            errors_log.write(self.connection, error, at, errors_log.context_of(state))
+            errors_log.write(self._connection, error, at, errors_log.context_of(state))
         return record
 
     def has(self, run: str, key: str) -> bool:
         """Whether a run has a record under a key."""
         query = "SELECT 1 FROM events WHERE run = ? AND key = ?"
-        return self.connection.execute(query, (run, key)).fetchone() is not None
+        return (run, key) in self._keys or self._connection.execute(query, (run, key)).fetchone() is not None
 
     def existing(self, run: str, key: str) -> Record:
         """The record that is there."""
@@ -108,7 +132,7 @@ class Transaction:
 
     def begin(self, run: str, at: float, event: Event, body: bytes) -> Lease | None:
         """Make a run with its first record, and take its lease; None when there is such a run already."""
-        if self.connection.execute("SELECT 1 FROM runs WHERE run = ?", (run,)).fetchone() is not None:
+        if self._connection.execute("SELECT 1 FROM runs WHERE run = ?", (run,)).fetchone() is not None:
             return None
         lease = self.grant(run, State())
         self.append(lease, FIRST, at, event, body)
@@ -120,9 +144,9 @@ class Transaction:
         if holder is not None and holder.owner != self.owner and not (is_forced or self._is_left(holder)):
             raise LeaseHeld(run, f"process {holder.pid}")
         epoch = 1 if holder is None else holder.epoch + 1
-        self.connection.execute("INSERT OR REPLACE INTO leases VALUES (?, ?, ?)", (run, self.owner, epoch))
+        self._connection.execute("INSERT OR REPLACE INTO leases VALUES (?, ?, ?)", (run, self.owner, epoch))
         self.granted.add(run)
-        self._fenced = {lease for lease in self._fenced if lease.run != run}
+        self._fenced.pop(run, None)
         return Lease(run, epoch, state)
 
     def _is_left(self, holder: Holder) -> bool:
@@ -130,15 +154,15 @@ class Transaction:
 
     def holder(self, run: str) -> Holder | None:
         """Who has the lease of a run."""
-        row = self.connection.execute(HOLDER, (run,)).fetchone()
+        row = self._connection.execute(HOLDER, (run,)).fetchone()
         return None if row is None else Holder(owner=row[0] or "", epoch=row[1], beat=row[2])
 
     def release(self, lease: Lease) -> None:
         """Give a lease up."""
         query = "UPDATE leases SET owner = NULL WHERE run = ? AND epoch = ? AND owner = ?"
-        self.connection.execute(query, (lease.run, lease.epoch, self.owner))
+        self._connection.execute(query, (lease.run, lease.epoch, self.owner))
         self.released.add(lease.run)
-        self._fenced.discard(lease)
+        self._fenced.pop(lease.run, None)
 
     def catch_up(self, lease: Lease) -> None:
         """Fold in what others wrote before this lease was granted."""
@@ -170,13 +194,13 @@ class Transaction:
 
     def send(self, run: str, topic: str, key: str, body: bytes) -> None:
         """Leave a message for a run, once per key."""
-        if self.connection.execute("SELECT 1 FROM runs WHERE run = ?", (run,)).fetchone() is None:
+        if self._connection.execute("SELECT 1 FROM runs WHERE run = ?", (run,)).fetchone() is None:
             raise UnknownRun(run)
         row = (run, topic, key, body, message_sum(run, topic, key, body))
         query = (
             "INSERT INTO inbox (run, topic, key, body, sum) VALUES (?, ?, ?, ?, ?) ON CONFLICT (run, key) DO NOTHING"
         )
-        self.connection.execute(query, row)
+        self._connection.execute(query, row)
 
     def take(self, lease: Lease, key: str, at: float, topic: str) -> Record | None:
         """Turn the oldest message of a topic into a record; None when there is none."""
@@ -184,8 +208,8 @@ class Transaction:
         if self.has(lease.run, key):
             return self.existing(lease.run, key)
         query = "SELECT id, key, body, sum FROM inbox WHERE run = ? AND topic = ? AND NOT is_taken ORDER BY id"
-        for number, name, body, total in self.connection.execute(query, (lease.run, topic)).fetchall():
-            self.connection.execute("UPDATE inbox SET is_taken = 1 WHERE id = ?", (number,))
+        for number, name, body, total in self._connection.execute(query, (lease.run, topic)).fetchall():
+            self._connection.execute("UPDATE inbox SET is_taken = 1 WHERE id = ?", (number,))
             if total == message_sum(lease.run, topic, name, body):
                 event = CancelAsked(reason=_reason(body)) if topic == CANCEL else Answered(topic=topic, body=Raw(body))
                 return self.append(lease, key, at, event, encode(event))
@@ -193,14 +217,18 @@ class Transaction:
 
     def index(self) -> None:
         """Write the states that this transaction has changed beside the records they follow from."""
+        connection = self.connection
+        turned: list[Row] = []
+        moved: list[Row] = []
         for lease, state in self._states.items():
             before, row = lease.state, (state.last_at, *state_row(state), lease.run)
             if before.seq and (before.is_live, before.is_settled) == (state.is_live, state.is_settled):
-                # Naming no column that an index has keeps every index out of what a turn writes.
-                self.connection.execute("UPDATE runs SET last_at = ?, state = ?, sum = ? WHERE run = ?", row)
+                turned.append(row)
             else:
-                place = (state.parent, _root(state), state.is_live, state.is_settled)
-                self.connection.execute(_PUT_RUN, (*row, *place))
+                moved.append((*row, state.parent, _root(state), state.is_live, state.is_settled))
+        # Naming no column that an index has keeps every index out of what a turn writes.
+        execute(connection, SET_STATES, turned)
+        execute(connection, PUT_RUNS, moved)
 
     def settle(self) -> None:
         """After the commit: what was added is so."""

@@ -14,7 +14,8 @@ from deputy.journal import connection as connections
 from deputy.journal import home
 from deputy.journal.closing import wait_for
 from deputy.journal.pace import Held, read_paces
-from deputy.journal.transaction import Transaction
+from deputy.journal.rows import PUT_PROGRESS, execute
+from deputy.journal.transaction import Lease, Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -45,6 +46,7 @@ class Writer:
         *,
         fsync: Fsync,
         owner: str,
+        redact: Callable[[bytes], bytes] | None,
         beat_seconds: float,
         stale_seconds: float,
         patience_seconds: float,
@@ -53,6 +55,7 @@ class Writer:
         self.path = folder / home.JOURNAL
         self.owner = owner
         self._fsync: Fsync = fsync
+        self._redact = redact
         self._beat_seconds = beat_seconds
         self._stale_seconds = stale_seconds
         self._patience = patience_seconds
@@ -66,6 +69,10 @@ class Writer:
         self._progressed: dict[str, tuple[int, int]] = {}
         self._beat_at: float | None = None
         self._held: set[str] = set()
+        self._fenced: dict[str, Lease] = {}
+        """Leases that hold for as long as no other connection writes."""
+        self._version = -1
+        """How often others had written, as of the last transaction."""
         self.paces: dict[str, Held] = {}
         """As of the last commit, by account: until when requests are held back."""
         self._thread = threading.Thread(target=self._write, name="deputy-journal-writer", daemon=True)
@@ -157,9 +164,13 @@ class Writer:
             if connection is None:
                 connection = self._connection = connections.open_writer(self.folder, self._fsync, self._patience)
             connections.patiently(lambda: connection.execute("BEGIN IMMEDIATE"), self.path, self._patience)
-            tx = Transaction(connection, str(self.path), self.owner, self._stale_seconds)
-            results = [_attempt(work, tx) for work in batch]
-            tx.index()
+            try:
+                tx, results = self._carry_out(connection, batch, is_hopeful=True)
+            except sqlite3.IntegrityError:
+                # Some record is there already. That is rare, so only now each of them is asked for.
+                connection.execute("ROLLBACK")
+                connections.patiently(lambda: connection.execute("BEGIN IMMEDIATE"), self.path, self._patience)
+                tx, results = self._carry_out(connection, batch, is_hopeful=False)
             self._write_progress(connection)
             beat_at = self._beat(connection)
             paces = read_paces(connection)
@@ -180,8 +191,23 @@ class Writer:
             self._progressed.pop(run, None)
         return results
 
+    def _carry_out(
+        self, connection: sqlite3.Connection, batch: Sequence[_Work], *, is_hopeful: bool
+    ) -> tuple[Transaction, list[_Result]]:
+        """Do all this in the transaction that has begun."""
+        version: int = connection.execute("PRAGMA data_version").fetchone()[0]
+        if version != self._version or not is_hopeful:
+            self._version, self._fenced = version, {}
+        tx = Transaction(
+            connection, str(self.path), self.owner, self._stale_seconds, fenced=self._fenced, is_hopeful=is_hopeful
+        )
+        results = [_attempt(work, tx) for work in batch]
+        tx.index()
+        return tx, results
+
     def _forget_connection(self) -> None:
         """After a failure nothing is known about the connection; the next transaction opens another."""
+        self._version = -1
         connection, self._connection = self._connection, None
         if connection is not None:
             try:
@@ -190,10 +216,19 @@ class Writer:
                 return
 
     def _write_progress(self, connection: sqlite3.Connection) -> None:
+        rows: list[tuple[str, int, int, float, bytes]] = []
         while self._progress:
             run, ring = self._progress.popitem()
-            rows = [(run, *shown) for shown in list(ring)]
-            connection.executemany("INSERT OR REPLACE INTO progress VALUES (?, ?, ?, ?, ?)", rows)
+            rows += [(run, *shown) for shown in list(ring)]
+        clean = self._clean([row[-1] for row in rows])
+        execute(connection, PUT_PROGRESS, [(*row[:-1], body) for row, body in zip(rows, clean, strict=True)])
+
+    def _clean(self, bodies: list[bytes]) -> list[bytes]:
+        """JSON values without secrets, looked at together: hardly ever is there one."""
+        if self._redact is None or not bodies:
+            return bodies
+        together = b"[%b]" % b",".join(bodies)
+        return bodies if self._redact(together) == together else [self._redact(body) for body in bodies]
 
     def _is_beat_due(self) -> bool:
         return self._beat_at is None or time.monotonic() - self._beat_at >= self._beat_seconds

@@ -168,12 +168,12 @@ def _call_id(call_id: str, target: Target) -> str:
 # --- reading ----------------------------------------------------------------------------------------------------------
 
 
-class _Function(Struct):
+class _Function(Struct, gc=False):
     name: str | None = None
     arguments: str | dict[str, Any] | None = None
 
 
-class _CallDelta(Struct):
+class _CallDelta(Struct, gc=False):
     index: int | None = None
     id: str | None = None
     function: _Function | None = None
@@ -187,7 +187,7 @@ class _Spoken(Struct):
     thinking: list[_Spoken] = []
 
 
-class _Delta(Struct):
+class _Delta(Struct, gc=False):
     content: str | list[_Spoken] | None = None
     tool_calls: list[_CallDelta] | None = None
     reasoning_content: str | None = None
@@ -196,22 +196,22 @@ class _Delta(Struct):
     refusal: str | None = None
 
 
-class _Choice(Struct):
+class _Choice(Struct, gc=False):
     index: int = 0
     delta: _Delta | None = None
     finish_reason: str | None = None
 
 
-class _PromptDetails(Struct):
+class _PromptDetails(Struct, gc=False):
     cached_tokens: int | None = None
     cache_write_tokens: int | None = None
 
 
-class _CompletionDetails(Struct):
+class _CompletionDetails(Struct, gc=False):
     reasoning_tokens: int | None = None
 
 
-class _Usage(Struct):
+class _Usage(Struct, gc=False):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     prompt_tokens_details: _PromptDetails | None = None
@@ -225,7 +225,7 @@ class _Groq(Struct):
     usage: _Usage | None = None
 
 
-class _Chunk(Struct):
+class _Chunk(Struct, gc=False):
     choices: list[_Choice] | None = None
     usage: _Usage | None = None
     x_groq: _Groq | None = None

@@ -107,7 +107,9 @@ class LocalContext(Generic[L]):
         name = self._claim(key)
         if (record := self._done.pop(name, None)) is not None:
             return self._result(key, self._seen(record).event)
-        beginning = structs.replace(begun or StepBegun(step=_name(do)), is_repeatable=repeatable)
+        beginning = begun or StepBegun(step=_name(do))
+        if beginning.is_repeatable is not repeatable:
+            beginning = structs.replace(beginning, is_repeatable=repeatable)
         with self._at_work():
             if not repeatable and f"{name}{BEGUN}" in self._done:
                 lost = Lost(step=_name(do))

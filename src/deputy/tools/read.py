@@ -96,7 +96,7 @@ def _numbered(file: BinaryIO, name: str, arguments: ReadArguments, output_bytes:
     room = output_bytes
     while len(lines) < arguments.limit and room > 0 and (line := _next_line(file)) is not None:
         lines.append(f"{first + len(lines):6}\t{line}")
-        room -= len(line.encode()) + _NUMBER_BYTES
+        room -= (len(line) if line.isascii() else len(line.encode())) + _NUMBER_BYTES
     if not lines:
         return f"{name} has {before:,} lines; line {first:,} is past its end." if before else f"{name} is empty."
     last = first + len(lines) - 1
