@@ -96,6 +96,29 @@ def test_a_key_that_is_there_already_changes_nothing_for_the_rest_of_its_commit(
     on_journal(use, home)
 
 
+@pytest.mark.rule("journal.first")
+def test_after_a_record_that_was_lost_none_is_written_until_the_lease_is_taken_anew(home: Path) -> None:
+    async def use(journal: SqliteJournal) -> None:
+        lease = await journal.begin(RUN, OPENED)
+        assert lease is not None
+        with sqlite3.connect(home / "journal.db", isolation_level=None) as other:
+            other.execute("BEGIN IMMEDIATE")
+            lost = journal.append_soon(lease, "lost", Noted(content="")).done
+            await asyncio.wait([lost])
+            other.execute("ROLLBACK")
+        other.close()
+        assert isinstance(lost.exception(), StorageBusy)
+        with pytest.raises(StorageBusy):
+            await journal.append(lease, "later", Noted(content=""))
+        with pytest.raises(StorageBusy):
+            await journal.spawn(lease, "child", "sess_1_bbbbbb", child_of(RUN, "sess_1_bbbbbb"))
+        assert [record.key for record in await journal.records(RUN)] == ["requested"]
+        anew = await journal.acquire(RUN)
+        assert (await journal.append(anew, "later", Noted(content=""))).seq == 2
+
+    on_journal(use, home, patience_seconds=0.1)
+
+
 def test_what_is_appended_later_is_never_durable_before(home: Path) -> None:
     async def use(journal: SqliteJournal) -> None:
         lease = await journal.begin(RUN, OPENED)

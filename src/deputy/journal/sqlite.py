@@ -159,14 +159,14 @@ class SqliteJournal:
 
     def append_soon(self, lease: Lease, key: str, event: Event) -> Writing:
         """Add a record under a new key without waiting; one that is appended later is never durable before it."""
-        writing = self._append(lease, key, event)
+        writing = self._append(lease, key, event, binds=lease)
         # Nobody may be listening: whoever appends next hears of the same trouble.
         writing.done.add_done_callback(_hear)
         return writing
 
-    def _append(self, lease: Lease, key: str, event: Event) -> Writing:
+    def _append(self, lease: Lease, key: str, event: Event, binds: Lease | None = None) -> Writing:
         at, (clean, body) = self._clock(), self._clean(event)
-        return Writing(clean, at, self._writer.submit(lambda tx: tx.append(lease, key, at, clean, body)))
+        return Writing(clean, at, self._writer.submit(lambda tx: tx.append(lease, key, at, clean, body), binds))
 
     def _clean(self, event: E) -> tuple[E, bytes]:
         """An event and its JSON as they may be written and shown: what is a secret stands in neither."""

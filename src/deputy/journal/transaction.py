@@ -32,6 +32,7 @@ from deputy.journal.rows import (
 if TYPE_CHECKING:
     import sqlite3
 
+    from deputy.core.errors import StorageError
     from deputy.core.events import Event
     from deputy.journal.rows import Row
 
@@ -42,13 +43,15 @@ FIRST = "requested"
 class Lease:
     """The right to write the records of one run, until another process takes it; and the state they leave."""
 
-    __slots__ = ("epoch", "run", "state")
+    __slots__ = ("epoch", "run", "state", "trouble")
 
     def __init__(self, run: str, epoch: int, state: State) -> None:
         self.run = run
         self.epoch = epoch
         self.state = state
         """As of the last commit."""
+        self.trouble: StorageError | None = None
+        """Why a record of it was never written: then no later one is either, and the lease must be taken anew."""
 
 
 class Transaction:
@@ -90,7 +93,9 @@ class Transaction:
         return self._states.get(lease, lease.state)
 
     def fence(self, lease: Lease) -> None:
-        """Refuse to go on when the lease has been taken over."""
+        """Refuse to go on when the lease has been taken over, or a record before this one was lost."""
+        if lease.trouble is not None:
+            raise lease.trouble
         if self._fenced.get(lease.run) is lease:
             return
         query = "SELECT 1 FROM leases WHERE run = ? AND epoch = ? AND owner = ?"

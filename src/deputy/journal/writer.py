@@ -35,6 +35,8 @@ _RING = 256
 class _Work(NamedTuple):
     do: Callable[[Transaction], Any]
     done: asyncio.Future[Any] | None
+    lease: Lease | None = None
+    """Whose record it writes while nobody waits for it: if it is lost, none must follow it."""
 
 
 class Writer:
@@ -78,7 +80,7 @@ class Writer:
         self._thread = threading.Thread(target=self._write, name="deputy-journal-writer", daemon=True)
         self._thread.start()
 
-    def submit(self, do: Callable[[Transaction], T]) -> asyncio.Future[T]:
+    def submit(self, do: Callable[[Transaction], T], lease: Lease | None = None) -> asyncio.Future[T]:
         """Run a function in the next transaction; done when that is durable. It raises before it writes, or not."""
         if self._closing:
             raise StorageFailed(str(self.path), "this process has closed it", "Open it again.")
@@ -87,7 +89,7 @@ class Writer:
         if not self._handed:
             # What is submitted in one tick of the loop is handed over, and committed, together.
             loop.call_soon(self._hand_over)
-        self._handed.append(_Work(do, done))
+        self._handed.append(_Work(do, done, lease))
         return done
 
     def show_progress(self, run: str, at: float, body: bytes) -> None:
@@ -150,6 +152,9 @@ class Writer:
             results = self._transaction(batch)
         except StorageError as error:
             results = [(work, None, error) for work in batch]
+            for work in batch:
+                if work.lease is not None:
+                    work.lease.trouble = error
         except Exception as error:  # noqa: BLE001  the thread outlives a mistake in one piece of work
             if len(batch) > 1:
                 for work in batch:

@@ -583,10 +583,12 @@ class Crew(Generic[L]):
         """End a run whose storage failed, if that can be written; if not, its records say where to go on from."""
         work.is_cancelled = True
         try:
+            # The old lease has lost a record, and takes none after it.
+            work.lease = await self._journal.acquire(work.lease.run)
             outcome = with_all_below(failed_by(trouble, await self._found(work)), await self._below(work.lease.state))
             key = _ending_key(work.lease.state.round)
             return _ended(work.lease.state, await self._journal.finish(work.lease, key, Returned(outcome=outcome)))
-        except LeaseLost:
+        except (LeaseHeld, LeaseLost):
             return None
         except StorageError:
             self._troubles[work.lease.run] = trouble
