@@ -27,10 +27,10 @@ STAGES = [
     (TAKING, "_take", "after"),
     (FILE, "TaskFile._write", "before"),
     ("deputy.engine.delegate", "_admitted", "after"),
-    ("deputy.engine.delegate", "converse", "before"),
+    ("deputy.engine.carrying", "converse", "before"),
     ("deputy.tools.write", "replace_file", "after"),
-    ("deputy.engine.delegate", "converse", "after"),
-    ("deputy.engine.delegate", "accept", "after"),
+    ("deputy.engine.carrying", "converse", "after"),
+    ("deputy.engine.carrying", "accept", "after"),
     (FLOW, "validated", "after"),
     (FLOW, "clean_up", "before"),
     ("deputy.commands.settling", "settled", "before"),
@@ -145,7 +145,7 @@ def test_of_two_at_once_the_second_is_refused_with_the_session_of_the_first(proj
 def test_whoever_looks_ends_what_is_late_and_settles_its_task(project: Project, looking: tuple[str, ...]):
     project.add()
     shell = Shell(project)
-    assert shell.research("--timeout", "1", killed_at=("deputy.engine.delegate", "accept", "before")).returncode < 0
+    assert shell.research("--timeout", "1", killed_at=("deputy.engine.carrying", "accept", "before")).returncode < 0
     (session_id,) = shell.proven()
     assert project.task().work is not None
     while project.task().work is not None:
@@ -171,7 +171,7 @@ def test_a_task_of_a_session_that_nobody_here_knows_can_be_given_back(project: P
 def test_a_task_of_a_session_that_can_be_gone_on_with_is_not_given_back(project: Project):
     project.add()
     shell = Shell(project)
-    shell.research(killed_at=("deputy.engine.delegate", "converse", "before"))
+    shell.research(killed_at=("deputy.engine.carrying", "converse", "before"))
     refused = shell("task", "release", "1")
     (session_id,) = shell.proven()
     assert refused.returncode == 2

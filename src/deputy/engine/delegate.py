@@ -41,7 +41,10 @@ if TYPE_CHECKING:
 
 async def delegate(run: RunContext, birth: Requested, workshop: Workshop) -> Outcome:
     """Carry out one delegation, from its request to its one outcome."""
-    label = birth.label
+    # A label names files and stands in every event, as the journal has it.
+    label = workshop.redactor.redact(birth.label)
+    if label != birth.label:
+        birth = structs.replace(birth, label=label)
     try:
         grant = await _admitted(run, birth, workshop)
         if isinstance(grant, Rejected):

@@ -9,7 +9,7 @@ from msgspec import UNSET, json, structs
 from deputy.core.events import Opened, Spawned
 from deputy.core.outcome import Cancelled, Rejected
 from deputy.core.request import task_hop
-from deputy.engine.root import FanOut
+from deputy.engine.root import DELEGATE, FanOut
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def tasks_of(records: Iterable[Record]) -> tuple[Task, ...]:
     """The tasks that a run was called with; none when it was called with a prompt."""
     birth = next((record.event for record in records if isinstance(record.event, Opened)), None)
-    if birth is None or birth.arguments is UNSET:
+    if birth is None or birth.command != DELEGATE or birth.arguments is UNSET:
         return ()
     return json.decode(birth.arguments, type=FanOut).tasks
 

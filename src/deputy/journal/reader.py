@@ -45,6 +45,10 @@ _PROBES = (
     "SELECT run, topic, is_taken FROM inbox LIMIT 0",
     "SELECT run, n, at, body FROM progress LIMIT 0",
     "SELECT p.run, e.id, e.first_at, e.last_at, e.count, e.body FROM pins p, errors e LIMIT 0",
+    # These read pages: of tables that are gone, nothing to list must not look like nothing there.
+    "SELECT count(*) FROM runs",
+    "SELECT count(*) FROM leases",
+    "SELECT max(id) FROM events",
 )
 
 
@@ -97,9 +101,13 @@ class Reader:
             reader.damage = reader._log_damage()
             return (_salvaged(path, reader.damage) if reader.damage else None) or reader
         except StorageCorrupt as error:
+            rest = _salvaged(path, error.what)
+            if rest is None and reader is not None and reader._has_runs():
+                # Here and there a page is gone, and the others can be read as they lie.
+                reader.damage = error.what
+                return reader
             if reader is not None:
                 reader.close()
-            rest = _salvaged(path, error.what)
             if rest is None:
                 raise
             return rest
@@ -114,6 +122,12 @@ class Reader:
         from deputy.journal.salvage import log_damage
 
         return log_damage(self.path)
+
+    def _has_runs(self) -> bool:
+        try:
+            return bool(self._rows("SELECT count(*) FROM runs")[0][0])
+        except StorageCorrupt:
+            return False
 
     def is_empty(self) -> bool:
         """Whether not one record can be read."""

@@ -402,3 +402,13 @@ def test_the_first_request_is_on_the_wire_before_the_painter_is_loaded(house):
         terminal.until("rich.live")
     assert "deputy.models.wire_model" in before
     assert "rich" not in before
+
+
+def test_a_secret_in_a_label_stands_in_no_event_and_names_no_file(house, tmp_path):
+    events = tmp_path / "events"
+    secret = "Tr0ub4dor&3xyz"
+    run = house.run("delegate", "-y", "-t", f"password: {secret}=Where is it?", "--events", str(events))
+    assert run.returncode == 0, run.stderr
+    told = [events.read_text(), run.stderr, *(path.name for path in house.home.rglob("*"))]
+    told += [path.read_bytes().decode(errors="replace") for path in house.home.rglob("*") if path.is_file()]
+    assert not [text for text in told if "Tr0ub4dor" in text]

@@ -56,6 +56,19 @@ def test_a_home_that_takes_nothing_is_found_by_writing_to_it(house):
     assert list(house.home.iterdir()) == [], "what was tried is taken back"
 
 
+def test_a_journal_whose_pages_are_gone_is_not_taken_for_an_empty_one(house):
+    assert house.run("delegate", "-y", "-t", "a=Where is it?").returncode == 0
+    journal = house.home / "journal.db"
+    pages = journal.stat().st_size // 4096
+    with journal.open("r+b") as file:
+        file.seek(2 * 4096)
+        file.write(b"\xa5" * 4096 * (pages - 2))
+    for command in ("doctor", "ps"):
+        run = house.run(command)
+        assert run.returncode == 1, run.stdout
+        assert f"{journal}: database disk image is malformed" in run.stdout + run.stderr
+
+
 def test_settings_that_cannot_be_read_are_named(house):
     (house.workspace / "deputy.toml").write_text("[limits]\nrepairs = 9\n")
     run = house.run("doctor")

@@ -21,8 +21,12 @@ def project(tmp_path: Path) -> Path:
 
 
 def run(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return deputy(project, "refine", *arguments)
+
+
+def deputy(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "deputy", "refine", *arguments],
+        [sys.executable, "-m", "deputy", *arguments],
         cwd=project,
         env={**os.environ, "DEPUTY_HOME": str(project / "home"), "PYTHONIOENCODING": "utf-8", "NO_COLOR": "1"},
         capture_output=True,
@@ -37,6 +41,26 @@ def test_all_after_the_option_is_the_script_and_the_rounds_are_told(project: Pat
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("## Refinement: accepted after 2 rounds\n\n### Round 1 ✗ not accepted\n\ntoo short")
     assert done.stdout.endswith("## Best: round 2\n\none two\n")
+
+
+@pytest.mark.rule("resume")
+def test_a_loop_that_was_not_accepted_goes_on_by_resume(project: Path):
+    one = run(
+        project,
+        "Count.",
+        "--model",
+        "script:script.json",
+        "--rounds",
+        "1",
+        "--json",
+        "--evaluator-script",
+        "./check.sh",
+        "2",
+    )
+    session_id = json.loads(one.stdout)["outcome"]["session_id"]
+    done = deputy(project, "resume", session_id, "--answer", "Two words, please.", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["report"] == "one two"
 
 
 @pytest.mark.rule("refine")

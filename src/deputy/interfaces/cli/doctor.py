@@ -117,6 +117,7 @@ def _home() -> Check:
         if reader is None:
             return Check(name="home", status="ok", found=f"{path} (no runs yet)")
         with reader:
+            reader.probe()
             live = len(reader.live())
             return Check(name="home", status="ok", found=f"{path} ({live} live run{'s' * (live != 1)})")
     except StorageError as error:
@@ -195,6 +196,8 @@ def _model(models: Models, choice: Choice) -> Check:
         missing = models.missing_key(choice.model)
         if missing is None:
             models.open(choice.model)
+        else:
+            models.catalog.resolve(choice.model)
     except UsageError as error:
         return Check(name="model", status="bad", found=f"{found}; {error.expected}", advice=another)
     if missing is not None:
