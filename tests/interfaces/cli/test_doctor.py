@@ -63,8 +63,8 @@ def test_a_journal_whose_pages_are_gone_is_not_taken_for_an_empty_one(house):
     with journal.open("r+b") as file:
         file.seek(2 * 4096)
         file.write(b"\xa5" * 4096 * (pages - 2))
-    for command in ("doctor", "ps"):
-        run = house.run(command)
+    for name in ("doctor", "ps"):
+        run = house.run(name)
         assert run.returncode == 1, run.stdout
         assert f"{journal}: database disk image is malformed" in run.stdout + run.stderr
 
