@@ -147,7 +147,7 @@ def test_what_a_kill_left_goes_on_and_no_finished_call_is_paid_twice(
 
 @pytest.mark.rule("delegate.cancel")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("moment", range(max(1, MOMENTS // 4)))
+@pytest.mark.parametrize("moment", range(MOMENTS))
 def test_a_signal_ends_everything_soon_and_leaves_nothing_running(
     number: signal.Signals, moment: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):

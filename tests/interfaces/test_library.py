@@ -527,6 +527,21 @@ def test_the_rules_of_the_configuration_hold_for_programs_too(house, place):
     assert failed.lineage.deadline is not None
 
 
+@pytest.mark.rule("delegate.approve")
+def test_a_configuration_that_refuses_holds_for_programs_that_say_nothing(house, place):
+    tasks = [{"label": "a", "prompt": "x"}]
+    calls = [{"name": "Delegate", "arguments": {"tasks": tasks}}]
+    model = house.script("parent", {"times": 3, "turns": [{"calls": calls}, {"text": "Without."}]})
+
+    async def children(rules: Rules) -> int:
+        async with Deputy(model, rules=rules, **place) as deputy:
+            outcome = await deputy.run("Do it.")
+            return (await deputy.state(outcome.session_id)).counts.children
+
+    assert asyncio.run(children(Rules(approval="refuse"))) == 0
+    assert asyncio.run(children(Rules())) == 1
+
+
 @pytest.mark.rule("resume")
 def test_several_who_ask_are_answered_by_their_ids(house, place):
     asking = [{"name": "Ask", "arguments": {"question": "Which?"}}]

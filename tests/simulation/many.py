@@ -53,7 +53,7 @@ def main(count: int = 20_000, first: int = 0, seconds: float = 1800.0) -> int:
         print(f"\nseed {seed}: {violation}")
     if played < count:
         print(f"Time was up after {seconds:g} s; go on with: make simulate FIRST={first + played} N={count - played}")
-    return 1 if failed else 0
+    return 1 if failed or played < count else 0
 
 
 if __name__ == "__main__":

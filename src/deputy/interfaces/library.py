@@ -87,8 +87,8 @@ class Deputy:
     """A place from which work is handed to subagents; `async with` bounds its life.
 
     Without a model the default is taken (see `models/default.py`). Tools may be plain typed functions. Work that needs
-    approval is approved by the program that asks for it, unless `approval` says otherwise; with `answer` that is who is
-    asked, and who answers the questions of subagents.
+    approval is approved by the program that asks for it, unless `approval` says otherwise or the configuration refuses;
+    with `answer` that is who is asked, and who answers the questions of subagents.
     """
 
     def __init__(
@@ -148,7 +148,9 @@ class Deputy:
             max_live_per_provider=MANY,
         )
         self._private = tuple(map(Path, private))
-        self._approval: Approval = approval or ("granted" if answer is None else "ask")
+        # Whoever calls from a program has approved by calling, unless the configuration refuses.
+        unsaid: Approval = "granted" if answer is None else "ask"
+        self._approval: Approval = approval or ("refuse" if self._rules.approval == "refuse" else unsaid)
         self._answer = answer
         self._watch = watch
         self._base_prompt = base_prompt
