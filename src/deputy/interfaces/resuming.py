@@ -9,6 +9,7 @@ from deputy.core.errors import UsageError
 from deputy.core.outcome import shortened
 from deputy.engine.root import DELEGATE
 from deputy.interfaces.answering import Question
+from deputy.interfaces.calls import children_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -51,8 +52,11 @@ async def unfinished(runtime: Runtime, state: State) -> list[State]:
     """The tasks of a call that would be gone on with."""
     if state.command != DELEGATE:
         return []
-    below = await runtime.journal.descendants(state.run)
-    return [one for one in below if one.parent == state.run and one.status != "completed"]
+    below = {one.run: one for one in await runtime.journal.descendants(state.run)}
+    # In the order of the tasks, whichever was born first.
+    children = children_of(await runtime.journal.records(state.run))
+    tasks = (below.get(children[index]) for index in sorted(children))
+    return [one for one in tasks if one is not None and one.status != "completed"]
 
 
 async def settle_caller(runtime: Runtime, run: str) -> None:
