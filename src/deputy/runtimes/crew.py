@@ -241,6 +241,11 @@ class Crew(Generic[L]):
                     await self._journal.release(lease)
         return False
 
+    @property
+    def is_leaving(self) -> bool:
+        """Whether all work here is being left to whoever comes next."""
+        return self._leaving
+
     def minds(self, run: str | None) -> bool:
         """Whether a run is at work here, or was put aside here until its children end."""
         return run in self._work or run in self._suspended

@@ -199,7 +199,8 @@ class LocalEngine(Generic[L]):
         """The one task that looks for what other processes did."""
         seen, looked_at = -1, float("-inf")
         clock = asyncio.get_running_loop().time
-        while True:
+        # A cancel that meets another trouble in the same moment can be lost; that this is left is not.
+        while not self._crew.is_leaving:
             # Whoever waits for this storage hears of its trouble; here it is only looked at again.
             with suppress(StorageError):
                 changes = await self._journal.changes()
