@@ -15,7 +15,8 @@ def runs(house):
         {"when": "second", "turns": [{"faults": ["bad_request"]}]},
     )
     tasks = [Task(label="../../up", prompt="first"), Task(label="b", prompt="second")]
-    run_sync(*tasks, model=model, workspace=house.workspace, home=house.home)
+    # One after the other, so that the one born first is the one that noted something.
+    run_sync(*tasks, concurrency=1, model=model, workspace=house.workspace, home=house.home)
     return json.loads(house.run("ps", "--all", "--json").stdout)["delegations"]
 
 
