@@ -171,6 +171,7 @@ async def open_runtime(
     from deputy.tools.mcp import McpServers
     from deputy.tools.note import NoteTool
     from deputy.tools.subtask import SubtaskTool
+    from deputy.tools.text_files import open_text_files
     from deputy.tools.word_ranker import WordRanker
     from deputy.tools.worktree import GitWorktrees
 
@@ -201,6 +202,7 @@ async def open_runtime(
             full_name=models.full_name,
             native_failures=partial(_native_failures, journal),
             redactor=redactor,
+            open_files=partial(open_text_files, private=(folder, *private), main=workspace),
         )
         # Tools keep nothing of a call, so that all who are granted the same have the same.
         toolbox_of = lru_cache(_GRANTS)(

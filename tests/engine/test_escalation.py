@@ -70,16 +70,16 @@ async def answer_later(house: House, run: str, words: str):
 
 
 @pytest.mark.rule("escalate")
-@pytest.mark.parametrize("way", ["Ask", "words", "program"])
+@pytest.mark.parametrize("way", ["Ask", "words", "claude-agent-acp", "claude"])
 def test_a_question_survives_its_process_and_is_answered_where_nobody_can_be_asked(
     house: House, tmp_path, monkeypatch, way
 ):
     first = turn("", call("Ask", question="Which one?")) if way == "Ask" else turn(ASKS)
-    if way == "program":
+    if way.startswith("claude"):
         monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
         monkeypatch.setenv("HOME", str(tmp_path))
         monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
-        install_fake_programs(tmp_path / "bin").play("claude", (first, turn("Done.")))
+        install_fake_programs(tmp_path / "bin", [way]).play(way, (first, turn("Done.")))
         house.model = "anthropic:claude-sonnet-4-5"
     else:
         house.script(talk(first, turn("Done.")))

@@ -33,6 +33,8 @@ TOOLS = {
     "codex": {"Read": ("exec_command", "cmd"), "Write": ("exec_command", "cmd")},
     "gemini": {"Read": ("read_file", "file_path"), "Write": ("write_file", "file_path")},
     "opencode": {"Read": ("read", "filePath"), "Write": ("write", "filePath")},
+    "copilot": {"Read": ("view", "path"), "Write": ("create", "path")},
+    "qwen": {"Read": ("read_file", "file_path"), "Write": ("write_file", "file_path")},
 }
 PATIENT = {("the provider is overloaded", "gemini"), ("the provider is overloaded", "opencode")}
 """They try again for minutes, which is theirs to decide."""
@@ -75,7 +77,8 @@ class RealStage:
         if self.name == "codex":
             command = f"cat {path}" if call.name == "Read" else f"printf 'made\\n' > {path}"
             return ScriptedCall(name=name, arguments={argument: command})
-        rest = {key: value for key, value in call.arguments.items() if key != "path"}
+        renamed = {"content": "file_text"} if self.name == "copilot" else {}
+        rest = {renamed.get(key, key): value for key, value in call.arguments.items() if key != "path"}
         return ScriptedCall(name=name, arguments={argument: path, **rest})
 
     def environ(self, provider):
@@ -92,6 +95,12 @@ class RealStage:
             "GOOGLE_GEMINI_BASE_URL": provider.url,
             "OPENCODE_CONFIG_CONTENT": msgspec.json.encode(opencode_config(provider.url)).decode(),
             "OPENCODE_DISABLE_MODELS_FETCH": "1",
+            "COPILOT_OFFLINE": "true",
+            "COPILOT_PROVIDER_BASE_URL": f"{provider.url}/v1",
+            "COPILOT_PROVIDER_API_KEY": KEY,
+            "COPILOT_MODEL": "gpt-5.2",
+            "OPENAI_BASE_URL": f"{provider.url}/v1",
+            "OPENAI_MODEL": "m1",
         }
 
 

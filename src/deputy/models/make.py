@@ -96,6 +96,11 @@ class Models:
         endpoint = self._endpoint(named.provider)
         return self._over_the_wire(named, endpoint), account(named.provider, endpoint.key)
 
+    def check(self, name: str) -> None:
+        """Raise unless a name is known here; what only another program may know is named as `cursor:NAME`."""
+        if not _is_wireless(name):
+            self.catalog.resolve(name)
+
     def thinking(self, name: str) -> ThinkingLevel | None:
         """How hard a name asks its model to think."""
         return None if _is_wireless(name) else self._named(name).thinking
