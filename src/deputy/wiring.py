@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from deputy.commands.taking import take_and_carry_out
-from deputy.config import load_catalog, load_rules, load_user, mcp_servers
+from deputy.config import load_catalog, load_ladder, load_rules, load_user, mcp_servers
 from deputy.core.events import Opened
 from deputy.core.guard import Policy
 from deputy.core.redact import Redactor
@@ -203,6 +203,7 @@ async def open_runtime(
             native_failures=partial(_native_failures, journal),
             redactor=redactor,
             open_files=partial(open_text_files, private=(folder, *private), main=workspace),
+            tables=load_ladder(),
         )
         # Tools keep nothing of a call, so that all who are granted the same have the same.
         toolbox_of = lru_cache(_GRANTS)(

@@ -223,6 +223,7 @@ COPILOT = Agent(
         model_missing=("not found on provider",),
     ),
     fails_in_words=True,
+    notice="Info: ",
     takes_model=True,
 )
 

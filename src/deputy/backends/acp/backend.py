@@ -201,7 +201,7 @@ class _Turn:
     async def _serve(self, asked: wire.Asked) -> bytes | None:
         if asked.method == "session/update":
             if self._is_asked and asked.params.get("sessionId") == self._told.session:
-                take_update(part(asked.params, "update"), self._told, self._order, self._calls)
+                take_update(part(asked.params, "update"), self._told, self._order, self._calls, self._agent.notice)
             return None
         if asked.id is None:
             return None

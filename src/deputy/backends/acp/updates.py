@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 FULL: Final = 0.95
 """From here on a context counts as full."""
+_NOTICE_LENGTH = 500
 _CALLS = 2000
 """So many tool calls are told apart; later ones are judged by each message alone."""
 
@@ -38,11 +39,15 @@ class Calls:
         return wish
 
 
-def take_update(update: Fields, told: Told, order: Order, calls: Calls) -> None:
-    """Take one update in."""
+def take_update(update: Fields, told: Told, order: Order, calls: Calls, notice: str = "") -> None:
+    """Take one update in; what begins like a notice is not said to whoever asked."""
     match update.get("sessionUpdate"):
         case "agent_message_chunk" if not _is_from_below(update):
-            told.says(text_of(part(update, "content").get("text")), text_of(update.get("messageId")))
+            text = text_of(part(update, "content").get("text"))
+            if notice and text.startswith(notice):
+                _notice(text.removeprefix(notice), told)
+            else:
+                told.says(text, text_of(update.get("messageId")))
             _count(part(update, "_meta", "usage"), told)
         case "agent_message_chunk" | "agent_thought_chunk" | "plan":
             told.stirs()
@@ -114,6 +119,13 @@ def _weigh(update: Fields, told: Told) -> None:
     if amount:
         told.counted = Usage(cost=amount)
     told.stirs()
+
+
+def _notice(text: str, told: Told) -> None:
+    if "retrying" in text.lower():
+        told.retries(text[:_NOTICE_LENGTH])
+    else:
+        told.stirs()
 
 
 def _count(usage: Fields, told: Told) -> None:
