@@ -74,7 +74,7 @@ $(PROGRAMS)/.ready: Makefile
 	@touch $@
 
 test-real-clis: $(READY) $(PROGRAMS)/.ready  ## the real programs of other agents against our provider; needs npm
-	@DEPUTY_PROGRAMS=$(PROGRAMS) $(BIN)/pytest -o timeout=300 -rP tests/real_clis/real_programs.py tests/real_clis/real_agents.py $(if $(ONLY),-k $(ONLY))
+	@DEPUTY_PROGRAMS=$(PROGRAMS) $(BIN)/pytest -n $(or $(JOBS),2) -o timeout=600 -rP tests/real_clis/real_programs.py tests/real_clis/real_agents.py $(if $(ONLY),-k $(ONLY))
 
 format: $(READY)  ## format and fix what can be fixed
 	@$(BIN)/ruff format .

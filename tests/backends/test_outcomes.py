@@ -191,6 +191,7 @@ def test_the_same_script_comes_to_the_same_outcome(case, backend, place, monkeyp
     assert told(events, case) == case.events
     if case.name == "it writes":
         assert (place / "work" / "made.txt").read_text() == "made\n"
+        assert [one.path for one in outcome.artifacts] == ["made.txt"]
     if case.kind is Completed:
         assert (outcome.usage.input, outcome.usage.output) == (100 * len(case.turns), 20 * len(case.turns))
         assert outcome.usage.requests >= 1

@@ -251,7 +251,8 @@ async def _ways(deputy: Deputy, call: DelegateCall, model: str) -> str:
         if way is None:
             told = cannot_spawn(name, deputy.provider_of(name))
             raise UsageError("model", name, f"{told}; `deputy doctor` says what to set")
-        cost = cost_ceiling((task,), lambda _, asked=way.model: deputy.prices_of(asked)).text
+        # What bounds it, or does not, stands in the line for all of them.
+        cost = cost_ceiling((task,), lambda _, asked=way.model: deputy.prices_of(asked)).text.partition(" (")[0]
         instead = "" if way.model == name else f" (instead of {name})"
         lines.append(f"[{task.label}] {way}{instead}, cost: {cost}")
     return "\n".join(lines)
