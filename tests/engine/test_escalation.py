@@ -97,3 +97,30 @@ def test_an_approval_that_was_asked_for_is_given_where_nobody_can_be_asked(house
     run = asyncio.run(leave_asking(house, Task(label="w", prompt="Write.", tools=("Read", "Write"))))
     [result] = asyncio.run(answer_later(house, run, "yes"))
     assert isinstance(result.outcome, Completed), result
+
+
+@pytest.mark.rule("escalate")
+def test_what_a_run_waits_for_is_told_once_however_often_it_is_taken_up_to_wait_on(house: House):
+    from types import SimpleNamespace
+
+    from deputy.core.progress import Progress
+
+    async def tell():
+        async with house.open() as runtime:
+            run = SimpleNamespace(run="sess_1_aaaaaa", emit=lambda _: None)
+            for event, content in (
+                ("waiting", "a"),
+                ("waiting", "a"),
+                ("text", "x"),
+                ("waiting", "a"),
+                ("waiting", "b"),
+            ):
+                runtime.workshop.tell(run, Progress(event=event, label="scout", content=content))
+
+    asyncio.run(tell())
+    assert [(one.event, one.content) for one in house.seen] == [
+        ("waiting", "a"),
+        ("text", "x"),
+        ("waiting", "a"),
+        ("waiting", "b"),
+    ]

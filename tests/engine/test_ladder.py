@@ -435,6 +435,7 @@ def test_a_turn_that_was_lost_is_taken_again_where_it_could_only_read(house: Hou
     assert (outcome.backend, outcome.report) == (way.backend, "Done.")
     assert [word in way.calls[0].stdin for word in ("Look around.", "interrupted")] == [True, True]
     assert any("was under way when its process died; it started afresh" in one for one in outcome.warnings)
+    assert [one.event for one in house.seen].count("fallback") == 1, "it is not told again by who goes on"
 
 
 @pytest.mark.rule("recover")

@@ -152,7 +152,7 @@ async def _is_agreed(work: Work, backend: str) -> bool:
     if backend not in work.agreed:
         key, answer = f"ladder:{backend}:approval", False
         if desk.approval == "ask" or run.was_asked(key):
-            question = f"[{desk.label}] would be done by {backend}, which uses {writing} without asking each time."
+            question = f"{backend} would do [{desk.label}], and use {writing} without asking each time."
             desk.emit(Progress(event="waiting", label=desk.label, content=question))
             answer = json.decode(await run.recv(key, "approval", question)) is True
         work.agreed[backend] = answer
