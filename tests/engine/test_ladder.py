@@ -484,3 +484,68 @@ def test_a_program_counts_against_the_budget(house: House, way):
     assert isinstance(outcome, Partial)
     assert outcome.errors[0].type == "budget"
     assert len(way.calls) == 1
+
+
+GARDEN = """---
+type: gardening
+description: Plant trees.
+model: %s
+---
+Plant them well.
+"""
+
+
+def ask_for_a_subtask(house: House, model: str) -> str:
+    """What a parent is told of a subtask whose template names a model."""
+    folder = house.workspace / ".deputy" / "templates"
+    folder.mkdir(parents=True)
+    (folder / "garden.md").write_text(GARDEN % model)
+    house.model = f"script:{house._script}"
+    request = {"type": "gardening", "description": "Plant trees.", "inputs": {}}
+    house.script(talk(turn("", call("Subtask", requests=[request])), turn("So be it.")))
+    [told] = house.results(asyncio.run(house.run("Do it.")))
+    return told
+
+
+@pytest.mark.rule("delegate.key")
+@pytest.mark.parametrize(("model", "name"), [(SONNET, "claude-agent-acp"), ("composer-1", "cursor-agent")])
+def test_a_subtask_goes_to_a_model_that_only_a_program_can_reach(house: House, programs, model, name):
+    programs.play(name, (turn("Planted."),))
+    assert "Planted." in ask_for_a_subtask(house, model)
+    assert "Plant them well." in programs.calls(name)[0].stdin
+
+
+@pytest.mark.rule("delegate.key")
+@pytest.mark.parametrize(
+    ("model", "told"),
+    [(SONNET, "no API key for provider anthropic"), ("composer-1", "only cursor-agent can have the model")],
+)
+def test_a_subtask_for_a_model_that_nothing_can_reach_is_refused(house: House, programs, model, told):
+    remove(programs, *WAYS.values(), "cursor-agent")
+    assert told in ask_for_a_subtask(house, model)
+
+
+@pytest.mark.rule("fallback")
+def test_a_parents_model_that_fails_is_followed_by_the_next_of_its_chain_and_by_no_program(house: House, programs):
+    failing = talk(turn("From the next.", faults=("model_not_found",)))
+    with ProviderServer(Script(conversations=(failing,))) as server:
+        house.use(server, "opus-4.6-thinking")
+        outcome = asyncio.run(house.run("Do it."))
+    assert isinstance(outcome, Completed), outcome
+    assert (outcome.report, outcome.model) == ("From the next.", "anthropic:claude-sonnet-4-5")
+    assert [(one.left, one.taken) for one in outcome.fallbacks] == [
+        ("opus-4.6-thinking on native", "sonnet-4.5-thinking on native")
+    ]
+    assert [one.content for one in house.seen if one.event == "fallback"] == ["sonnet-4.5-thinking on native"]
+    assert not any(programs.calls(name) for name in WAYS.values())
+
+
+@pytest.mark.rule("fallback")
+def test_a_parent_takes_no_other_model_after_something_was_changed(house: House, programs):
+    turns = (turn("", call("Write", path="made.txt", content="x")), turn("", faults=("model_not_found",) * 9))
+    with ProviderServer(Script(conversations=(talk(*turns),)), strict=False) as server:
+        house.use(server, "opus-4.6-thinking")
+        outcome = asyncio.run(house.run("Do it."))
+    assert isinstance(outcome, Failed)
+    assert not outcome.fallbacks
+    assert (house.workspace / "made.txt").read_text() == "x"
