@@ -20,7 +20,7 @@ from deputy.testing.backend_suite import CASES, leave_in_the_middle, play
 
 FOLDER = Path(os.environ.get("DEPUTY_PROGRAMS", "build/programs")).resolve()
 KEY = "sk-test-0123456789abcdef0123456789abcdef"
-START_SECONDS = 30.0
+START_SECONDS = 45.0
 """How long the slowest of them may take before it asks its model."""
 MODELS = {
     "claude": "anthropic:claude-sonnet-5-5",
@@ -157,7 +157,7 @@ def test_the_same_script_comes_to_the_same_end(case, name, home, workspace):
         case = msgspec.structs.replace(case, ends=(msgspec.structs.replace(case.ends[0], calls=None),))
     elif case.name == "time is up":
         case = msgspec.structs.replace(
-            case, seconds=12.0, turns=(msgspec.structs.replace(case.turns[0], delay_seconds=60),)
+            case, seconds=START_SECONDS, turns=(msgspec.structs.replace(case.turns[0], delay_seconds=120),)
         )
     ends = asyncio.run(play(case, RealStage(name, home), workspace))
     # opencode tells its session only with its first words.

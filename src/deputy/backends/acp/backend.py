@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _CHUNK = 64 * 1024
 _NOISE_BYTES = 8_000
 _WATCH_SECONDS = 1.0
-_LEAVE_SECONDS = 1.0
+_LEAVE_SECONDS = 3.0
 """How long an agent has to go by itself once nothing more is asked of it."""
 _DRAIN_SECONDS = 1.0
 _OPENING_SECONDS = 90.0
