@@ -149,10 +149,11 @@ class LocalContext(Generic[L]):
         with self._at_work():
             child = requested.request.session_id
             requested = structs.replace(requested, parent=self.run, call=requested.call or key)
-            lease = await self._journal.spawn(self._lease, name, child, requested)
-            if lease is None:
-                raise UsageError("session_id", child, "a run of this id exists already; draw another")
-            self._crew.start(lease, requested)
+            with self._crew.starting(child):
+                lease = await self._journal.spawn(self._lease, name, child, requested)
+                if lease is None:
+                    raise UsageError("session_id", child, "a run of this id exists already; draw another")
+                self._crew.start(lease, requested)
         return child
 
     async def again(self, key: str, child: str, message: str | None = None, *, anew: bool = False) -> None:

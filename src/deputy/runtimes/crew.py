@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from collections import Counter
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
 from msgspec import UNSET, Raw, json
@@ -21,7 +22,7 @@ from deputy.runtimes.context import LocalContext
 from deputy.runtimes.troubles import failed_by, storage_trouble
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 
     from deputy.core.events import Event, Record
     from deputy.core.outcome import Outcome
@@ -119,7 +120,8 @@ class Crew(Generic[L]):
         self._workflow = workflow
         self._group = group
         self._work: dict[str, _Work[L]] = {}
-        self._starting: set[str] = set()
+        self._starting: Counter[str] = Counter()
+        """Runs that are being put to work: the journal may show them before anything of them is here."""
         self._unwanted: set[str] = set()
         """Runs that were cancelled while they were being started."""
         self._parked: set[str] = set()
@@ -135,6 +137,18 @@ class Crew(Generic[L]):
         self._leaving = False
 
     # --- going to work ------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def starting(self, run: str) -> Generator[None]:
+        """Keep everybody else here from taking up a run while it is being put to work."""
+        self._starting[run] += 1
+        try:
+            yield
+        finally:
+            self._starting[run] -= 1
+            if not self._starting[run]:
+                del self._starting[run]
+                self._unwanted.discard(run)
 
     def start(self, lease: L, birth: Birth, history: Sequence[Record] = (), *, is_late: bool = False) -> None:
         """Put a run to work; one that is late only ends."""
@@ -171,51 +185,55 @@ class Crew(Generic[L]):
         state = await self._journal.state(run)
         if state is not None and not state.is_live and state.round < number:
             with suppress(LeaseHeld):
-                await self.begin_round(await self._journal.acquire(run), message, within=within)
+                await self.begin_round(run, message, within=within)
         else:
             await self.ensure(run)
 
     async def begin_round(
-        self, lease: L, message: Any, *, seconds: float | None = None, within: float | None = None
+        self, run: str, message: Any, *, seconds: float | None = None, within: float | None = None
     ) -> int:
         """Start another round of a run that has ended; gives its number."""
-        state = lease.state
-        try:
-            if state.is_live:
-                raise UsageError("ID", state.run, f"this run is {state.status}; only one that has ended is resumed")
-            # A round has the time that the one before it had, unless another is given, and never its caller's last.
-            seconds = state.seconds if seconds is None else seconds
-            resumed = Resumed(
-                round=state.round + 1,
-                message=UNSET if message is None else Raw(json.encode(message)),
-                seconds=seconds,
-                deadline=None if within is None else inherited_deadline(self.world.now(), within, seconds),
-            )
-            await self._journal.append(lease, f"resumed:{resumed.round}", resumed)
-            await self.go_on(lease)
-        except BaseException:
-            with suppress(LeaseLost, StorageError):
-                await self._journal.release(lease)
-            raise
-        return resumed.round
+        if run in self._starting:
+            raise LeaseHeld(run, "this process")
+        with self.starting(run):
+            lease = await self._journal.acquire(run)
+            try:
+                resumed = self._resumed(lease.state, message, seconds, within)
+                await self._journal.append(lease, f"resumed:{resumed.round}", resumed)
+                await self.go_on(lease)
+            except BaseException:
+                with suppress(LeaseLost, StorageError):
+                    await self._journal.release(lease)
+                raise
+            return resumed.round
+
+    def _resumed(self, state: State, message: Any, seconds: float | None, within: float | None) -> Resumed:
+        """The beginning of the next round."""
+        if state.is_live:
+            raise UsageError("ID", state.run, f"this run is {state.status}; only one that has ended is resumed")
+        # A round has the time that the one before it had, unless another is given, and never its caller's last.
+        seconds = state.seconds if seconds is None else seconds
+        return Resumed(
+            round=state.round + 1,
+            message=UNSET if message is None else Raw(json.encode(message)),
+            seconds=seconds,
+            deadline=None if within is None else inherited_deadline(self.world.now(), within, seconds),
+        )
 
     async def ensure(self, run: str) -> bool:
         """Put a run to work that should be and is not; whether that was so."""
         if run in self._work or run in self._starting:
             return False
-        self._starting.add(run)
-        try:
-            return await self._adopt(run)
-        except (LeaseHeld, LeaseLost):
-            return False
-        except StorageCorrupt as error:
-            # One damaged run must not keep anybody from all others.
-            self._troubles[run] = error
-            self._tell(run)
-            return False
-        finally:
-            self._starting.discard(run)
-            self._unwanted.discard(run)
+        with self.starting(run):
+            try:
+                return await self._adopt(run)
+            except (LeaseHeld, LeaseLost):
+                return False
+            except StorageCorrupt as error:
+                # One damaged run must not keep anybody from all others.
+                self._troubles[run] = error
+                self._tell(run)
+                return False
 
     async def _adopt(self, run: str) -> bool:
         state = await self._journal.state(run)

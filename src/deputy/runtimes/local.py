@@ -81,14 +81,15 @@ class LocalEngine(Generic[L]):
 
     async def submit(self, run: str, birth: Birth) -> bool:
         """Start a run; False when there is one of this id already, which is then left as it is."""
-        lease = await self._journal.begin(run, birth)
-        if lease is not None:
-            self._crew.start(lease, birth)
+        with self._crew.starting(run):
+            lease = await self._journal.begin(run, birth)
+            if lease is not None:
+                self._crew.start(lease, birth)
         return lease is not None
 
     async def resume(self, run: str, message: Any = None, *, seconds: float | None = None) -> int:
         """Start another round of a run that has ended; gives the round's number."""
-        return await self._crew.begin_round(await self._journal.acquire(run), message, seconds=seconds)
+        return await self._crew.begin_round(run, message, seconds=seconds)
 
     async def cancel(self, run: str, reason: str = "") -> None:
         """Stop a run and all runs below it, whoever is at work on them."""
