@@ -233,12 +233,17 @@ class LocalContext(Generic[L]):
 
     async def new_id(self, key: str) -> str:
         """A session id that nobody has."""
+        return (await self.new_ids(key, 1))[0]
+
+    async def new_ids(self, key: str, count: int) -> Sequence[str]:
+        """So many of them, looked up together."""
         name = self._claim(key)
-        record = self._done.pop(name, None)
-        if record is None:
-            with self._at_work():
-                return cast("Drawn", self._write_soon(name, Drawn(value=await self._crew.draw_id()))).value
-        return cast("Drawn", self._seen(record).event).value
+        if (record := self._done.pop(name, None)) is not None:
+            return cast("Drawn", self._seen(record).event).value.split()
+        with self._at_work():
+            drawn = await self._crew.draw_ids(count)
+            self._write_soon(name, Drawn(value=" ".join(drawn)))
+            return drawn
 
     # --- how ----------------------------------------------------------------------------------------------------------
 

@@ -316,16 +316,22 @@ class Crew(Generic[L]):
             raise UnknownRun(run)
         return record.event.outcome
 
-    async def draw_id(self) -> str:
-        """A session id that no run has."""
+    async def draw_ids(self, count: int) -> list[str]:
+        """So many session ids that no run has."""
         tried: set[str] = set()
-        while True:
-            drawn = new_session_id(
-                int(self.world.now()), lambda: self.world.draw(ID_LETTERS, ID_LENGTH), tried.__contains__
-            )
-            if await self._journal.state(drawn) is None:
-                return drawn
-            tried.add(drawn)
+        drawn: list[str] = []
+        while len(drawn) < count:
+            fresh = [self._draw_id(tried) for _ in range(count - len(drawn))]
+            known = await self._journal.known(fresh)
+            drawn += [one for one in fresh if one not in known]
+        return drawn
+
+    def _draw_id(self, tried: set[str]) -> str:
+        drawn = new_session_id(
+            int(self.world.now()), lambda: self.world.draw(ID_LETTERS, ID_LENGTH), tried.__contains__
+        )
+        tried.add(drawn)
+        return drawn
 
     async def look(self, *, wake: bool) -> None:
         """See what other processes did: messages they sent, runs they ended."""

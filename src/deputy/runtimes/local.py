@@ -119,7 +119,7 @@ class LocalEngine(Generic[L]):
 
     async def draw_id(self) -> str:
         """A session id that no run has."""
-        return await self._crew.draw_id()
+        return (await self._crew.draw_ids(1))[0]
 
     async def ensure(self, run: str) -> bool:
         """Put a run to work that should be and is not; whether that was so."""
