@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from deputy.core.events import Event, Record
     from deputy.core.outcome import Outcome
     from deputy.core.state import Counts, State
-    from deputy.engine.ports import Birth, Journal, Workflow, World
+    from deputy.engine.ports import Birth, Journal, Workflow, Workplace, World
 
 PARK_SECONDS = 0.05
 SUSPEND_SECONDS = 5.0
@@ -92,8 +92,13 @@ class _Work(Generic[L]):
                 await self.is_over.wait()
 
 
-async def _nothing(_: str) -> None:
+async def leave_nothing(_: str) -> None:
     """What is cleaned up behind a run where nothing can be left."""
+
+
+async def keep_nothing(_place: Workplace, _label: str, outcome: Outcome) -> Outcome:
+    """What is kept of a run's own place where nobody has one."""
+    return outcome
 
 
 class Crew(Generic[L]):
@@ -105,8 +110,9 @@ class Crew(Generic[L]):
         workflow: Workflow,
         world: World,
         group: asyncio.TaskGroup,
-        clean_up: Callable[[str], Awaitable[None]] = _nothing,
+        clean_up: Callable[[str], Awaitable[None]] = leave_nothing,
         *,
+        keep: Callable[[Workplace, str, Outcome], Awaitable[Outcome]] = keep_nothing,
         suspend_seconds: float = SUSPEND_SECONDS,
         is_over: Callable[[str], None] = lambda _: None,
     ) -> None:
@@ -116,6 +122,8 @@ class Crew(Generic[L]):
         self._suspend_seconds = suspend_seconds
         self._clean_up = clean_up
         """Ends what a step of a run may have left in the world when its process died."""
+        self._keep = keep
+        """Gives an outcome what a run that was stopped has done in a place of its own."""
         self._journal = journal
         self._workflow = workflow
         self._group = group
@@ -522,7 +530,7 @@ class Crew(Generic[L]):
             ending = await self._outcome_of(work, birth)
             work.is_ending = True
             if ending is not None:
-                ending = with_all_below(ending, await self._below(work.lease.state))
+                ending = await self._whole(work, ending)
             if ending is None and work.awaited:
                 self._suspended.add(run)
             elif ending is None:
@@ -614,7 +622,7 @@ class Crew(Generic[L]):
         try:
             # The old lease has lost a record, and takes none after it.
             work.lease = await self._journal.acquire(work.lease.run)
-            outcome = with_all_below(failed_by(trouble, await self._found(work)), await self._below(work.lease.state))
+            outcome = await self._whole(work, failed_by(trouble, await self._found(work)))
             key = _ending_key(work.lease.state.round)
             return _ended(work.lease.state, await self._journal.finish(work.lease, key, Returned(outcome=outcome)))
         except (LeaseHeld, LeaseLost):
@@ -622,6 +630,15 @@ class Crew(Generic[L]):
         except StorageError:
             self._troubles[work.lease.run] = trouble
             return None
+
+    async def _whole(self, work: _Work[L], ending: Outcome) -> Outcome:
+        """An ending with what is not the flow's own: what it left in its place, and what those below it used."""
+        so_far, state = work.context.so_far, work.lease.state
+        if so_far.place is not None:
+            ending = await self._keep(so_far.place, state.label, ending)
+        elif not ending.branch:
+            ending = so_far.with_place(ending)
+        return with_all_below(ending, await self._below(state))
 
     async def _below(self, state: State) -> Sequence[State]:
         return await self._journal.descendants(state.run) if state.counts.children else ()
