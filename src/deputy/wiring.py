@@ -181,7 +181,7 @@ async def open_runtime(
     files = WorkspaceFiles(workspace, folder, redactor)
     settings = load_user()
     rules = load_rules(str(workspace)) if rules is None else rules
-    await asyncio.to_thread(keep_house, folder, world.now(), settings.journal.retention_days * _DAY_SECONDS)
+    await asyncio.to_thread(_tidy, folder, world.now(), settings.journal.retention_days * _DAY_SECONDS)
     async with (
         SqliteJournal(folder, fsync=fsync or settings.journal.fsync, redact=redactor.redact_json) as journal,
         Models(
@@ -315,6 +315,19 @@ def _index_templates(workspace: Path) -> TemplateIndex:
     from deputy.core.subtask.matching import TemplateIndex
 
     return TemplateIndex(load_templates(workspace, Path.home()).templates)
+
+
+def _tidy(folder: Path, now: float, kept_seconds: float) -> None:
+    """Remove what is old, and end what commands of processes that died have left running."""
+    from deputy.journal.reader import Reader
+    from deputy.journal.registry import orphaned
+    from deputy.processes.sweep import sweep, tag_of
+
+    keep_house(folder, now, kept_seconds)
+    reader = Reader.open(folder)
+    if reader is not None:
+        with reader:
+            sweep(*map(tag_of, orphaned(reader)))
 
 
 async def _end_children(run: str) -> None:
