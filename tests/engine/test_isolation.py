@@ -176,6 +176,29 @@ def test_a_subagent_whose_time_ran_out_while_nobody_was_there_says_where_its_cha
     assert outcome.warnings == (f"What it changed is in {place} and not committed to its branch.",)
 
 
+@pytest.mark.rule("tools.readonly")
+@pytest.mark.rule("subtask.flow")
+def test_the_subtasks_of_a_subagent_see_its_worktree(house: House, repository: Path):
+    asked = {"type": "check", "description": "Check the text.", "file_paths": ["new.txt"]}
+    house.script(
+        talk(
+            turn("", call("Write", path="new.txt", content="hello")),
+            turn("", call("Subtask", requests=[asked])),
+            turn("Done."),
+            when="Write it.",
+        ),
+        talk(turn("", call("Read", path="new.txt"), call("Glob", pattern="*.txt")), turn("Checked."), when="Check"),
+    )
+    outcome = house.one(Task(label="scribe", prompt="Write it.", tools=("Read", "Glob", "Write", "Subtask")))
+    assert isinstance(outcome, Completed)
+    with Reader.open(house.home) as reader:
+        (child,) = reader.children(outcome.session_id)
+    read, listed = house.results_of(child.run)
+    assert "hello" in read
+    assert "new.txt" in listed
+    assert not (repository / "new.txt").exists()
+
+
 @pytest.mark.rule("resume")
 def test_a_resumed_subagent_goes_on_in_its_worktree(house: House, repository: Path):
     house.script(

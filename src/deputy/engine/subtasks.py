@@ -312,6 +312,8 @@ async def _spawned(
         terms = Terms(
             subtask=briefing,
             schema=expectations if isinstance(expectations, dict) else None,
+            root=desk.root,
+            routing=desk.routing,
             index=index,
             total=len(plans),
         )
