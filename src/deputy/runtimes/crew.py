@@ -249,8 +249,9 @@ class Crew(Generic[L]):
             return False
         lease = await self._journal.acquire(run)
         try:
-            # Somebody may have wanted it stopped while nobody was there to do it.
-            await self._journal.take(lease, _cancel_key(lease.state), CANCEL)
+            # Somebody may have ended it since, or wanted it stopped while nobody was there to do it.
+            if lease.state.is_live:
+                await self._journal.take(lease, _cancel_key(lease.state), CANCEL)
             await self._clear_away(lease.state)
             if lease.state.is_live:
                 await self.go_on(lease, is_late=await self._is_late(lease.state, self.world.now()))
