@@ -19,6 +19,7 @@ from deputy.config import load_catalog, load_rules, load_user, mcp_servers
 from deputy.core.events import Opened
 from deputy.core.guard import Policy
 from deputy.core.redact import Redactor
+from deputy.engine.isolation import keep
 from deputy.engine.ports.subtasks import Subtasks
 from deputy.engine.root import DELEGATE
 from deputy.engine.workshop import Workshop
@@ -213,6 +214,7 @@ async def open_runtime(
                 rules.tool_seconds,
             )
         )
+        workplaces = GitWorktrees(folder / home.WORKTREES, workspace, os.environ, transcript.safe_id)
         workshop = Workshop(
             world=world,
             open_model=models.open,
@@ -221,7 +223,7 @@ async def open_runtime(
             thinking=models.thinking,
             windows=windows or {},
             files=files,
-            workplaces=GitWorktrees(folder / home.WORKTREES, workspace, os.environ, transcript.safe_id),
+            workplaces=workplaces,
             ways=ways,
             idle_seconds=rules.idle_seconds,
             redactor=redactor,
@@ -258,6 +260,7 @@ async def open_runtime(
             workflow,
             world,
             clean_up=_end_children,
+            keep=partial(keep, workplaces),
             suspend_seconds=suspend_seconds,
             is_over=workshop.forget,
             # What works in another folder must not go on in this one.

@@ -306,6 +306,10 @@ class SqliteJournal:
         """Where a run stands."""
         return await self.read(lambda reader: reader.state(run))
 
+    async def known(self, runs: Sequence[str]) -> set[str]:
+        """Which of these are runs."""
+        return await self.read(lambda reader: {run for run in runs if reader.knows(run)})
+
     async def standings(self) -> Sequence[Standing]:
         """The runs that have not ended or were not delivered, and whether somebody is at work on them."""
         return await self.read(lambda reader: registry.standings(reader, reader.unsettled(), self._stale_seconds))
