@@ -292,3 +292,15 @@ def test_a_home_that_can_only_be_read_is_read(filled: Callable[..., Path]) -> No
             os.seteuid(0)
         home.chmod(0o700)
         shutil.rmtree(home)
+
+
+def test_a_journal_that_this_process_writes_is_never_read_as_one_at_rest(filled: Callable[..., Path]) -> None:
+    home = filled(turns=5)
+    # Nobody can say here that he reads, as when no more files can be opened.
+    (home / "journal.db-shm").mkdir()
+    reader = Reader.open(home)
+    assert reader is not None
+    with reader:
+        assert len(reader.live()) == 1
+    with pytest.raises(StorageError):
+        Reader.open(home, is_written=True)

@@ -83,9 +83,9 @@ class Reader:
         """What is wrong with the file as a whole, when only what is left of it can be read."""
 
     @classmethod
-    def open(cls, folder: Path) -> Reader | None:
-        """A reader of the journal in this home; None when there is none."""
-        connection = open_reader(folder)
+    def open(cls, folder: Path, *, is_written: bool = False) -> Reader | None:
+        """A reader of the journal in this home; None when there is none. Say so when this process writes it."""
+        connection = open_reader(folder, is_written=is_written)
         return None if connection is None else cls(connection, folder / home.JOURNAL)
 
     @classmethod

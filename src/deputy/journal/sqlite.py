@@ -359,7 +359,7 @@ class SqliteJournal:
             self._readers.append(reader)
 
     def _open(self) -> Reader:
-        reader = Reader.open(self.folder)
+        reader = Reader.open(self.folder, is_written=True)
         if reader is None:
             raise StorageFailed(str(self.path), "it has gone", "Put it back, or start again.")
         return reader
