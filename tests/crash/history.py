@@ -53,8 +53,6 @@ if TYPE_CHECKING:
 
 ROOT = "sess_1_root00"
 LABELS = ("one", "two", "three")
-LAST_COMMIT = 1
-"""How many promises of one run a single commit makes true."""
 
 
 class World:
@@ -208,13 +206,21 @@ def check(home: str, variant: str, acks: list[str], complete: bool, damaged: str
         return [] if damaged.startswith(f"{JOURNAL} ") else [f"unreadable: {error}"]
     except StorageCorrupt as error:
         # Cut so short that not one record is left: nothing is read, and that is said.
-        return [] if damaged == f"{JOURNAL} _cut" else [f"unreadable: {error}"]
+        is_empty = damaged == f"{JOURNAL} _cut" and not _has_records(Path(home))
+        return [] if is_empty else [f"unreadable: {error}"]
     if reader is None:
         return ["the journal has gone"] if any(ack.startswith("promised") for ack in acks) else []
     with reader:
         if damaged:
-            return _check_damaged(reader, damaged, acks)
+            return _check_damaged(reader, acks)
         return _check_whole(reader, Path(home), acks, complete=complete)
+
+
+def _has_records(home: Path) -> bool:
+    """Whether the beginning of any text that was recorded still stands in the file or its log."""
+    left = b"".join(path.read_bytes() for path in home.glob(f"{JOURNAL}*"))
+    keys = ("note", *(f"{what} {turn}" for what in ("model", "tool") for turn in range(2)))
+    return any(f"{label} {key} x".encode() in left for label in ("root", *LABELS) for key in keys)
 
 
 def _check_whole(reader: Reader, home: Path, acks: list[str], *, complete: bool) -> list[str]:
@@ -261,8 +267,8 @@ def _is_right(label: str, record: Record) -> bool:
             return True
 
 
-def _check_damaged(reader: Reader, hit: str, acks: list[str]) -> list[str]:
-    """Of what is read nothing is wrong; what is missing is said to be, but for the last commit of a log."""
+def _check_damaged(reader: Reader, acks: list[str]) -> list[str]:
+    """Of what is read nothing is wrong, and what is missing is said to be."""
     problems = []
     names = {ack.split()[1] for ack in acks if ack.startswith("promised")}
     for name in sorted(names):
@@ -274,9 +280,7 @@ def _check_damaged(reader: Reader, hit: str, acks: list[str]) -> list[str]:
             problems += [f"{name}: wrong data under {r.key!r}" for r in whole if not _is_right(label, r)]
         missing = {ack.split(maxsplit=2)[2] for ack in acks if ack.startswith(f"promised {name} ")}
         missing -= {record.key for record in whole}
-        # Of the log's last commit nothing tells when it is hit itself; of a log that was cut, nothing at all.
-        unsaid = len(missing) > LAST_COMMIT if hit.startswith(f"{JOURNAL}-wal") else bool(missing)
-        if unsaid and len(whole) == len(records) and hit != f"{JOURNAL}-wal _cut":
+        if missing and len(whole) == len(records):
             problems.append(f"{name}: {sorted(missing)} are gone, and nothing says so")
     return problems
 

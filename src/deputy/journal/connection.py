@@ -15,7 +15,7 @@ from deputy.core.errors import (
     StorageFailed,
     StorageFull,
 )
-from deputy.journal import home, schema
+from deputy.journal import home, mark, schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -37,7 +37,9 @@ _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PR
 def open_writer(folder: Path, fsync: Fsync, patience: float = PATIENCE_SECONDS) -> sqlite3.Connection:
     """A connection that writes; home, file and tables are made if they are missing."""
     path = home.make_home(folder) / home.JOURNAL
-    home.make_file(path, schema.fresh)
+    if home.make_file(path, schema.fresh):
+        # What was said of a journal that was here before does not hold for this one.
+        mark.clear(folder)
     with typed(path):
         connection = patiently(lambda: _connect(path, "rw"), path, patience)
         try:
