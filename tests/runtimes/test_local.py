@@ -320,7 +320,7 @@ def test_a_run_stops_without_a_word_when_another_process_has_taken_it(tmp_path: 
         return Noted(content="too late")
 
     async def flow(run: RunContext, birth: Opened) -> Outcome:
-        await run.step("work", wait, "", view=None)
+        await run.step("work", wait, "", view=None, repeatable=False)
         return Completed(lineage=birth.lineage, summary="mine")
 
     async def main() -> None:
