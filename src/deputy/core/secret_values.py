@@ -96,9 +96,7 @@ def is_secret_value(name: str, value: str) -> bool:
     if key is None:
         return False
     is_told = name.isupper() or name.startswith("-")
-    return is_assigned_secret(
-        Assigned(key=key, name=name, separator=":", value=value, is_quoted=True, is_told=is_told)
-    )
+    return is_assigned_secret(Assigned(key=key, name=name, separator=":", value=value, is_quoted=True, is_told=is_told))
 
 
 def _is_literal_secret(key: str, value: str, *, is_told: bool) -> bool:
@@ -197,8 +195,12 @@ def is_login(name: str, password: str) -> bool:
     """Whether `name:password` behind an option is that, rather than the numbers or names of a user and a group."""
     is_group = name == password or (name.isdigit() and password.isdigit())
     is_word = password.isupper() and password.isalpha()
-    return len(password) >= 3 and not is_group and not is_word and not password.startswith(("/", "\\")) and not (
-        _is_placeholder(password) or _is_time(name, password)
+    return (
+        len(password) >= 3
+        and not is_group
+        and not is_word
+        and not password.startswith(("/", "\\"))
+        and not (_is_placeholder(password) or _is_time(name, password))
     )
 
 
