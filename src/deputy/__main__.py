@@ -4,10 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from typing import TYPE_CHECKING, NoReturn
-
-if TYPE_CHECKING:
-    from types import FrameType
 
 _CANCELLED = 130
 
@@ -20,7 +16,7 @@ def main() -> None:
     command_line()
 
 
-def _leave(number: int, frame: FrameType | None) -> NoReturn:
+def _leave(_number: int, _frame: object) -> None:
     """Ctrl-C where no command has taken care of it yet: nothing was begun, and there is nothing to say."""
     # An exception could be raised where nobody passes it on, as in the middle of an import.
     os._exit(_CANCELLED)
