@@ -251,7 +251,9 @@ class SimTool:
     def __init__(self, name: str, ledger: Ledger, life: Life) -> None:
         self.name = name
         reads = name in ("Read", "Search")
-        self.traits = ToolTraits(reads_only=reads, repeatable=reads, needs_approval=name == "Tell", risk="low")
+        self.traits = ToolTraits(
+            reads_only=reads, repeatable=reads, is_local=name == "Read", needs_approval=name == "Tell", risk="low"
+        )
         self._ledger = ledger
         self._life = life
 
