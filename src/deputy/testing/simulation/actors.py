@@ -75,6 +75,10 @@ class Ledger:
         """Who was told to stop, and when."""
         self.stopped: dict[tuple[str, int], float] = {}
         """Since when nothing may begin in a run's round, as whoever told it to stop was assured."""
+        self.failures = 0
+        """How many commits failed."""
+        self.failed_at = 0.0
+        """When the last of them did."""
         self.notes: dict[str, list[str]] = {}
         self.broken: list[Violation] = []
         """What was seen that must not be: whoever did it may have taken it for a failure of ours."""
