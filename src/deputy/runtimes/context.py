@@ -115,9 +115,9 @@ class LocalContext(Generic[L]):
                 lost = Lost(step=_name(do))
                 return cast("Lost", self._seen(await self._journal.append(self._lease, name, lost)).event)
             writing = self._journal.append_soon(self._lease, f"{name}{BEGUN}", beginning)
-            if not repeatable:
-                await writing.done
-            if not reads:
+            if not (reads and repeatable):
+                # What costs or changes something is known to have begun, and by what it was asked for.
+                self._unsettled.append(writing.done)
                 await self.durable()
             try:
                 event: Known = await do(args, view)

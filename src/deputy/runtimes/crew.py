@@ -210,8 +210,7 @@ class Crew(Generic[L]):
                 await self._journal.append(lease, f"resumed:{resumed.round}", resumed)
                 await self.go_on(lease)
             except BaseException:
-                with suppress(LeaseLost, StorageError):
-                    await self._journal.release(lease)
+                await self._let_go(lease)
                 raise
             return resumed.round
 
@@ -264,9 +263,17 @@ class Crew(Generic[L]):
             self._tell(run)
         finally:
             if run not in self._work:
-                with suppress(LeaseLost):
-                    await self._journal.release(lease)
+                await self._let_go(lease)
         return False
+
+    async def _let_go(self, lease: L) -> None:
+        """Give up the lease of a run that was not put to work; one that cannot be given up is ours to see to."""
+        try:
+            await self._journal.release(lease)
+        except LeaseLost:
+            return
+        except StorageError as trouble:
+            self._troubles.setdefault(lease.run, trouble)
 
     @property
     def is_leaving(self) -> bool:
@@ -614,8 +621,19 @@ class Crew(Generic[L]):
         try:
             await self.ensure(run)
         except StorageError:
+            await self._give_up(run, trouble)
+
+    async def _give_up(self, run: str | None, trouble: StorageError) -> None:
+        """Let whoever waits for a run hear of trouble that stays; who was put aside until it ends waits no longer."""
+        while run is not None:
             self._troubles[run] = trouble
+            self._suspended.discard(run)
             self._tell(run)
+            with suppress(StorageError):
+                state = await self._journal.state(run)
+                run = None if state is None else state.parent
+            if run not in self._suspended:
+                return
 
     async def _ended_by(self, trouble: StorageError, work: _Work[L]) -> Ended | None:
         """End a run whose storage failed, if that can be written; if not, its records say where to go on from."""
@@ -629,7 +647,7 @@ class Crew(Generic[L]):
         except (LeaseHeld, LeaseLost):
             return None
         except StorageError:
-            self._troubles[work.lease.run] = trouble
+            await self._give_up(work.lease.run, trouble)
             return None
 
     async def _whole(self, work: _Work[L], ending: Outcome) -> Outcome:
