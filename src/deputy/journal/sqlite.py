@@ -161,10 +161,7 @@ class SqliteJournal:
 
     def append_soon(self, lease: Lease, key: str, event: Event) -> Writing:
         """Add a record under a new key without waiting; one that is appended later is never durable before it."""
-        writing = self._append(lease, key, event, binds=lease)
-        # Nobody may be listening: whoever appends next hears of the same trouble.
-        writing.done.add_done_callback(_hear)
-        return writing
+        return self._append(lease, key, event, binds=lease)
 
     def _append(self, lease: Lease, key: str, event: Event, binds: Lease | None = None) -> Writing:
         at, (clean, body) = self._clock(), self._clean(event)
