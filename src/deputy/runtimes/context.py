@@ -264,7 +264,8 @@ class LocalContext(Generic[L]):
     async def durable(self) -> None:
         """Until all that was done before is durable; an error when some of it never will be."""
         while self._unsettled:
-            await asyncio.shield(self._unsettled[0])
+            # None is durable before those that were appended before it.
+            await asyncio.shield(self._unsettled[-1])
             self._unsettled = [done for done in self._unsettled if not done.done() or done.exception()]
 
     def _write_soon(self, name: str, event: Event) -> Event:
