@@ -50,6 +50,7 @@ class LimitSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     concurrency: Annotated[int, Meta(ge=1, le=4)] | None = None
     max_depth: Annotated[int, Meta(ge=0, le=10)] | None = None
+    max_spawns: Annotated[int, Meta(ge=0, le=100_000)] | None = None
     repairs: Annotated[int, Meta(ge=0, le=2)] | None = None
     idle_seconds: Annotated[float, Meta(ge=1, le=86_400)] | None = None
     tools: dict[str, Annotated[float, Meta(ge=1, le=86_400)]] = {}
@@ -180,6 +181,7 @@ _RIGHT = {
     "limits.concurrency": "a whole number from 1 to 4",
     "limits.idle_seconds": "a number from 1 to 86400",
     "limits.max_depth": "a whole number from 0 to 10",
+    "limits.max_spawns": "a whole number from 0 to 100000",
     "limits.repairs": "a whole number from 0 to 2",
     "limits.tools.*": "a number of seconds from 1 to 86400",
 }
@@ -238,6 +240,7 @@ def _narrowing(settings: Settings) -> Narrowing:
         approval=settings.approval.policy,
         concurrency=limits.concurrency,
         max_depth=limits.max_depth,
+        max_spawns=limits.max_spawns,
         repairs=limits.repairs,
         idle_seconds=limits.idle_seconds,
         fallback=settings.routing.fallback,

@@ -44,6 +44,14 @@ def test_type_checkers_know_the_names_that_there_are():
         deputy.Deputee  # noqa: B018  what it raises is the test
 
 
+@pytest.mark.rule("guard.quota")
+def test_what_a_program_hands_over_itself_is_not_held_to_the_quota_of_models(house, place):
+    model = house.script("many", {"turns": [{"text": "ok"}], "times": 70})
+    many = [Task(label=f"t{number}", prompt="x") for number in range(70)]
+    outcomes = run_sync(*many, model=model, concurrency=16, **place)
+    assert {outcome.status for outcome in outcomes} == {"completed"}
+
+
 @pytest.mark.rule("delegate.order")
 def test_outcomes_stand_in_the_order_of_the_tasks_and_one_that_fails_stops_no_other(house, place):
     model = house.script(

@@ -141,11 +141,12 @@ class Deputy:
             falls_back=self._rules.fallback if fallback is None else fallback,
             inline="session" if (self._rules.inline if inline is None else inline) else "never",
         )
-        # The tool's bounds are for what a model asks for; a program may ask for thousands.
+        # The bounds are for what a model asks for; a program may ask for thousands, unless it says otherwise.
+        self._counts_own = policy is not None
         self._policy = policy or Policy(
             max_depth=self._rules.max_depth,
             repairs=self._rules.repairs,
-            max_spawns=MANY,
+            max_spawns=self._rules.max_spawns,
             max_live=MANY,
             max_live_per_provider=MANY,
         )
@@ -281,7 +282,7 @@ class Deputy:
             check_task(task, f"tasks[{index}]")
         cast = await self.cast(tasks)
         tasks = tuple(structs.replace(task, timeout=self._rules.seconds(DELEGATE, task.timeout)) for task in cast)
-        fan_out = FanOut(tasks=tasks, concurrency=concurrency, question=question)
+        fan_out = FanOut(tasks=tasks, concurrency=concurrency, question=question, is_counted=self._counts_own)
         session_id = await self._open(command=DELEGATE, arguments=Raw(json.encode(fan_out)), more=more)
         # It asks in a moment; from then on it can be seen to wait, and be answered.
         while question and (await self.state(session_id)).status == "requested":  # noqa: ASYNC110  it is in the journal
