@@ -17,6 +17,7 @@ from deputy.core.events import prime as prime_events
 from deputy.core.state import prime as prime_states
 from deputy.engine.ports import Writing
 from deputy.journal import errors_log, home, monitor, registry, retention
+from deputy.journal.asked_together import AskedTogether
 from deputy.journal.closing import CLOSE_SECONDS, wait_for
 from deputy.journal.connection import PATIENCE_SECONDS
 from deputy.journal.owner import Owner, this_process
@@ -85,6 +86,7 @@ class SqliteJournal:
         self._to_transcribe: deque[str] = deque()
         self._transcribing: set[asyncio.Future[None]] = set()
         self._watcher: Reader | None = None
+        self._states = AskedTogether(self._look_up)
         self._is_closed = False
 
     async def __aenter__(self) -> SqliteJournal:
@@ -282,7 +284,12 @@ class SqliteJournal:
     async def purge(self, run: str) -> None:
         """Remove a run and all runs below it, with the files they left."""
         runs = [run, *(state.run for state in await self.descendants(run))]
-        await self.transact(lambda tx: retention.remove(tx.connection, runs))
+
+        def do(tx: Transaction) -> None:
+            tx.has_removed = True
+            retention.remove(tx.connection, runs)
+
+        await self.transact(do)
         await self.read(lambda _: retention.remove_files(self.folder, runs))
 
     def show_progress(self, run: str, body: bytes) -> None:
@@ -298,13 +305,26 @@ class SqliteJournal:
 
     async def read(self, do: Callable[[Reader], T]) -> T:
         """Run a function on a reader, off the loop."""
+        return await self._read_soon(do)
+
+    def _read_soon(self, do: Callable[[Reader], T]) -> asyncio.Future[T]:
         if self._is_closed:
             raise StorageFailed(str(self.path), "this process has closed it", "Open it again.")
-        return await asyncio.get_running_loop().run_in_executor(self._pool, self._read, do)
+        return asyncio.get_running_loop().run_in_executor(self._pool, self._read, do)
 
     async def state(self, run: str) -> State | None:
         """Where a run stands."""
-        return await self.read(lambda reader: reader.state(run))
+        return await self._states.ask(run)
+
+    def _look_up(self, runs: Sequence[str]) -> asyncio.Future[list[State | BaseException | None]]:
+        def find(reader: Reader) -> list[State | BaseException | None]:
+            return [_found(reader, run) for run in runs]
+
+        return self._read_soon(find)
+
+    async def known(self, runs: Sequence[str]) -> set[str]:
+        """Which of these are runs."""
+        return await self.read(lambda reader: {run for run in runs if reader.knows(run)})
 
     async def standings(self) -> Sequence[Standing]:
         """The runs that have not ended or were not delivered, and whether somebody is at work on them."""
@@ -359,7 +379,7 @@ class SqliteJournal:
             self._readers.append(reader)
 
     def _open(self) -> Reader:
-        reader = Reader.open(self.folder)
+        reader = Reader.open(self.folder, is_written=True)
         if reader is None:
             raise StorageFailed(str(self.path), "it has gone", "Put it back, or start again.")
         return reader
@@ -368,6 +388,14 @@ class SqliteJournal:
         if isinstance(record, Damaged):
             raise StorageCorrupt(str(self.path), f"{record.where}: {record.what}")
         return record
+
+
+def _found(reader: Reader, run: str) -> State | BaseException | None:
+    """Where a run stands; that it cannot be read is an answer too, and no trouble of those asked for beside it."""
+    try:
+        return reader.state(run)
+    except StorageError as error:
+        return error
 
 
 def _hear(done: asyncio.Future[Any]) -> None:
