@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from deputy.commands.taking import take_and_carry_out
-from deputy.config import load_catalog, load_rules, load_user, mcp_servers
+from deputy.config import load_catalog, load_ladder, load_rules, load_user, mcp_servers
 from deputy.core.events import Opened
 from deputy.core.guard import Policy
 from deputy.core.redact import Redactor
@@ -172,6 +172,7 @@ async def open_runtime(
     from deputy.tools.mcp import McpServers
     from deputy.tools.note import NoteTool
     from deputy.tools.subtask import SubtaskTool
+    from deputy.tools.text_files import open_text_files
     from deputy.tools.word_ranker import WordRanker
     from deputy.tools.worktree import GitWorktrees
 
@@ -202,6 +203,8 @@ async def open_runtime(
             full_name=models.full_name,
             native_failures=partial(_native_failures, journal),
             redactor=redactor,
+            open_files=partial(open_text_files, private=(folder, *private), main=workspace),
+            tables=load_ladder(),
         )
         # Tools keep nothing of a call, so that all who are granted the same have the same.
         toolbox_of = lru_cache(_GRANTS)(
