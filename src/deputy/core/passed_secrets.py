@@ -29,7 +29,7 @@ _OPTIONS: dict[str, tuple[_Option, ...]] = {
     "-w": (_Option(("ldap",)),),
 }
 
-_BEFORE = (" ", '"', "'", "\n", "\t")
+_BEFORE = (" ", '"', "'")
 TRIGGERS = tuple(before + option for option in _OPTIONS for before in _BEFORE)
 """An option with what parts it from the word before it."""
 

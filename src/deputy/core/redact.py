@@ -10,7 +10,7 @@ from urllib.parse import quote, quote_plus
 import msgspec
 
 from deputy.core.key_lines import Place, hide_lines, may_hold_lines
-from deputy.core.secret_shapes import finder, hint, shapes, trigger_beginnings
+from deputy.core.secret_shapes import beginnings, finder, hint, names, shapes
 from deputy.core.secret_values import is_secret_value
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ MARK = "[redacted]"
 
 _CONTEXT = 176
 _LEAST_KNOWN = 8
-_LONGEST_TRIGGER = 32
+_LONGEST_TRIGGER = 16
 
 
 class Redactor:
@@ -92,6 +92,7 @@ class _Known:
     def __init__(self, spellings: Iterable[str]) -> None:
         self.spellings = tuple(spellings)
         self.longest = max(map(len, self.spellings), default=0)
+        self.shortest = min(map(len, self.spellings), default=0)
         self.by_first: dict[str, list[str]] = {}
         for spelling in self.spellings:
             self.by_first.setdefault(spelling[0], []).append(spelling)
@@ -186,7 +187,7 @@ def _in_base64(value: bytes) -> set[str]:
 
 def _hide_known(text: str, known: _Known, *, final: bool) -> tuple[str, str]:
     """The text without known values, and the end of it that may be the beginning of one (empty when final)."""
-    spans = _find_all(text, known.spellings)
+    spans = _find_all(text, known.spellings) if len(text) >= known.shortest else []
     held = len(text) if final else _held_from(text, known)
     out: list[str] = []
     at = 0
@@ -267,28 +268,27 @@ def _stand(text: str, at: int, going_on: Rest | None = None) -> _State:
 def _candidates(text: str, at: int) -> Iterator[tuple[int, int, Shape]]:
     """Where something could be a secret, in order; at the same place the first shape of the table comes first."""
     folded = _fold(text)
-    if hint().search(folded, at) is None:
-        return
-    triggers, started = finder()
-    while found := triggers.search(folded, at):
-        at = found.start()
+    (triggers, started), hits = finder(), hint()
+    while hit := hits.search(folded, at):
+        near = hit.start()
+        found = triggers.search(folded, max(at, near - _LONGEST_TRIGGER), near + _LONGEST_TRIGGER)
+        if found is None:
+            # The hit is inside a trigger that was dealt with.
+            at = near + 1
+            continue
+        start = found.start()
         for trigger, shape in started[found.group()]:
-            if (folded if shape.folded else text).startswith(trigger, at):
-                end = at + len(trigger)
-                if shape.glance is None or shape.glance(text, at, end):
-                    yield at, end, shape
-        at += 1
+            if (folded if shape.folded else text).startswith(trigger, start):
+                end = start + len(trigger)
+                if shape.glance is None or shape.glance(text, start, end):
+                    yield start, end, shape
+        at = found.end() if found.group() in names() else start + 1
 
 
 def _trigger_begun(text: str) -> int:
     """Where the end of the text begins that is the beginning of a trigger."""
-    exact, folded = trigger_beginnings()
-    end = text[-_LONGEST_TRIGGER:]
-    lower = _fold(end)
-    for at in range(len(end)):
-        if end[at:] in exact or lower[at:] in folded:
-            return len(text) - len(end) + at
-    return len(text)
+    begun = beginnings().search(text, max(0, len(text) - _LONGEST_TRIGGER))
+    return begun.start() if begun else len(text)
 
 
 def _fold(text: str) -> str:

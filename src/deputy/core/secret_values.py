@@ -11,13 +11,16 @@ WINDOW = 64
 """How much of a value is looked at to decide whether it is a secret."""
 
 KEYWORDS = (
-    "passphrase", "password", "passwd", "passcode", "pwd", "pass", "secret", "token", "apikey", "api_key", "api-key",
-    "api key", "access_key", "access-key", "accesskey", "access key", "secret_key", "secret-key", "secretkey",
+    "passphrase", "password", "passwd", "passcode", "pwd", "secret", "token", "apikey", "api_key", "api-key", "api key",
+    "access_key", "access-key", "accesskey", "access key", "secret_key", "secret-key", "secretkey",
     "secret key", "private_key", "private-key", "privatekey", "signing_key", "encryption_key", "auth_key",
-    "account_key", "accountkey", "secret_key_base", "credential", "credentials", "authorization", "auth",
+    "account_key", "accountkey", "secret_key_base", "credential", "credentials", "authorization",
     "identified by", "requirepass",
 )  # fmt: skip
 """What names of secrets end with, in lower case."""
+SHORT_NAMES = ("pass", "auth")
+SHORT = 4
+"""The same, where only a few of the words that end so are names of secrets; and their length."""
 _WEAK_KEYS = ("passphrase", "password", "passwd", "passcode", "pwd", "pass", "identified by", "requirepass")
 """Names whose values people think up: no need to look drawn at random."""
 
@@ -92,7 +95,7 @@ def _names_no_secret(before: str) -> bool:
 def is_secret_value(name: str, value: str) -> bool:
     """Whether a text that stands under this name in structured data is a secret."""
     lower = name.lower()
-    key = next((word for word in KEYWORDS if lower.endswith(word)), None)
+    key = next((word for word in (*KEYWORDS, *SHORT_NAMES) if lower.endswith(word)), None)
     if key is None:
         return False
     is_told = name.isupper() or name.startswith("-")
