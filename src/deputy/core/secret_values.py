@@ -7,6 +7,8 @@ from binascii import a2b_base64
 from itertools import pairwise
 from typing import NamedTuple
 
+from deputy.core.secret_ends import compiled
+
 WINDOW = 64
 """How much of a value is looked at to decide whether it is a secret."""
 
@@ -34,7 +36,9 @@ _PASS_NAMES = (
 )  # fmt: skip
 """What stands before `pass` where it is short for password, rather than a pass over something."""
 _PLACEHOLDER_STARTS = ("<", "$", "{", "%(", "[", "(", "***", "...", "…", "xxx", "XXX", "arn:", "http:", "https:")
-_PLACEHOLDER_WORDS = ("your", "changeme", "change-me", "change_me", "placeholder", "redacted", "insert", "todo")
+_PLACEHOLDER = "(?i:your|change[-_]?me|placeholder|redacted|insert|todo|example)"
+_NO_WORD = r"[^\w\-.:/=*]|\d"
+"""A character that neither words nor paths have."""
 _NO_VALUES = frozenset(
     "none null nil true false yes no on off str string text bytes int bool any object unicode varchar char input value "
     "required optional default hidden disabled enabled invalid missing empty unset undefined prompt stdin file env "
@@ -61,12 +65,11 @@ class Assigned(NamedTuple):
     """What the name ends with, in lower case."""
     name: str
     """The whole name as it stands, with what makes it an option or a tag."""
-    separator: str
     value: str
     """Its beginning, as much as is looked at."""
     is_quoted: bool = False
     is_tight: bool = False
-    """Nothing stands between it and the separator."""
+    """Nothing but `=` stands between it and the name."""
     is_split: bool = False
     """It stands on a later line."""
     is_told: bool = False
@@ -100,7 +103,7 @@ def is_secret_value(name: str, value: str) -> bool:
         return False
     is_told = name.isupper() or name.startswith("-")
     return is_assigned_secret(
-        Assigned(key=key, name=name, separator=":", value=value, is_quoted=True, is_told=is_told)
+        Assigned(key=key, name=name, value=value, is_quoted=True, is_told=is_told)
     )
 
 
@@ -152,8 +155,6 @@ def _is_bare_secret(assigned: Assigned) -> bool:
     key, value = assigned.key, assigned.value
     if _is_placeholder(value) or _is_path(value) or value.lower().rstrip(".,:;!?") in _NO_VALUES:
         return False
-    if assigned.after in ("(", "[", "{") and value.replace(".", "").isidentifier():
-        return False
     if assigned.is_split and (assigned.after not in _LINE_ENDS or "=" in value or value.endswith(":")):
         return False
     if key == "auth":
@@ -165,7 +166,7 @@ def _is_bare_secret(assigned: Assigned) -> bool:
     if key == "authorization":
         return _is_strong(value) or (len(value) >= 12 and not value.islower() and not value.istitle())
     if key in _WEAK_KEYS:
-        return len(value) >= 6 and any(not c.isalpha() and c not in "_-.:/=*" for c in value)
+        return len(value) >= 6 and compiled(_NO_WORD).search(value) is not None
     digits = sum(c.isdigit() for c in value)
     is_drawn = assigned.is_tight and len(value) >= 6 and value.isalnum() and 2 <= digits < len(value)
     return _is_strong(value) or is_drawn or (_is_mixed(value) and not value.isalpha())
@@ -238,12 +239,10 @@ def _is_label(key: str, value: str) -> bool:
 
 
 def _is_placeholder(value: str) -> bool:
-    folded = value.lower()
-    return (
-        value.startswith(_PLACEHOLDER_STARTS)
-        or any(word in folded for word in _PLACEHOLDER_WORDS)
-        or (len(value) < 20 and "example" in folded)
-    )
+    if value.startswith(_PLACEHOLDER_STARTS):
+        return True
+    found = compiled(_PLACEHOLDER).search(value)
+    return found is not None and (found.group().lower() != "example" or len(value) < 20)
 
 
 def _is_path(value: str) -> bool:
