@@ -56,7 +56,8 @@ def hide_lines(chunk: str, place: Place, mark: str, *, final: bool) -> tuple[str
     text = context + held + chunk
     at = len(context)
     shown: list[str] = []
-    while block is not None or may_hold_lines(text[at:]):
+    may_hold = block is not None or may_hold_lines(text[at:])
+    while may_hold:
         start, end = (at, at) if block is not None else _next_line(text, at)
         if block is None and start == len(text):
             break

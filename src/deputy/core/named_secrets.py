@@ -66,7 +66,8 @@ def may_be_assigned(text: str, start: int, end: int) -> bool:
         return after != "\\" or text[end + 1 : end + 2] in _ESCAPED
     if compiled(_FOLLOWS).match(text, end):
         return True
-    return _is_passed(text[max(0, start - BEHIND) : start])
+    before = text[max(0, start - BEHIND) : start]
+    return "--" in before[-40:] or _is_passed(before)
 
 
 def is_open(text: str, start: int, end: int) -> bool:
@@ -137,9 +138,7 @@ def _is_told_by_space(text: str, before: str, name: str, head: re.Match[str]) ->
 
 
 def _is_passed(before: str) -> bool:
-    """Whether a space is all that parts a name from its value: behind an option, in a .netrc, where it is set."""
-    if "--" in before[-40:]:
-        return True
+    """Whether a space is all that parts a name from its value: in a .netrc, or where it is set."""
     return any(compiled(pattern).search(before, max(0, len(before) - 96)) for pattern in (_NETRC, _SET))
 
 

@@ -14,7 +14,7 @@ from deputy.core.secret_shapes import beginnings, finder, hint, names, shapes
 from deputy.core.secret_values import is_secret_value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from deputy.core.secret_ends import Rest
     from deputy.core.secret_shapes import Shape
@@ -25,6 +25,14 @@ MARK = "[redacted]"
 _CONTEXT = 176
 _LEAST_KNOWN = 8
 _LONGEST_TRIGGER = 16
+
+
+_SECRET_NAMES = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "_PASS", "PASSPHRASE", "CREDENTIALS")
+
+
+def known_secrets(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The values of variables that hold secrets by their names."""
+    return tuple(value for name, value in environ.items() if name.upper().endswith(_SECRET_NAMES))
 
 
 class Redactor:

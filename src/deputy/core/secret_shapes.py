@@ -69,6 +69,20 @@ _PREFIXED: tuple[tuple[str, str, int], ...] = (
     ("lin_api_", _ALNUM, 20),
     ("dckr_pat_", _WORD, 16),
     ("AGE-SECRET-KEY-1", "A-Z0-9", 32),
+    ("gloas-", _WORD, 20),
+    ("glptt-", _WORD, 20),
+    ("glcbt-", _WORD, 20),
+    ("glft-", _WORD, 20),
+    ("glsa_", _ALNUM + "_", 20),
+    ("glc_", _ALNUM + "+/=", 32),
+    ("figd_", _WORD, 20),
+    ("sntrys_", _ALNUM + "+/=_", 20),
+    ("sbp_", "a-f0-9", 32),
+    ("dp.pt.", _ALNUM, 32),
+    ("ATATT3", _WORD + "=", 32),
+    ("PMAK-", _ALNUM + r"\-", 32),
+    ("hooks.slack", _WORD + "./", 30),
+    ("discord.com/api/", _WORD + "/", 60),
 )
 """Public prefix, alphabet of what follows, and how many of these make it a secret (a digit or capital among them)."""
 
@@ -135,7 +149,7 @@ def _by_pattern(
     folded: bool = False,
     is_prefix: bool = False,
 ) -> Shape:
-    """A shape told by one pattern, whose last group starts at the first character to hide, and another for its beginnings."""
+    """A shape told by a pattern whose last group starts at the first character to hide, and one for its beginnings."""
 
     def find(text: str, start: int, end: int) -> Found | None:
         match = compiled(decided).match(text, start)
@@ -152,7 +166,18 @@ def _by_pattern(
 @cache
 def shapes() -> tuple[Shape, ...]:
     """All shapes."""
-    return (*_prefixed(), _jwt(), _bearer(), _basic(), _url(), _private_key(), _first_line(), _passed(), _short(), _assigned())
+    return (
+        *_prefixed(),
+        _jwt(),
+        _bearer(),
+        _basic(),
+        _url(),
+        _private_key(),
+        _first_line(),
+        _passed(),
+        _short(),
+        _assigned(),
+    )
 
 
 @cache

@@ -39,21 +39,26 @@ _PLACEHOLDER_STARTS = ("<", "$", "{", "%(", "[", "(", "***", "...", "…", "xxx"
 _PLACEHOLDER = "(?i:your|change[-_]?me|placeholder|redacted|insert|todo|example)"
 _NO_WORD = r"[^\w\-.:/=*]|\d"
 """A character that neither words nor paths have."""
-_NO_VALUES = frozenset(
-    "none null nil true false yes no on off str string text bytes int bool any object unicode varchar char input value "
-    "required optional default hidden disabled enabled invalid missing empty unset undefined prompt stdin file env "
-    "environment plain plaintext hash hashed encrypted bcrypt scrypt argon2 argon2i argon2id pbkdf2 md5 sha1 sha256 "
-    "sha384 sha512 base64 utf8 utf-8 self cls option flag field type name keyring vault".split()
-)
+_NO_VALUES = frozenset((
+    "none", "null", "nil", "true", "false", "yes", "no", "on", "off", "str", "string", "text", "bytes", "int", "bool",
+    "any", "object", "unicode", "varchar", "char", "input", "value", "required", "optional", "default", "hidden",
+    "disabled", "enabled", "invalid", "missing", "empty", "unset", "undefined", "prompt", "stdin", "file", "env",
+    "environment", "plain", "plaintext", "hash", "hashed", "encrypted", "bcrypt", "scrypt", "argon2", "argon2i",
+    "argon2id", "pbkdf2", "md5", "sha1", "sha256", "sha384", "sha512", "base64", "utf8", "utf-8", "self", "cls",
+    "option", "flag", "field", "type", "name", "keyring", "vault",
+))  # fmt: skip
 """What says something about a value where the value would stand."""
-_PROSE = frozenset(
-    "is are was be been must should shall may might can could cannot can't will would not don't doesn't no any your you "
-    "please enter type provide specify give given set use used using uses required optional invalid incorrect wrong bad "
-    "missing empty blank least most characters character chars digits letters length long short weak strong match matches "
-    "expired needed needs for when whether where which that this these if else with without from into default confirm "
-    "repeat again forgot forgotten reset change changed new current old show hide field login sign log user username "
-    "users account email key keys file read stored string value de das le la el il".split()
-)
+_PROSE = frozenset((
+    "is", "are", "was", "be", "been", "must", "should", "shall", "may", "might", "can", "could", "cannot", "can't",
+    "will", "would", "not", "don't", "doesn't", "no", "any", "your", "you", "please", "enter", "type", "provide",
+    "specify", "give", "given", "set", "use", "used", "using", "uses", "required", "optional", "invalid", "incorrect",
+    "wrong", "bad", "missing", "empty", "blank", "least", "most", "characters", "character", "chars", "digits",
+    "letters", "length", "long", "short", "weak", "strong", "match", "matches", "expired", "needed", "needs", "for",
+    "when", "whether", "where", "which", "that", "this", "these", "if", "else", "with", "without", "from", "into",
+    "default", "confirm", "repeat", "again", "forgot", "forgotten", "reset", "change", "changed", "new", "current",
+    "old", "show", "hide", "field", "login", "sign", "log", "user", "username", "users", "account", "email", "key",
+    "keys", "file", "read", "stored", "string", "value", "de", "das", "le", "la", "el", "il",
+))  # fmt: skip
 """Words of messages and labels; a passphrase is made of other ones."""
 _LABELS = ("passw", "passphrase", "kennwort", "contrase", "mot de passe", "senha", "wachtwoord")
 
@@ -102,9 +107,7 @@ def is_secret_value(name: str, value: str) -> bool:
     if key is None:
         return False
     is_told = name.isupper() or name.startswith("-")
-    return is_assigned_secret(
-        Assigned(key=key, name=name, value=value, is_quoted=True, is_told=is_told)
-    )
+    return is_assigned_secret(Assigned(key=key, name=name, value=value, is_quoted=True, is_told=is_told))
 
 
 def _is_literal_secret(key: str, value: str, *, is_told: bool) -> bool:
@@ -114,7 +117,7 @@ def _is_literal_secret(key: str, value: str, *, is_told: bool) -> bool:
     if key == "auth":
         return is_encoded_login(value)
     if key == "authorization":
-        return len(value) >= 8 and not value.islower() and not value.istitle()
+        return len(value) >= 8 and not value.islower() and not value.istitle() and not _is_placeholder(_sent(value))
     if key in _WEAK_KEYS:
         return _is_thought_up(key, value, is_told=is_told)
     if any(c.isspace() for c in value):
@@ -122,12 +125,17 @@ def _is_literal_secret(key: str, value: str, *, is_told: bool) -> bool:
     return _is_strong(value) or _is_mixed(value) or (len(value) >= 16 and value.isalnum() and not value[1:].islower())
 
 
+def _sent(header: str) -> str:
+    """What a header sends, behind the name of its scheme."""
+    return header.partition(" ")[2] or header
+
+
 def _is_thought_up(key: str, value: str, *, is_told: bool) -> bool:
     """Whether a quoted text is a password that a person made."""
     if value.lower() in _NO_VALUES:
         return False
     if any(c.isspace() for c in value.strip()):
-        return len(value) >= 6 and not is_prose(value)
+        return len(value) >= 6 and not is_prose(value) and key not in value.lower()
     least = 4 if is_told else 6
     is_word = value.isalpha() and value[1:].islower()
     return len(value) >= least and (is_told or key == "passphrase" or not is_word or len(value) >= 10)
@@ -201,8 +209,12 @@ def is_login(name: str, password: str) -> bool:
     """Whether `name:password` behind an option is that, rather than the numbers or names of a user and a group."""
     is_group = name == password or (name.isdigit() and password.isdigit())
     is_word = password.isupper() and password.isalpha()
-    return len(password) >= 3 and not is_group and not is_word and not password.startswith(("/", "\\")) and not (
-        _is_placeholder(password) or _is_time(name, password)
+    return (
+        len(password) >= 3
+        and not is_group
+        and not is_word
+        and not password.startswith(("/", "\\"))
+        and not (_is_placeholder(password) or _is_time(name, password))
     )
 
 
