@@ -23,19 +23,19 @@ BEHIND = 160
 """How much text before a name says how it is used."""
 
 _SPACE = r"[ \t]{0,4}"
-_NEWLINE = r"(?:\\{0,3}\r?\n|(?:\\{1,3}r)?\\{1,3}n)"
+_NEWLINE = r"(?:\\{0,3}\r?\n|(?:\\{1,8}r)?\\{1,16}n)"
 _GAP = rf"[ \t]{{0,4}}(?:{_NEWLINE}[ \t]{{0,40}}){{0,2}}"
 _ANNOTATION = rf":{_SPACE}[A-Za-z_][A-Za-z0-9_.\[\]| ]{{0,31}}"
 _WHOSE = r"(?:(?:for|of|to)[ \t](?:[^\s:=\"'\\]{1,32}[ \t]){1,3})?"
 _SAYS = rf"(?<=[ \t]){_WHOSE}(?P<says>(?:is|was)(?:[ \t]?:)?)(?=[ \t])"
-_SEPARATOR = rf"(?:{_ANNOTATION}=(?!=)|=>|:=|=(?![=~])|:(?!:)|>|,(?=\s{{0,40}}\\{{0,3}}[\"'])|{_SAYS})"
+_SEPARATOR = rf"(?:{_ANNOTATION}=(?!=)|=>|:=|=(?![=~])|:(?!:)|>|,(?=(?:\s|\\{{1,8}}n){{0,40}}\\{{0,7}}[\"'])|{_SAYS})"
 _SCHEME = r"(?:(?i:bearer|basic|token|apikey|api-key|digest|negotiate)[ \t]{1,4})?"
-_HEAD = rf"(?:\\{{0,3}}[\"']\]?{_GAP}|\]?{_SPACE})(?P<separator>{_SEPARATOR})?(?P<gap>{_GAP}){_SCHEME}"
+_HEAD = rf"(?:\\{{0,7}}[\"']\]?{_GAP}|\]?{_SPACE})(?P<separator>{_SEPARATOR})?(?P<gap>{_GAP}){_SCHEME}"
 _BLOCK = (
     rf"[|>][+-]?[1-9]?[+-]?{_SPACE}(?:#[^\n\\]{{0,80}})?"
-    r"(?:\r?\n|(?:\\{1,3}r)?(?P<slashes>\\{1,3})n)(?P<indent>[ \t]{1,40})"
+    r"(?:\r?\n|(?:\\{1,8}r)?(?P<slashes>\\{1,8})n)(?P<indent>[ \t]{1,40})"
 )
-_OPENING = r"[bBrRuUfF@]{0,2}(?P<quote>(?P<slashes>\\{0,3})(?P<sign>[\"']))(?:(?P=quote){2})?"
+_OPENING = r"[bBrRuUfF@]{0,2}(?P<quote>(?P<slashes>\\{0,7})(?P<sign>[\"']))(?:(?P=quote){2})?"
 _BARE_CLASS = r"[^\s\"'`,;&<>(){}\[\]|\\]"
 _BARE = rf"(?={_BARE_CLASS}|{AND}){_BARE_CLASS}{{0,{WINDOW}}}(?:{AND}{_BARE_CLASS}{{0,{WINDOW}}}){{0,2}}"
 _MAY_OPEN = frozenset("bBrRuUfF@\\\"'")

@@ -24,6 +24,7 @@ MARK = "[redacted]"
 
 _CONTEXT = 176
 _LEAST_KNOWN = 8
+_LONGEST_ARGUMENT = 4_096
 _LONGEST_TRIGGER = 16
 
 
@@ -64,12 +65,34 @@ class Redactor:
                 fields = cast("dict[Any, Any]", item)
                 copy = {self.redact(key) if isinstance(key, str) else key: held for key, held in fields.items()}
                 container[at] = copy
-                todo.extend((copy, key, str(key)) for key in copy)
+                # A variable as a pair of its name and its value is judged by that name.
+                called = next((copy[key] for key in _NAMED_BY if isinstance(copy.get(key), str)), "")
+                todo.extend((copy, key, called if key == "value" and called else str(key)) for key in copy)
             elif isinstance(item, list | tuple):
-                items = list(cast("Sequence[Any]", item))
+                items = self._redact_arguments(list(cast("Sequence[Any]", item)))
                 container[at] = items
-                todo.extend((items, index, name) for index in range(len(items)))
+                todo.extend((items, index, _option_at(items, index - 1) or name) for index in range(len(items)))
         return root[0]
+
+    def _redact_arguments(self, words: list[Any]) -> list[Any]:
+        """A list without what options pass, if it is a command and its arguments."""
+        texts = [word if isinstance(word, str) and len(word) <= _LONGEST_ARGUMENT else "" for word in words]
+        if not any(word[:1] == "-" for word in texts):
+            return words
+        program = " ".join(word for word in texts[:2] if word[:1] != "-")
+        for at, word in enumerate(texts):
+            if word[:1] != "-" or word[:2] == "--":
+                continue
+            words[at] = self._redact_within(f"{program} ", word, "")
+            if at + 1 < len(texts) and "'" not in texts[at + 1]:
+                words[at + 1] = self._redact_within(f"{program} {word} '", texts[at + 1], "'") or words[at + 1]
+        return words
+
+    def _redact_within(self, before: str, text: str, after: str) -> str:
+        """A text without its secrets, as it reads where it stands."""
+        shown = self.redact(f"{before}{text}{after}")
+        is_apart = shown.startswith(before) and shown.endswith(after)
+        return shown[len(before) : len(shown) - len(after)] if is_apart else text
 
     def redact_json(self, data: bytes) -> bytes:
         """Encoded JSON without its secrets, the same bytes when it has none; what is not JSON is taken as text."""
@@ -144,6 +167,15 @@ class _State:
     held: str = ""
     going_on: Rest | None = None
     """What belongs to the secret that the last chunk ended in."""
+
+
+_NAMED_BY = ("name", "key")
+
+
+def _option_at(arguments: list[Any], at: int) -> str:
+    """The option at this place of a command's arguments, which names the argument behind it."""
+    option = arguments[at] if at >= 0 else ""
+    return option if isinstance(option, str) and option.startswith("--") else ""
 
 
 def _spellings(values: Iterable[str]) -> set[str]:

@@ -342,10 +342,13 @@ def _passed() -> Shape:
     return Shape(triggers=TRIGGERS, find=find_passed, is_open=is_open)
 
 
+_ASSIGNS = ("=", " =", ":", "':", '":', *("\\" * count + '":' for count in (1, 3, 7)))
+
+
 def _short() -> Shape:
     """Names that are too short to be looked for without what must follow them."""
     return Shape(
-        triggers=tuple(name + follows for name in SHORT_NAMES for follows in ("=", " =", ":", "':", '":', '\\":')),
+        triggers=tuple(name + follows for name in SHORT_NAMES for follows in _ASSIGNS),
         find=lambda text, start, end: find_assigned(text, start, start + SHORT),
         is_open=lambda text, start, end: is_open(text, start, start + SHORT),
         folded=True,
