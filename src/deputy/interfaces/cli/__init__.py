@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from contextlib import contextmanager, suppress
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -18,7 +17,6 @@ from deputy.interfaces.telling import hide_secrets, tell
 
 if TYPE_CHECKING:
     from collections.abc import Generator
-    from types import FrameType
 
 COMMANDS = {
     "delegate": "Hand tasks to subagents, and print their results.",
@@ -116,9 +114,10 @@ def deputy() -> None:
 def main() -> None:
     """Run the command line; what goes wrong on purpose becomes one clear line and an exit code."""
     open_streams()
-    signal.signal(signal.SIGINT, _interrupted)
     try:
         deputy.main(prog_name="deputy")
+    except KeyboardInterrupt:
+        sys.exit(130)
     except UsageError as error:
         _stop(error, 2)
     except DeputyError as error:
@@ -126,11 +125,6 @@ def main() -> None:
     except OSError as error:
         # There is no room for what is printed; what was done is in the journal.
         _stop(DeputyError(f"cannot write the output: {error.strerror or error}; `deputy ps --all` shows the runs"), 1)
-
-
-def _interrupted(number: int, frame: FrameType | None) -> NoReturn:
-    """Ctrl-C where no command has taken care of it yet: nothing was begun, and there is nothing to say."""
-    sys.exit(130)
 
 
 def _stop(error: DeputyError, code: int) -> None:
