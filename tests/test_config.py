@@ -339,6 +339,14 @@ def test_agents_of_commands_that_cannot_be_are_refused(project: Path, home: Path
         load_command_agents(str(project), str(home))
 
 
+def test_the_users_own_file_may_name_a_script(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text('[models]\ndefault = "script:/x"\n')
+    settings = read_settings(str(path), UserSettings)
+    assert settings is not None
+    assert settings.models.default == "script:/x"
+
+
 def test_the_user_sets_which_ways_are_tried_and_a_project_does_not(tmp_path):
     from deputy.config import load_ladder
     from deputy.core.ladder import SHIPPED_LADDER
@@ -357,11 +365,3 @@ def test_the_user_sets_which_ways_are_tried_and_a_project_does_not(tmp_path):
     project.write_text("[ladder]\nanybody = []\n")
     with pytest.raises(UsageError, match="no such key"):
         read_settings(str(project))
-
-
-def test_the_users_own_file_may_name_a_script(tmp_path: Path) -> None:
-    path = tmp_path / "config.toml"
-    path.write_text('[models]\ndefault = "script:/x"\n')
-    settings = read_settings(str(path), UserSettings)
-    assert settings is not None
-    assert settings.models.default == "script:/x"

@@ -97,7 +97,7 @@ class Models:
         return self._over_the_wire(named, endpoint), account(named.provider, endpoint.key)
 
     def check(self, name: str) -> None:
-        """Refuse a name that no model has, before anybody waits for one; what only a program may have has none."""
+        """Raise unless a name is known here; what only another program may know is named as `cursor:NAME`."""
         if _is_wireless(name):
             self.open(name)
         else:

@@ -137,6 +137,14 @@ def test_at_a_terminal_the_question_of_an_answer_is_asked(house, programs):
     assert "that" in programs.calls()[1].stdin
 
 
+@pytest.mark.parametrize("path", ["/etc/passwd", "/nowhere/to/be/found"])
+def test_a_text_cannot_have_a_file_played_as_a_script_nor_learn_whether_it_is_there(house, path):
+    done = house.run("exec", "-", "--yes", stdin=f'<delegate model="script:{path}">Look.</delegate>')
+    assert done.returncode == 2
+    assert f"model: found 'script:{path}'; a script is named by the person who runs Deputy" in done.stderr
+    assert not house.home.exists() or json.loads(house.run("ps", "--all", "--json").stdout)["delegations"] == []
+
+
 def test_a_model_that_nobody_knows_is_used_as_it_is_by_who_may_know_it(house, tmp_path):
     made = install_fake_programs(tmp_path / "bin", ["cursor-agent"])
     house.env["PATH"] = f"{tmp_path / 'bin'}{os.pathsep}{house.env['PATH']}"
@@ -161,11 +169,3 @@ def test_an_unknown_model_of_the_session_is_an_error_that_names_what_is_known(ho
     assert "found 'sonet-4.5'; no such model is known: did you mean sonnet-4.5" in done.stderr
     assert "anthropic" in done.stderr
     assert "provider cursor" not in done.stderr
-
-
-@pytest.mark.parametrize("path", ["/etc/passwd", "/nowhere/to/be/found"])
-def test_a_text_cannot_have_a_file_played_as_a_script_nor_learn_whether_it_is_there(house, path):
-    done = house.run("exec", "-", "--yes", stdin=f'<delegate model="script:{path}">Look.</delegate>')
-    assert done.returncode == 2
-    assert f"model: found 'script:{path}'; a script is named by the person who runs Deputy" in done.stderr
-    assert not house.home.exists() or json.loads(house.run("ps", "--all", "--json").stdout)["delegations"] == []
