@@ -41,6 +41,9 @@ _WATCH_SECONDS = 1.0
 _LEAVE_SECONDS = 3.0
 """How long an agent has to go by itself once nothing more is asked of it."""
 _DRAIN_SECONDS = 1.0
+_QUIET_SECONDS = 1.0
+_RETELLING_SECONDS = 10.0
+"""How long it may take to tell again what was said before."""
 _OPENING_SECONDS = 90.0
 """How long an agent may be silent before it has a session: it has nothing to think about yet."""
 
@@ -102,6 +105,7 @@ class _Turn:
         self._is_asked = False
         """Whether the task is put: what was told before is of earlier turns."""
         self._can_go_on = False
+        self._heard = asyncio.Event()
 
     async def play(self, command: Command, spill: Spill | None) -> BackendEnd:
         try:
@@ -174,6 +178,8 @@ class _Turn:
         if not isinstance(opened, Opened):
             self._fail(opened)
             return
+        if opened.is_retold:
+            await self._let_pass()
         told.session, self._can_go_on, self._is_asked = opened.session, opened.can_go_on, True
         prompt = [{"type": "text", "text": words_of(self._order.assignment).decode()}]
         replied = await connection.ask("session/prompt", {"sessionId": opened.session, "prompt": prompt})
@@ -184,6 +190,17 @@ class _Turn:
                 told.fails(told.text.strip().rpartition("\n\n")[2])
         else:
             self._fail(replied)
+
+    async def _let_pass(self) -> None:
+        """Wait until what was said before is told: one of them does so after it says that the session is there."""
+        until, is_quiet = self._clock() + _RETELLING_SECONDS, False
+        while not is_quiet and self._clock() < until:
+            self._heard.clear()
+            try:
+                async with asyncio.timeout(_QUIET_SECONDS):
+                    await self._heard.wait()
+            except TimeoutError:
+                is_quiet = True
 
     def _fail(self, why: Error | wire.Failed | None) -> None:
         """It did not come to an answer; when it says no more, how it exits tells the rest."""
@@ -200,6 +217,7 @@ class _Turn:
 
     async def _serve(self, asked: wire.Asked) -> bytes | None:
         if asked.method == "session/update":
+            self._heard.set()
             if self._is_asked and asked.params.get("sessionId") == self._told.session:
                 take_update(part(asked.params, "update"), self._told, self._order, self._calls, self._agent.notice)
             return None

@@ -30,6 +30,8 @@ class Opened(Struct, frozen=True, kw_only=True):
 
     session: str
     can_go_on: bool
+    is_retold: bool = False
+    """Whether all that was said before is told once more."""
 
 
 class Opening:
@@ -60,7 +62,8 @@ class Opening:
         if not session:
             return problems.not_json(self._agent.program.name, "a session without an id")
         failed = await self._set_mode(session, opened.result) or await self._set_model(session, opened.result)
-        return failed or Opened(session=session, can_go_on=bool(method))
+        is_retold = bool(self._order.session) and method == "session/load"
+        return failed or Opened(session=session, can_go_on=bool(method), is_retold=is_retold)
 
     async def _session(self, method: str, agreed: Fields) -> wire.Answered | wire.Failed | Error | None:
         """A new session or the one to go on with; a key that is there is offered once when it is asked for."""
