@@ -67,8 +67,8 @@ async def delegate_all(run: RunContext, birth: Opened, workshop: Workshop) -> Ou
             routing=structs.replace(birth.routing, session_model=birth.routing.session_model or birth.model),
             messages=_messages(run),
         )
-    except BaseException:
-        workshop.stopped(run)
+    except BaseException as stop:
+        workshop.stopped(run, stop)
         raise
     workshop.forget(run.run)
     return _together(run, results)
@@ -136,8 +136,8 @@ async def parent(run: RunContext, birth: Opened, workshop: Workshop) -> Outcome:
         if not await go_on(run, talk):
             await say(run, talk, "task", birth.prompt)
         report = await converse(run, talk, desk)
-    except BaseException:
-        workshop.stopped(run)
+    except BaseException as stop:
+        workshop.stopped(run, stop)
         raise
     workshop.forget(run.run)
     outcome = as_reported(so_far(run, talk, desk.model.name), report, run.run)
