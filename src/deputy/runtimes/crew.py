@@ -261,7 +261,10 @@ class Crew(Generic[L]):
         """Go on with a run that was put aside here until its children end."""
         if run is None or run not in self._suspended or self._leaving:
             return
-        await self.ensure(run)
+        try:
+            await self.ensure(run)
+        except StorageError as trouble:
+            self._group.create_task(self._try_again(run, trouble))
 
     @property
     def troubled(self) -> list[str]:
@@ -584,7 +587,8 @@ class Crew(Generic[L]):
 
     async def _try_again(self, run: str, trouble: StorageError) -> None:
         """Go on with a run from its records after a moment; whoever waits for it hears of trouble that stays."""
-        await asyncio.sleep(_AGAIN_SECONDS[self._tries[run][1] - 1])
+        times = self._tries.get(run, (None, 1))[1]
+        await asyncio.sleep(_AGAIN_SECONDS[min(times, len(_AGAIN_SECONDS)) - 1])
         try:
             await self.ensure(run)
         except StorageError:
