@@ -85,8 +85,10 @@ crash: $(READY)  ## every crash, power loss, fault, kill and damage; N=1000 for 
 bench-redact: $(READY)  ## how fast secrets are taken out
 	@$(BIN)/python bench/redact.py
 
-bench: $(READY)  ## a whole subagent beside a hand-written loop: CPU, memory, makespan
+bench: $(READY)  ## a whole subagent beside a hand-written loop: CPU, memory, makespan, cancelling, the first request
 	@$(BIN)/python bench/subagents.py $(BENCH)
+	@$(BIN)/python bench/cancelling.py
+	@$(BIN)/python bench/first_request.py
 
 bench-core: $(READY)  ## figures of the pure core and of start-up
 	@for part in startup guard detect returns; do $(BIN)/python bench/$$part.py; done

@@ -251,5 +251,5 @@ def test_a_first_page_is_lost_without_what_stands_in_the_log(home: Path, tmp_pat
 def test_of_a_file_without_one_record_only_the_way_out_is_told(home: Path) -> None:
     home.mkdir(0o700)
     (home / "journal.db").write_bytes(b"no journal at all" * 4000)
-    with pytest.raises(StorageCorrupt, match="Move it aside"):
+    with pytest.raises(StorageCorrupt, match="Move its folder aside"):
         Reader.open_any(home)

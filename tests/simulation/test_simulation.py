@@ -47,6 +47,12 @@ def test_a_deadline_that_passed_while_nobody_was_there_ends_the_work_at_once():
     simulate(115761, LocalStage())
 
 
+@pytest.mark.rule("outcome.total")
+def test_a_run_that_is_ended_while_somebody_takes_it_up_is_left_as_it_is():
+    # A run whose time is up is ended by one who looks, while another, who found it live, has its lease to cancel it.
+    simulate(201981, LocalStage())
+
+
 # --- that broken engines are found ------------------------------------------------------------------------------------
 
 

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from deputy.engine.ports import RunContext
 
 
+_IDS_AT_ONCE = 1000
+
+
 async def fan_out(
     run: RunContext,
     key: str,
@@ -29,6 +32,7 @@ async def fan_out(
     root: str = "",
     routing: Routing | None = None,
     messages: Mapping[str, str] | None = None,
+    is_counted: bool = True,
 ) -> tuple[Result, ...]:
     """Hand each task to a child of its own; one that fails never stops the others.
 
@@ -44,12 +48,15 @@ async def fan_out(
         record.key.rpartition("/")[2]: record.event.child for record in run.past if isinstance(record.event, Spawned)
     }
 
+    # All ids are there before the first child is, so that children are born in the order of their tasks.
+    ids = await _drawn(run, key, len(tasks))
+
     async def one(index: int, task: Task) -> Result:
         async with gate:
             name = f"{key}.{index}"
-            session_id = await run.new_id(f"{name}:id")
+            session_id = ids[index]
             terms = terms_of(task, index, len(tasks), root, routing)
-            requested = _requested(task, terms, session_id, lineage, grant, model)
+            requested = _requested(task, terms, session_id, lineage, grant, model, is_counted=is_counted)
             child = before.get(name)
             if child is None:
                 child = await run.spawn(name, requested)
@@ -62,7 +69,17 @@ async def fan_out(
     return tuple(task.result() for task in running)
 
 
-def _requested(task: Task, terms: Terms, session_id: str, caller: Lineage, grant: Grant, model: str) -> Requested:
+async def _drawn(run: RunContext, key: str, count: int) -> list[str]:
+    """An id for each child, in records of a bounded size."""
+    ids: list[str] = []
+    while len(ids) < count:
+        ids += await run.new_ids(f"{key}:ids.{len(ids)}", min(_IDS_AT_ONCE, count - len(ids)))
+    return ids
+
+
+def _requested(
+    task: Task, terms: Terms, session_id: str, caller: Lineage, grant: Grant, model: str, *, is_counted: bool
+) -> Requested:
     chosen = task.model or model
     request = Request(
         session_id=session_id,
@@ -74,5 +91,6 @@ def _requested(task: Task, terms: Terms, session_id: str, caller: Lineage, grant
         is_recursive=task.role is not None and task.role.is_recursive,
         seconds=task.timeout,
         provider=chosen.partition(":")[0],
+        is_counted=is_counted,
     )
     return Requested(request=request, label=task.label, model=chosen, terms=terms)

@@ -44,6 +44,8 @@ class FanOut(Struct, frozen=True, kw_only=True):
     concurrency: int
     question: str = ""
     """What a person must approve before anything is started; nothing when that is settled."""
+    is_counted: bool = True
+    """Whether these tasks count among the spawns of their tree: a program may hand over thousands."""
 
 
 async def delegate_all(run: RunContext, birth: Opened, workshop: Workshop) -> Outcome:
@@ -52,7 +54,7 @@ async def delegate_all(run: RunContext, birth: Opened, workshop: Workshop) -> Ou
         raise TypeError("a run of many tasks has them among its arguments")
     call = json.decode(birth.arguments, type=FanOut)
     try:
-        await workshop.open_purse(run, birth.grant.budget, None)
+        await workshop.open_purse(run, birth.grant.budget, None, counts_own=call.is_counted)
         if not await _is_approved(run, call.question, workshop):
             workshop.forget(run.run)
             return not_approved(birth.lineage)
@@ -66,6 +68,7 @@ async def delegate_all(run: RunContext, birth: Opened, workshop: Workshop) -> Ou
             grant=birth.grant,
             routing=structs.replace(birth.routing, session_model=birth.routing.session_model or birth.model),
             messages=_messages(run),
+            is_counted=call.is_counted,
         )
     except BaseException as stop:
         workshop.stopped(run, stop)

@@ -20,7 +20,7 @@ from deputy.core.limits import Budget
 from deputy.core.outcome import Outcome
 from deputy.core.progress import Progress
 from deputy.core.refinement import MAX_ROUNDS, AgentEvaluator, Ending, Refinement, Round, best_round
-from deputy.core.request import READ_ONLY_TOOLS, Grant, Lineage
+from deputy.core.request import ALWAYS_GRANTED, READ_ONLY_TOOLS, Grant, Lineage
 from deputy.core.results import Result
 from deputy.core.role import NoRole, Role, as_parent, in_role
 from deputy.core.task import Task
@@ -39,6 +39,7 @@ from deputy.interfaces.checking import (
     check_refinement,
     check_task,
     check_tasks,
+    check_tools,
 )
 from deputy.interfaces.resuming import go_on, questions, settle_caller, unfinished
 from deputy.interfaces.settling import settle_tasks
@@ -133,17 +134,19 @@ class Deputy:
         self._home = None if home is None else Path(home).expanduser().absolute()
         self._tools = tuple(map(as_tool, tools))
         self._own = frozenset(one.name for one in self._tools)
+        self._known = ALL_TOOLS | ALWAYS_GRANTED | self._own
         self._grant = Grant(tools=frozenset(allow) | self._own, budget=budget or Budget())
         self._rules = load_rules(str(workspace)) if rules is None else rules
         self._routing = Routing(
             falls_back=self._rules.fallback if fallback is None else fallback,
             inline="session" if (self._rules.inline if inline is None else inline) else "never",
         )
-        # The tool's bounds are for what a model asks for; a program may ask for thousands.
+        # The bounds are for what a model asks for; a program may ask for thousands, unless it says otherwise.
+        self._counts_own = policy is not None
         self._policy = policy or Policy(
             max_depth=self._rules.max_depth,
             repairs=self._rules.repairs,
-            max_spawns=MANY,
+            max_spawns=self._rules.max_spawns,
             max_live=MANY,
             max_live_per_provider=MANY,
         )
@@ -237,7 +240,8 @@ class Deputy:
         """The same without waiting for it; gives the session id."""
         check_prompt(task)
         judge = AgentEvaluator(criteria=evaluator) if isinstance(evaluator, str) else evaluator
-        check_refinement(judge, rounds)
+        check_refinement(judge, rounds, self._workspace)
+        check_tools(tools or (), self._known, "tools")
         call = Refinement(evaluator=judge, rounds=rounds, tools=None if tools is None else tuple(tools))
         return await self._open(command=REFINE, prompt=task, arguments=Raw(json.encode(call)), more={})
 
@@ -278,7 +282,7 @@ class Deputy:
             check_task(task, f"tasks[{index}]")
         cast = await self.cast(tasks)
         tasks = tuple(structs.replace(task, timeout=self._rules.seconds(DELEGATE, task.timeout)) for task in cast)
-        fan_out = FanOut(tasks=tasks, concurrency=concurrency, question=question)
+        fan_out = FanOut(tasks=tasks, concurrency=concurrency, question=question, is_counted=self._counts_own)
         session_id = await self._open(command=DELEGATE, arguments=Raw(json.encode(fan_out)), more=more)
         # It asks in a moment; from then on it can be seen to wait, and be answered.
         while question and (await self.state(session_id)).status == "requested":  # noqa: ASYNC110  it is in the journal
@@ -329,6 +333,11 @@ class Deputy:
         state = await self.state(session_id)
         await self._check_place(state)
         await go_on(self._of, state, answer)
+
+    async def take_up(self, session_id: str) -> bool:
+        """Go on with a run that nobody is at work on any more, and with no other; whether there was such a one."""
+        await self._check_place(await self.state(session_id))
+        return await self._of.engine.ensure(session_id)
 
     async def settle_caller(self, session_id: str) -> None:
         """Bring the call that a task belongs to up to date, when with this task all of it is completed."""
@@ -476,6 +485,9 @@ class Deputy:
         await asyncio.to_thread(settle_tasks, self._workspace, self._of.folder)
 
     async def _cast(self, index: int, task: Task) -> Task:
+        # Those of MCP servers are looked up where the servers are.
+        named = [name for name in task.tools or () if not name.startswith(PREFIX)]
+        check_tools(named, self._known, f"tasks[{index}].tools")
         role = None if task.role is not None else await self._role(task.agent, f"tasks[{index}].agent")
         return task if role is None else in_role(task, role, self._grant)
 

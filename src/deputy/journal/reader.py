@@ -66,6 +66,12 @@ class Holder(Struct, frozen=True, kw_only=True):
         owner = Owner.named(self.owner)
         return "unknown" if owner is None else str(owner.pid)
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether there is a process, and it surely does not run any more."""
+        owner = Owner.named(self.owner)
+        return owner is not None and is_gone(owner)
+
     def is_left(self, now: float, stale_seconds: float = STALE_SECONDS) -> bool:
         """Whether nobody is at work any more: the process is gone, or silent for too long."""
         if not self.owner or self.beat is None:

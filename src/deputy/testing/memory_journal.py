@@ -272,6 +272,10 @@ class MemoryJournal:
         """Where a run stands."""
         return await self._read(lambda: self._disk.state(run))
 
+    async def known(self, runs: Sequence[str]) -> set[str]:
+        """Which of these are runs."""
+        return await self._read(lambda: self._disk.records.keys() & set(runs))
+
     async def standings(self) -> Sequence[Standing]:
         """The runs that have not ended or were not delivered."""
         return await self._read(

@@ -143,7 +143,11 @@ class FoundLines:
             return True
         parts = self._start.parts_of(data.path.decoded())
         self._path = shown_path("/".join(parts))
-        if record.type not in ("match", "context") or data.lines is None or not self._workspace.shows(parts):
+        if (
+            record.type not in ("match", "context")
+            or data.lines is None
+            or not self._workspace.shows_from(self._start, parts)
+        ):
             return True
         is_match = record.type == "match"
         if is_match and self.count >= self._limit:

@@ -159,6 +159,10 @@ class RunContext(Protocol):
         """A session id that nobody has."""
         ...
 
+    async def new_ids(self, key: str, count: int) -> Sequence[str]:
+        """So many of them, looked up together."""
+        ...
+
 
 class Engine(Protocol):
     """What hosts runs and outlives each of them."""
@@ -289,6 +293,10 @@ class Journal(Protocol[L]):
 
     async def state(self, run: str) -> State | None:
         """Where a run stands."""
+        ...
+
+    async def known(self, runs: Sequence[str]) -> set[str]:
+        """Which of these are runs."""
         ...
 
     async def standings(self) -> Sequence[Standing]:
