@@ -27,8 +27,8 @@ from deputy.journal import home, transcript
 from deputy.journal.pace import JournalPace
 from deputy.journal.retention import keep_house
 from deputy.journal.sqlite import SqliteJournal
-from deputy.runtimes.crew import SUSPEND_SECONDS
 from deputy.runtimes.local import LocalEngine
+from deputy.runtimes.parking import SUSPEND_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
