@@ -90,6 +90,10 @@ class Crew(Generic[L]):
                 del self._starting[run]
                 self._unwanted.discard(run)
 
+    def want(self, run: str) -> None:
+        """Forget who wanted a run stopped that is being put to work."""
+        self._unwanted.discard(run)
+
     def start(self, lease: L, birth: Birth, history: Sequence[Record] = (), *, is_late: bool = False) -> None:
         """Put a run to work; one that is late only ends."""
         if self._leaving:
@@ -103,8 +107,9 @@ class Crew(Generic[L]):
         self.parking.forget(lease.run)
         work.task = self._group.create_task(self._carry_out(work, birth))
 
-    async def go_on(self, lease: L, *, is_late: bool = False) -> None:
-        """Put a run to work from where its records leave it."""
+    async def go_on(self, lease: L) -> None:
+        """Put a run to work from where its records leave it; one whose time is up only ends."""
+        is_late = await self.stopping.is_late(lease.state, self.world.now())
         history = await self._journal.records(lease.run)
         birth = next((record.event for record in history if isinstance(record.event, Opened | Requested)), None)
         if birth is None:
@@ -136,7 +141,7 @@ class Crew(Generic[L]):
                 await self._journal.take(lease, cancel_key(lease.state), CANCEL)
             await self._clear_away(lease.state)
             if lease.state.is_live:
-                await self.go_on(lease, is_late=await self.stopping.is_late(lease.state, self.world.now()))
+                await self.go_on(lease)
                 return True
         except StorageCorrupt as error:
             # It can never go on; whoever waits for it gets that as its ending.

@@ -51,6 +51,8 @@ class Rounds(Generic[L]):
             try:
                 resumed = self._resumed(lease.state, message, seconds, within)
                 await self._journal.append(lease, f"resumed:{resumed.round}", resumed)
+                # Who wanted an earlier round stopped does not stop this one.
+                self._crew.want(run)
                 await self._crew.go_on(lease)
             except BaseException:
                 with suppress(LeaseLost, StorageError):
