@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from deputy.core.rules import Rules
     from deputy.core.subtask.matching import TemplateIndex
     from deputy.engine.desk import Approval
-    from deputy.engine.ports import FlowTool, Folder, Ranker, RunContext, Tool, Tools, Workplace
+    from deputy.engine.ports import FlowTool, Folder, Model, Ranker, RunContext, Tool, Tools, Workplace
     from deputy.engine.ports.durable import Birth
     from deputy.journal.sqlite import Fsync, Lease
     from deputy.models.make import Models
@@ -161,23 +161,27 @@ async def open_runtime(
     base_prompt: str = "",
     windows: Mapping[str, int] | None = None,
     ranker: Ranker | None = None,
+    models: Mapping[str, Model] | None = None,
     suspend_seconds: float = SUSPEND_SECONDS,
     trusts_project: bool | None = None,
 ) -> AsyncGenerator[Runtime]:
-    """Open the journal, the models and the engine; on leaving, what is at work stops where it can go on later."""
+    """Open the journal, the models and the engine; on leaving, what is at work stops where it can go on later.
+
+    `models` are there already, and are asked by these names.
+    """
     ground = _lay_out(workspace, folder, rules)
     await asyncio.to_thread(_tidy, ground)
-    async with _open_means(ground, fsync) as (journal, models, servers):
+    async with _open_means(ground, fsync, models or {}) as (journal, opened, servers):
         if trusts_project is None:
             trusts_project = is_trusted(workspace, ground.settings.agents.trusted)
-        agents = WorkspaceAgents(workspace, models, trusts_project=trusts_project)
-        ways = _find_ways(ground, journal, models)
+        agents = WorkspaceAgents(workspace, opened, trusts_project=trusts_project)
+        ways = _find_ways(ground, journal, opened)
         workshop = Workshop(
             world=ground.world,
-            open_model=models.open,
+            open_model=opened.open,
             open_tools=_toolboxes(ground, (ground.folder, *private), tuple(tools), servers),
-            ceiling=models.ceiling,
-            thinking=models.thinking,
+            ceiling=opened.ceiling,
+            thinking=opened.thinking,
             windows=windows or {},
             files=ground.files,
             workplaces=_worktrees(ground),
@@ -189,15 +193,15 @@ async def open_runtime(
             base_prompt=base_prompt,
             approval=approval,
             can_ask=can_ask,
-            flow_tools=_flow_tools(ground, models, agents, ways),
+            flow_tools=_flow_tools(ground, opened, agents, ways),
             scripts=_scripts(ground),
-            subtasks=_subtasks(ground, models, ranker, lambda name: workshop.window(name, models.open(name))),
+            subtasks=_subtasks(ground, opened, ranker, lambda name: workshop.window(name, opened.open(name))),
         )
         async with _engine(ground, journal, servers, workshop, suspend_seconds) as engine:
             yield Runtime(
                 engine=engine,
                 journal=journal,
-                models=models,
+                models=opened,
                 workshop=workshop,
                 agents=agents,
                 ways=ways,
@@ -250,7 +254,9 @@ def _tidy(ground: _Ground) -> None:
 
 
 @asynccontextmanager
-async def _open_means(ground: _Ground, fsync: Fsync | None) -> AsyncGenerator[tuple[SqliteJournal, Models, McpServers]]:
+async def _open_means(
+    ground: _Ground, fsync: Fsync | None, given: Mapping[str, Model]
+) -> AsyncGenerator[tuple[SqliteJournal, Models, McpServers]]:
     """What is open for as long as the runtime is."""
     from deputy.models.catalog import read_catalog
     from deputy.models.make import Models
@@ -264,6 +270,7 @@ async def _open_means(ground: _Ground, fsync: Fsync | None) -> AsyncGenerator[tu
         Models(
             environ=os.environ,
             catalog=read_catalog(load_catalog(str(ground.workspace))),
+            given=given,
             idle_seconds=ground.rules.idle_seconds,
             pace_of=lambda account: JournalPace(journal, account),
         ) as models,
