@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from deputy.commands.taking import take_and_carry_out
-from deputy.config import load_catalog, load_rules, load_user, mcp_servers
+from deputy.config import load_catalog, load_ladder, load_rules, load_user, mcp_servers
 from deputy.core.events import Opened
 from deputy.core.guard import Policy
-from deputy.core.redact import Redactor
+from deputy.core.redact import Redactor, known_secrets
 from deputy.engine.isolation import keep
 from deputy.engine.ports.subtasks import Subtasks
 from deputy.engine.root import DELEGATE
@@ -52,7 +52,6 @@ if TYPE_CHECKING:
     from deputy.tools.worktree import GitWorktrees
 
 _DAY_SECONDS = 86_400.0
-_SECRET_NAMES = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSPHRASE", "CREDENTIALS")
 _GRANTS = 64
 SEARCHES = 8
 """How many searches and conversions, each a process of its own, run at once."""
@@ -171,15 +170,16 @@ async def open_runtime(
     """
     ground = _lay_out(workspace, folder, rules)
     await asyncio.to_thread(_tidy, ground)
-    async with _open_means(ground, fsync, models or {}) as (journal, opened, servers):
+    async with _open_means(ground, fsync, {} if models is None else models) as (journal, opened, servers):
         if trusts_project is None:
             trusts_project = is_trusted(workspace, ground.settings.agents.trusted)
         agents = WorkspaceAgents(workspace, opened, trusts_project=trusts_project)
-        ways = _find_ways(ground, journal, opened)
+        own = (ground.folder, *private)
+        ways = _find_ways(ground, own, journal, opened)
         workshop = Workshop(
             world=ground.world,
             open_model=opened.open,
-            open_tools=_toolboxes(ground, (ground.folder, *private), tuple(tools), servers),
+            open_tools=_toolboxes(ground, own, tuple(tools), servers),
             ceiling=opened.ceiling,
             thinking=opened.thinking,
             windows=windows or {},
@@ -279,8 +279,9 @@ async def _open_means(
         yield journal, models, servers
 
 
-def _find_ways(ground: _Ground, journal: SqliteJournal, models: Models) -> MachineWays:
+def _find_ways(ground: _Ground, private: tuple[Path, ...], journal: SqliteJournal, models: Models) -> MachineWays:
     from deputy.backends.ways import MachineWays
+    from deputy.tools.text_files import open_text_files
 
     return MachineWays(
         environ=os.environ,
@@ -289,6 +290,8 @@ def _find_ways(ground: _Ground, journal: SqliteJournal, models: Models) -> Machi
         full_name=models.full_name,
         native_failures=partial(_native_failures, journal),
         redactor=ground.redactor,
+        open_files=partial(open_text_files, private=private, main=ground.workspace),
+        tables=load_ladder(),
     )
 
 
@@ -410,11 +413,6 @@ async def _end_children(run: str) -> None:
     from deputy.processes.sweep import sweep, tag_of
 
     await asyncio.to_thread(sweep, tag_of(run))
-
-
-def known_secrets(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The values of variables that hold secrets by their names."""
-    return tuple(value for name, value in environ.items() if name.upper().endswith(_SECRET_NAMES))
 
 
 def _wanted_tools(birth: Birth) -> frozenset[str]:

@@ -16,7 +16,15 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from invariants import check_done, check_ended, check_records, check_transcripts, check_tree, records_below
+from invariants import (
+    check_claims,
+    check_done,
+    check_ended,
+    check_records,
+    check_transcripts,
+    check_tree,
+    records_below,
+)
 from msgspec import Raw
 
 from deputy.core.errors import StorageCorrupt, StorageTooNew
@@ -224,7 +232,7 @@ def _has_records(home: Path) -> bool:
 
 
 def _check_whole(reader: Reader, home: Path, acks: list[str], *, complete: bool) -> list[str]:
-    problems = _check_promises(reader, acks)
+    problems = _check_promises(reader, acks) + check_claims(home)
     found = records_below(reader, ROOT)
     for name, records in found.items():
         problems += check_records(reader, name, records)

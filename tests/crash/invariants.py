@@ -10,14 +10,13 @@ from msgspec.json import encode as encode_json
 
 from deputy.core.events import Joined, Record, Refused, Returned, Spawned
 from deputy.core.state import replay
+from deputy.journal.reader import Reader
 from deputy.journal.rows import Damaged
 from deputy.journal.transcript import of_ended, transcript_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
-
-    from deputy.journal.reader import Reader
 
     Found = Mapping[str, Sequence[Record | Damaged]]
 
@@ -59,6 +58,12 @@ def check_tree(found: Found, root: str) -> list[str]:
             if not any(isinstance(other.event, Returned) for other in child):
                 problems.append(f"{record.event.child} was joined before it ended")
     return problems
+
+
+def check_claims(home: Path) -> list[str]:
+    """Nothing is said to be missing that was never promised."""
+    with Reader.open_any(home) as reader:
+        return [reader.damage] if "is missing" in reader.damage else []
 
 
 def check_done(acks: Sequence[str]) -> list[str]:

@@ -12,7 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import aiohttp  # noqa: F401  loaded before the forks, which else would each load it
-from invariants import check_done, check_ended, check_records, check_transcripts, check_tree, records_below
+from invariants import (
+    check_claims,
+    check_done,
+    check_ended,
+    check_records,
+    check_transcripts,
+    check_tree,
+    records_below,
+)
 
 from deputy import Deputy
 from deputy.core.errors import StorageFailed
@@ -197,7 +205,9 @@ def check(home: str, variant: str, acks: list[str], complete: bool, damaged: str
         found = records_below(reader, root)
         for name, records in found.items():
             problems += check_records(reader, name, records)
-        problems += _check_shown(reader) + check_tree(found, root) + check_transcripts(Path(home))
+        problems += (
+            check_claims(Path(home)) + _check_shown(reader) + check_tree(found, root) + check_transcripts(Path(home))
+        )
         by_label = {_label(reader.state(name)): list(records) for name, records in found.items()}
         problems += _check_promises(by_label, acks)
         if complete:

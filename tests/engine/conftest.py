@@ -70,7 +70,7 @@ class House:
         """Have this said, by one model for all runtimes; unless it is not strict, every turn must be asked for."""
         script = Script(conversations=conversations)
         model = ScriptModel(script, name=self.model)
-        self._given = {self.model: model}
+        self._given[self.model] = model
         if strict:
             self._scripted.append(model)
 

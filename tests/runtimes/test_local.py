@@ -80,6 +80,33 @@ class Unwatched(SqliteJournal):
         return await asyncio.get_running_loop().create_future()
 
 
+class MemoryHost:
+    """The same on a disk in memory, on which a commit takes a while."""
+
+    def __init__(self) -> None:
+        self._disk = MemoryDisk()
+        self._world = VirtualWorld(random.Random(1))
+        self._journals: dict[int, MemoryJournal] = {}
+
+    @asynccontextmanager
+    async def start(self, workflow: "Workflow") -> AsyncGenerator[LocalEngine]:
+        owner = f"process {len(self._journals)}"
+        journal = MemoryJournal(self._disk, owner, self._world.now, latency=lambda: 0.01)
+        engine = LocalEngine(journal, workflow, self._world)
+        self._journals[id(engine)] = journal
+        async with engine:
+            yield engine
+        await journal.close()
+
+    async def crash(self, engine: LocalEngine) -> None:
+        self._journals[id(engine)].crash()
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def test_conformance_in_memory(case: Callable[[Host], Awaitable[None]]) -> None:
+    run_in_virtual_time(case(MemoryHost()))
+
+
 @asynccontextmanager
 async def suspending(
     home: Path, make: type[SqliteJournal] = SqliteJournal

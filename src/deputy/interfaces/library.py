@@ -126,11 +126,12 @@ class Deputy:
             falls_back=self._rules.fallback if fallback is None else fallback,
             inline="session" if (self._rules.inline if inline is None else inline) else "never",
         )
-        # The tool's bounds are for what a model asks for; a program may ask for thousands.
+        # The bounds are for what a model asks for; a program may ask for thousands, unless it says otherwise.
+        self._counts_own = policy is not None
         self._policy = policy or Policy(
             max_depth=self._rules.max_depth,
             repairs=self._rules.repairs,
-            max_spawns=MANY,
+            max_spawns=self._rules.max_spawns,
             max_live=MANY,
             max_live_per_provider=MANY,
         )
@@ -252,7 +253,7 @@ class Deputy:
         check_tasks(work)
         cast, more = await self._cast.prepare(work)
         tasks = tuple(structs.replace(task, timeout=self._rules.seconds(DELEGATE, task.timeout)) for task in cast)
-        fan_out = FanOut(tasks=tasks, concurrency=concurrency, question=question)
+        fan_out = FanOut(tasks=tasks, concurrency=concurrency, question=question, is_counted=self._counts_own)
         session_id = await self._open(command=DELEGATE, arguments=Raw(json.encode(fan_out)), more=more)
         # It asks in a moment; from then on it can be seen to wait, and be answered.
         while question and (await self.state(session_id)).status == "requested":  # noqa: ASYNC110  it is in the journal
@@ -292,6 +293,11 @@ class Deputy:
         state = await self.state(session_id)
         await self._check_place(state)
         await go_on(self._of, state, answer)
+
+    async def take_up(self, session_id: str) -> bool:
+        """Go on with a run that nobody is at work on any more, and with no other; whether there was such a one."""
+        await self._check_place(await self.state(session_id))
+        return await self._of.engine.ensure(session_id)
 
     async def settle_caller(self, session_id: str) -> None:
         """Bring the call that a task belongs to up to date, when with this task all of it is completed."""
@@ -335,8 +341,10 @@ class Deputy:
         from deputy.models.default import Choice, choose_model
 
         if self._model is not None:
-            return Choice(model=self._model, reason="it was named")
-        choice = await choose_model(self._of.models, os.environ, self._rules.model)
+            choice = Choice(model=self._model, reason="it was named")
+        else:
+            choice = await choose_model(self._of.models, os.environ, self._rules.model)
+        self._of.models.check(choice.model)
         self._model = choice.model
         return choice
 
@@ -377,7 +385,7 @@ class Deputy:
         from deputy.config import load_command_agents
 
         async def choose_model(role: Role) -> str:
-            named = self._model if self._model_is_named else role.model
+            named = None if self._model_is_named else role.model
             return named or (await self.default_model()).model
 
         async def approved(task: Task, model: str) -> bool:
@@ -390,7 +398,7 @@ class Deputy:
             rules=self._rules,
             workspace=self._workspace,
             choose_model=choose_model,
-            missing_key=self.missing_key,
+            missing_way=self.missing_way,
             approve=approve or approved,
             settle=self._settle_tasks,
             agents_by_command=load_command_agents(str(self._workspace)),
@@ -437,7 +445,7 @@ class Deputy:
         seconds: float | None = None,
     ) -> str:
         # A model that was named for this Deputy goes before the one of a definition.
-        named = self._model if self._model_is_named or role is None else role.model
+        named = None if self._model_is_named or role is None else role.model
         model = named or (await self.default_model()).model
         own = structs.replace(self._grant, tools=self._grant.tools | self._cast.allowed(more))
         if self.missing_key(model) is None:

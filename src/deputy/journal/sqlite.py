@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 _ID_LENGTH = 200
 _FILES_AT_ONCE = 8
+_TRANSCRIBE_SECONDS = 0.5
+"""How long after an end its transcript is begun."""
 
 
 class SqliteJournal:
@@ -85,6 +87,7 @@ class SqliteJournal:
         self._files = ThreadPoolExecutor(_FILES_AT_ONCE, "deputy-journal-files")
         self._to_transcribe: deque[str] = deque()
         self._transcribing: set[asyncio.Future[None]] = set()
+        self._transcribing_soon: asyncio.TimerHandle | None = None
         self._watcher: Reader | None = None
         self._states = AskedTogether(self._look_up)
         self._is_closed = False
@@ -105,7 +108,8 @@ class SqliteJournal:
         """Write what is waiting, give up all leases, and let the file go."""
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_SECONDS):
-                while self._transcribing:
+                while self._to_transcribe or self._transcribing:
+                    self._transcribe()
                     await asyncio.wait(self._transcribing)
         # Readers first, so that the writer is the last to leave and clears up behind itself.
         self._is_closed = True
@@ -161,10 +165,7 @@ class SqliteJournal:
 
     def append_soon(self, lease: Lease, key: str, event: Event) -> Writing:
         """Add a record under a new key without waiting; one that is appended later is never durable before it."""
-        writing = self._append(lease, key, event, binds=lease)
-        # Nobody may be listening: whoever appends next hears of the same trouble.
-        writing.done.add_done_callback(_hear)
-        return writing
+        return self._append(lease, key, event, binds=lease)
 
     def _append(self, lease: Lease, key: str, event: Event, binds: Lease | None = None) -> Writing:
         at, (clean, body) = self._clock(), self._clean(event)
@@ -222,10 +223,13 @@ class SqliteJournal:
     def _leave_transcript_soon(self, run: str) -> None:
         """Write the file that a subagent leaves. Nobody waits for it before `close`: it follows from the records."""
         self._to_transcribe.append(run)
-        self._transcribe()
+        if self._transcribing_soon is None:
+            # Ends come in flocks, and each of them matters more than the file behind it.
+            loop = asyncio.get_running_loop()
+            self._transcribing_soon = loop.call_later(_TRANSCRIBE_SECONDS, self._transcribe)
 
     def _transcribe(self) -> None:
-        """Write all transcripts that are due, in one more thread while there are not many: ends come in flocks."""
+        """Write all transcripts that are due, in a few threads at once."""
 
         def write() -> None:
             while self._to_transcribe:
@@ -235,11 +239,12 @@ class SqliteJournal:
         def end(done: asyncio.Future[None]) -> None:
             self._transcribing.discard(done)
             _hear(done)
-            # One may have come when there were many, and all of them had looked for the last time.
-            self._transcribe()
 
+        if self._transcribing_soon is not None:
+            self._transcribing_soon.cancel()
+            self._transcribing_soon = None
         loop = asyncio.get_running_loop()
-        if self._to_transcribe and len(self._transcribing) < _FILES_AT_ONCE and not self._is_closed:
+        for _ in range(0 if self._is_closed else min(len(self._to_transcribe), _FILES_AT_ONCE)):
             writing = loop.run_in_executor(self._files, write)
             self._transcribing.add(writing)
             writing.add_done_callback(end)

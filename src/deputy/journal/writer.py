@@ -289,3 +289,6 @@ def _tell(results: list[_Result]) -> None:
             work.done.set_result(value)
         else:
             work.done.set_exception(error)
+            if work.lease is not None:
+                # Nobody may be listening: whoever appends next hears of the same trouble.
+                work.done.exception()

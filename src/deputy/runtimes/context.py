@@ -13,6 +13,7 @@ from deputy.core.events import (
     Answered,
     Asked,
     Drawn,
+    FellBack,
     Joined,
     Lost,
     ModelCallEnded,
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     E = TypeVar("E", bound=Known)
 
 
-_TOLD = ModelCallEnded | ToolCallEnded | Answered
+_TOLD = ModelCallEnded | ToolCallEnded | Answered | FellBack
 
 
 class LocalContext(Generic[L]):
@@ -116,9 +117,9 @@ class LocalContext(Generic[L]):
                 lost = Lost(step=_name(do))
                 return cast("Lost", self._seen(await self._journal.append(self._lease, name, lost)).event)
             writing = self._journal.append_soon(self._lease, f"{name}{BEGUN}", beginning)
-            if not repeatable:
-                await writing.done
-            if not reads:
+            if not (reads and repeatable):
+                # What costs or changes something is known to have begun, and by what it was asked for.
+                self._unsettled.append(writing.done)
                 await self.durable()
             try:
                 event: Known = await do(args, view)
@@ -265,7 +266,8 @@ class LocalContext(Generic[L]):
     async def durable(self) -> None:
         """Until all that was done before is durable; an error when some of it never will be."""
         while self._unsettled:
-            await asyncio.shield(self._unsettled[0])
+            # None is durable before those that were appended before it.
+            await asyncio.shield(self._unsettled[-1])
             self._unsettled = [done for done in self._unsettled if not done.done() or done.exception()]
 
     def _write_soon(self, name: str, event: Event) -> Event:

@@ -151,9 +151,17 @@ class Crew(Generic[L]):
             self.endings.tell(run)
         finally:
             if run not in self.work:
-                with suppress(LeaseLost):
-                    await self._journal.release(lease)
+                await self.let_go(lease)
         return False
+
+    async def let_go(self, lease: L) -> None:
+        """Give up the lease of a run that was not put to work; one that cannot be given up is ours to see to."""
+        try:
+            await self._journal.release(lease)
+        except LeaseLost:
+            return
+        except StorageError as trouble:
+            self.endings.note_trouble(lease.run, trouble)
 
     @property
     def is_leaving(self) -> bool:
@@ -336,7 +344,18 @@ class Crew(Generic[L]):
         try:
             await self.ensure(run)
         except StorageError:
+            await self._give_up(run, trouble)
+
+    async def _give_up(self, run: str | None, trouble: StorageError) -> None:
+        """Let whoever waits for a run hear of trouble that stays; who was put aside until it ends waits no longer."""
+        while run is not None:
+            self.parking.forget(run)
             self.endings.trouble(run, trouble)
+            with suppress(StorageError):
+                state = await self._journal.state(run)
+                run = None if state is None else state.parent
+            if not self.parking.is_suspended(run):
+                return
 
     async def _ended_by(self, trouble: StorageError, work: Work[L]) -> Ended | None:
         """End a run whose storage failed, if that can be written; if not, its records say where to go on from."""
@@ -350,7 +369,7 @@ class Crew(Generic[L]):
         except (LeaseHeld, LeaseLost):
             return None
         except StorageError:
-            self.endings.trouble(work.lease.run, trouble)
+            await self._give_up(work.lease.run, trouble)
             return None
 
 

@@ -83,6 +83,10 @@ class Endings(Generic[L]):
         self._troubles[run] = error
         self.tell(run)
 
+    def note_trouble(self, run: str, error: StorageError) -> None:
+        """A run that is not at work is kept from it by this, unless by something else before."""
+        self._troubles.setdefault(run, error)
+
     def goes_on(self, run: str) -> None:
         """A run is at work again."""
         self._troubles.pop(run, None)

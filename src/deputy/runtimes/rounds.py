@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic
 
 from msgspec import UNSET, Raw, json
 
-from deputy.core.errors import LeaseHeld, LeaseLost, StorageError, UnknownRun, UsageError
+from deputy.core.errors import LeaseHeld, UnknownRun, UsageError
 from deputy.core.events import Resumed
 from deputy.core.limits import inherited_deadline
 from deputy.engine.ports import L
@@ -55,8 +55,7 @@ class Rounds(Generic[L]):
                 self._crew.want(run)
                 await self._crew.go_on(lease)
             except BaseException:
-                with suppress(LeaseLost, StorageError):
-                    await self._journal.release(lease)
+                await self._crew.let_go(lease)
                 raise
             return resumed.round
 

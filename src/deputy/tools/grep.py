@@ -45,7 +45,7 @@ class GrepArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 def grep_tool(workspace: Workspace, slots: Slots | None = None) -> TypedTool[GrepArguments]:
     """The tool Grep over a workspace; slots that tools share bound how many programs run at once."""
     traits = ToolTraits(
-        reads_only=True, repeatable=True, needs_approval=False, risk="low", limit_seconds=SEARCH_SECONDS
+        reads_only=True, repeatable=True, is_local=True, needs_approval=False, risk="low", limit_seconds=SEARCH_SECONDS
     )
 
     async def carry_out(arguments: GrepArguments, context: ToolContext) -> ToolOutput:
