@@ -54,7 +54,7 @@ class Models:
     ) -> None:
         self.catalog = catalog or read_catalog()
         self._environ = environ
-        self._given = {} if given is None else given
+        self._given: Mapping[str, Model] = {} if given is None else given
         """Models that are there already, by the names they are asked by."""
         self._timing = timing or Timing()
         self._retry = retry
