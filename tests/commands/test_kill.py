@@ -84,6 +84,10 @@ class Shell:
             timeout=60,
         )
 
+    def start(self, *arguments: str) -> subprocess.Popen[bytes]:
+        program = [sys.executable, "-m", "deputy", *arguments]
+        return subprocess.Popen(program, cwd=self.project.folder, env=self.env, stdout=subprocess.DEVNULL)
+
     def research(self, *options: str, killed_at: tuple[str, str, str] | None = None):
         return self.order("research", *options, killed_at=killed_at)
 
@@ -192,11 +196,17 @@ def test_whoever_looks_ends_what_is_late_and_settles_its_task(project: Project, 
     (session_id,) = shell.proven()
     assert project.task().work is not None
     while project.task().work is not None:
-        assert shell(*looking).returncode == 0
+        # Several look at once, and settle it once.
+        lookers = [shell.start(*looking) for _ in range(3)]
+        assert [looker.wait(60) for looker in lookers] == [0] * 3
+    assert [entry.what for entry in project.task().history] == ["added", "research began", "research ended"]
     assert shell.proven() == {session_id: "partial"}
     assert (project.task().status, project.task().artifacts) == ("in progress", (REPORT,))
-    assert shell("resume", session_id, "--yes").returncode == 0
-    assert project.task().status == "researched"
+    # It has one second again, which a busy machine may spend elsewhere; what is done stays done.
+    while (again := shell("resume", session_id)).returncode == 4:
+        assert f"deputy resume {session_id}" in again.stderr
+        assert project.task().status == "in progress"
+    assert (again.returncode, project.task().status) == (0, "researched"), again.stderr
 
 
 def test_a_task_of_a_session_that_nobody_here_knows_can_be_given_back(project: Project):
