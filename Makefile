@@ -79,14 +79,16 @@ format: $(READY)  ## format and fix what can be fixed
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-crash: $(READY)  ## every crash, power loss, fault, kill and damage; N=1000 for so many of each
-	@$(BIN)/python -m tests.crash.campaign --trials $(or $(N),0) $(if $(ONLY),--only $(ONLY))
+crash: $(READY)  ## every crash, power loss, fault, kill and damage; N=1000 for so many of each, ONLY=loop,loop-fault for some
+	@$(BIN)/python -m tests.crash.campaign --trials $(or $(filter-out 20000,$(N)),0) $(if $(ONLY),--only $(ONLY))
 
 bench-redact: $(READY)  ## how fast secrets are taken out
 	@$(BIN)/python bench/redact.py
 
-bench: $(READY)  ## a whole subagent beside a hand-written loop: CPU, memory, makespan
+bench: $(READY)  ## a whole subagent beside a hand-written loop: CPU, memory, makespan, cancelling, the first request
 	@$(BIN)/python bench/subagents.py $(BENCH)
+	@$(BIN)/python bench/cancelling.py
+	@$(BIN)/python bench/first_request.py
 
 bench-core: $(READY)  ## figures of the pure core and of start-up
 	@for part in startup guard detect returns; do $(BIN)/python bench/$$part.py; done

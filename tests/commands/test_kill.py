@@ -60,6 +60,9 @@ def named(value: object) -> str:
     return "-".join((value[0].rpartition(".")[2], *value[1:])) if isinstance(value, tuple) else str(value)
 
 
+PARTIAL = 4
+
+
 class Shell:
     """The command line in a project, with an agent that writes a file and returns it."""
 
@@ -203,7 +206,7 @@ def test_whoever_looks_ends_what_is_late_and_settles_its_task(project: Project, 
     assert shell.proven() == {session_id: "partial"}
     assert (project.task().status, project.task().artifacts) == ("in progress", (REPORT,))
     # It has one second again, which a busy machine may spend elsewhere; what is done stays done.
-    while (again := shell("resume", session_id)).returncode == 4:
+    while (again := shell("resume", session_id)).returncode == PARTIAL:
         assert f"deputy resume {session_id}" in again.stderr
         assert project.task().status == "in progress"
     assert (again.returncode, project.task().status) == (0, "researched"), again.stderr

@@ -327,6 +327,25 @@ def test_a_call_that_was_cancelled_goes_on_with_what_did_not_complete(house, pla
     assert whole.status == "completed"
 
 
+@pytest.mark.rule("recover")
+def test_only_what_nobody_is_at_work_on_is_taken_up(house, place):
+    model = house.script("slow", {"turns": [{"text": "never said", "delay_seconds": 60}], "times": 3})
+
+    async def main():
+        async with opened(place, model) as deputy:
+            run = await deputy.start([Task(label="a", prompt="the work")])
+            at_work = await deputy.take_up(run)
+            await deputy.cancel(run)
+            await deputy.results(run)
+            ended = await deputy.take_up(run)
+            left = await deputy.start([Task(label="b", prompt="the work")])
+            state = await deputy.state(run)
+        async with opened(place, model) as deputy:
+            return at_work, ended, state.round, state.status, await deputy.take_up(left)
+
+    assert asyncio.run(main()) == (False, False, 0, "cancelled", True)
+
+
 def test_misuse_is_told_before_anything_happens(house, place):
     async def carry_out():
         async with opened(place, "script:nowhere.json") as deputy:

@@ -92,7 +92,7 @@ async def _use_tool(run: RunContext, desk: Desk, key: str, call: ToolCall) -> Us
         view=ToolView(tools=desk.tools, call=call, key=run.run, seconds=desk.seconds_left(run), draw=desk.draw),
         begun=ToolCallBegun(tool=call.name, call=call.id, arguments=Raw(json.encode(call.arguments))),
         repeatable=tool is None or tool.traits.repeatable,
-        reads=tool is None or (tool.traits.reads_only and tool.traits.repeatable),
+        reads=tool is None or (tool.traits.reads_only and tool.traits.repeatable and tool.traits.is_local),
     )
     if isinstance(ended, Lost):
         return Used(_refusal(call, LOST_CALL))

@@ -334,6 +334,11 @@ class Deputy:
         await self._check_place(state)
         await go_on(self._of, state, answer)
 
+    async def take_up(self, session_id: str) -> bool:
+        """Go on with a run that nobody is at work on any more, and with no other; whether there was such a one."""
+        await self._check_place(await self.state(session_id))
+        return await self._of.engine.ensure(session_id)
+
     async def settle_caller(self, session_id: str) -> None:
         """Bring the call that a task belongs to up to date, when with this task all of it is completed."""
         await settle_caller(self._of, session_id)

@@ -39,7 +39,11 @@ def standings(reader: Reader, states: Sequence[State], stale_seconds: float = ST
             left[name] = holder.is_left(now, stale_seconds)
         return left[name]
 
-    return [Standing(state=state, is_left=is_left(state.run)) for state in states]
+    def as_it_is(state: State) -> State:
+        # One that ended after it was looked at has nobody any more, and was not left for all that.
+        return reader.state(state.run) or state if state.is_live and is_left(state.run) else state
+
+    return [Standing(state=as_it_is(state), is_left=is_left(state.run)) for state in states]
 
 
 def listed(reader: Reader, *, ended: int = 0) -> list[Standing]:
@@ -81,6 +85,12 @@ def _with_callers(reader: Reader, states: Iterable[State]) -> Iterable[State]:
 def late(reader: Reader, now: float) -> list[State]:
     """The runs past their deadline that should be ended by whoever looks, those below before those above."""
     return [] if reader.damage else overdue(standings(reader, reader.live()), now)
+
+
+def orphaned(reader: Reader) -> list[str]:
+    """The runs whose process died in the middle of what may still go on in the world: a command of theirs, perhaps."""
+    at_work = [state.run for state in reader.live() if any(not step.is_repeatable for step in state.under_way.values())]
+    return [run for run, holder in reader.holders(at_work).items() if holder.is_gone]
 
 
 def as_tree(standings: Iterable[Standing]) -> list[Standing]:

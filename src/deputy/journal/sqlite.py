@@ -17,6 +17,7 @@ from deputy.core.events import prime as prime_events
 from deputy.core.state import prime as prime_states
 from deputy.engine.ports import Writing
 from deputy.journal import errors_log, home, monitor, registry, retention
+from deputy.journal.asked_together import AskedTogether
 from deputy.journal.closing import CLOSE_SECONDS, wait_for
 from deputy.journal.connection import PATIENCE_SECONDS
 from deputy.journal.owner import Owner, this_process
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 
 _ID_LENGTH = 200
 _FILES_AT_ONCE = 8
+_TRANSCRIBE_SECONDS = 0.5
+"""How long after an end its transcript is begun."""
 
 
 class SqliteJournal:
@@ -84,7 +87,9 @@ class SqliteJournal:
         self._files = ThreadPoolExecutor(_FILES_AT_ONCE, "deputy-journal-files")
         self._to_transcribe: deque[str] = deque()
         self._transcribing: set[asyncio.Future[None]] = set()
+        self._transcribing_soon: asyncio.TimerHandle | None = None
         self._watcher: Reader | None = None
+        self._states = AskedTogether(self._look_up)
         self._is_closed = False
 
     async def __aenter__(self) -> SqliteJournal:
@@ -103,7 +108,8 @@ class SqliteJournal:
         """Write what is waiting, give up all leases, and let the file go."""
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_SECONDS):
-                while self._transcribing:
+                while self._to_transcribe or self._transcribing:
+                    self._transcribe()
                     await asyncio.wait(self._transcribing)
         # Readers first, so that the writer is the last to leave and clears up behind itself.
         self._is_closed = True
@@ -159,10 +165,7 @@ class SqliteJournal:
 
     def append_soon(self, lease: Lease, key: str, event: Event) -> Writing:
         """Add a record under a new key without waiting; one that is appended later is never durable before it."""
-        writing = self._append(lease, key, event, binds=lease)
-        # Nobody may be listening: whoever appends next hears of the same trouble.
-        writing.done.add_done_callback(_hear)
-        return writing
+        return self._append(lease, key, event, binds=lease)
 
     def _append(self, lease: Lease, key: str, event: Event, binds: Lease | None = None) -> Writing:
         at, (clean, body) = self._clock(), self._clean(event)
@@ -220,10 +223,13 @@ class SqliteJournal:
     def _leave_transcript_soon(self, run: str) -> None:
         """Write the file that a subagent leaves. Nobody waits for it before `close`: it follows from the records."""
         self._to_transcribe.append(run)
-        self._transcribe()
+        if self._transcribing_soon is None:
+            # Ends come in flocks, and each of them matters more than the file behind it.
+            loop = asyncio.get_running_loop()
+            self._transcribing_soon = loop.call_later(_TRANSCRIBE_SECONDS, self._transcribe)
 
     def _transcribe(self) -> None:
-        """Write all transcripts that are due, in one more thread while there are not many: ends come in flocks."""
+        """Write all transcripts that are due, in a few threads at once."""
 
         def write() -> None:
             while self._to_transcribe:
@@ -233,11 +239,12 @@ class SqliteJournal:
         def end(done: asyncio.Future[None]) -> None:
             self._transcribing.discard(done)
             _hear(done)
-            # One may have come when there were many, and all of them had looked for the last time.
-            self._transcribe()
 
+        if self._transcribing_soon is not None:
+            self._transcribing_soon.cancel()
+            self._transcribing_soon = None
         loop = asyncio.get_running_loop()
-        if self._to_transcribe and len(self._transcribing) < _FILES_AT_ONCE and not self._is_closed:
+        for _ in range(0 if self._is_closed else min(len(self._to_transcribe), _FILES_AT_ONCE)):
             writing = loop.run_in_executor(self._files, write)
             self._transcribing.add(writing)
             writing.add_done_callback(end)
@@ -282,7 +289,12 @@ class SqliteJournal:
     async def purge(self, run: str) -> None:
         """Remove a run and all runs below it, with the files they left."""
         runs = [run, *(state.run for state in await self.descendants(run))]
-        await self.transact(lambda tx: retention.remove(tx.connection, runs))
+
+        def do(tx: Transaction) -> None:
+            tx.has_removed = True
+            retention.remove(tx.connection, runs)
+
+        await self.transact(do)
         await self.read(lambda _: retention.remove_files(self.folder, runs))
 
     def show_progress(self, run: str, body: bytes) -> None:
@@ -298,13 +310,26 @@ class SqliteJournal:
 
     async def read(self, do: Callable[[Reader], T]) -> T:
         """Run a function on a reader, off the loop."""
+        return await self._read_soon(do)
+
+    def _read_soon(self, do: Callable[[Reader], T]) -> asyncio.Future[T]:
         if self._is_closed:
             raise StorageFailed(str(self.path), "this process has closed it", "Open it again.")
-        return await asyncio.get_running_loop().run_in_executor(self._pool, self._read, do)
+        return asyncio.get_running_loop().run_in_executor(self._pool, self._read, do)
 
     async def state(self, run: str) -> State | None:
         """Where a run stands."""
-        return await self.read(lambda reader: reader.state(run))
+        return await self._states.ask(run)
+
+    def _look_up(self, runs: Sequence[str]) -> asyncio.Future[list[State | BaseException | None]]:
+        def find(reader: Reader) -> list[State | BaseException | None]:
+            return [_found(reader, run) for run in runs]
+
+        return self._read_soon(find)
+
+    async def known(self, runs: Sequence[str]) -> set[str]:
+        """Which of these are runs."""
+        return await self.read(lambda reader: {run for run in runs if reader.knows(run)})
 
     async def standings(self) -> Sequence[Standing]:
         """The runs that have not ended or were not delivered, and whether somebody is at work on them."""
@@ -359,7 +384,7 @@ class SqliteJournal:
             self._readers.append(reader)
 
     def _open(self) -> Reader:
-        reader = Reader.open(self.folder)
+        reader = Reader.open(self.folder, is_written=True)
         if reader is None:
             raise StorageFailed(str(self.path), "it has gone", "Put it back, or start again.")
         return reader
@@ -368,6 +393,14 @@ class SqliteJournal:
         if isinstance(record, Damaged):
             raise StorageCorrupt(str(self.path), f"{record.where}: {record.what}")
         return record
+
+
+def _found(reader: Reader, run: str) -> State | BaseException | None:
+    """Where a run stands; that it cannot be read is an answer too, and no trouble of those asked for beside it."""
+    try:
+        return reader.state(run)
+    except StorageError as error:
+        return error
 
 
 def _hear(done: asyncio.Future[Any]) -> None:

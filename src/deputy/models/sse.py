@@ -36,6 +36,9 @@ class EventReader:
             return []
         if self._line:
             chunk = self._take_line() + chunk
+        if not self._data and len(chunk) <= self._limit and (plain := _plain_events(chunk)) is not None:
+            self._is_first = False
+            return plain
         lines = chunk.split(b"\n")
         rest = lines.pop()
         events = self._read(lines)
@@ -89,3 +92,12 @@ class EventReader:
         if chunk.endswith(b"\r"):
             self._after_return = True
         return chunk.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+
+
+def _plain_events(chunk: bytes) -> list[bytes] | None:
+    """The data of a chunk of whole events with one line of data each and nothing else, as most are."""
+    if not (chunk.startswith(b"data: ") and chunk.endswith(b"\n\n")):
+        return None
+    events = chunk[:-2].split(b"\n\n")
+    is_plain = chunk.count(b"\n") == 2 * len(events) and chunk.count(b"\n\ndata: ") == len(events) - 1
+    return [event[6:] for event in events] if is_plain else None

@@ -102,12 +102,28 @@ class Told:
 
     def say(self, text: str) -> None:
         """The model said something."""
-        self._tell(text, is_thought=False)
+        # Once for every few letters of an answer, so that nothing is called here that need not be.
+        if not text:
+            return
+        if self._is_thought:
+            self._flush()
+            self._is_thought = False
+        self.progress += 1
+        self.size += len(text)
+        if self.size > CONTENT_LIMIT:
+            self._refuse()
+        self._pieces.append(text)
         self.text.append(text)
 
     def think(self, text: str) -> None:
         """The model thought something."""
-        self._tell(text, is_thought=True)
+        if not text:
+            return
+        if not self._is_thought:
+            self._flush()
+            self._is_thought = True
+        self.grow(len(text))
+        self._pieces.append(text)
 
     def begin(self) -> None:
         """The model began a new part; endless empty ones fill the memory too."""
@@ -118,7 +134,7 @@ class Told:
         self.progress += 1
         self.size += size
         if self.size > CONTENT_LIMIT:
-            raise ReplyTooLarge(f"the model said more than {CONTENT_LIMIT:,} characters in one turn")
+            self._refuse()
 
     def take(self) -> list[TextDelta | ThinkingDelta]:
         """What was told since the last take, neighbours of one kind joined."""
@@ -126,14 +142,8 @@ class Told:
         events, self._events = self._events, []
         return events
 
-    def _tell(self, text: str, *, is_thought: bool) -> None:
-        if not text:
-            return
-        self.grow(len(text))
-        if is_thought is not self._is_thought:
-            self._flush()
-            self._is_thought = is_thought
-        self._pieces.append(text)
+    def _refuse(self) -> None:
+        raise ReplyTooLarge(f"the model said more than {CONTENT_LIMIT:,} characters in one turn")
 
     def _flush(self) -> None:
         if self._pieces:

@@ -259,6 +259,8 @@ class _Listening:
 
     async def _drain(self) -> None:
         """Read on to the end of the response, for late usage and a reusable connection. The answer stands already."""
+        if self._content.at_eof():
+            return
         try:
             async with asyncio.timeout(REST_SECONDS):
                 while chunk := await self._content.readany():

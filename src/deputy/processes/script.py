@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from deputy.core.refinement import Script
 from deputy.processes.environment import scrubbed
-from deputy.processes.head_and_tail import HeadAndTail
+from deputy.processes.head_and_tail import HeadAndTail, take
 from deputy.processes.supervise import Command, supervised
 
 if TYPE_CHECKING:
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from deputy.processes.supervise import Child, Exit
 
 OUTPUT_BYTES = 200_000
-_CHUNK = 65_536
 TIMED_OUT, CANNOT_RUN = 124, 127
 """The exit codes that shells have for these."""
 _HEAD = 4096
@@ -92,11 +91,6 @@ def _kept() -> HeadAndTail:
 async def _until_exit(child: Child, given: str, out: HeadAndTail, errors: HeadAndTail) -> Exit:
     async with asyncio.TaskGroup() as group:
         group.create_task(child.feed(given.encode("utf-8", "replace")))
-        group.create_task(_take(child.stdout, out))
-        group.create_task(_take(child.stderr, errors))
+        group.create_task(take(child.stdout, out))
+        group.create_task(take(child.stderr, errors))
     return await child.exited()
-
-
-async def _take(stream: asyncio.StreamReader, kept: HeadAndTail) -> None:
-    while data := await stream.read(_CHUNK):
-        kept.feed(data)

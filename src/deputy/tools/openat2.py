@@ -37,7 +37,9 @@ def _call(flags: int, resolve: int) -> Callable[[int, bytes], int]:
     import ctypes
 
     how = (ctypes.c_uint64 * 3)(flags, 0, resolve)
-    syscall = ctypes.CDLL(None).syscall
+    # What never waits keeps the interpreter: to get it back from another thread takes longer than the call.
+    library = ctypes.PyDLL(None) if resolve & _CACHED else ctypes.CDLL(None)
+    syscall = library.syscall
     syscall.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t)
     syscall.restype = ctypes.c_long
     return lambda directory, path: syscall(_OPENAT2, directory, path, how, ctypes.sizeof(how))

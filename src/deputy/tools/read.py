@@ -39,13 +39,18 @@ class ReadArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 def read_tool(workspace: Workspace) -> TypedTool[ReadArguments]:
     """The tool Read over a workspace."""
-    traits = ToolTraits(reads_only=True, repeatable=True, needs_approval=False, risk="low", limit_seconds=30)
+    traits = ToolTraits(
+        reads_only=True, repeatable=True, is_local=True, needs_approval=False, risk="low", limit_seconds=30
+    )
 
     async def carry_out(arguments: ReadArguments, context: ToolContext) -> ToolOutput:
         found = workspace.at_hand(arguments.path)
         if found is None:
             return await asyncio.to_thread(partial(_read, workspace, arguments, context.output_bytes))
         path, content = found
+        shown = _shown_whole(content, arguments, context.output_bytes)
+        if shown is not None:
+            return ToolOutput(text=shown)
         return _shown(BytesIO(content), shown_path(path), len(content), arguments, context.output_bytes)
 
     return TypedTool("Read", ReadArguments, traits, carry_out, description_file="read.md")
@@ -55,6 +60,22 @@ def _read(workspace: Workspace, arguments: ReadArguments, output_bytes: int) -> 
     with workspace.place(arguments.path) as place, place.open_file() as file:
         name, size = shown_path(place.path), place.expect_file().st_size
         return _shown(file, name, size, arguments, output_bytes)
+
+
+def _shown_whole(content: bytes, arguments: ReadArguments, output_bytes: int) -> str | None:
+    """A small file from the line asked for to its end, as `_shown` shows it; None when there is more to say of it."""
+    if text_encoding(content) != "utf-8" or content.startswith(codecs.BOM_UTF8) or b"\r" in content:
+        return None
+    lines = content.decode("utf-8", "replace").split("\n")
+    if not lines[-1]:
+        lines.pop()
+    first = arguments.offset
+    asked = lines[first - 1 :]
+    is_whole = 0 < len(asked) <= arguments.limit and len(content) + len(asked) * _NUMBER_BYTES < output_bytes
+    # A character of a line that is cut may take four bytes.
+    if not is_whole or max(map(len, asked)) * 4 >= _LINE_BYTES:
+        return None
+    return "\n".join([f"{number:6}\t{line}" for number, line in enumerate(asked, first)])
 
 
 def _shown(file: BinaryIO, name: str, size: int, arguments: ReadArguments, output_bytes: int) -> ToolOutput:

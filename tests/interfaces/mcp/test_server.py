@@ -48,6 +48,8 @@ def test_every_tool_says_what_it_takes_and_whether_it_changes_anything(house):
         ({"tasks": [{"label": "a", "prompt": "x", "color": 1}]}, "tasks[0].color is not a field"),
         ({**tasks("a"), "concurrency": 9}, "concurrency is 9"),
         ({"tasks": [{"label": "a", "prompt": "x", "tools": ["Delegate"]}]}, "names Delegate"),
+        ({"tasks": [{"label": "a", "prompt": "x", "model": "script:/etc/passwd"}]}, "tasks[0].model is 'script:/etc"),
+        ({"tasks": [{"label": "a", "prompt": "x", "model": "script:/nowhere"}]}, "a script is named by the person who"),
     ],
 )
 def test_a_bad_call_is_refused_with_the_fields_name_and_nothing_is_opened(house, arguments, problem):
@@ -236,3 +238,17 @@ def test_a_home_that_cannot_be_used_is_told_and_not_a_crash(house):
     first, second = calls(house, ("Delegate", tasks("a")), ("Delegate", tasks("a")))
     assert first.is_error
     assert second.is_error
+
+
+def test_what_goes_wrong_outside_a_call_is_an_error_of_the_protocol_in_plain_words(house):
+    house.home.write_text("a file")
+
+    async def main():
+        async with here(house) as client:
+            with pytest.raises(MCPError) as raised:
+                await client.read_resource("deputy://runs/sess_1_aaaaaa/outcome")
+            return raised.value.error
+
+    error = asyncio.run(main())
+    assert error.code in (-32602, -32603)
+    assert error.message

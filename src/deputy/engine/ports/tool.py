@@ -31,6 +31,8 @@ class ToolTraits(Struct, frozen=True, kw_only=True):
     """It changes nothing, so that several of one turn may run at once."""
     repeatable: bool = False
     """A call that was under way when a process died may be made again."""
+    is_local: bool = False
+    """It asks nobody beyond this machine, and so costs nothing and tells nobody anything."""
     needs_approval: bool = True
     risk: Risk = "high"
     limit_seconds: float = TOOL_SECONDS

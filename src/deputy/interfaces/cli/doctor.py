@@ -103,6 +103,7 @@ def _settings() -> Check:
 
 
 def _home() -> Check:
+    from deputy.interfaces.cli.journal import end_what_is_orphaned
     from deputy.journal.home import check_home, home_path
     from deputy.journal.reader import Reader
 
@@ -120,6 +121,7 @@ def _home() -> Check:
             return Check(name="home", status="ok", found=f"{path} (no runs yet)")
         with reader:
             reader.probe()
+            end_what_is_orphaned(reader)
             live = len(reader.live())
             return Check(name="home", status="ok", found=f"{path} ({live} live run{'s' * (live != 1)})")
     except StorageError as error:
