@@ -69,7 +69,8 @@ class Shell:
     def __init__(self, project: Project, path: str = REPORT) -> None:
         self.project = project
         # Where the call that writes is lost, nothing is there, and it is sent back to write once more.
-        turns = [turn("", write(path)), turn(returned("completed", path))] * 2
+        done = turn(returned("completed", path))
+        turns = [turn("", write(path)), done, turn("", write(path)), *[done] * 20]
         self.model = project.script({"turns": turns, "times": 2})
         # Nothing listens on port 9: no test may meet a model server of this machine.
         nobody = {"OLLAMA_BASE_URL": "http://127.0.0.1:9/v1", "LLAMACPP_BASE_URL": "http://127.0.0.1:9/v1"}
