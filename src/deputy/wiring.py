@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from deputy.commands.taking import take_and_carry_out
-from deputy.config import load_catalog, load_rules, load_user, mcp_servers
+from deputy.config import load_catalog, load_ladder, load_rules, load_user, mcp_servers
 from deputy.core.events import Opened
 from deputy.core.guard import Policy
-from deputy.core.redact import Redactor
+from deputy.core.redact import Redactor, known_secrets
 from deputy.engine.isolation import keep
 from deputy.engine.ports.subtasks import Subtasks
 from deputy.engine.root import DELEGATE
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
     from deputy.tools.mcp import McpServers
 
 _DAY_SECONDS = 86_400.0
-_SECRET_NAMES = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSPHRASE", "CREDENTIALS")
 _GRANTS = 64
 SEARCHES = 8
 """How many searches and conversions, each a process of its own, run at once."""
@@ -172,6 +171,7 @@ async def open_runtime(
     from deputy.tools.mcp import McpServers
     from deputy.tools.note import NoteTool
     from deputy.tools.subtask import SubtaskTool
+    from deputy.tools.text_files import open_text_files
     from deputy.tools.word_ranker import WordRanker
     from deputy.tools.worktree import GitWorktrees
 
@@ -202,6 +202,8 @@ async def open_runtime(
             full_name=models.full_name,
             native_failures=partial(_native_failures, journal),
             redactor=redactor,
+            open_files=partial(open_text_files, private=(folder, *private), main=workspace),
+            tables=load_ladder(),
         )
         # Tools keep nothing of a call, so that all who are granted the same have the same.
         toolbox_of = lru_cache(_GRANTS)(
@@ -335,11 +337,6 @@ async def _end_children(run: str) -> None:
     from deputy.processes.sweep import sweep, tag_of
 
     await asyncio.to_thread(sweep, tag_of(run))
-
-
-def known_secrets(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The values of variables that hold secrets by their names."""
-    return tuple(value for name, value in environ.items() if name.upper().endswith(_SECRET_NAMES))
 
 
 def _wanted_tools(birth: Birth) -> frozenset[str]:

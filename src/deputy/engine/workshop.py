@@ -92,6 +92,8 @@ class Workshop:
         self._aside: set[str] = set()
         """Who was put aside, and will be taken up again."""
         self._told: dict[str, int] = {}
+        self._waiting: dict[str, str] = {}
+        """By run, what watchers were last told that it waits for: it may be taken up again only to wait on."""
         """The round of each run that watchers know of."""
 
     def window(self, name: str, model: Model) -> int | None:
@@ -99,8 +101,15 @@ class Workshop:
         return self._windows.get(name, model.context_window)
 
     def tell(self, run: RunContext, progress: Progress) -> None:
-        """Tell whoever watches, here or elsewhere, what happens to a run."""
+        """Tell whoever watches, here or elsewhere, what happens to a run; what it waits for is told once."""
         told = structs.replace(progress, session_id=run.run)
+        waits_for = told.content if told.event == "waiting" else None
+        if waits_for is not None and self._waiting.get(run.run) == waits_for:
+            return
+        if waits_for is None:
+            self._waiting.pop(run.run, None)
+        else:
+            self._waiting[run.run] = waits_for
         run.emit(told)
         self.watch(told)
 
@@ -222,6 +231,7 @@ class Workshop:
         purse = self._purses.pop(run, None)
         self._aside.discard(run)
         self._told.pop(run, None)
+        self._waiting.pop(run, None)
         self._forget_tree(run)
         if purse is not None and purse.is_capped:
             for below in [name for name, other in self._purses.items() if other.is_below(purse)]:

@@ -381,8 +381,10 @@ class Deputy:
         from deputy.models.default import Choice, choose_model
 
         if self._model is not None:
-            return Choice(model=self._model, reason="it was named")
-        choice = await choose_model(self._of.models, os.environ, self._rules.model)
+            choice = Choice(model=self._model, reason="it was named")
+        else:
+            choice = await choose_model(self._of.models, os.environ, self._rules.model)
+        self._of.models.check(choice.model)
         self._model = choice.model
         return choice
 
@@ -423,7 +425,7 @@ class Deputy:
         from deputy.config import load_command_agents
 
         async def choose_model(role: Role) -> str:
-            named = self._model if self._model_is_named else role.model
+            named = None if self._model_is_named else role.model
             return named or (await self.default_model()).model
 
         async def approved(task: Task, model: str) -> bool:
@@ -436,7 +438,7 @@ class Deputy:
             rules=self._rules,
             workspace=self._workspace,
             choose_model=choose_model,
-            missing_key=self.missing_key,
+            missing_way=self.missing_way,
             approve=approve or approved,
             settle=self._settle_tasks,
             agents_by_command=load_command_agents(str(self._workspace)),
@@ -512,7 +514,7 @@ class Deputy:
         seconds: float | None = None,
     ) -> str:
         # A model that was named for this Deputy goes before the one of a definition.
-        named = self._model if self._model_is_named or role is None else role.model
+        named = None if self._model_is_named or role is None else role.model
         model = named or (await self.default_model()).model
         own = structs.replace(self._grant, tools=self._grant.tools | self._allowed(more))
         if self.missing_key(model) is None:

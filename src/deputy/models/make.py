@@ -97,11 +97,11 @@ class Models:
         return self._over_the_wire(named, endpoint), account(named.provider, endpoint.key)
 
     def check(self, name: str) -> None:
-        """Refuse a name that no model has, before anybody waits for one."""
+        """Raise unless a name is known here; what only another program may know is named as `cursor:NAME`."""
         if _is_wireless(name):
             self._made(name)
         else:
-            self._named(name)
+            self.catalog.resolve(name)
 
     def thinking(self, name: str) -> ThinkingLevel | None:
         """How hard a name asks its model to think."""

@@ -13,6 +13,7 @@ from deputy.core.events import (
     Answered,
     Asked,
     Drawn,
+    FellBack,
     Joined,
     Lost,
     ModelCallEnded,
@@ -44,7 +45,7 @@ if TYPE_CHECKING:
     E = TypeVar("E", bound=Known)
 
 
-_TOLD = ModelCallEnded | ToolCallEnded | Answered
+_TOLD = ModelCallEnded | ToolCallEnded | Answered | FellBack
 
 
 class LocalContext(Generic[L]):
