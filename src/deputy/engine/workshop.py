@@ -251,7 +251,11 @@ _SPAWN = Amount(spawns=1)
 
 def _is_admitted(state: State) -> bool:
     lineage = state.lineage
-    return lineage is not None and len(lineage.signatures) >= lineage.depth and state.status != "rejected"
+    if lineage is None or state.status == "rejected":
+        return False
+    # A subtask is no deeper as a delegation, and has a signature like every other.
+    below = lineage.depth + sum(hop.role == "subtask" for hop in lineage.path)
+    return len(lineage.signatures) >= below
 
 
 def _count_down(counts: Counter[str], name: str) -> None:
