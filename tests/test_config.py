@@ -345,3 +345,23 @@ def test_the_users_own_file_may_name_a_script(tmp_path: Path) -> None:
     settings = read_settings(str(path), UserSettings)
     assert settings is not None
     assert settings.models.default == "script:/x"
+
+
+def test_the_user_sets_which_ways_are_tried_and_a_project_does_not(tmp_path):
+    from deputy.config import load_ladder
+    from deputy.core.ladder import SHIPPED_LADDER
+
+    assert load_ladder(str(tmp_path)) == SHIPPED_LADDER
+    file = tmp_path / ".config" / "deputy" / "config.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text('[ladder]\nanybody = []\n[ladder.chains]\nx = ["y"]\n[ladder.programs]\ngoogle = ["cli:gemini"]\n')
+    tables = load_ladder(str(tmp_path))
+    assert (tables.anybody, tables.chains["x"], tables.programs["google"]) == ((), ("y",), ("cli:gemini",))
+    assert (tables.unknown, tables.programs["openai"]) == (("composer-1",), ("acp:codex", "cli:codex"))
+    file.write_text('[ladder.programs]\ngoogle = ["cli:emacs"]\n')
+    with pytest.raises(UsageError, match=r"'cli:emacs'; there are: acp:claude"):
+        load_ladder(str(tmp_path))
+    project = tmp_path / "deputy.toml"
+    project.write_text("[ladder]\nanybody = []\n")
+    with pytest.raises(UsageError, match="no such key"):
+        read_settings(str(project))

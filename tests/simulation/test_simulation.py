@@ -47,6 +47,17 @@ def test_a_deadline_that_passed_while_nobody_was_there_ends_the_work_at_once():
     simulate(115761, LocalStage())
 
 
+@pytest.mark.rule("time.partial")
+def test_a_round_that_begins_when_its_time_is_up_only_ends():
+    # A child that its caller sets to work again with less time left than the caller keeps for itself.
+    simulate(204767, LocalStage())
+
+
+@pytest.mark.rule("delegate.cancel")
+def test_a_cancel_that_came_too_late_stops_no_round_that_is_being_begun():
+    simulate(204983, LocalStage())
+
+
 @pytest.mark.rule("outcome.total")
 def test_a_run_that_is_ended_while_somebody_takes_it_up_is_left_as_it_is():
     # A run whose time is up is ended by one who looks, while another, who found it live, has its lease to cancel it.

@@ -13,10 +13,11 @@ from deputy.core.outcome import Blocked, Completed, Failed, Partial, Rejected, s
 from deputy.core.progress import Progress
 from deputy.core.results import results_markdown
 from deputy.core.task import Task
+from deputy.engine.chain import converse_by_chain
 from deputy.engine.delegate import as_reported, so_far
 from deputy.engine.desk import open_desk
 from deputy.engine.fanout import fan_out
-from deputy.engine.loop import converse, go_on, say
+from deputy.engine.loop import go_on, say
 from deputy.engine.prompts import prompt
 from deputy.engine.talk import ASK, remembered
 
@@ -138,12 +139,13 @@ async def parent(run: RunContext, birth: Opened, workshop: Workshop) -> Outcome:
         talk = remembered("\n\n".join(filter(None, prompts)), run.past, desk.overhead())
         if not await go_on(run, talk):
             await say(run, talk, "task", birth.prompt)
-        report = await converse(run, talk, desk)
+        worked = await converse_by_chain(run, talk, desk, birth.routing, workshop)
     except BaseException as stop:
         workshop.stopped(run, stop)
         raise
     workshop.forget(run.run)
-    outcome = as_reported(so_far(run, talk, desk.model.name), report, run.run)
+    found = {**so_far(run, talk, worked.model), "fallbacks": worked.fallbacks}
+    outcome = as_reported(found, worked.report, run.run)
     return outcome if birth.role is None else structs.replace(outcome, warnings=birth.role.warnings)
 
 

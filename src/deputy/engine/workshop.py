@@ -93,6 +93,8 @@ class Workshop:
         self._aside: set[str] = set()
         """Who was put aside, and will be taken up again."""
         self._told: dict[str, int] = {}
+        self._waiting: dict[str, str] = {}
+        """By run, what watchers were last told that it waits for: it may be taken up again only to wait on."""
         """The round of each run that watchers know of."""
 
     def window(self, name: str, model: Model) -> int | None:
@@ -100,8 +102,15 @@ class Workshop:
         return self._windows.get(name, model.context_window)
 
     def tell(self, run: RunContext, progress: Progress) -> None:
-        """Tell whoever watches, here or elsewhere, what happens to a run."""
+        """Tell whoever watches, here or elsewhere, what happens to a run; what it waits for is told once."""
         told = structs.replace(progress, session_id=run.run)
+        waits_for = told.content if told.event == "waiting" else None
+        if waits_for is not None and self._waiting.get(run.run) == waits_for:
+            return
+        if waits_for is None:
+            self._waiting.pop(run.run, None)
+        else:
+            self._waiting[run.run] = waits_for
         run.emit(told)
         self.watch(told)
 
@@ -223,6 +232,7 @@ class Workshop:
         purse = self._purses.pop(run, None)
         self._aside.discard(run)
         self._told.pop(run, None)
+        self._waiting.pop(run, None)
         self._forget_tree(run)
         if purse is not None and purse.is_capped:
             for below in [name for name, other in self._purses.items() if other.is_below(purse)]:
@@ -249,7 +259,11 @@ def _is_storage_trouble(stop: BaseException) -> bool:
 
 def _is_admitted(state: State) -> bool:
     lineage = state.lineage
-    return lineage is not None and len(lineage.signatures) >= lineage.depth and state.status != "rejected"
+    if lineage is None or state.status == "rejected":
+        return False
+    # A subtask is no deeper as a delegation, and has a signature like every other.
+    below = lineage.depth + sum(hop.role == "subtask" for hop in lineage.path)
+    return len(lineage.signatures) >= below
 
 
 def _count_down(counts: Counter[str], name: str) -> None:

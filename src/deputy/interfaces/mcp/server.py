@@ -15,6 +15,7 @@ from deputy.interfaces.mcp.call import Call, refused
 from deputy.interfaces.mcp.pages import Pages
 from deputy.interfaces.mcp.tasks import RunTasks, bind_tasks
 from deputy.interfaces.mcp.toolset import served_tools, words
+from deputy.interfaces.telling import tell
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,7 +48,7 @@ def make_server(hub: Hub, *, more: Sequence[ServedTool] = (), books: Sequence[Ta
         try:
             return await tool.carry_out(Call(hub=hub, context=context, params=params))
         except DeputyError as error:
-            return refused(str(error))
+            return refused(tell(error))
 
     server: Server[Any] = Server(
         NAME,
