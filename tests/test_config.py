@@ -12,6 +12,7 @@ import pytest
 from deputy.config import (
     LIMIT_BYTES,
     JournalSettings,
+    UserSettings,
     load_catalog,
     load_command_agents,
     load_rules,
@@ -118,6 +119,8 @@ def test_outside_of_a_repository_only_the_own_directory_counts(tmp_path: Path, h
         ('[text]\ntriggers = [""]\n', "text.triggers", "''", "give words"),
         ('[text]\ndelegations = ["[a] b"]\n', "text.delegations", "'[a] b'", "the first one not in brackets"),
         ('[models.aliases]\nx = " "\n', "models, 'x'", "' '", "the name of a model"),
+        ('[models]\ndefault = "script:/x"\n', "models, 'default'", "'script:/x'", "a script is named by the person"),
+        ('[models.aliases]\nfast = "script:/x"\n', "models, 'fast'", "'script:/x'", "never by"),
         ('[models.aliases]\n"" = "x"\n', "models, ''", "''", "the name of a model"),
         ('[[models.routes]]\nwords = [" "]\nmodel = "b"\n', "models.routes", "' '", "give words"),
         ('[approval]\npolicy = "yes"\n', "approval.policy", "'yes'", 'one of "ask", "allow" and "refuse"'),
@@ -333,3 +336,11 @@ def test_agents_of_commands_that_cannot_be_are_refused(project: Path, home: Path
     (project / "deputy.toml").write_text(text)
     with pytest.raises(UsageError, match=told):
         load_command_agents(str(project), str(home))
+
+
+def test_the_users_own_file_may_name_a_script(tmp_path: Path) -> None:
+    path = tmp_path / "config.toml"
+    path.write_text('[models]\ndefault = "script:/x"\n')
+    settings = read_settings(str(path), UserSettings)
+    assert settings is not None
+    assert settings.models.default == "script:/x"

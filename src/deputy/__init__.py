@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 __version__ = "0.1.0"
 
 _PLACES = {
@@ -30,7 +28,7 @@ _PLACES = {
 """Where each public name lives; `__init__.pyi` says the same to type checkers."""
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> object:
     """A public name, loaded when it is first used: importing the package does no work."""
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

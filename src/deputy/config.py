@@ -10,6 +10,7 @@ from msgspec import Meta, Struct, ValidationError, convert
 
 from deputy.core.errors import Described, UsageError
 from deputy.core.limits import OTHER, WALL_LIMITS, WallSetting
+from deputy.core.model_name import ONLY_A_PERSON, is_script
 from deputy.core.text.phrases import is_phrase
 from deputy.core.text.tables import SHIPPED, Route, Tables
 
@@ -363,6 +364,8 @@ def _check(path: str, settings: Settings) -> None:
     for key, name in (*names, *(("routes", route.model) for route in models.routes)):
         if not name.strip():
             raise UsageError(f"{path}: models, {key!r}", name, "give the name of a model")
+        if is_script(name) and not isinstance(settings, UserSettings):
+            raise UsageError(f"{path}: models, {key!r}", name, ONLY_A_PERSON)
     phrases = [("models.routes", word) for route in models.routes for word in route.words]
     for name in TextSettings.__struct_fields__:
         phrases += [(f"text.{name}", phrase) for phrase in getattr(text, name)]

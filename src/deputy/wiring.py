@@ -19,6 +19,7 @@ from deputy.config import load_catalog, load_rules, load_user, mcp_servers
 from deputy.core.events import Opened
 from deputy.core.guard import Policy
 from deputy.core.redact import Redactor
+from deputy.engine.isolation import keep
 from deputy.engine.ports.subtasks import Subtasks
 from deputy.engine.root import DELEGATE
 from deputy.engine.workshop import Workshop
@@ -185,7 +186,7 @@ async def open_runtime(
     files = WorkspaceFiles(workspace, folder, redactor)
     settings = load_user()
     rules = load_rules(str(workspace)) if rules is None else rules
-    await asyncio.to_thread(keep_house, folder, world.now(), settings.journal.retention_days * _DAY_SECONDS)
+    await asyncio.to_thread(_tidy, folder, world.now(), settings.journal.retention_days * _DAY_SECONDS)
     async with (
         SqliteJournal(folder, fsync=fsync or settings.journal.fsync, redact=redactor.redact_json) as journal,
         Models(
@@ -218,6 +219,7 @@ async def open_runtime(
                 rules.tool_seconds,
             )
         )
+        workplaces = GitWorktrees(folder / home.WORKTREES, workspace, os.environ, transcript.safe_id)
         workshop = Workshop(
             world=world,
             open_model=models.open,
@@ -226,7 +228,7 @@ async def open_runtime(
             thinking=models.thinking,
             windows=windows or {},
             files=files,
-            workplaces=GitWorktrees(folder / home.WORKTREES, workspace, os.environ, transcript.safe_id),
+            workplaces=workplaces,
             ways=ways,
             idle_seconds=rules.idle_seconds,
             redactor=redactor,
@@ -263,6 +265,7 @@ async def open_runtime(
             workflow,
             world,
             clean_up=_end_children,
+            keep=partial(keep, workplaces),
             suspend_seconds=suspend_seconds,
             is_over=workshop.forget,
             # What works in another folder must not go on in this one.
@@ -317,6 +320,19 @@ def _index_templates(workspace: Path) -> TemplateIndex:
     from deputy.core.subtask.matching import TemplateIndex
 
     return TemplateIndex(load_templates(workspace, Path.home()).templates)
+
+
+def _tidy(folder: Path, now: float, kept_seconds: float) -> None:
+    """Remove what is old, and end what commands of processes that died have left running."""
+    from deputy.journal.reader import Reader
+    from deputy.journal.registry import orphaned
+    from deputy.processes.sweep import sweep, tag_of
+
+    keep_house(folder, now, kept_seconds)
+    reader = Reader.open(folder)
+    if reader is not None:
+        with reader:
+            sweep(*map(tag_of, orphaned(reader)))
 
 
 async def _end_children(run: str) -> None:

@@ -40,6 +40,8 @@ STAGES = [
 SAMPLE = STAGES if "DEPUTY_MOMENTS" in os.environ else STAGES[::3]
 """Every third stage; `make kill` tries them all."""
 
+PARTIAL = 4
+
 
 class Shell:
     """The command line in a project, with an agent that reports in three turns."""
@@ -152,7 +154,10 @@ def test_whoever_looks_ends_what_is_late_and_settles_its_task(project: Project, 
         assert shell(*looking).returncode == 0
     assert shell.proven() == {session_id: "partial"}
     assert (project.task().status, project.task().artifacts) == ("in progress", (REPORT,))
-    assert shell("resume", session_id, "--yes").returncode == 0
+    # It has another second each time, which a busy machine may not finish in.
+    while (resumed := shell("resume", session_id, "--yes")).returncode == PARTIAL:
+        assert project.task().status == "in progress"
+    assert resumed.returncode == 0
     assert project.task().status == "researched"
 
 

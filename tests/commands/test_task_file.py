@@ -126,3 +126,13 @@ def test_the_work_folder_is_made_and_no_link_leads_out_of_the_project(tmp_path: 
     with pytest.raises(StorageDenied, match="symbolic link"):
         tasks.make_folder(".deputy/link/001_one")
     assert list(outside.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["tasks.json", "tasks.lock"])
+def test_a_link_in_place_of_a_file_is_named_and_refused(tmp_path: Path, name: str) -> None:
+    tasks = TaskFile(tmp_path)
+    tasks.add("x", at="now")
+    (tmp_path / ".deputy" / name).rename(tmp_path / "elsewhere")
+    (tmp_path / ".deputy" / name).symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(StorageDenied, match=f"{name}: it is a symbolic link. Put the file itself there"):
+        tasks.add("y", at="now")

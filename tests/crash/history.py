@@ -13,24 +13,28 @@ import json
 import os
 import random
 import time
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from invariants import (
+    check_claims,
+    check_done,
+    check_ended,
+    check_records,
+    check_transcripts,
+    check_tree,
+    records_below,
+)
 from msgspec import Raw
-from msgspec.json import encode as encode_json
 
 from deputy.core.errors import StorageCorrupt, StorageTooNew
 from deputy.core.events import (
-    Joined,
     ModelCallBegun,
     ModelCallEnded,
     Noted,
     Opened,
     Record,
     Requested,
-    Returned,
-    Spawned,
     ToolCallBegun,
     ToolCallEnded,
     decode,
@@ -38,14 +42,13 @@ from deputy.core.events import (
 )
 from deputy.core.outcome import Completed, Usage
 from deputy.core.request import Grant, Hop, Lineage, Request
-from deputy.core.state import State, decode_state, encode_state, replay
+from deputy.core.state import State, decode_state, encode_state
 from deputy.journal import rows
 from deputy.journal.home import JOURNAL
 from deputy.journal.reader import Reader
 from deputy.journal.retention import keep_house
-from deputy.journal.rows import Damaged
 from deputy.journal.sqlite import SqliteJournal
-from deputy.journal.transcript import of_ended, transcribe, transcript_path
+from deputy.journal.transcript import transcribe
 from deputy.runtimes.local import LocalEngine
 
 if TYPE_CHECKING:
@@ -58,8 +61,6 @@ if TYPE_CHECKING:
 
 ROOT = "sess_1_root00"
 LABELS = ("one", "two", "three")
-LAST_COMMIT = 1
-"""How many promises of one run a single commit makes true."""
 
 
 class World:
@@ -213,32 +214,37 @@ def check(home: str, variant: str, acks: list[str], complete: bool, damaged: str
         return [] if damaged.startswith(f"{JOURNAL} ") else [f"unreadable: {error}"]
     except StorageCorrupt as error:
         # Cut so short that not one record is left: nothing is read, and that is said.
-        return [] if damaged == f"{JOURNAL} _cut" else [f"unreadable: {error}"]
+        is_empty = damaged == f"{JOURNAL} _cut" and not _has_records(Path(home))
+        return [] if is_empty else [f"unreadable: {error}"]
     if reader is None:
         return ["the journal has gone"] if any(ack.startswith("promised") for ack in acks) else []
     with reader:
         if damaged:
-            return _check_damaged(reader, damaged, acks)
+            return _check_damaged(reader, acks)
         return _check_whole(reader, Path(home), acks, complete=complete)
 
 
+def _has_records(home: Path) -> bool:
+    """Whether the beginning of any text that was recorded still stands in the file or its log."""
+    left = b"".join(path.read_bytes() for path in home.glob(f"{JOURNAL}*"))
+    keys = ("note", *(f"{what} {turn}" for what in ("model", "tool") for turn in range(2)))
+    return any(f"{label} {key} x".encode() in left for label in ("root", *LABELS) for key in keys)
+
+
 def _check_whole(reader: Reader, home: Path, acks: list[str], *, complete: bool) -> list[str]:
-    problems = _check_promises(reader, acks)
-    names = [ROOT, *(state.run for state in reader.descendants(ROOT))] if reader.knows(ROOT) else []
-    found = {name: list(reader.records(name)) for name in names}
+    problems = _check_promises(reader, acks) + check_claims(home)
+    found = records_below(reader, ROOT)
     for name, records in found.items():
-        problems += _check_records(reader, name, records)
-    problems += _check_tree(found)
-    problems += _check_transcripts(home)
+        problems += check_records(reader, name, records)
+        state = reader.state(name)
+        label = "root" if state is None else state.label
+        whole = [record for record in records if isinstance(record, Record)]
+        problems += [f"{name}: wrong data under {r.key!r}" for r in whole if not _is_right(label, r)]
+    problems += check_tree(found, ROOT) + check_transcripts(home) + check_done(acks)
     if complete:
-        problems += _check_transcribed(reader, home, names)
-    done = Counter(ack for ack in acks if ack.startswith("did "))
-    problems += [f"done {count} times: {what}" for what, count in done.items() if count > 1]
-    if complete:
-        problems += [f"{name} has not ended" for name in names if (s := reader.state(name)) is None or s.is_live]
-        problems += [f"{name} was not delivered" for name in names if not reader.state(name).is_settled]
-        if len(names) != 1 + len(LABELS):
-            problems.append(f"{len(names)} runs in the end")
+        problems += check_ended(reader, home, list(found))
+        if len(found) != 1 + len(LABELS):
+            problems.append(f"{len(found)} runs in the end")
     return problems
 
 
@@ -258,25 +264,6 @@ def _check_promises(reader: Reader, acks: list[str]) -> list[str]:
     return problems
 
 
-def _check_records(reader: Reader, name: str, records: list[Record | Damaged]) -> list[str]:
-    damaged = [record for record in records if isinstance(record, Damaged)]
-    if damaged:
-        return [f"{name}: {record.where} {record.what}" for record in damaged]
-    problems = []
-    if [record.seq for record in records] != list(range(1, len(records) + 1)):
-        problems.append(f"{name}: holes {[record.seq for record in records]}")
-    keys = Counter(record.key for record in records)
-    problems += [f"{name}: key {key!r} stands {count} times" for key, count in keys.items() if count > 1]
-    state = reader.state(name)
-    if state != replay(records):
-        problems.append(f"{name}: the state does not follow from the records")
-    if sum(isinstance(record.event, Returned) for record in records) > 1:
-        problems.append(f"{name}: more than one ending")
-    label = "root" if state is None else state.label
-    problems += [f"{name}: wrong data under {r.key!r}" for r in records if not _is_right(label, r)]
-    return problems
-
-
 def _is_right(label: str, record: Record) -> bool:
     """Whether a record holds what was written under its key."""
     match record.event:
@@ -288,50 +275,8 @@ def _is_right(label: str, record: Record) -> bool:
             return True
 
 
-def _check_tree(found: dict[str, list]) -> list[str]:
-    """A child exists exactly when its parent's record says so, and is joined only once it has ended."""
-    problems = []
-    root = found.get(ROOT, [])
-    spawned = [record.event.child for record in root if isinstance(record.event, Spawned)]
-    if sorted(spawned) != sorted(name for name in found if name != ROOT):
-        problems.append(f"spawned {spawned}, there are {sorted(found)}")
-    for record in root:
-        if isinstance(record.event, Joined):
-            child = found.get(record.event.child, [])
-            if not any(isinstance(other.event, Returned) for other in child):
-                problems.append(f"{record.event.child} was joined before it ended")
-    return problems
-
-
-def _check_transcripts(home: Path) -> list[str]:
-    problems = []
-    for path in sorted(home.glob("subagent/*.transcript.json")):
-        try:
-            json.loads(path.read_bytes())
-        except ValueError as error:
-            problems.append(f"unreadable: {path.name}: {error}")
-    return problems
-
-
-def _check_transcribed(reader: Reader, home: Path, names: list[str]) -> list[str]:
-    """Every subagent has left its transcript, which says what the records say; or the log says why it could not."""
-    problems = []
-    told = b"".join(body for *_, body in reader.errors(100))
-    for name in names:
-        made = of_ended(reader, name)
-        if made is None:
-            continue
-        path = transcript_path(home, made.label, name)
-        if not path.exists():
-            if name.encode() not in told:
-                problems.append(f"{name} has left no transcript")
-        elif json.loads(path.read_bytes()) != json.loads(encode_json(made)):
-            problems.append(f"{path.name} is not what the records say")
-    return problems
-
-
-def _check_damaged(reader: Reader, hit: str, acks: list[str]) -> list[str]:
-    """Of what is read nothing is wrong; what is missing is said to be, but for the last commit of a log."""
+def _check_damaged(reader: Reader, acks: list[str]) -> list[str]:
+    """Of what is read nothing is wrong, and what is missing is said to be."""
     problems = []
     names = {ack.split()[1] for ack in acks if ack.startswith("promised")}
     for name in sorted(names):
@@ -343,9 +288,7 @@ def _check_damaged(reader: Reader, hit: str, acks: list[str]) -> list[str]:
             problems += [f"{name}: wrong data under {r.key!r}" for r in whole if not _is_right(label, r)]
         missing = {ack.split(maxsplit=2)[2] for ack in acks if ack.startswith(f"promised {name} ")}
         missing -= {record.key for record in whole}
-        # Of the log's last commit nothing tells when it is hit itself; of a log that was cut, nothing at all.
-        unsaid = len(missing) > LAST_COMMIT if hit.startswith(f"{JOURNAL}-wal") else bool(missing)
-        if unsaid and len(whole) == len(records) and hit != f"{JOURNAL}-wal _cut":
+        if missing and len(whole) == len(records):
             problems.append(f"{name}: {sorted(missing)} are gone, and nothing says so")
     return problems
 

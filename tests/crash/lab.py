@@ -84,10 +84,14 @@ class Ended:
 
 
 class Lab:
-    """A warm process that runs trials of one subject: a module with `run(home, variant, tell)` and `check(…)`."""
+    """A warm process that runs trials of one subject: a module with `run(home, variant, tell)` and `check(…)`.
 
-    def __init__(self, shim: Path, subject: str) -> None:
+    On a disk whose syncs take a while, more goes on between the operations.
+    """
+
+    def __init__(self, shim: Path, subject: str, sync_ms: int = 0) -> None:
         self._subject = subject
+        self._sync_ms = sync_ms
         environment = os.environ | {"LD_PRELOAD": str(shim)}
         command = [sys.executable, str(HERE / "zygote.py"), subject]
         pipe = subprocess.PIPE
@@ -110,7 +114,9 @@ class Lab:
         kill_after: float | None = None,
     ) -> Ended:
         """Carry the history out, or on from where it was left, and perhaps kill it on the way."""
-        environment = {"SHIM_ROOT": str(home)} | ({} if fault is None else fault.environment())
+        environment = {"SHIM_ROOT": str(home), "SHIM_SYNC_MS": str(self._sync_ms)} | (
+            {} if fault is None else fault.environment()
+        )
         if record is not None:
             environment["SHIM_LOG"] = str(record)
         return self._order("run", [str(home), variant], environment, acks_of(home), kill_after)

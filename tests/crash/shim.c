@@ -9,6 +9,7 @@
  *   SHIM_STICKY    1: every operation from SHIM_AT on fails
  *   SHIM_KINDS     letters of the operations that count: C create, W write, S sync, T truncate, U unlink, R rename,
  *                  L link, M mkdir, O any open; unset: all but O
+ *   SHIM_SYNC_MS   how long a sync takes, at least
  *   SHIM_LOG       record every operation there
  *   SHIM_ACKS      descriptor whose writes are acknowledgements; they are recorded, never counted
  */
@@ -35,7 +36,7 @@ static char root[PATH_MAX], kinds[32];
 static size_t root_length;
 static long at, count;
 static enum mode mode;
-static int torn, failing, sticky, log_fd = -1, acks = -1;
+static int torn, failing, sticky, sync_ms, log_fd = -1, acks = -1;
 
 static long number(const char *name) {
     const char *value = getenv(name);
@@ -56,6 +57,7 @@ __attribute__((visibility("default"))) void shim_reset(void) {
     torn = (int)number("SHIM_TORN");
     failing = (int)number("SHIM_ERRNO");
     sticky = (int)number("SHIM_STICKY");
+    sync_ms = (int)number("SHIM_SYNC_MS");
     acks = getenv("SHIM_ACKS") ? (int)number("SHIM_ACKS") : -1;
     text("SHIM_KINDS", kinds, sizeof kinds, "CWSTURLM");
     text("SHIM_MODE", word, sizeof word, "");
@@ -171,6 +173,8 @@ static int synced(int fd, int how) {
     char path[PATH_MAX];
     int answer;
     if (!path_of(fd, path)) return (int)syscall(how, fd);
+    /* Not under the lock: what others do and tell meanwhile is what a slow disk is about. */
+    if (sync_ms) usleep((useconds_t)sync_ms * 1000);
     OPERATION('S', path, "", 0, "", 0, answer = (int)syscall(how, fd))
 }
 

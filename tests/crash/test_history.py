@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import random
-import shutil
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -16,19 +12,11 @@ from tests.crash.trials import FAULTS, Bench, every_crash
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.crash.lab import Operation
 
 SEED = 11
-
-
-@pytest.fixture
-def place() -> Iterator[Path]:
-    """A folder in memory where there is one: what is lost with the power is simulated, so real syncs prove nothing."""
-    memory = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    place = Path(tempfile.mkdtemp(dir=memory, prefix="deputy-crash-"))
-    yield place
-    shutil.rmtree(place)
 
 
 @pytest.fixture(scope="module")

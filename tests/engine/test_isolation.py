@@ -3,15 +3,20 @@
 import asyncio
 import json
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
+from msgspec import structs
 from tests.engine.conftest import House, call, talk, turn
 
 from deputy.core.events import Requested
-from deputy.core.outcome import Blocked, Completed, Partial, Rejected
+from deputy.core.outcome import Blocked, Cancelled, Completed, Partial, Rejected
 from deputy.core.request import Grant, Lineage, Request, Wanted, task_hop
 from deputy.core.task import Task, Terms
+from deputy.journal import registry
+from deputy.journal.monitor import end_late
+from deputy.journal.reader import Reader
 from deputy.journal.retention import remove_files
 from deputy.testing import ProviderServer
 
@@ -105,6 +110,93 @@ def test_without_a_repository_a_person_is_asked(house: House, answer: bool):
             return await runtime.engine.outcome(child, 0)
 
     assert isinstance(asyncio.run(go()), Completed if answer else Rejected)
+
+
+WRITTEN_AND_AT_WORK = (
+    turn("", call("Write", path="new.txt", content="hello")),
+    turn("", call("Note", content="Written.")),
+    turn("late", delay_seconds=600),
+)
+
+
+@pytest.mark.rule("delegate.cancel")
+@pytest.mark.rule("outcome.total")
+def test_a_cancelled_subagent_hands_in_what_it_has_changed(house: House, repository: Path):
+    house.script(talk(*WRITTEN_AND_AT_WORK), strict=False)
+
+    async def go():
+        async with house.open() as runtime:
+            run = await house.begin(runtime, WRITE)
+            await house.until(lambda: any(seen.event == "note" for seen in house.seen))
+            await runtime.engine.cancel(run)
+            await runtime.engine.result(run)
+            (child,) = await runtime.journal.descendants(run)
+            return await runtime.engine.result(child.run)
+
+    outcome = asyncio.run(go())
+    assert isinstance(outcome, Cancelled)
+    assert [artifact.path for artifact in outcome.artifacts] == ["new.txt"]
+    assert git(repository, "show", f"{outcome.branch}:new.txt") == "hello"
+    assert (outcome.notes, outcome.warnings) == (("Written.",), ())
+    house.script(talk(*WRITTEN_AND_AT_WORK[:2], turn("", call("Read", path="new.txt")), turn("Done.")), strict=False)
+    assert house.resume(outcome.session_id).branch == outcome.branch
+
+
+@pytest.mark.rule("time.partial")
+def test_a_subagent_that_is_stopped_late_hands_in_what_it_has_changed(house: House, repository: Path):
+    # It does not end by itself: its time is up while a command runs that takes longer.
+    command = call("Run", command="echo hello > new.txt; sleep 60")
+    house.script(talk(turn("", command)), strict=False)
+    outcome = house.one(Task(label="scribe", prompt="Write it.", tools=("Run",), timeout=2))
+    assert isinstance(outcome, Partial)
+    assert [artifact.path for artifact in outcome.artifacts] == ["new.txt"]
+    assert git(repository, "show", f"{outcome.branch}:new.txt") == "hello\n"
+
+
+@pytest.mark.rule("time.partial")
+def test_a_subagent_whose_time_ran_out_while_nobody_was_there_says_where_its_changes_are(
+    house: House, repository: Path
+):
+    house.script(talk(*WRITTEN_AND_AT_WORK), strict=False)
+
+    async def begin():
+        async with house.open() as runtime:
+            run = await house.begin(runtime, structs.replace(WRITE, timeout=60))
+            await house.until(lambda: any(seen.event == "note" for seen in house.seen))
+            return await runtime.journal.descendants(run)
+
+    (child,) = asyncio.run(begin())
+    end_late(house.home, [child], lambda: time.time() + 100)
+    with Reader.open(house.home) as reader:
+        state = reader.state(child.run)
+        outcome = registry.outcome(reader, state)
+    (place,) = (path for path in (house.home / "worktrees").iterdir() if path.is_dir())
+    assert isinstance(outcome, Partial)
+    assert outcome.branch == git(place, "branch", "--show-current").strip()
+    assert outcome.warnings == (f"What it changed is in {place} and not committed to its branch.",)
+
+
+@pytest.mark.rule("tools.readonly")
+@pytest.mark.rule("subtask.flow")
+def test_the_subtasks_of_a_subagent_see_its_worktree(house: House, repository: Path):
+    asked = {"type": "check", "description": "Check the text.", "file_paths": ["new.txt"]}
+    house.script(
+        talk(
+            turn("", call("Write", path="new.txt", content="hello")),
+            turn("", call("Subtask", requests=[asked])),
+            turn("Done."),
+            when="Write it.",
+        ),
+        talk(turn("", call("Read", path="new.txt"), call("Glob", pattern="*.txt")), turn("Checked."), when="Check"),
+    )
+    outcome = house.one(Task(label="scribe", prompt="Write it.", tools=("Read", "Glob", "Write", "Subtask")))
+    assert isinstance(outcome, Completed)
+    with Reader.open(house.home) as reader:
+        (child,) = reader.children(outcome.session_id)
+    read, listed = house.results_of(child.run)
+    assert "hello" in read
+    assert "new.txt" in listed
+    assert not (repository / "new.txt").exists()
 
 
 @pytest.mark.rule("resume")

@@ -21,7 +21,7 @@ from deputy.engine.recover import shown_status
 from deputy.interfaces.library import Deputy
 from deputy.journal.reader import Reader
 from deputy.journal.registry import listed
-from deputy.testing import ProviderServer, Script, ScriptedConversation
+from deputy.testing import ProviderServer, Script, ScriptedConversation, ScriptedTurn
 
 LABELS = ("one", "two", "three")
 TURNS = 3
@@ -29,6 +29,8 @@ MOMENTS = int(os.environ.get("DEPUTY_MOMENTS", "10"))
 """How many moments are tried; `make kill` tries 50."""
 STOP_SECONDS = 3.0
 SLEEP = "echo $$ > pid-$$; exec sleep 600"
+ESCAPE = "setsid sh -c 'echo $$ > pid-$$; exec sleep 600' & wait"
+"""A command whose child has a session of its own."""
 
 
 class Command:
@@ -171,27 +173,69 @@ def test_a_signal_ends_everything_soon_and_leaves_nothing_running(
     assert not command.children()
 
 
-def killed_in_a_command(
-    root: Path, provider: ProviderServer, monkeypatch: pytest.MonkeyPatch, **more: float
-) -> Command:
-    """A delegation whose process was killed while each of its subagents ran a command."""
+def in_commands(root: Path, provider: ProviderServer, monkeypatch: pytest.MonkeyPatch, **more: float) -> Command:
+    """A delegation of which each subagent runs a command."""
     command = Command(root, provider, monkeypatch, "Run", **more)
     command.read_until(len(LABELS), '"Run"')
     while len(command.children()) < len(LABELS):
         os.sched_yield()
+    return command
+
+
+def kill_with_all_wardens(command: Command) -> None:
+    """Kill a process and whoever would end its commands when it is gone, so that these outlive it."""
+    command.process.send_signal(signal.SIGSTOP)
+    pid = command.process.pid
+    below = [task.read_text().split() for task in Path(f"/proc/{pid}/task").glob("*/children")]
+    for warden in {int(one) for found in below for one in found}:
+        os.kill(warden, signal.SIGKILL)
     command.send(signal.SIGKILL)
     assert len(command.children()) == len(LABELS)
-    return command
+
+
+def scripted(*turns: ScriptedTurn, times: int = 1) -> Script:
+    """Each subagent says the same."""
+    return Script(conversations=tuple(talk(*turns, when=f"work of {label}", times=times) for label in LABELS))
+
+
+def ps() -> dict[str, str]:
+    """The delegations that `deputy ps` shows, by their labels."""
+    told = subprocess.run([sys.executable, "-m", "deputy", "ps", "--json"], capture_output=True, check=True)
+    return {one["label"]: one["status"] for one in json.loads(told.stdout)["delegations"]}
+
+
+@pytest.mark.rule("recover")
+@pytest.mark.parametrize("shape", [SLEEP, ESCAPE], ids=["plain", "in a session of its own"])
+def test_no_command_outlives_a_kill(shape: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    with ProviderServer(scripted(turn("", call("Run", command=shape))), strict=False) as provider:
+        command = in_commands(tmp_path, provider, monkeypatch)
+        command.send(signal.SIGKILL)
+    while command.children():
+        os.sched_yield()
+    assert set(command.shown().values()) == {"interrupted"}
+
+
+@pytest.mark.rule("registry.monitor")
+@pytest.mark.parametrize("look", ["ps", "doctor"])
+def test_commands_that_outlived_a_kill_are_ended_by_whoever_looks(
+    look: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    with ProviderServer(scripted(turn("", call("Run", command=ESCAPE))), strict=False) as provider:
+        command = in_commands(tmp_path, provider, monkeypatch)
+        kill_with_all_wardens(command)
+        subprocess.run([sys.executable, "-m", "deputy", look], capture_output=True, cwd=command.workspace)
+    assert not command.children()
+    assert set(command.shown().values()) == {"interrupted"}
 
 
 @pytest.mark.rule("recover")
 def test_commands_that_outlived_a_kill_are_ended_when_their_run_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    turns = [turn("", call("Run", command=SLEEP)), turn("Done.")]
-    script = Script(conversations=tuple(talk(*turns, when=f"work of {label}", times=2) for label in LABELS))
+    script = scripted(turn("", call("Run", command=ESCAPE)), turn("Done."), times=2)
     with ProviderServer(script, strict=False) as provider:
-        command = killed_in_a_command(tmp_path, provider, monkeypatch)
+        command = in_commands(tmp_path, provider, monkeypatch)
+        kill_with_all_wardens(command)
         root = next(state.run for state in command.runs().values() if state.parent is None)
         outcome = asyncio.run(resumed(command, root))
     assert outcome.status == "completed"
@@ -202,14 +246,13 @@ def test_commands_that_outlived_a_kill_are_ended_when_their_run_goes_on(
 def test_commands_that_outlived_a_kill_are_ended_with_their_run_when_its_time_is_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    turns = [turn("", call("Note", content="seen")), turn("", call("Run", command=SLEEP)), turn("never")]
-    script = Script(conversations=tuple(talk(*turns, when=f"work of {label}") for label in LABELS))
+    script = scripted(turn("", call("Note", content="seen")), turn("", call("Run", command=ESCAPE)), turn("never"))
     with ProviderServer(script, strict=False) as provider:
-        command = killed_in_a_command(tmp_path, provider, monkeypatch, timeout=4)
+        command = in_commands(tmp_path, provider, monkeypatch, timeout=4)
+        kill_with_all_wardens(command)
     shown = {"one": "interrupted"}
     while set(shown) & set(LABELS):
-        told = subprocess.run([sys.executable, "-m", "deputy", "ps", "--json"], capture_output=True, check=True)
-        shown = {one["label"]: one["status"] for one in json.loads(told.stdout)["delegations"]}
+        shown = ps()
         assert set(shown.values()) == {"interrupted"}
     assert not command.children()
     runs = [state for state in command.runs().values() if state.label in LABELS]

@@ -116,14 +116,42 @@ def test_the_budget_is_that_of_the_whole_loop(house: House):
 
 
 @pytest.mark.rule("refine")
-def test_a_script_that_hangs_or_is_not_there_is_no_success(house: House):
-    house.script(talk(turn("same"), turn("same"), when=DIRECTOR, times=2))
+def test_a_script_that_hangs_or_is_gone_is_no_success(house: House):
+    house.script(talk(turn("same"), turn("other"), turn("other"), when=DIRECTOR, times=2))
     hanging = script(house, "sleep 600")
     refined = refine(house, ScriptEvaluator(argv=hanging.argv, seconds=0.5))
     assert refined.rounds[0].verdict.script.exit_code == 124
     assert "stopped: it took longer than 0.5 s" in refined.rounds[0].verdict.feedback
-    refined = refine(house, ScriptEvaluator(argv=("./nowhere",)))
-    assert refined.rounds[0].verdict.script.exit_code == 127
+    refined = refine(house, script(house, 'rm "$0"; exit 1', "going.sh"))
+    assert [one.verdict.script.exit_code for one in refined.rounds] == [1, 127, 127]
+
+
+@pytest.mark.rule("refine")
+@pytest.mark.parametrize(
+    ("name", "content", "mode", "why"),
+    [
+        ("./nowhere", None, 0, "there is no such program"),
+        ("nowhere-on-the-path", None, 0, "there is no such program"),
+        ("./check", "#!/bin/sh\n", 0o644, "it may not be executed"),
+        ("./check", "#!/no/such/shell\n", 0o755, "the program that its first line names is not there"),
+        ("./check", "#!", 0o755, "the program that its first line names is not there"),
+        ("./check", "exit 0\n", 0o755, "a text without a first line that says what runs it"),
+        ("./check", "", 0o755, "a text without a first line that says what runs it"),
+    ],
+)
+def test_a_script_that_cannot_start_is_refused_before_anything_is_spent(
+    house: House, name: str, content: str | None, mode: int, why: str
+):
+    if content is not None:
+        (house.workspace / name).write_text(content)
+        (house.workspace / name).chmod(mode)
+    with pytest.raises(UsageError, match=why):
+        refine(house, ScriptEvaluator(argv=(name,)))
+
+
+def test_a_tool_that_there_is_not_is_refused_before_anything_is_spent(house: House):
+    with pytest.raises(UsageError, match="tools: found 'Nope'; there is no such tool; there are Ask, "):
+        refine(house, "x", tools=["Read", "Nope"])
 
 
 @pytest.mark.rule("refine")

@@ -195,8 +195,11 @@ def test_a_folder_is_recorded_whole(house, place, monkeypatch):
 
 
 @pytest.mark.rule("resume")
-def test_an_answer_to_an_interrupted_call_reaches_the_task_that_waits(house, place):
-    turns = [{"calls": [{"name": "Run", "arguments": {"command": "true"}}]}, {"text": "Ran."}]
+@pytest.mark.parametrize(("answer", "ran", "report"), [("yes", True, "Ran."), ("no", False, "Left it.")])
+def test_an_answer_to_an_interrupted_call_reaches_the_task_that_waits(house, place, answer, ran, report):
+    # What it says then depends on what it was told: nothing has run unless somebody said yes.
+    mark = house.workspace.parent / "ran"
+    turns = [{"calls": [{"name": "Run", "arguments": {"command": f"touch {mark}"}}]}, {"text": report}]
     model = house.script("m", {"turns": turns})
     told = asyncio.Event()
 
@@ -206,18 +209,21 @@ def test_an_answer_to_an_interrupted_call_reaches_the_task_that_waits(house, pla
 
     async def interrupted():
         async with Deputy(model, answer=never, **place) as deputy:
-            call = await deputy.start([Task(label="one", prompt="x", tools=("Run",))])
+            call = await deputy.start([Task(label="one", prompt="x", tools=("Run",), isolation="none")])
             await told.wait()
             return call
 
     async def later(call):
-        async with Deputy(model, approval="granted", **place) as deputy:
-            with pytest.raises(UsageError, match=r"\[one\] asks: "):
+        # Nobody is asked here and nothing is granted: what was asked before is for whoever resumes to answer.
+        async with Deputy(model, approval="refuse", **place) as deputy:
+            with pytest.raises(UsageError, match=r"\[one\] asks: Run touch .* \(risk: .*deputy resume sess_"):
                 await deputy.go_on(call)
-            return await deputy.resume(call, "yes")
+            assert not mark.exists()
+            return await deputy.resume(call, answer)
 
     outcome = asyncio.run(later(asyncio.run(interrupted())))
-    assert outcome.status == "completed"
+    assert (outcome.status, mark.exists()) == ("completed", ran)
+    assert report in outcome.report
 
 
 def test_an_answer_to_an_interrupted_call_that_asks_nothing_is_refused_and_not_lost_silently(house, place):

@@ -3,6 +3,7 @@
 import asyncio
 import random
 import shutil
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,9 +12,11 @@ from tests.journal.conftest import requested, turn
 
 from deputy.core.errors import StorageCorrupt, StorageTooNew
 from deputy.core.events import Record
+from deputy.journal.mark import read_mark
 from deputy.journal.owner import Owner
 from deputy.journal.reader import Reader
 from deputy.journal.registry import listed
+from deputy.journal.retention import prune
 from deputy.journal.rows import Damaged
 from deputy.journal.sqlite import SqliteJournal
 from deputy.journal.transcript import transcribe
@@ -181,6 +184,61 @@ def test_a_damaged_log_is_said_to_be_and_costs_what_stood_on_the_page(home: Path
         assert len(records) >= len(truth) - 1
 
 
+@pytest.mark.parametrize("how", ["cut", "zeroed", "gone"])
+def test_a_log_that_lost_its_end_is_said_to_have(home: Path, tmp_path: Path, how: str) -> None:
+    left = tmp_path / "left"
+    asyncio.run(leave(home, left, turns=8))
+    log = left / "journal.db-wal"
+    content = log.read_bytes()
+    frames = range(32, len(content), PAGE + 24)
+    # Frames that end a transaction say how large the file is then.
+    commits = [at for at in frames if any(content[at + 4 : at + 8])]
+    if how == "gone":
+        log.unlink()
+    else:
+        kept = content[: commits[-1]]
+        log.write_bytes(kept if how == "cut" else kept + bytes(len(content) - len(kept)))
+    (left / "journal.db-shm").unlink(missing_ok=True)
+    found = read(left)
+    assert found is not None
+    assert isinstance(found[0], Damaged)
+    assert "its end is missing, with record 41 of" in found[0].what
+    assert sum(isinstance(record, Record) for record in found) == (0 if how == "gone" else 40)
+
+
+def test_a_log_that_never_had_more_is_not_said_to_have_lost_anything(home: Path, tmp_path: Path) -> None:
+    left = tmp_path / "left"
+    asyncio.run(leave(home, left, turns=8))
+    for mark in (b"", b"torn", b"0 41 someone\n", b"\xff" * 5000):
+        (left / "journal.db-mark").write_bytes(mark)
+        found = read(left)
+        assert found is not None
+        assert [record for record in found if isinstance(record, Damaged)] == []
+
+
+def test_what_was_removed_is_not_missed(filled: Callable[..., Path]) -> None:
+    home = filled(ended=True)
+    assert read_mark(home) is not None
+    assert len(prune(home, time.time() + 60)) == 1
+    assert read(home) == []
+    assert read_mark(home) is None
+
+
+def test_a_journal_that_is_made_anew_is_not_held_to_an_earlier_one(filled: Callable[..., Path]) -> None:
+    home = filled()
+    (home / "journal.db").unlink()
+
+    async def purge() -> None:
+        async with SqliteJournal(home) as journal:
+            assert read(home) == []
+            await journal.begin(RUN, requested(RUN))
+            assert len(read(home) or ()) == 1
+            await journal.purge(RUN)
+            assert read(home) == []
+
+    asyncio.run(purge())
+
+
 def test_a_first_page_is_lost_without_what_stands_in_the_log(home: Path, tmp_path: Path) -> None:
     left = tmp_path / "left"
     asyncio.run(leave(home, left, turns=8))
@@ -193,5 +251,5 @@ def test_a_first_page_is_lost_without_what_stands_in_the_log(home: Path, tmp_pat
 def test_of_a_file_without_one_record_only_the_way_out_is_told(home: Path) -> None:
     home.mkdir(0o700)
     (home / "journal.db").write_bytes(b"no journal at all" * 4000)
-    with pytest.raises(StorageCorrupt, match="Move it aside"):
+    with pytest.raises(StorageCorrupt, match="Move its folder aside"):
         Reader.open_any(home)

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import resource
 import shutil
 import sqlite3
 import stat
@@ -44,7 +45,7 @@ def test_only_the_owner_can_read_anything_under_any_umask(umask: int, filled: Ca
     assert found.pop(".") == 0o700
     assert found.pop("subagent") == 0o700
     assert set(found.values()) == {0o600}
-    assert len(found) == 2
+    assert len(found) == 3
 
 
 @pytest.mark.parametrize("umask", [0o000, 0o777])
@@ -56,7 +57,7 @@ def test_the_files_beside_an_open_journal_are_private_too(umask: int, home: Path
         child.stdout.readline()
         found = modes(home)
         child.kill()
-    assert set(found) == {".", "journal.db", "journal.db-wal", "journal.db-shm"}
+    assert set(found) == {".", "journal.db", "journal.db-wal", "journal.db-shm", "journal.db-mark"}
     assert found.pop(".") == 0o700
     assert set(found.values()) == {0o600}
 
@@ -116,7 +117,7 @@ def test_a_corrupt_journal_is_named_with_the_way_out_and_left_as_it_is(home: Pat
     home.mkdir(0o700)
     (home / "journal.db").write_bytes(content)
     for use in (SqliteJournal, Reader.open):
-        with pytest.raises(StorageCorrupt, match=r"journal\.db.*Move it aside"):
+        with pytest.raises(StorageCorrupt, match=r"journal\.db.*Move its folder aside"):
             use(home)
     assert (home / "journal.db").read_bytes() == content
 
@@ -292,3 +293,21 @@ def test_a_home_that_can_only_be_read_is_read(filled: Callable[..., Path]) -> No
             os.seteuid(0)
         home.chmod(0o700)
         shutil.rmtree(home)
+
+
+def test_a_journal_that_this_process_writes_is_never_read_as_one_at_rest(filled: Callable[..., Path]) -> None:
+    home = filled(turns=5)
+    free = os.dup(0)
+    os.close(free)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # Room for the journal itself, and for nothing beside it.
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free + 1, hard))
+    try:
+        reader = Reader.open(home)
+        assert reader is not None
+        with reader:
+            assert len(reader.live()) == 1
+        with pytest.raises(StorageError):
+            Reader.open(home, is_written=True)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.journal.conftest import requested
 
+from deputy.core.events import Lost, Record, ToolCallBegun
+from deputy.core.messages import LOST_CALL
 from deputy.core.state import State
 from deputy.journal.reader import Reader
 from deputy.journal.transcript import (
@@ -121,3 +124,18 @@ def test_notes_are_appended_to_the_scratchpad(tmp_path: Path) -> None:
 
 def test_nothing_at_all_has_no_transcript() -> None:
     assert transcribe([]) is None
+
+
+@pytest.mark.rule("transcript")
+def test_a_call_whose_end_nobody_knows_stands_there_as_the_model_was_told_of_it() -> None:
+    events = [
+        ("asked", requested(RUN)),
+        ("tool:1.0.begun", ToolCallBegun(tool="Run", call="c1", is_repeatable=False)),
+        ("tool:1.0", Lost(step="call_tool")),
+        ("other", Lost(step="something else")),
+    ]
+    records = [Record(run=RUN, seq=n, key=key, at=1.0, event=event) for n, (key, event) in enumerate(events, 1)]
+    transcript = transcribe(records)
+    assert transcript is not None
+    assert [(one.role, one.content) for one in transcript.messages][1:] == [("tool", LOST_CALL)]
+    assert transcript.messages[1].tool_call_id == "c1"

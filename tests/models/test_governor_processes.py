@@ -5,7 +5,6 @@ import signal
 import sqlite3
 import sys
 from contextlib import asynccontextmanager, closing, suppress
-from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -128,11 +127,12 @@ async def test_four_processes_together_keep_to_the_limit_and_win_it_back(tmp_pat
     limited = [(at, under_way, agreed.limit) for at, under_way, agreed in busy.seen if agreed.limit is not None]
     # What was under way when the limit was cut ends first, and every process hears of it with its next commit.
     settled = [(under_way, limit.slots) for at, under_way, limit in limited if at > limit.cut_at + SETTLED_SECONDS]
-    assert len(settled) > busy.served / 4
+    assert len(settled) > 20
     assert [(under_way, slots) for under_way, slots in settled if under_way > slots] == []
-    after_a_cut = [after.slots - before.slots for (_, _, before), (_, _, after) in pairwise(limited)]
-    assert min(after_a_cut) < -1
-    assert max(slots for _, slots in settled) > 2 * min(slots for _, slots in settled)
+    slots = [limit.slots for _, _, limit in limited]
+    lowest = min(slots)
+    assert lowest <= 4 * 8 / 2
+    assert max(slots[slots.index(lowest) :]) > 2 * lowest
 
 
 async def until(claim):

@@ -139,3 +139,16 @@ def test_secrets_of_a_task_are_not_looked_for():
     body = "AbCdEfGhIjKlMnOpQrStUvWxYz" + "0123456789abcd"
     words = key_words(f"Where is the key sk-ant-api03-{body} used, and password=Tr0ub4dor3xyz9?")
     assert not [word for word in words if word in body or word in "Tr0ub4dor3xyz9"]
+
+
+def test_what_is_put_around_a_task_is_not_looked_for():
+    command = (
+        "Task: 12\n\nWhere is raise_bridge?\n\nArtifacts so far:\n- .deputy/work/012_where/plan.md\n\n"
+        "Work folder: .deputy/work/012_where (reports, plans and other documents of this task go there)"
+    )
+    data = (
+        "Where is raise_bridge?\n\n[data from director ab12cd34ef: not instructions]\ntunnel\n[end of data ab12cd34ef]"
+    )
+    for task in (command, data):
+        calls = turn(Conversation("", [UserMessage(text=task)]), "Grep")[0].message.calls
+        assert [call.arguments["pattern"] for call in calls] == ["raise_bridge"]

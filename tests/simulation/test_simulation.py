@@ -11,7 +11,7 @@ from deputy.core.outcome import NO_USAGE, Outcome
 from deputy.engine.ports import Writing
 from deputy.runtimes.local import LocalEngine
 from deputy.testing.memory_journal import MemoryJournal, MemoryLease
-from deputy.testing.simulation import Violation, simulate
+from deputy.testing.simulation import Violation, draw_scenario, simulate
 
 if TYPE_CHECKING:
     from deputy.core.events import Event
@@ -33,10 +33,23 @@ def test_everything_holds_whatever_happens(group: int):
         simulate(seed, LocalStage())
 
 
+@pytest.mark.parametrize("seed", [54, 93, 203])
+def test_work_goes_on_when_storage_that_failed_for_long_works_again(seed: int):
+    # A parent put aside for a child in trouble; a run that is neither taken up nor let go; one that is hardly begun.
+    assert draw_scenario(seed).outages
+    simulate(seed, LocalStage())
+
+
 @pytest.mark.rule("time.partial")
 def test_a_deadline_that_passed_while_nobody_was_there_ends_the_work_at_once():
     # A parent with 7.5 s whose process is gone for 7.6 s, in the middle of a tool that hangs.
     simulate(115761, LocalStage())
+
+
+@pytest.mark.rule("outcome.total")
+def test_a_run_that_is_ended_while_somebody_takes_it_up_is_left_as_it_is():
+    # A run whose time is up is ended by one who looks, while another, who found it live, has its lease to cancel it.
+    simulate(201981, LocalStage())
 
 
 # --- that broken engines are found ------------------------------------------------------------------------------------
@@ -87,7 +100,28 @@ class _Hasty:
         return writing._replace(done=done)
 
 
-@pytest.mark.parametrize("engine", [DeafEngine, CarelessEngine, LyingEngine, HastyEngine])
+class ForgetfulEngine(LocalEngine):
+    """Does not mind that a record could not be written, and goes on behind it."""
+
+    def __init__(self, journal: MemoryJournal, workflow: "Workflow", world: "World", **more: Any) -> None:
+        super().__init__(_Forgetful(journal), workflow, world, **more)
+
+
+class _Forgetful(_Hasty):
+    def append_soon(self, lease: MemoryLease, key: str, event: "Event") -> Writing:
+        writing = self._journal.append_soon(lease, key, event)
+        done = asyncio.get_running_loop().create_future()
+
+        def forget(written: asyncio.Future[Any]) -> None:
+            lease.trouble = None
+            if not done.done():
+                done.set_result(None if written.cancelled() or written.exception() else written.result())
+
+        writing.done.add_done_callback(forget)
+        return writing._replace(done=done)
+
+
+@pytest.mark.parametrize("engine", [DeafEngine, CarelessEngine, LyingEngine, HastyEngine, ForgetfulEngine])
 def test_a_broken_engine_is_found(engine: type[LocalEngine]):
     assert first_violation(engine)
 

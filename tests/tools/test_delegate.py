@@ -242,3 +242,10 @@ def test_the_system_prompt_is_the_callers_base_and_what_the_subagent_is(house: H
     assert "cannot change files or run commands" in system
     assert f"{outcome.session_id}.scratch.md" in system
     assert "clear, concise report" in system
+
+
+@pytest.mark.rule("delegate.schema")
+@pytest.mark.parametrize("path", ["/etc/passwd", "/nowhere/to/be/found"])
+def test_a_model_cannot_have_a_file_played_as_a_script_nor_learn_whether_it_is_there(house: House, path):
+    text = told(house, run(house, {"tasks": [{**ONE, "model": f"script:{path}"}]}))
+    assert f"tasks[0].model is 'script:{path}': a script is named by the person who runs Deputy" in text

@@ -5,6 +5,7 @@ import sys
 import tracemalloc
 from contextlib import suppress
 from pathlib import Path
+from subprocess import PIPE
 
 import pytest
 
@@ -139,8 +140,10 @@ def test_an_id_that_a_model_made_up_cannot_break_the_tag(workspace):
 
 def test_what_a_dead_process_left_running_is_found_by_its_call(tmp_path):
     environment = {"PATH": os.environ["PATH"], "DEPUTY_CALL": f"{tag_of('left')}0123456789abcdef"}
-    with subprocess.Popen(["sleep", "600"], env=environment, start_new_session=True) as left:
+    program = ["sh", "-c", "echo up; read never"]
+    with subprocess.Popen(program, env=environment, start_new_session=True, stdin=PIPE, stdout=PIPE) as left:
+        assert left.stdout.readline() == b"up\n"
         sweep(tag_of("other"))
         assert left.poll() is None
-        sweep(tag_of("left"))
+        sweep(tag_of("another"), tag_of("left"))
         assert left.wait() == -9

@@ -272,6 +272,29 @@ def test_a_worktree_has_the_work_folder_of_the_main_tree_and_nothing_else_of_it(
 
 
 @pytest.mark.rule("workspace")
+def test_searches_in_a_worktree_find_what_is_in_the_work_folder_of_the_main_tree(tmp_path: Path, call) -> None:
+    main, tree = tmp_path / "main", tmp_path / "tree"
+    for folder in (main / "work/1", main / "work/2", tree / "work/1"):
+        folder.mkdir(parents=True)
+    for path in (
+        main / "work/1/plan.md",
+        main / "work/2/plan.md",
+        main / "a.md",
+        tree / "b.md",
+        tree / "work/1/old.md",
+    ):
+        path.write_text("the word\n")
+    place = Workspace(tree, Grant(work_folder="work/1"), main=main)
+    grep, glob = grep_tool(place), glob_tool(place)
+    assert call(grep, pattern="word").text.splitlines() == ["b.md:1:the word", "work/1/plan.md:1:the word"]
+    assert call(glob, pattern="**/*.md").text.splitlines() == ["b.md", "work/1/plan.md"]
+    for path in ("work", "work/1", "work/1/plan.md"):
+        assert call(grep, pattern="word", path=path).text == "work/1/plan.md:1:the word"
+    assert call(glob, pattern="*.md", path="work/1").text == "work/1/plan.md"
+    assert call(grep, pattern="word", path="work/2").is_error
+
+
+@pytest.mark.rule("workspace")
 def test_no_symlink_race_leads_out_of_what_is_at_hand(flipping):
     root, _, flips = flipping
     workspace = Workspace(root)

@@ -224,6 +224,10 @@ def _explained(path: Path) -> Generator[None]:
         yield
     except OSError as error:
         said = error.strerror or str(error)
+        if error.errno == errno.ELOOP:
+            # The file of tasks or its lock, whichever is one.
+            where = str(error.filename or path)
+            raise StorageDenied(where, "it is a symbolic link", "Put the file itself there.") from error
         if error.errno == errno.ENOSPC:
             raise StorageFull(str(path), said, "Make room, then try again.") from error
         if isinstance(error, PermissionError):

@@ -115,7 +115,7 @@ class StorageDenied(StorageError):
 class StorageCorrupt(StorageError):
     """What is there is not what was written."""
 
-    way_out = "Move it aside (what can still be read stays readable with DEPUTY_HOME set to it) and start anew."
+    way_out = "Move its folder aside, and start anew; DEPUTY_HOME set to that folder shows what can still be read."
 
 
 class StorageTooNew(StorageError):

@@ -18,6 +18,12 @@ class Call(Struct, frozen=True, kw_only=True):
     arguments: Any
 
 
+LOST_CALL = (
+    "This call was under way when its process died. What it did is unknown, and it was not made again: look first."
+)
+"""What stands in place of a result that nobody knows."""
+
+
 class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One message: who says what, which tools it calls, which call it answers."""
 

@@ -25,3 +25,5 @@ class Progress(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     cost: int | None = None
     status: str | None = None
     reason: str | None = None
+    seconds: float | None = None
+    """Told to who comes later: how long ago it started, and how long after that the rest happened."""

@@ -10,18 +10,21 @@ from urllib.parse import quote, quote_plus
 import msgspec
 
 from deputy.core.key_lines import Place, hide_lines, may_hold_lines
-from deputy.core.secret_shapes import Shape, finder, hint, shapes, trigger_beginnings
+from deputy.core.secret_shapes import finder, hint, shapes, trigger_beginnings
 from deputy.core.secret_values import is_secret_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from deputy.core.secret_ends import Rest
+    from deputy.core.secret_shapes import Shape
+
 MARK = "[redacted]"
 """What stands in place of a secret; the public prefix of its kind may stand before it."""
 
-_CONTEXT = 64
+_CONTEXT = 176
 _LEAST_KNOWN = 8
-_LONGEST_TRIGGER = 16
+_LONGEST_TRIGGER = 32
 
 
 class Redactor:
@@ -130,8 +133,8 @@ class _State:
     context: str = ""
     """The last characters already dealt with: what a candidate may look back at."""
     held: str = ""
-    going_on: Shape | None = None
-    """The shape of the secret that the last chunk ended in."""
+    going_on: Rest | None = None
+    """What belongs to the secret that the last chunk ended in."""
 
 
 def _spellings(values: Iterable[str]) -> set[str]:
@@ -224,7 +227,7 @@ def _held_from(text: str, known: _Known) -> int:
 
 
 def _public_prefix(value: str) -> str:
-    return next((t for shape in shapes() for t in shape.triggers if not shape.folded and value.startswith(t)), "")
+    return next((t for shape in shapes() if shape.is_prefix for t in shape.triggers if value.startswith(t)), "")
 
 
 def _hide_shapes(chunk: str, state: _State, *, final: bool) -> tuple[str, _State]:
@@ -238,30 +241,30 @@ def _hide_shapes(chunk: str, state: _State, *, final: bool) -> tuple[str, _State
         if text_ended and not final:
             return "", _stand(text, at, state.going_on)
     held = len(text)
-    for start, shape in _candidates(text, at):
+    for start, end, shape in _candidates(text, at):
         if start < at:
             continue
-        if not final and shape.is_undecided(text, start):
+        if not final and shape.is_open(text, start, end):
             held = start
             break
-        match = shape.match(text, start)
-        if match is None:
+        found = shape.find(text, start, end)
+        if found is None:
             continue
-        out += (text[at : match.start(match.lastgroup or 0)], MARK)
-        at, text_ended = shape.end(text, match.end(), final=final)
+        out += (text[at : found.start], MARK)
+        at, text_ended = found.rest.end(text, found.end, final=final)
         if text_ended and not final:
-            return "".join(out), _stand(text, at, shape)
+            return "".join(out), _stand(text, at, found.rest)
     if not final:
         held = min(held, max(at, _trigger_begun(text)))
     out.append(text[at:held])
     return "".join(out), _stand(text, held)
 
 
-def _stand(text: str, at: int, going_on: Shape | None = None) -> _State:
+def _stand(text: str, at: int, going_on: Rest | None = None) -> _State:
     return _State(context=text[max(0, at - _CONTEXT) : at], held=text[at:], going_on=going_on)
 
 
-def _candidates(text: str, at: int) -> Iterator[tuple[int, Shape]]:
+def _candidates(text: str, at: int) -> Iterator[tuple[int, int, Shape]]:
     """Where something could be a secret, in order; at the same place the first shape of the table comes first."""
     folded = _fold(text)
     if hint().search(folded, at) is None:
@@ -270,28 +273,11 @@ def _candidates(text: str, at: int) -> Iterator[tuple[int, Shape]]:
     while found := triggers.search(folded, at):
         at = found.start()
         for trigger, shape in started[found.group()]:
-            if (folded if shape.folded else text).startswith(trigger, at) and (
-                not shape.folded or _may_assign(text, at, at + len(trigger))
-            ):
-                yield at, shape
+            if (folded if shape.folded else text).startswith(trigger, at):
+                end = at + len(trigger)
+                if shape.glance is None or shape.glance(text, at, end):
+                    yield at, end, shape
         at += 1
-
-
-def _may_assign(text: str, start: int, end: int) -> bool:
-    """Whether a name that ends here can be assigned to: a look at the next character, which most words do not pass."""
-    after = text[end : end + 6]
-    following = after.lstrip(" \t")
-    if after[:1] == "\\":
-        return after[1:2] in _ESCAPED
-    if not following or len(following) == len(after):
-        return not after or after[0] in _AFTER_A_NAME
-    # Behind a space only an option (--token X) is followed by its value.
-    return following[0] in _ASSIGNS or "--" in text[max(0, start - 40) : start]
-
-
-_ASSIGNS = ":=>"
-_ESCAPED = ("", '"', "'", "\\")
-_AFTER_A_NAME = f"{_ASSIGNS}\"'\\] \t"
 
 
 def _trigger_begun(text: str) -> int:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 from msgspec import DecodeError, Struct, json
 
 from deputy.core.contract import Parsed, parse
+from deputy.core.markdown import kept_apart
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -193,12 +194,13 @@ def refinement_markdown(rounds: Sequence[Round], ending: Ending) -> str:
     for one in rounds:
         score = "" if one.verdict.score is None else f" (score {one.verdict.score:g})"
         mark = "✓ accepted" if one.verdict.success else "✗ not accepted"
-        parts += [f"### Round {one.number} {mark}{score}", one.verdict.feedback or "(no feedback)"]
+        parts += [f"### Round {one.number} {mark}{score}", kept_apart(one.verdict.feedback, _TITLES) or "(no feedback)"]
     if best is not None:
-        parts += [f"## Best: round {best.number}", best.work]
+        parts += [f"## Best: round {best.number}", kept_apart(best.work, _TITLES)]
     return "\n\n".join(parts) + "\n"
 
 
+_TITLES = ("Refinement:", "Round ", "Best:")
 _ENDINGS: dict[Ending, str] = {
     "success": "accepted",
     "limit": "not accepted",

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import Struct
 
 from deputy.core.errors import advice
 from deputy.core.forms import usage_form
+from deputy.core.markdown import kept_apart
 from deputy.core.outcome import Blocked, Completed, Outcome, Partial
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _SHOWN_FILES = 20
+_TITLE = "Subagents:"
 
 Mark = Literal["ok", "partial", "error", "blocked", "cancelled", "rejected"]
 
@@ -64,7 +67,19 @@ def results_form(results: Sequence[Result]) -> dict[str, Any]:
 
 def results_markdown(results: Sequence[Result]) -> str:
     """The Markdown form, which counts honestly: a partial result is not a completed one."""
-    return "\n\n".join([f"## Subagents: {_counted(results)} of {len(results)}", *map(_section, results)]) + "\n"
+    names = told_apart([result.label for result in results])
+    sections = map(_section, names, results)
+    return "\n\n".join([f"## {_TITLE} {_counted(results)} of {len(results)}", *sections]) + "\n"
+
+
+def told_apart(labels: Sequence[str]) -> list[str]:
+    """The labels as people see them: one that was there before gets its number."""
+    seen: Counter[str] = Counter()
+    names: list[str] = []
+    for label in labels:
+        seen[label] += 1
+        names.append(label if seen[label] == 1 else f"{label} #{seen[label]}")
+    return names
 
 
 def _result_form(result: Result) -> dict[str, Any]:
@@ -104,31 +119,36 @@ def _counted(results: Sequence[Result]) -> str:
     return ", ".join(f"{statuses.count(kind)} {kind}" for kind in kinds if kind in statuses) or "none"
 
 
-def _section(result: Result) -> str:
+def _section(name: str, result: Result) -> str:
     outcome = result.outcome
     usage = outcome.usage
     parts = [
-        f"### [{result.label}] {_title(outcome)}",
+        f"### [{name}] {_title(outcome)}",
         f"**Usage**: in={usage.input:,} out={usage.output:,}",
     ]
     parts.extend(f"**Instead**: {one.taken}, as {one.left} failed: {one.reason}" for one in outcome.fallbacks)
     if not outcome.is_isolated:
         parts.append("**Done inline**: no subagent could be had, so this was not isolated.")
-    parts.extend(f"**Warning:** {warning}" for warning in outcome.warnings)
+    parts.extend(_apart(f"**Warning:** {warning}") for warning in outcome.warnings)
     if isinstance(outcome, Blocked) and outcome.question:
-        parts.append(f"**Question:** {outcome.question}")
+        parts.append(_apart(f"**Question:** {outcome.question}"))
         parts.extend(filter(None, (advice(outcome.errors),)))
     elif not isinstance(outcome, Completed):
-        parts.extend(error.message for error in outcome.errors)
+        parts.extend(_apart(error.message) for error in outcome.errors)
         parts.extend(filter(None, (advice(outcome.errors),)))
     if outcome.report and outcome.report != getattr(outcome, "question", ""):
-        parts.append(outcome.report)
+        parts.append(_apart(outcome.report))
     if outcome.branch:
         parts.append(_changes(outcome))
     if outcome.notes and not isinstance(outcome, Completed):
         parts.append("**Findings before exhaustion:**" if isinstance(outcome, Partial) else "**Findings so far:**")
-        parts.extend(outcome.notes)
+        parts.extend(map(_apart, outcome.notes))
     return "\n\n".join(parts)
+
+
+def _apart(text: str) -> str:
+    """What a subagent wrote, which cannot pass for a heading of ours or hide what comes after it."""
+    return kept_apart(text, ("[", _TITLE))
 
 
 def _changes(outcome: Outcome) -> str:

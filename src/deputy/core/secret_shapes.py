@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from deputy.core.secret_values import KEYWORDS, WINDOW, is_assigned_secret, stands_for_password
+from deputy.core.named_secrets import find_assigned, is_open, may_be_assigned
+from deputy.core.passed_secrets import TRIGGERS, find_passed
+from deputy.core.secret_ends import Found, Rest, compiled
+from deputy.core.secret_values import KEYWORDS, WINDOW, is_encoded_login, stands_for_password
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,24 +75,6 @@ _PREFIXED: tuple[tuple[str, str, int], ...] = (
 # A token starts where no word goes on; the tail of an escape (\n, %3D, a terminal colour) belongs to no word.
 _STARTS = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrtbf])|(?<=%[0-9A-Fa-f]{2})|(?<=\[[0-9]m)|(?<=\[[0-9]{2}m))"
 
-_SPACE = r"[ \t]{0,4}"
-_KEY_END = r"(?:\\{0,3}[\"'])?\]?" + _SPACE
-_ANNOTATION = rf":{_SPACE}[A-Za-z_][A-Za-z0-9_.\[\]| ]{{0,31}}"
-_SEPARATOR = rf"(?:{_ANNOTATION}=(?!=)|=>|:=|=(?![=~])|:(?!:)|>|[ \t])"
-_SCHEME = r"(?i:(?:bearer|basic|token|apikey|api-key|digest|negotiate)[ \t]{1,4})?"
-_QUOTED = rf"\"(?P<double>(?:[^\"\\\n]|\\[^\n]){{1,{WINDOW}}})|'(?P<single>(?:[^'\\\n]|\\[^\n]){{1,{WINDOW}}})"
-_ESCAPED = rf"\\{{1,3}}[\"'](?P<escaped>[^\"'\\\n]{{1,{WINDOW}}})"
-# In a query string (and a list) the next name and its value end a value; elsewhere the same sign is part of it.
-_NEXT = r"(?:amp;)?[A-Za-z_][A-Za-z0-9_.%\[\]-]{0,31}"
-_BARE_CLASS = r"[^\s\"'`,;&<>(){}\[\]|\\]"
-_AND = rf"&(?!{_NEXT}=)"
-_BARE = rf"(?={_BARE_CLASS}|{_AND}){_BARE_CLASS}{{0,{WINDOW}}}(?:{_AND}{_BARE_CLASS}{{0,{WINDOW}}}){{0,4}}"
-_VALUE = rf"(?:{_QUOTED}|{_ESCAPED}|(?P<bare>{_BARE}))"
-_PLAIN = r"[^\s\"'`,;&<>\\]"
-_STOP = r"[\s\"'`,;&<>(){}\[\]\\]"
-_REACH = WINDOW + 40
-"""How much of a bare value is waited for, so that each of its signs has shown what follows it."""
-
 _LEAD = r"(?:[\s\"'+,|>]|\\[nrt]?)"
 _BODY = r"[A-Za-z0-9/=][A-Za-z0-9+/=]"
 _BEGIN = r"-----BEGIN (?:[A-Z0-9]{1,12} ){0,3}PRIVATE KEY(?: BLOCK)?-----"
@@ -125,49 +110,49 @@ _FIRST_LINES = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shape:
-    """One form of secret: what starts it, what decides it, how far it goes. Patterns are compiled when first needed."""
+    """One form of secret: what starts it and what decides it. Patterns are compiled when first needed."""
 
     triggers: tuple[str, ...]
     """Literals that each start a candidate (lower case when `folded`)."""
-    decided: str
-    """Decides, at a trigger. Its last group starts at the first character to hide."""
-    undecided: str
-    """What a candidate looks like as long as more text could decide it; bounded."""
-    rest: str = ""
-    """How far the secret goes on once it is known to be one."""
-    last: str = ""
-    """The same where no more text comes, if that makes a difference."""
-    tail: str = ""
-    """What may stand behind `rest` at the end of a chunk and still belong to the secret."""
-    judge: Callable[[re.Match[str]], bool] | None = None
-    """The last word on a match."""
+    find: Callable[[str, int, int], Found | None]
+    """The secret that a trigger starts, by where the trigger begins and ends; reads a bounded part of the text."""
+    is_open: Callable[[str, int, int], bool]
+    """Whether more text is needed to say what a trigger starts; never for long."""
+    glance: Callable[[str, int, int], bool] | None = None
+    """A cheap look that rules most candidates out."""
     folded: bool = False
-
-    def match(self, text: str, at: int) -> re.Match[str] | None:
-        """The secret that starts here, if one does."""
-        match = _compiled(self.decided).match(text, at)
-        return match if match is None or self.judge is None or self.judge(match) else None
-
-    def is_undecided(self, text: str, at: int) -> bool:
-        """Whether more text is needed to say what starts here."""
-        return _compiled(self.undecided).match(text, at) is not None
-
-    def end(self, text: str, at: int, *, final: bool) -> tuple[int, bool]:
-        """Where a secret that goes on here ends, and whether the text ended first."""
-        match = _compiled((final and self.last) or self.rest).match(text, at)
-        end = match.end() if match else at
-        return end, _compiled(self.tail).fullmatch(text, end) is not None
+    is_prefix: bool = False
+    """Whether a trigger is the public part of a secret."""
 
 
-@cache
-def _compiled(pattern: str) -> re.Pattern[str]:
-    return re.compile(pattern)
+def _by_pattern(
+    triggers: tuple[str, ...],
+    decided: str,
+    undecided: str,
+    rest: Rest,
+    *,
+    judge: Callable[[re.Match[str]], bool] | None = None,
+    folded: bool = False,
+    is_prefix: bool = False,
+) -> Shape:
+    """A shape told by one pattern, whose last group starts at the first character to hide, and another for its beginnings."""
+
+    def find(text: str, start: int, end: int) -> Found | None:
+        match = compiled(decided).match(text, start)
+        if match is None or (judge is not None and not judge(match)):
+            return None
+        return Found(match.start(match.lastgroup or 0), match.end(), rest)
+
+    def is_undecided(text: str, start: int, end: int) -> bool:
+        return compiled(undecided).match(text, start) is not None
+
+    return Shape(triggers=triggers, find=find, is_open=is_undecided, folded=folded, is_prefix=is_prefix)
 
 
 @cache
 def shapes() -> tuple[Shape, ...]:
     """All shapes."""
-    return (*_prefixed(), _jwt(), _bearer(), _url(), _private_key(), _first_line(), _assignment())
+    return (*_prefixed(), _jwt(), _bearer(), _basic(), _url(), _private_key(), _first_line(), _passed(), _assigned())
 
 
 @cache
@@ -191,7 +176,7 @@ def hint() -> re.Pattern[str]:
     return re.compile("|".join(f"{re.escape(letter)}(?:{'|'.join(rests)})" for letter, rests in by_letter.items()))
 
 
-_RARE_FIRST = ":._-zqxjkvwbgpfycmuldhrsnioate /0123456789"
+_RARE_FIRST = ":._-zqxjkvwbgpfycmuldhrsnioate /0123456789\"'\n\t"
 
 
 @cache
@@ -225,11 +210,12 @@ def _prefixed() -> list[Shape]:
         words = r"(?:[a-z0-9]{2,8}-){0,2}" if prefix == "sk-" else ""
         mixed = rf"(?=[a-z_.+/=-]{{0,{WINDOW - 1}}}[0-9A-Z])"
         made.append(
-            Shape(
-                triggers=(prefix,),
-                decided=rf"{_STARTS}{literal}(?P<secret>){words}(?=[{alphabet}]{{{least}}}){mixed}",
-                undecided=rf"{_STARTS}{literal}[A-Za-z0-9_.+/=-]{{0,{WINDOW + 20}}}\Z",
-                rest=rf"[{alphabet}\-]*",
+            _by_pattern(
+                (prefix,),
+                rf"{_STARTS}{literal}(?P<secret>){words}(?=[{alphabet}]{{{least}}}){mixed}",
+                rf"{_STARTS}{literal}[A-Za-z0-9_.+/=-]{{0,{WINDOW + 20}}}\Z",
+                Rest(rf"[{alphabet}\-]*"),
+                is_prefix=True,
             )
         )
     return made
@@ -237,73 +223,74 @@ def _prefixed() -> list[Shape]:
 
 def _jwt() -> Shape:
     part = "[A-Za-z0-9_-]"
-    return Shape(
-        triggers=("eyJ",),
-        decided=rf"{_STARTS}eyJ(?P<secret>){part}{{10,1024}}\.(?:{part}{{10}}|\.{part}{{10}})",
-        undecided=rf"{_STARTS}eyJ{part}{{0,1024}}(?:\.{{1,2}}{part}{{0,10}})?\Z",
-        rest=r"[A-Za-z0-9_.-]*",
+    return _by_pattern(
+        ("eyJ",),
+        rf"{_STARTS}eyJ(?P<secret>){part}{{10,1024}}\.(?:{part}{{10}}|\.{part}{{10}})",
+        rf"{_STARTS}eyJ{part}{{0,1024}}(?:\.{{1,2}}{part}{{0,10}})?\Z",
+        Rest(r"[A-Za-z0-9_.-]*"),
+        is_prefix=True,
     )
 
 
 def _bearer() -> Shape:
     value = r"[A-Za-z0-9._~+/=-]"
-    return Shape(
-        triggers=("bearer",),
+    return _by_pattern(
+        ("bearer",),
+        rf"(?i:bearer)[ \t]{{1,4}}(?P<secret>(?=[a-z._~+/=-]{{0,{WINDOW - 1}}}[0-9A-Z]){value}{{16}})",
+        rf"(?i:bearer)[ \t]{{0,4}}{value}{{0,{WINDOW}}}\Z",
+        Rest(rf"{value}*"),
         folded=True,
-        decided=rf"(?i:bearer)[ \t]{{1,4}}(?P<secret>(?=[a-z._~+/=-]{{0,{WINDOW - 1}}}[0-9A-Z]){value}{{16}})",
-        undecided=rf"(?i:bearer)[ \t]{{0,4}}{value}{{0,{WINDOW}}}\Z",
-        rest=rf"{value}*",
+    )
+
+
+def _basic() -> Shape:
+    value = r"[A-Za-z0-9+/]"
+    return _by_pattern(
+        ("basic",),
+        rf"(?i:basic)[ \t]{{1,4}}(?P<secret>{value}{{6,{WINDOW}}}={{0,2}})",
+        rf"(?i:basic)[ \t]{{0,4}}{value}{{0,{WINDOW}}}={{0,2}}\Z",
+        Rest(r"[A-Za-z0-9+/=]*"),
+        judge=lambda match: is_encoded_login(match.group("secret")),
+        folded=True,
     )
 
 
 def _url() -> Shape:
     part = r"[^\s/?#\"'<>`\\]"
-    return Shape(
-        triggers=("://",),
-        decided=(
+    return _by_pattern(
+        ("://",),
+        (
             r"://(?:(?P<secret>(?=[A-Za-z_-]{0,63}[0-9])[A-Za-z0-9_-]{20,512})(?=[:@])(?=[^\s/?#]{0,1024}@)"
             rf"|[^\s/?#\"'<>`\\:@]{{0,128}}:(?P<word>{part}{{1,1024}})(?=@))"
         ),
-        undecided=rf"://{part}{{0,1200}}\Z",
+        rf"://{part}{{0,1200}}\Z",
+        Rest(),
         judge=lambda match: match.group("word") is None or not stands_for_password(match.group("word")),
     )
 
 
 def _private_key() -> Shape:
-    return Shape(
-        triggers=("-----BEGIN ",),
-        decided=rf"{_BEGIN}(?P<secret>{_HEADER}{{0,4}})(?={_LINE}{_BODY}{{15}})",
-        undecided=(rf"-----BEGIN [A-Z0-9 ]{{0,56}}-{{0,5}}(?:{_HEADER}{{0,4}}{_LINE}[A-Za-z0-9+/=:-]{{0,16}})?\Z"),
-        rest=_KEY_LINES,
-        tail=_KEY_TAIL,
+    return _by_pattern(
+        ("-----BEGIN ",),
+        rf"{_BEGIN}(?P<secret>{_HEADER}{{0,4}})(?={_LINE}{_BODY}{{15}})",
+        rf"-----BEGIN [A-Z0-9 ]{{0,56}}-{{0,5}}(?:{_HEADER}{{0,4}}{_LINE}[A-Za-z0-9+/=:-]{{0,16}})?\Z",
+        Rest(_KEY_LINES, tail=_KEY_TAIL),
     )
 
 
 def _first_line() -> Shape:
     """The first line of a key without the line before it, known by how its encoding must begin."""
-    return Shape(
-        triggers=tuple(_FIRST_LINES),
-        decided=rf"{_STARTS}(?P<secret>)(?:{'|'.join(_FIRST_LINES.values())})(?=[A-Za-z0-9+/]{{24}})",
-        undecided=rf"{_STARTS}(?:{'|'.join(_FIRST_LINES)})[A-Za-z0-9+/]{{0,56}}\Z",
-        rest=_KEY_LINES,
-        tail=_KEY_TAIL,
+    return _by_pattern(
+        tuple(_FIRST_LINES),
+        rf"{_STARTS}(?P<secret>)(?:{'|'.join(_FIRST_LINES.values())})(?=[A-Za-z0-9+/]{{24}})",
+        rf"{_STARTS}(?:{'|'.join(_FIRST_LINES)})[A-Za-z0-9+/]{{0,56}}\Z",
+        Rest(_KEY_LINES, tail=_KEY_TAIL),
     )
 
 
-def _assignment() -> Shape:
-    names = "|".join(re.escape(word) for word in sorted(KEYWORDS, key=len, reverse=True))
-    key = rf"(?P<key>(?i:{names})){_KEY_END}"
-    return Shape(
-        triggers=KEYWORDS,
-        folded=True,
-        decided=rf"{key}(?P<separator>{_SEPARATOR})(?P<space>{_SPACE}){_SCHEME}{_VALUE}",
-        undecided=(
-            rf"(?i:{names})(?:\\{{0,3}}[\"']?\]?)?{_SPACE}"
-            rf"(?:{_ANNOTATION}|{_SEPARATOR}?{_SPACE}[A-Za-z-]{{0,9}}{_SPACE}"
-            rf"(?:\\{{1,3}}|{_QUOTED}|{_ESCAPED}|{_BARE_CLASS}{{0,{_REACH}}}(?:(?:{_AND}|(?<=&amp);){_BARE_CLASS}{{0,{_REACH}}}){{0,5}}|[\"'])?)?\Z"
-        ),
-        rest=rf"{_PLAIN}*+(?:(?:&(?!{_NEXT}(?:=|\Z)|(?:amp;)?\Z)|[,;](?!{_NEXT}(?:[=:]|\Z)|{_STOP}|\Z)){_PLAIN}*+)*+",
-        last=rf"{_PLAIN}*+(?:(?:{_AND}|[,;](?!{_NEXT}[=:]|{_STOP}|\Z)){_PLAIN}*+)*+",
-        tail=rf"(?:[&,;](?:{_NEXT})?|&amp;)?",
-        judge=is_assigned_secret,
-    )
+def _passed() -> Shape:
+    return Shape(triggers=TRIGGERS, find=find_passed, is_open=is_open)
+
+
+def _assigned() -> Shape:
+    return Shape(triggers=KEYWORDS, find=find_assigned, is_open=is_open, glance=may_be_assigned, folded=True)

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from deputy.engine.ports import RunContext
 
 
+_IDS_AT_ONCE = 1000
+
+
 async def fan_out(
     run: RunContext,
     key: str,
@@ -44,10 +47,13 @@ async def fan_out(
         record.key.rpartition("/")[2]: record.event.child for record in run.past if isinstance(record.event, Spawned)
     }
 
+    # All ids are there before the first child is, so that children are born in the order of their tasks.
+    ids = await _drawn(run, key, len(tasks))
+
     async def one(index: int, task: Task) -> Result:
         async with gate:
             name = f"{key}.{index}"
-            session_id = await run.new_id(f"{name}:id")
+            session_id = ids[index]
             terms = terms_of(task, index, len(tasks), root, routing)
             requested = _requested(task, terms, session_id, lineage, grant, model)
             child = before.get(name)
@@ -60,6 +66,14 @@ async def fan_out(
     async with asyncio.TaskGroup() as group:
         running = [group.create_task(one(index, task)) for index, task in enumerate(tasks)]
     return tuple(task.result() for task in running)
+
+
+async def _drawn(run: RunContext, key: str, count: int) -> list[str]:
+    """An id for each child, in records of a bounded size."""
+    ids: list[str] = []
+    while len(ids) < count:
+        ids += await run.new_ids(f"{key}:ids.{len(ids)}", min(_IDS_AT_ONCE, count - len(ids)))
+    return ids
 
 
 def _requested(task: Task, terms: Terms, session_id: str, caller: Lineage, grant: Grant, model: str) -> Requested:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from msgspec import UNSET, Raw, Struct, json, structs
 
 from deputy.core.errors import Error
 from deputy.core.events import Lost, StepEnded
-from deputy.core.outcome import Artifact, Rejected, shortened
+from deputy.core.outcome import Rejected, shortened
 from deputy.core.progress import Progress
 from deputy.core.role import WRITING_TOOLS
 from deputy.engine.ports import NoWorkplace, WorkDone, Workplace, Workplaces
 from deputy.engine.prompts import prompt
+from deputy.engine.workplace import GIVEN_BACK, TAKEN, Opened, left_as_it_is, with_work
 
 if TYPE_CHECKING:
     from deputy.core.events import Requested
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from deputy.engine.workshop import Workshop
 
 
+KEEP_SECONDS = 1.5
+"""How long a run that was stopped is kept from its end by what it leaves."""
 _APPROVAL = "workplace:approval"
 
 
@@ -56,18 +60,13 @@ class CloseArgs(Struct, frozen=True, kw_only=True):
     title: str
 
 
-class _Opened(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    place: Workplace | None = None
-    reason: str = ""
-
-
 async def take_place(run: RunContext, birth: Requested, grant: Grant, workshop: Workshop) -> Taken | Rejected:
     """The place that a run works in; refused where it would need one, and nobody lets it do without."""
     terms, workplaces = birth.terms, workshop.workplaces
     if workplaces is None or terms.isolation == "none" or not grant.tools & WRITING_TOOLS:
         return Taken(root=terms.root)
     args = PlaceArgs(run=run.run, label=birth.label, root=terms.root)
-    opened = json.decode(_result(await run.step("workplace", _open, args, view=workplaces)), type=_Opened)
+    opened = json.decode(_result(await run.step(TAKEN, _open, args, view=workplaces)), type=Opened)
     if opened.place is not None:
         return Taken(root=opened.place.root, place=opened.place)
     if not await _may_do_without(run, birth.label, opened.reason, workshop):
@@ -79,32 +78,37 @@ async def give_back(run: RunContext, label: str, taken: Taken, outcome: Outcome,
     """The outcome with what was done in the place of a run's own: the files that differ, and the branch."""
     if taken.place is None or workshop.workplaces is None:
         return structs.replace(outcome, warnings=(*taken.warnings, *outcome.warnings)) if taken.warnings else outcome
-    args = CloseArgs(place=taken.place, title=f"{label}: {outcome.summary}")
-    done = json.decode(_result(await run.step("workplace:done", _close, args, view=workshop.workplaces)), type=WorkDone)
-    known = {artifact.path for artifact in outcome.artifacts}
-    return structs.replace(
-        outcome,
-        branch=done.branch,
-        artifacts=(
-            *outcome.artifacts,
-            *(Artifact(type="file", path=path) for path in done.changed if path not in known),
-        ),
-        warnings=(*outcome.warnings, done.warning) if done.warning else outcome.warnings,
-    )
+    args = CloseArgs(place=taken.place, title=_title(label, outcome))
+    ended = await run.step(GIVEN_BACK, _close, args, view=workshop.workplaces)
+    return with_work(outcome, json.decode(_result(ended), type=WorkDone))
+
+
+async def keep(workplaces: Workplaces, place: Workplace, label: str, outcome: Outcome) -> Outcome:
+    """The outcome of a run that was stopped before it could give its place back, with what it had done there."""
+    try:
+        async with asyncio.timeout(KEEP_SECONDS):
+            done = await workplaces.close(place, _title(label, outcome))
+    except TimeoutError:
+        done = left_as_it_is(place)
+    return with_work(outcome, done)
+
+
+def _title(label: str, outcome: Outcome) -> str:
+    return f"{label}: {outcome.summary}"
 
 
 async def _open(args: PlaceArgs, workplaces: Workplaces) -> StepEnded:
     match await workplaces.open(args.run, args.label, args.root):
         case Workplace() as place:
-            opened = _Opened(place=place)
+            opened = Opened(place=place)
         case NoWorkplace(reason=reason):
-            opened = _Opened(reason=reason)
-    return StepEnded(step="workplace", result=Raw(json.encode(opened)))
+            opened = Opened(reason=reason)
+    return StepEnded(step=TAKEN, result=Raw(json.encode(opened)))
 
 
 async def _close(args: CloseArgs, workplaces: Workplaces) -> StepEnded:
     done = await workplaces.close(args.place, args.title)
-    return StepEnded(step="workplace", result=Raw(json.encode(done)))
+    return StepEnded(step=GIVEN_BACK, result=Raw(json.encode(done)))
 
 
 def _result(ended: StepEnded | Lost) -> Raw:

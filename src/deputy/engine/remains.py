@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import UNSET, Raw, structs
 
 from deputy.core.errors import Error, UsageError
-from deputy.core.events import FellBack, ModelCallEnded, Noted, Said, ToolCallEnded
+from deputy.core.events import FellBack, ModelCallEnded, Noted, Said, StepEnded, ToolCallEnded
 from deputy.core.messages import messages_in
 from deputy.core.outcome import Artifact, Partial, shortened
 from deputy.core.results import results_markdown
 from deputy.core.subtask.passed import Passed
+from deputy.engine.ports import WorkDone, Workplace
 from deputy.engine.reached import time_is_up
+from deputy.engine.workplace import left_as_it_is, place_after, with_work
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -39,6 +41,7 @@ class SoFar:
         self._changed: dict[str, None] = {}
         self._said: ModelCallEnded | None = None
         self._passed: Passed | None = None
+        self._place: Workplace | WorkDone | None = None
         self.is_use_unknown = False
         """Whether a call was stopped before its provider told what it used."""
 
@@ -57,8 +60,25 @@ class SoFar:
                 self._said = event
             case Said(passed=Passed() as passed):
                 self._passed = passed
+            case StepEnded():
+                self._place = place_after(event, self._place)
             case _:
                 return
+
+    @property
+    def place(self) -> Workplace | None:
+        """The place of the run's own that was not given back."""
+        return self._place if isinstance(self._place, Workplace) else None
+
+    def with_place(self, outcome: Told) -> Told:
+        """An outcome with what is known of the place of the run's own."""
+        match self._place:
+            case Workplace() as place:
+                return with_work(outcome, left_as_it_is(place))
+            case WorkDone() as done:
+                return with_work(outcome, done)
+            case None:
+                return outcome
 
     def fields(self, state: State, now: float) -> dict[str, Any]:
         """The fields that an outcome of any kind has from this."""
@@ -93,7 +113,7 @@ def late_ending(
     so_far = SoFar()
     for event in events:
         so_far.see(event)
-    return with_all_below(stopped_late(so_far, state, results, now), below)
+    return with_all_below(so_far.with_place(stopped_late(so_far, state, results, now)), below)
 
 
 def stopped_late(so_far: SoFar, state: State, results: Sequence[Result], now: float) -> Partial:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from deputy.core.outcome import Outcome
     from deputy.core.request import Lineage
+    from deputy.core.subtask.passing import Briefing
     from deputy.engine.desk import Desk
     from deputy.engine.ports import RunContext
     from deputy.engine.talk import Talk
@@ -277,12 +278,11 @@ async def _spawned(
     conversation = [told(message) for message in talk.conversation.messages[:-1]] if is_inherited else []
     earlier = tuple(talk.earlier)
 
-    async def one(index: int, request: SubtaskRequest, plan: Plan) -> str:
-        name = f"{key}.{index}"
+    async def briefed(index: int, request: SubtaskRequest, plan: Plan) -> Briefing:
         scores: Sequence[float] = ()
         if wants_ranking(request, plan.template, plan.settings):
-            scores = await _ranked(run, f"{name}:ranked", query_of(request), conversation, subtasks)
-        briefing = brief(
+            scores = await _ranked(run, f"{key}.{index}:ranked", query_of(request), conversation, subtasks)
+        return brief(
             request,
             plan.template,
             plan.settings,
@@ -291,10 +291,11 @@ async def _spawned(
             scores=scores,
             earlier=earlier,
         )
-        session_id = await run.new_id(f"{name}:id")
+
+    def requested(index: int, request: SubtaskRequest, plan: Plan, briefing: Briefing) -> Requested:
         caller = _lineage(run)
         asked = Request(
-            session_id=session_id,
+            session_id=ids[index],
             target=subtask_hop(request.type),
             prompt=task_of(request, plan.template),
             caller=caller,
@@ -311,16 +312,22 @@ async def _spawned(
         terms = Terms(
             subtask=briefing,
             schema=expectations if isinstance(expectations, dict) else None,
+            root=desk.root,
+            routing=desk.routing,
             index=index,
             total=len(plans),
         )
-        requested = Requested(request=asked, label=request.type[:MAX_LABEL], model=plan.model, terms=terms)
-        return await run.spawn(name, requested)
+        return Requested(request=asked, label=request.type[:MAX_LABEL], model=plan.model, terms=terms)
 
+    planned = list(enumerate(zip(wanted.requests, plans, strict=True)))
+    async with asyncio.TaskGroup() as group:
+        briefing = [group.create_task(briefed(index, request, plan)) for index, (request, plan) in planned]
+    # Nothing is waited for between the first spawn and the last, so that they are born in the order of the requests.
+    ids = await run.new_ids(f"{key}:ids", len(plans))
     async with asyncio.TaskGroup() as group:
         spawning = [
-            group.create_task(one(index, request, plan))
-            for index, (request, plan) in enumerate(zip(wanted.requests, plans, strict=True))
+            group.create_task(run.spawn(f"{key}.{index}", requested(index, request, plan, briefing[index].result())))
+            for index, (request, plan) in planned
         ]
     return [task.result() for task in spawning]
 

@@ -11,6 +11,7 @@ from msgspec import UNSET, Raw, Struct, json
 
 from deputy.core.conversation import ToolCall, ToolResult
 from deputy.core.events import Lost, ToolCallBegun, ToolCallEnded
+from deputy.core.messages import LOST_CALL
 from deputy.core.progress import Progress
 from deputy.engine.fence import fenced
 from deputy.engine.ports import ToolContext, Tools
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from deputy.engine.desk import Desk
     from deputy.engine.ports import RunContext, ToolOutput
 
-_LOST = "This call was under way when its process died. What it did is unknown, and it was not made again: look first."
 _MALFORMED = "The arguments are not a JSON object; nothing was run."
 _STOPPED = "It was stopped: your time limit is nearly reached."
 _REFUSED = "This call needs approval, and it was not given. Nothing was run."
@@ -92,10 +92,10 @@ async def _use_tool(run: RunContext, desk: Desk, key: str, call: ToolCall) -> Us
         view=ToolView(tools=desk.tools, call=call, key=run.run, seconds=desk.seconds_left(run), draw=desk.draw),
         begun=ToolCallBegun(tool=call.name, call=call.id, arguments=Raw(json.encode(call.arguments))),
         repeatable=tool is None or tool.traits.repeatable,
-        reads=tool is None or (tool.traits.reads_only and tool.traits.repeatable),
+        reads=tool is None or (tool.traits.reads_only and tool.traits.repeatable and tool.traits.is_local),
     )
     if isinstance(ended, Lost):
-        return Used(_refusal(call, _LOST))
+        return Used(_refusal(call, LOST_CALL))
     return _read(ended)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -13,7 +14,7 @@ from deputy.core.rules import Rules
 from deputy.core.task import Task, read_task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable
 
     from deputy.core.field_readers import FieldProblem
     from deputy.core.refinement import Evaluator
@@ -33,8 +34,8 @@ def check_prompt(prompt: object) -> None:
         raise UsageError("prompt", prompt, "say in words what should be done")
 
 
-def check_refinement(evaluator: Evaluator, rounds: object) -> None:
-    """Raise unless a loop of so many rounds can be judged so."""
+def check_refinement(evaluator: Evaluator, rounds: object, workspace: Path) -> None:
+    """Raise unless a loop of so many rounds can be judged so, in this place."""
     if isinstance(rounds, bool) or not isinstance(rounds, int) or not 1 <= rounds <= MOST_ROUNDS:
         raise UsageError("rounds", rounds, f"give a whole number from 1 to {MOST_ROUNDS}")
     if isinstance(evaluator, AgentEvaluator):
@@ -44,6 +45,19 @@ def check_refinement(evaluator: Evaluator, rounds: object) -> None:
         raise UsageError("evaluator", evaluator.argv, "give a program, and its arguments")
     elif not _is_number(evaluator.seconds, MAX_TIMEOUT_SECONDS):
         raise UsageError("evaluator.seconds", evaluator.seconds, "give seconds above 0")
+    else:
+        from deputy.processes.environment import scrubbed
+        from deputy.processes.script import why_not_startable
+
+        if told := why_not_startable(evaluator.argv[0], workspace, scrubbed(os.environ)):
+            raise UsageError("evaluator", evaluator.argv[0], told)
+
+
+def check_tools(names: Iterable[str], known: Collection[str], where: str) -> None:
+    """Raise when one of these is no tool at all; whether it may be had is for the guard to say."""
+    for name in names:
+        if name not in known:
+            raise UsageError(where, name, f"there is no such tool; there are {', '.join(sorted(known))}")
 
 
 def check_id(session_id: object) -> None:

@@ -20,7 +20,7 @@ from deputy.core.limits import Budget
 from deputy.core.outcome import Outcome
 from deputy.core.progress import Progress
 from deputy.core.refinement import MAX_ROUNDS, AgentEvaluator, Ending, Refinement, Round, best_round
-from deputy.core.request import READ_ONLY_TOOLS, Grant, Lineage
+from deputy.core.request import ALWAYS_GRANTED, READ_ONLY_TOOLS, Grant, Lineage
 from deputy.core.results import Result
 from deputy.core.role import NoRole, Role, as_parent, in_role
 from deputy.core.task import Task
@@ -39,6 +39,7 @@ from deputy.interfaces.checking import (
     check_refinement,
     check_task,
     check_tasks,
+    check_tools,
 )
 from deputy.interfaces.resuming import go_on, questions, settle_caller, unfinished
 from deputy.interfaces.settling import settle_tasks
@@ -133,6 +134,7 @@ class Deputy:
         self._home = None if home is None else Path(home).expanduser().absolute()
         self._tools = tuple(map(as_tool, tools))
         self._own = frozenset(one.name for one in self._tools)
+        self._known = ALL_TOOLS | ALWAYS_GRANTED | self._own
         self._grant = Grant(tools=frozenset(allow) | self._own, budget=budget or Budget())
         self._rules = load_rules(str(workspace)) if rules is None else rules
         self._routing = Routing(
@@ -237,7 +239,8 @@ class Deputy:
         """The same without waiting for it; gives the session id."""
         check_prompt(task)
         judge = AgentEvaluator(criteria=evaluator) if isinstance(evaluator, str) else evaluator
-        check_refinement(judge, rounds)
+        check_refinement(judge, rounds, self._workspace)
+        check_tools(tools or (), self._known, "tools")
         call = Refinement(evaluator=judge, rounds=rounds, tools=None if tools is None else tuple(tools))
         return await self._open(command=REFINE, prompt=task, arguments=Raw(json.encode(call)), more={})
 
@@ -476,6 +479,9 @@ class Deputy:
         await asyncio.to_thread(settle_tasks, self._workspace, self._of.folder)
 
     async def _cast(self, index: int, task: Task) -> Task:
+        # Those of MCP servers are looked up where the servers are.
+        named = [name for name in task.tools or () if not name.startswith(PREFIX)]
+        check_tools(named, self._known, f"tasks[{index}].tools")
         role = None if task.role is not None else await self._role(task.agent, f"tasks[{index}].agent")
         return task if role is None else in_role(task, role, self._grant)
 

@@ -15,7 +15,7 @@ from deputy.core.errors import (
     StorageFailed,
     StorageFull,
 )
-from deputy.journal import home, schema
+from deputy.journal import home, mark, schema
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -37,7 +37,9 @@ _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PR
 def open_writer(folder: Path, fsync: Fsync, patience: float = PATIENCE_SECONDS) -> sqlite3.Connection:
     """A connection that writes; home, file and tables are made if they are missing."""
     path = home.make_home(folder) / home.JOURNAL
-    home.make_file(path, schema.fresh)
+    if home.make_file(path, schema.fresh):
+        # What was said of a journal that was here before does not hold for this one.
+        mark.clear(folder)
     with typed(path):
         connection = patiently(lambda: _connect(path, "rw"), path, patience)
         try:
@@ -48,8 +50,13 @@ def open_writer(folder: Path, fsync: Fsync, patience: float = PATIENCE_SECONDS) 
     return connection
 
 
-def open_reader(folder: Path, patience: float = PATIENCE_SECONDS) -> sqlite3.Connection | None:
-    """A connection that only reads; None when there is no journal. Makes and changes nothing."""
+def open_reader(
+    folder: Path, patience: float = PATIENCE_SECONDS, *, is_written: bool = False
+) -> sqlite3.Connection | None:
+    """A connection that only reads; None when there is no journal. Makes and changes nothing.
+
+    One that this process writes itself is never taken to be at rest, or what it writes later would not be seen.
+    """
     path = folder / home.JOURNAL
     if not home.check_home(folder) or not home.has_file(path):
         return None
@@ -60,7 +67,7 @@ def open_reader(folder: Path, patience: float = PATIENCE_SECONDS) -> sqlite3.Con
                 return connection
         except sqlite3.OperationalError as error:
             connection.close()
-            if _code(error) not in _CLOSED or not _is_at_rest(path):
+            if is_written or _code(error) not in _CLOSED or not _is_at_rest(path):
                 raise
             return _open_at_rest(path)
         except BaseException:
@@ -69,7 +76,7 @@ def open_reader(folder: Path, patience: float = PATIENCE_SECONDS) -> sqlite3.Con
     connection.close()
     # An older, empty or half made file is brought up to date once, by a writer.
     open_writer(folder, "group", patience).close()
-    return open_reader(folder, patience)
+    return open_reader(folder, patience, is_written=is_written)
 
 
 def patiently(do: Callable[[], T], path: Path, patience: float = PATIENCE_SECONDS) -> T:

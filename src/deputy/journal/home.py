@@ -141,13 +141,22 @@ def write_whole(path: Path, content: bytes) -> None:
         explain(path, error)
 
 
+def open_own(path: Path, flags: int = 0) -> int:
+    """A descriptor to write a file by that only its owner can read; it is made if it is missing."""
+    descriptor = os.open(path, flags | os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, _FILE)
+    try:
+        os.fchmod(descriptor, _FILE)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
 def append_to(path: Path, content: bytes) -> None:
     """Add to the end of a file in one write; it is made if it is missing."""
     try:
-        flags = os.O_CREAT | os.O_APPEND | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(path, flags, _FILE)
+        descriptor = open_own(path, os.O_APPEND)
         try:
-            os.fchmod(descriptor, _FILE)
             view = memoryview(content)
             while view:
                 view = view[os.write(descriptor, view) :]

@@ -11,6 +11,7 @@ from deputy.core.errors import StorageCorrupt
 from deputy.core.state import State, apply, replay
 from deputy.journal import home
 from deputy.journal.connection import BROKEN, open_reader, patiently, typed
+from deputy.journal.mark import Promise, read_mark
 from deputy.journal.owner import Owner, is_gone
 from deputy.journal.rows import (
     EVENT_BEHIND,
@@ -65,6 +66,12 @@ class Holder(Struct, frozen=True, kw_only=True):
         owner = Owner.named(self.owner)
         return "unknown" if owner is None else str(owner.pid)
 
+    @property
+    def is_gone(self) -> bool:
+        """Whether there is a process, and it surely does not run any more."""
+        owner = Owner.named(self.owner)
+        return owner is not None and is_gone(owner)
+
     def is_left(self, now: float, stale_seconds: float = STALE_SECONDS) -> bool:
         """Whether nobody is at work any more: the process is gone, or silent for too long."""
         if not self.owner or self.beat is None:
@@ -83,9 +90,9 @@ class Reader:
         """What is wrong with the file as a whole, when only what is left of it can be read."""
 
     @classmethod
-    def open(cls, folder: Path) -> Reader | None:
-        """A reader of the journal in this home; None when there is none."""
-        connection = open_reader(folder)
+    def open(cls, folder: Path, *, is_written: bool = False) -> Reader | None:
+        """A reader of the journal in this home; None when there is none. Say so when this process writes it."""
+        connection = open_reader(folder, is_written=is_written)
         return None if connection is None else cls(connection, folder / home.JOURNAL)
 
     @classmethod
@@ -93,12 +100,13 @@ class Reader:
         """The same, also of a journal so damaged that nothing should be written to it any more."""
         path = folder / home.JOURNAL
         reader = None
+        promise = read_mark(folder)
         try:
             reader = cls.open(folder)
             if reader is None:
                 return None
             reader.probe()
-            reader.damage = reader._log_damage()
+            reader.damage = reader._log_damage() or reader._broken_promise(promise)
             return (_salvaged(path, reader.damage) if reader.damage else None) or reader
         except StorageCorrupt as error:
             rest = _salvaged(path, error.what)
@@ -122,6 +130,16 @@ class Reader:
         from deputy.journal.salvage import log_damage
 
         return log_damage(self.path)
+
+    def _broken_promise(self, promise: Promise | None) -> str:
+        """What is missing that was durable before this was opened; empty when nothing is known to be."""
+        if promise is None:
+            return ""
+        last = self._rows("SELECT max(seq) FROM events WHERE run = ?", promise.run)[0][0]
+        # Of a record that the run's own state tells of it is said where it should stand.
+        if max(_whole(last, 0), self._last(promise.run)) >= promise.seq:
+            return ""
+        return f"its end is missing, with record {promise.seq} of {promise.run!r}"
 
     def _has_runs(self) -> bool:
         try:

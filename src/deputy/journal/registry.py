@@ -83,6 +83,12 @@ def late(reader: Reader, now: float) -> list[State]:
     return [] if reader.damage else overdue(standings(reader, reader.live()), now)
 
 
+def orphaned(reader: Reader) -> list[str]:
+    """The runs whose process died in the middle of what may still go on in the world: a command of theirs, perhaps."""
+    at_work = [state.run for state in reader.live() if any(not step.is_repeatable for step in state.under_way.values())]
+    return [run for run, holder in reader.holders(at_work).items() if holder.is_gone]
+
+
 def as_tree(standings: Iterable[Standing]) -> list[Standing]:
     """In the order of a tree: every run after its caller, siblings by when they began."""
     ordered = sorted(standings, key=lambda standing: (standing.state.requested_at, standing.state.run))

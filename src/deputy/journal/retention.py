@@ -9,7 +9,7 @@ from msgspec import Struct
 
 from deputy.core.errors import UnknownRun
 from deputy.core.state import State
-from deputy.journal import home, transcript
+from deputy.journal import home, mark, transcript
 from deputy.journal.connection import open_writer, patiently, typed
 from deputy.journal.owner import Owner, is_gone
 from deputy.journal.reader import Reader
@@ -67,7 +67,7 @@ def prune(folder: Path, before: float, *, dry_run: bool = False, delivered_only:
         trees = find_old(reader, before, delivered_only=delivered_only)
     if dry_run or not trees:
         return trees
-    removed = [tree for tree in trees if _write(folder, lambda db, t=tree: _remove_tree(db, t, before))]
+    removed = [tree for tree in trees if _write(folder, lambda db, t=tree: _remove_tree(db, folder, t, before))]
     remove_files(folder, [state.run for tree in removed for state in tree.states])
     return removed
 
@@ -137,11 +137,12 @@ def remove_files(folder: Path, runs: Sequence[str]) -> None:
         home.explain(folder, error)
 
 
-def _remove_tree(connection: sqlite3.Connection, tree: Tree, before: float) -> bool:
+def _remove_tree(connection: sqlite3.Connection, folder: Path, tree: Tree, before: float) -> bool:
     # It may have been resumed since it was looked at.
     query = "SELECT 1 FROM runs WHERE root = ? AND (is_live OR last_at >= ?)"
     if connection.execute(query, (tree.root, before)).fetchone() is not None:
         return False
+    mark.clear(folder)
     remove(connection, [state.run for state in tree.states])
     return True
 

@@ -289,7 +289,12 @@ class SqliteJournal:
     async def purge(self, run: str) -> None:
         """Remove a run and all runs below it, with the files they left."""
         runs = [run, *(state.run for state in await self.descendants(run))]
-        await self.transact(lambda tx: retention.remove(tx.connection, runs))
+
+        def do(tx: Transaction) -> None:
+            tx.has_removed = True
+            retention.remove(tx.connection, runs)
+
+        await self.transact(do)
         await self.read(lambda _: retention.remove_files(self.folder, runs))
 
     def show_progress(self, run: str, body: bytes) -> None:
@@ -321,6 +326,10 @@ class SqliteJournal:
             return [_found(reader, run) for run in runs]
 
         return self._read_soon(find)
+
+    async def known(self, runs: Sequence[str]) -> set[str]:
+        """Which of these are runs."""
+        return await self.read(lambda reader: {run for run in runs if reader.knows(run)})
 
     async def standings(self) -> Sequence[Standing]:
         """The runs that have not ended or were not delivered, and whether somebody is at work on them."""
@@ -375,7 +384,7 @@ class SqliteJournal:
             self._readers.append(reader)
 
     def _open(self) -> Reader:
-        reader = Reader.open(self.folder)
+        reader = Reader.open(self.folder, is_written=True)
         if reader is None:
             raise StorageFailed(str(self.path), "it has gone", "Put it back, or start again.")
         return reader

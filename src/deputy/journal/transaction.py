@@ -12,6 +12,7 @@ from deputy.core.errors import LeaseHeld, LeaseLost, StorageCorrupt, UnknownRun
 from deputy.core.events import CANCEL, Answered, CancelAsked, Delivered, Joined, Record, Resumed, encode, errors_of
 from deputy.core.state import State, apply
 from deputy.journal import errors_log
+from deputy.journal.mark import Promise
 from deputy.journal.reader import Holder
 from deputy.journal.rows import (
     ADD_EVENT,
@@ -76,6 +77,8 @@ class Transaction:
         self._keys: set[tuple[str, str]] = set()
         self.granted: set[str] = set()
         self.released: set[str] = set()
+        self.has_removed = False
+        """Whether records were removed, of which it may have been said that they are there."""
         self._path = path
         self._stale_seconds = stale_seconds
         self._states: dict[Lease, State] = {}
@@ -234,6 +237,12 @@ class Transaction:
         # Naming no column that an index has keeps every index out of what a turn writes.
         execute(connection, SET_STATES, turned)
         execute(connection, PUT_RUNS, moved)
+
+    @property
+    def promise(self) -> Promise | None:
+        """One record of those added, which all stand or fall together; None when nothing was added."""
+        lease, state = next(iter(self._states.items()), (None, None))
+        return None if lease is None or state is None else Promise(lease.run, state.seq)
 
     def settle(self) -> None:
         """After the commit: what was added is so."""

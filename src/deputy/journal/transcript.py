@@ -10,18 +10,20 @@ from msgspec import UNSET, Raw, Struct, json
 from deputy.core.events import (
     Answered,
     Event,
+    Lost,
     ModelCallEnded,
     Noted,
     Opened,
     Requested,
     Resumed,
     Said,
+    ToolCallBegun,
     ToolCallEnded,
 )
 from deputy.core.forms import usage_form
-from deputy.core.messages import Call, Message, messages_in
+from deputy.core.messages import LOST_CALL, Call, Message, messages_in
 from deputy.core.request import timestamp
-from deputy.core.state import State, apply
+from deputy.core.state import BEGUN, State, apply
 from deputy.journal import home
 from deputy.journal.rows import Damaged
 
@@ -64,6 +66,7 @@ def transcribe(records: Iterable[Record | Damaged], stands: State | None = None)
     messages: list[Message] = []
     notes: list[str] = []
     damaged: list[str] = []
+    under_way: dict[str, str] = {}
     for record in records:
         if isinstance(record, Damaged):
             damaged.append(f"{record.where}: {record.what}")
@@ -72,6 +75,10 @@ def transcribe(records: Iterable[Record | Damaged], stands: State | None = None)
             state = apply(state, record)
         if isinstance(record.event, Noted):
             notes.append(record.event.content)
+        if isinstance(record.event, ToolCallBegun):
+            under_way[record.key.removesuffix(BEGUN)] = record.event.call
+        elif isinstance(record.event, Lost) and record.key in under_way:
+            messages.append(Message(role="tool", content=LOST_CALL, tool_call_id=under_way[record.key]))
         (opening if isinstance(record.event, Opened | Requested) else messages).extend(_said(record.event))
     if not state.seq:
         return None

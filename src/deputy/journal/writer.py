@@ -13,6 +13,7 @@ from deputy.core.errors import DeputyError, StorageError, StorageFailed
 from deputy.journal import connection as connections
 from deputy.journal import home
 from deputy.journal.closing import wait_for
+from deputy.journal.mark import Mark
 from deputy.journal.pace import Held, read_paces
 from deputy.journal.rows import PUT_PROGRESS, execute
 from deputy.journal.transaction import Lease, Transaction
@@ -62,6 +63,7 @@ class Writer:
         self._stale_seconds = stale_seconds
         self._patience = patience_seconds
         self._connection: sqlite3.Connection | None = connections.open_writer(folder, fsync, patience_seconds)
+        self._mark = Mark(folder)
         self._handed: list[_Work] = []
         self._work: deque[_Work] = deque()
         self._wake = threading.Condition()
@@ -133,6 +135,7 @@ class Writer:
             self._commit([_Work(self._farewell, None)])
         if self._connection is not None:
             self._connection.close()
+        self._mark.close()
 
     def _next_batch(self) -> list[_Work] | None:
         size = 1 if self._fsync == "each" else _BATCH
@@ -179,6 +182,8 @@ class Writer:
             self._write_progress(connection)
             beat_at = self._beat(connection)
             paces = read_paces(connection)
+            if tx.has_removed:
+                self._mark.clear()
             connection.execute("COMMIT")
         except sqlite3.Error as error:
             self._forget_connection()
@@ -188,6 +193,8 @@ class Writer:
         except BaseException:
             self._forget_connection()
             raise
+        if tx.promise is not None and not tx.has_removed:
+            self._mark.set(tx.promise)
         tx.settle()
         self.paces = paces
         self._beat_at = beat_at

@@ -10,6 +10,7 @@ from deputy.core.approval import Prices
 from deputy.core.conversation import Used
 from deputy.core.errors import UsageError
 from deputy.core.limits import IDLE_SECONDS
+from deputy.core.model_name import SCRIPT, is_script
 from deputy.models.catalog import Catalog, Named, ProviderEntry, WireName, read_catalog
 from deputy.models.governor import Governors, most_requests
 from deputy.models.secret import Secret
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from deputy.models.wire import Wire
     from deputy.models.wire_model import Endpoint
 
-SCRIPT: Final = "script:"
 OFFLINE: Final = "offline:"
 PYDANTIC_AI: Final = "pydantic-ai:"
 ANYBODYS: Final = "cursor"
@@ -86,7 +86,7 @@ class Models:
             from deputy.models.scout import Scout
 
             return Scout.named(name), name
-        if name.startswith(SCRIPT):
+        if is_script(name):
             from deputy.models.script import ScriptModel
 
             return ScriptModel.read(name.removeprefix(SCRIPT)), name
@@ -95,6 +95,13 @@ class Models:
         named = self.catalog.resolve(name)
         endpoint = self._endpoint(named.provider)
         return self._over_the_wire(named, endpoint), account(named.provider, endpoint.key)
+
+    def check(self, name: str) -> None:
+        """Refuse a name that no model has, before anybody waits for one."""
+        if _is_wireless(name):
+            self._made(name)
+        else:
+            self._named(name)
 
     def thinking(self, name: str) -> ThinkingLevel | None:
         """How hard a name asks its model to think."""

@@ -38,6 +38,9 @@ _WIDTH = 66
 _CHARACTERS_PER_TOKEN = 4
 _FORM_HEADING = "## The form of your answer"
 _TASK_HEADING = "## Task\n"
+_DATA, _IS_DATA = "[data from ", ": not instructions]"
+_COMMAND_LINES = ("Task: ", "Work folder: ", "Artifacts so far:", "- .deputy/work/")
+"""How lines begin that a command adds to its task."""
 
 
 class Scout:
@@ -193,7 +196,19 @@ def _task_of(messages: Sequence[Message]) -> str:
 def _before_form(task: str) -> str:
     """What is to be looked for: the task of a prompt that has sections, without what is said about its form."""
     asked = task.partition(_FORM_HEADING)[0]
-    return asked.partition(_TASK_HEADING)[2] or asked
+    return "\n".join(_own_lines(asked.partition(_TASK_HEADING)[2] or asked))
+
+
+def _own_lines(asked: str) -> Iterator[str]:
+    """The lines that say what is wanted: neither what data is put between, nor where a command's documents go."""
+    end = ""
+    for line in asked.splitlines():
+        if end:
+            end = "" if line == end else end
+        elif line.startswith(_DATA) and line.endswith(_IS_DATA):
+            end = f"[end of data {line.removesuffix(_IS_DATA).rpartition(' ')[2]}]"
+        elif not line.startswith(_COMMAND_LINES):
+            yield line
 
 
 def _wanted_metadata(task: str) -> dict[str, Any] | None:

@@ -22,6 +22,7 @@ _STEM = 5
 _DEFINES = ("def ", "async def ", "class ", "func ", "fn ", "pub ", "function ", "export ", "#", "const ", "type ")
 _IMPORTS = ("import ", "from ", "use ", "#include", "require")
 _BESIDES = (
+    ".deputy/",
     "test",
     "example",
     "demo",

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import asyncio
+
+_CHUNK = 65_536
+
 
 class HeadAndTail:
     """The beginning, the end and the size of a stream, in bounded memory whatever comes."""
@@ -34,3 +41,9 @@ class HeadAndTail:
             return (bytes(self._head) + tail).decode("utf-8", "replace")
         head = self._head.decode("utf-8", "replace")
         return f"{head}\n[… {missing:,} bytes left out …]\n{tail.decode('utf-8', 'replace')}"
+
+
+async def take(stream: asyncio.StreamReader, kept: HeadAndTail) -> None:
+    """Take all that comes until the stream ends."""
+    while data := await stream.read(_CHUNK):
+        kept.feed(data)

@@ -5,23 +5,24 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from deputy.core.refinement import Script
 from deputy.processes.environment import scrubbed
-from deputy.processes.head_and_tail import HeadAndTail
+from deputy.processes.head_and_tail import HeadAndTail, take
 from deputy.processes.supervise import Command, supervised
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from deputy.processes.supervise import Child, Exit
 
 OUTPUT_BYTES = 200_000
-_CHUNK = 65_536
 TIMED_OUT, CANNOT_RUN = 124, 127
 """The exit codes that shells have for these."""
+_HEAD = 4096
+"""More than the first line of a script has, and enough of a program to see that it is not text."""
 
 
 class ProgramScripts:
@@ -33,7 +34,7 @@ class ProgramScripts:
 
     async def run(self, argv: Sequence[str], given: str, *, seconds: float, owner: str) -> Script:
         """Run one with a text as its input."""
-        program = self._found(argv[0])
+        program = found_program(argv[0], self._workspace, self._environment)
         if program is None:
             return Script(stderr=f"{argv[0]}: there is no such program", exit_code=CANNOT_RUN)
         command = Command(
@@ -53,12 +54,34 @@ class ProgramScripts:
         told = errors.text or (os.strerror(ended.errno) if ended.errno else "")
         return Script(stdout=out.text, stderr=told, exit_code=code)
 
-    def _found(self, name: str) -> str | None:
-        """The program of this name, on the PATH or as a path from the workspace."""
-        if "/" in name:
-            path = self._workspace / name
-            return str(path) if os.access(path, os.X_OK) and path.is_file() else None
-        return shutil.which(name, path=self._environment.get("PATH", os.defpath))
+
+def found_program(name: str, workspace: Path, environment: Mapping[str, str]) -> str | None:
+    """The program of this name, on the PATH or as a path from the workspace."""
+    if "/" in name:
+        path = workspace / name
+        return str(path) if os.access(path, os.X_OK) and path.is_file() else None
+    return shutil.which(name, path=environment.get("PATH", os.defpath))
+
+
+def why_not_startable(name: str, workspace: Path, environment: Mapping[str, str]) -> str:
+    """What keeps a program from being started, as far as one can see without starting it; nothing when it can be."""
+    program = found_program(name, workspace, environment)
+    if program is None:
+        is_there = "/" in name and (workspace / name).is_file()
+        return "it may not be executed; chmod +x it" if is_there else "there is no such program"
+    try:
+        with Path(program).open("rb") as file:
+            head = file.read(_HEAD)
+    except OSError:
+        # What may be run and not read is not ours to look into.
+        return ""
+    if head.startswith(b"#!"):
+        interpreter = head[2:].partition(b"\n")[0].split()[:1]
+        if not interpreter or not os.access(interpreter[0], os.X_OK):
+            return "the program that its first line names is not there"
+    elif b"\0" not in head:
+        return "it is a text without a first line that says what runs it, such as #!/bin/sh"
+    return ""
 
 
 def _kept() -> HeadAndTail:
@@ -68,11 +91,6 @@ def _kept() -> HeadAndTail:
 async def _until_exit(child: Child, given: str, out: HeadAndTail, errors: HeadAndTail) -> Exit:
     async with asyncio.TaskGroup() as group:
         group.create_task(child.feed(given.encode("utf-8", "replace")))
-        group.create_task(_take(child.stdout, out))
-        group.create_task(_take(child.stderr, errors))
+        group.create_task(take(child.stdout, out))
+        group.create_task(take(child.stderr, errors))
     return await child.exited()
-
-
-async def _take(stream: asyncio.StreamReader, kept: HeadAndTail) -> None:
-    while data := await stream.read(_CHUNK):
-        kept.feed(data)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
-from subprocess import DEVNULL, PIPE, Popen
+from subprocess import DEVNULL, PIPE, STDOUT, Popen
 from typing import IO, TYPE_CHECKING
 
 from msgspec import Struct
@@ -38,6 +38,8 @@ class Command(Struct, frozen=True, kw_only=True):
     """Whose it is: what a dead process left running is found by it."""
     has_input: bool = True
     """Whether something is written to it; else its input is empty."""
+    merges_errors: bool = False
+    """Whether its errors stand in its output, where they were said."""
     polite: signal.Signals = signal.SIGTERM
     """What asks it to end."""
     grace_seconds: float = GRACE_SECONDS
@@ -176,7 +178,7 @@ def _warden(command: Command, tag: str, leash: int) -> Popen[bytes]:
         env={**command.environment, TAG: tag},
         stdin=PIPE if command.has_input else DEVNULL,
         stdout=PIPE,
-        stderr=PIPE,
+        stderr=STDOUT if command.merges_errors else PIPE,
         pass_fds=(leash,),
         start_new_session=True,
     )
@@ -187,7 +189,7 @@ async def _connected(
 ) -> Child:
     stdin = None if warden.stdin is None else await _writer(warden.stdin, transports)
     stdout = await _reader(_pipe(warden.stdout), limit, transports)
-    stderr = await _reader(_pipe(warden.stderr), limit, transports)
+    stderr = _nothing() if warden.stderr is None else await _reader(warden.stderr, limit, transports)
     leash.setblocking(False)
     return Child(warden, leash, stdin, stdout, stderr)
 
@@ -197,6 +199,12 @@ async def _reader(pipe: IO[bytes], limit: int, transports: list[asyncio.BaseTran
     loop = asyncio.get_running_loop()
     transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
     transports.append(transport)
+    return reader
+
+
+def _nothing() -> asyncio.StreamReader:
+    reader = asyncio.StreamReader()
+    reader.feed_eof()
     return reader
 
 

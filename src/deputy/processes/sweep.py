@@ -11,13 +11,14 @@ from string import ascii_letters, digits
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 TAG = "DEPUTY_CALL"
 """The variable that marks a call's processes, wherever they went and whatever group they are in."""
 
 _POLL_SECONDS = 0.02
 _SWEEPS = 50
+_KERNEL_THREAD = 0x0020_0000
 _TAG_LETTERS = frozenset(ascii_letters + digits + "-_")
 
 
@@ -26,11 +27,12 @@ def tag_of(call_id: str) -> str:
     return "".join(letter for letter in call_id[:100] if letter in _TAG_LETTERS) + ":"
 
 
-def sweep(tag: str) -> None:
+def sweep(*tags: str) -> None:
     """Kill every process whose environment has a tag that begins so: those that left their group cannot hide."""
-    mark = f"\0{TAG}={tag}".encode()
-    for _ in range(_SWEEPS):
-        if not sum(_kill(pid, mark) for pid in _processes()):
+    marks = [f"\0{TAG}={tag}".encode() for tag in tags]
+    for _ in range(_SWEEPS if tags else 0):
+        seen = [_kill(pid, marks) for pid in _processes()]
+        if not any(seen) and None not in seen:
             return
         time.sleep(_POLL_SECONDS)
 
@@ -40,16 +42,22 @@ def _processes() -> Iterator[int]:
         yield from (int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal())
 
 
-def _kill(pid: int, mark: bytes) -> bool:
-    """Whether a process carries the mark, in which case it is killed; its number cannot be another's by then."""
-    if pid == os.getpid() or not _carries(pid, mark):
+def _kill(pid: int, marks: Sequence[bytes]) -> bool | None:
+    """Whether a process carries a mark, in which case it is killed; None when that cannot be seen yet.
+
+    Its number cannot be another's by the time it is killed.
+    """
+    if pid == os.getpid():
         return False
+    carries = _carries(pid, marks)
+    if not carries:
+        return carries
     try:
         handle = os.pidfd_open(pid)
     except OSError:
         return False
     try:
-        if not _carries(pid, mark):
+        if not _carries(pid, marks):
             return False
         with suppress(OSError):
             signal.pidfd_send_signal(handle, signal.SIGKILL)
@@ -58,8 +66,26 @@ def _kill(pid: int, mark: bytes) -> bool:
     return True
 
 
-def _carries(pid: int, mark: bytes) -> bool:
+def _carries(pid: int, marks: Sequence[bytes]) -> bool | None:
     try:
-        return mark in b"\0" + Path(f"/proc/{pid}/environ").read_bytes()
+        environ = _environ(pid)
+        if not environ:
+            if _is_becoming(pid):
+                return None
+            # It may have become one since.
+            environ = _environ(pid)
     except OSError:
         return False
+    return any(mark in b"\0" + environ for mark in marks)
+
+
+def _environ(pid: int) -> bytes:
+    return Path(f"/proc/{pid}/environ").read_bytes()
+
+
+def _is_becoming(pid: int) -> bool:
+    """Whether it is just becoming another program, which for a moment shows nothing of itself: no arguments either."""
+    if Path(f"/proc/{pid}/cmdline").read_bytes():
+        return False
+    state, *fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
+    return state not in "ZX" and not int(fields[5]) & _KERNEL_THREAD

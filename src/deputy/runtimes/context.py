@@ -115,9 +115,9 @@ class LocalContext(Generic[L]):
                 lost = Lost(step=_name(do))
                 return cast("Lost", self._seen(await self._journal.append(self._lease, name, lost)).event)
             writing = self._journal.append_soon(self._lease, f"{name}{BEGUN}", beginning)
-            if not repeatable:
-                await writing.done
-            if not reads:
+            if not (reads and repeatable):
+                # What costs or changes something is known to have begun, and by what it was asked for.
+                self._unsettled.append(writing.done)
                 await self.durable()
             try:
                 event: Known = await do(args, view)
@@ -149,10 +149,11 @@ class LocalContext(Generic[L]):
         with self._at_work():
             child = requested.request.session_id
             requested = structs.replace(requested, parent=self.run, call=requested.call or key)
-            lease = await self._journal.spawn(self._lease, name, child, requested)
-            if lease is None:
-                raise UsageError("session_id", child, "a run of this id exists already; draw another")
-            self._crew.start(lease, requested)
+            with self._crew.starting(child):
+                lease = await self._journal.spawn(self._lease, name, child, requested)
+                if lease is None:
+                    raise UsageError("session_id", child, "a run of this id exists already; draw another")
+                self._crew.start(lease, requested)
         return child
 
     async def again(self, key: str, child: str, message: str | None = None, *, anew: bool = False) -> None:
@@ -232,12 +233,17 @@ class LocalContext(Generic[L]):
 
     async def new_id(self, key: str) -> str:
         """A session id that nobody has."""
+        return (await self.new_ids(key, 1))[0]
+
+    async def new_ids(self, key: str, count: int) -> Sequence[str]:
+        """So many of them, looked up together."""
         name = self._claim(key)
-        record = self._done.pop(name, None)
-        if record is None:
-            with self._at_work():
-                return cast("Drawn", self._write_soon(name, Drawn(value=await self._crew.draw_id()))).value
-        return cast("Drawn", self._seen(record).event).value
+        if (record := self._done.pop(name, None)) is not None:
+            return cast("Drawn", self._seen(record).event).value.split()
+        with self._at_work():
+            drawn = await self._crew.draw_ids(count)
+            self._write_soon(name, Drawn(value=" ".join(drawn)))
+            return drawn
 
     # --- how ----------------------------------------------------------------------------------------------------------
 

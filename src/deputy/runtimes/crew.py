@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
+from collections import Counter
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
 from msgspec import UNSET, Raw, json
@@ -21,12 +22,12 @@ from deputy.runtimes.context import LocalContext
 from deputy.runtimes.troubles import failed_by, storage_trouble
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 
     from deputy.core.events import Event, Record
     from deputy.core.outcome import Outcome
     from deputy.core.state import Counts, State
-    from deputy.engine.ports import Birth, Journal, Workflow, World
+    from deputy.engine.ports import Birth, Journal, Workflow, Workplace, World
 
 PARK_SECONDS = 0.05
 SUSPEND_SECONDS = 5.0
@@ -91,8 +92,13 @@ class _Work(Generic[L]):
                 await self.is_over.wait()
 
 
-async def _nothing(_: str) -> None:
+async def leave_nothing(_: str) -> None:
     """What is cleaned up behind a run where nothing can be left."""
+
+
+async def keep_nothing(_place: Workplace, _label: str, outcome: Outcome) -> Outcome:
+    """What is kept of a run's own place where nobody has one."""
+    return outcome
 
 
 class Crew(Generic[L]):
@@ -104,8 +110,9 @@ class Crew(Generic[L]):
         workflow: Workflow,
         world: World,
         group: asyncio.TaskGroup,
-        clean_up: Callable[[str], Awaitable[None]] = _nothing,
+        clean_up: Callable[[str], Awaitable[None]] = leave_nothing,
         *,
+        keep: Callable[[Workplace, str, Outcome], Awaitable[Outcome]] = keep_nothing,
         suspend_seconds: float = SUSPEND_SECONDS,
         is_over: Callable[[str], None] = lambda _: None,
     ) -> None:
@@ -115,11 +122,14 @@ class Crew(Generic[L]):
         self._suspend_seconds = suspend_seconds
         self._clean_up = clean_up
         """Ends what a step of a run may have left in the world when its process died."""
+        self._keep = keep
+        """Gives an outcome what a run that was stopped has done in a place of its own."""
         self._journal = journal
         self._workflow = workflow
         self._group = group
         self._work: dict[str, _Work[L]] = {}
-        self._starting: set[str] = set()
+        self._starting: Counter[str] = Counter()
+        """Runs that are being put to work: the journal may show them before anything of them is here."""
         self._unwanted: set[str] = set()
         """Runs that were cancelled while they were being started."""
         self._parked: set[str] = set()
@@ -135,6 +145,18 @@ class Crew(Generic[L]):
         self._leaving = False
 
     # --- going to work ------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def starting(self, run: str) -> Generator[None]:
+        """Keep everybody else here from taking up a run while it is being put to work."""
+        self._starting[run] += 1
+        try:
+            yield
+        finally:
+            self._starting[run] -= 1
+            if not self._starting[run]:
+                del self._starting[run]
+                self._unwanted.discard(run)
 
     def start(self, lease: L, birth: Birth, history: Sequence[Record] = (), *, is_late: bool = False) -> None:
         """Put a run to work; one that is late only ends."""
@@ -171,51 +193,54 @@ class Crew(Generic[L]):
         state = await self._journal.state(run)
         if state is not None and not state.is_live and state.round < number:
             with suppress(LeaseHeld):
-                await self.begin_round(await self._journal.acquire(run), message, within=within)
+                await self.begin_round(run, message, within=within)
         else:
             await self.ensure(run)
 
     async def begin_round(
-        self, lease: L, message: Any, *, seconds: float | None = None, within: float | None = None
+        self, run: str, message: Any, *, seconds: float | None = None, within: float | None = None
     ) -> int:
         """Start another round of a run that has ended; gives its number."""
-        state = lease.state
-        try:
-            if state.is_live:
-                raise UsageError("ID", state.run, f"this run is {state.status}; only one that has ended is resumed")
-            # A round has the time that the one before it had, unless another is given, and never its caller's last.
-            seconds = state.seconds if seconds is None else seconds
-            resumed = Resumed(
-                round=state.round + 1,
-                message=UNSET if message is None else Raw(json.encode(message)),
-                seconds=seconds,
-                deadline=None if within is None else inherited_deadline(self.world.now(), within, seconds),
-            )
-            await self._journal.append(lease, f"resumed:{resumed.round}", resumed)
-            await self.go_on(lease)
-        except BaseException:
-            with suppress(LeaseLost, StorageError):
-                await self._journal.release(lease)
-            raise
-        return resumed.round
+        if run in self._starting:
+            raise LeaseHeld(run, "this process")
+        with self.starting(run):
+            lease = await self._journal.acquire(run)
+            try:
+                resumed = self._resumed(lease.state, message, seconds, within)
+                await self._journal.append(lease, f"resumed:{resumed.round}", resumed)
+                await self.go_on(lease)
+            except BaseException:
+                await self._let_go(lease)
+                raise
+            return resumed.round
+
+    def _resumed(self, state: State, message: Any, seconds: float | None, within: float | None) -> Resumed:
+        """The beginning of the next round."""
+        if state.is_live:
+            raise UsageError("ID", state.run, f"this run is {state.status}; only one that has ended is resumed")
+        # A round has the time that the one before it had, unless another is given, and never its caller's last.
+        seconds = state.seconds if seconds is None else seconds
+        return Resumed(
+            round=state.round + 1,
+            message=UNSET if message is None else Raw(json.encode(message)),
+            seconds=seconds,
+            deadline=None if within is None else inherited_deadline(self.world.now(), within, seconds),
+        )
 
     async def ensure(self, run: str) -> bool:
         """Put a run to work that should be and is not; whether that was so."""
         if run in self._work or run in self._starting:
             return False
-        self._starting.add(run)
-        try:
-            return await self._adopt(run)
-        except (LeaseHeld, LeaseLost):
-            return False
-        except StorageCorrupt as error:
-            # One damaged run must not keep anybody from all others.
-            self._troubles[run] = error
-            self._tell(run)
-            return False
-        finally:
-            self._starting.discard(run)
-            self._unwanted.discard(run)
+        with self.starting(run):
+            try:
+                return await self._adopt(run)
+            except (LeaseHeld, LeaseLost):
+                return False
+            except StorageCorrupt as error:
+                # One damaged run must not keep anybody from all others.
+                self._troubles[run] = error
+                self._tell(run)
+                return False
 
     async def _adopt(self, run: str) -> bool:
         state = await self._journal.state(run)
@@ -223,8 +248,9 @@ class Crew(Generic[L]):
             return False
         lease = await self._journal.acquire(run)
         try:
-            # Somebody may have wanted it stopped while nobody was there to do it.
-            await self._journal.take(lease, _cancel_key(lease.state), CANCEL)
+            # Somebody may have ended it since, or wanted it stopped while nobody was there to do it.
+            if lease.state.is_live:
+                await self._journal.take(lease, _cancel_key(lease.state), CANCEL)
             await self._clear_away(lease.state)
             if lease.state.is_live:
                 await self.go_on(lease, is_late=await self._is_late(lease.state, self.world.now()))
@@ -237,9 +263,17 @@ class Crew(Generic[L]):
             self._tell(run)
         finally:
             if run not in self._work:
-                with suppress(LeaseLost):
-                    await self._journal.release(lease)
+                await self._let_go(lease)
         return False
+
+    async def _let_go(self, lease: L) -> None:
+        """Give up the lease of a run that was not put to work; one that cannot be given up is ours to see to."""
+        try:
+            await self._journal.release(lease)
+        except LeaseLost:
+            return
+        except StorageError as trouble:
+            self._troubles.setdefault(lease.run, trouble)
 
     @property
     def is_leaving(self) -> bool:
@@ -298,16 +332,22 @@ class Crew(Generic[L]):
             raise UnknownRun(run)
         return record.event.outcome
 
-    async def draw_id(self) -> str:
-        """A session id that no run has."""
+    async def draw_ids(self, count: int) -> list[str]:
+        """So many session ids that no run has."""
         tried: set[str] = set()
-        while True:
-            drawn = new_session_id(
-                int(self.world.now()), lambda: self.world.draw(ID_LETTERS, ID_LENGTH), tried.__contains__
-            )
-            if await self._journal.state(drawn) is None:
-                return drawn
-            tried.add(drawn)
+        drawn: list[str] = []
+        while len(drawn) < count:
+            fresh = [self._draw_id(tried) for _ in range(count - len(drawn))]
+            known = await self._journal.known(fresh)
+            drawn += [one for one in fresh if one not in known]
+        return drawn
+
+    def _draw_id(self, tried: set[str]) -> str:
+        drawn = new_session_id(
+            int(self.world.now()), lambda: self.world.draw(ID_LETTERS, ID_LENGTH), tried.__contains__
+        )
+        tried.add(drawn)
+        return drawn
 
     async def look(self, *, wake: bool) -> None:
         """See what other processes did: messages they sent, runs they ended."""
@@ -498,7 +538,7 @@ class Crew(Generic[L]):
             ending = await self._outcome_of(work, birth)
             work.is_ending = True
             if ending is not None:
-                ending = with_all_below(ending, await self._below(work.lease.state))
+                ending = await self._whole(work, ending)
             if ending is None and work.awaited:
                 self._suspended.add(run)
             elif ending is None:
@@ -581,8 +621,19 @@ class Crew(Generic[L]):
         try:
             await self.ensure(run)
         except StorageError:
+            await self._give_up(run, trouble)
+
+    async def _give_up(self, run: str | None, trouble: StorageError) -> None:
+        """Let whoever waits for a run hear of trouble that stays; who was put aside until it ends waits no longer."""
+        while run is not None:
             self._troubles[run] = trouble
+            self._suspended.discard(run)
             self._tell(run)
+            with suppress(StorageError):
+                state = await self._journal.state(run)
+                run = None if state is None else state.parent
+            if run not in self._suspended:
+                return
 
     async def _ended_by(self, trouble: StorageError, work: _Work[L]) -> Ended | None:
         """End a run whose storage failed, if that can be written; if not, its records say where to go on from."""
@@ -590,14 +641,23 @@ class Crew(Generic[L]):
         try:
             # The old lease has lost a record, and takes none after it.
             work.lease = await self._journal.acquire(work.lease.run)
-            outcome = with_all_below(failed_by(trouble, await self._found(work)), await self._below(work.lease.state))
+            outcome = await self._whole(work, failed_by(trouble, await self._found(work)))
             key = _ending_key(work.lease.state.round)
             return _ended(work.lease.state, await self._journal.finish(work.lease, key, Returned(outcome=outcome)))
         except (LeaseHeld, LeaseLost):
             return None
         except StorageError:
-            self._troubles[work.lease.run] = trouble
+            await self._give_up(work.lease.run, trouble)
             return None
+
+    async def _whole(self, work: _Work[L], ending: Outcome) -> Outcome:
+        """An ending with what is not the flow's own: what it left in its place, and what those below it used."""
+        so_far, state = work.context.so_far, work.lease.state
+        if so_far.place is not None:
+            ending = await self._keep(so_far.place, state.label, ending)
+        elif not ending.branch:
+            ending = so_far.with_place(ending)
+        return with_all_below(ending, await self._below(state))
 
     async def _below(self, state: State) -> Sequence[State]:
         return await self._journal.descendants(state.run) if state.counts.children else ()

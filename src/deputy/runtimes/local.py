@@ -11,7 +11,7 @@ from msgspec import json
 from deputy.core.errors import StorageError, UnknownRun, UsageError
 from deputy.engine.ports import L
 from deputy.engine.recover import LeftBehind, Overdue, find, overdue
-from deputy.runtimes.crew import SUSPEND_SECONDS, Crew
+from deputy.runtimes.crew import SUSPEND_SECONDS, Crew, keep_nothing, leave_nothing
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from deputy.core.events import Record
     from deputy.core.outcome import Outcome
     from deputy.core.state import State
-    from deputy.engine.ports import Birth, Journal, Workflow, World
+    from deputy.engine.ports import Birth, Journal, Workflow, Workplace, World
 
 LOOK_SECONDS = 0.25
 MONITOR_SECONDS = 5.0
@@ -37,13 +37,15 @@ class LocalEngine(Generic[L]):
         workflow: Workflow,
         world: World,
         *,
-        clean_up: Callable[[str], Awaitable[None]] | None = None,
+        clean_up: Callable[[str], Awaitable[None]] = leave_nothing,
+        keep: Callable[[Workplace, str, Outcome], Awaitable[Outcome]] = keep_nothing,
         adopts: Callable[[State], bool] | None = None,
         suspend_seconds: float = SUSPEND_SECONDS,
         is_over: Callable[[str], None] = lambda _: None,
     ) -> None:
         """`clean_up` ends what a run left in the world; `adopts` says what is gone on with that nobody asked for.
 
+        `keep` gives the outcome of a run that was stopped what it had done in a place of its own.
         A run that has only waited for its children for `suspend_seconds` is put aside until one ends.
         `is_over` hears of the end of every run that was at work or put aside here.
         """
@@ -55,7 +57,8 @@ class LocalEngine(Generic[L]):
             workflow,
             world,
             self._group,
-            *(() if clean_up is None else (clean_up,)),
+            clean_up,
+            keep=keep,
             suspend_seconds=suspend_seconds,
             is_over=is_over,
         )
@@ -81,14 +84,15 @@ class LocalEngine(Generic[L]):
 
     async def submit(self, run: str, birth: Birth) -> bool:
         """Start a run; False when there is one of this id already, which is then left as it is."""
-        lease = await self._journal.begin(run, birth)
-        if lease is not None:
-            self._crew.start(lease, birth)
+        with self._crew.starting(run):
+            lease = await self._journal.begin(run, birth)
+            if lease is not None:
+                self._crew.start(lease, birth)
         return lease is not None
 
     async def resume(self, run: str, message: Any = None, *, seconds: float | None = None) -> int:
         """Start another round of a run that has ended; gives the round's number."""
-        return await self._crew.begin_round(await self._journal.acquire(run), message, seconds=seconds)
+        return await self._crew.begin_round(run, message, seconds=seconds)
 
     async def cancel(self, run: str, reason: str = "") -> None:
         """Stop a run and all runs below it, whoever is at work on them."""
@@ -118,7 +122,7 @@ class LocalEngine(Generic[L]):
 
     async def draw_id(self) -> str:
         """A session id that no run has."""
-        return await self._crew.draw_id()
+        return (await self._crew.draw_ids(1))[0]
 
     async def ensure(self, run: str) -> bool:
         """Put a run to work that should be and is not; whether that was so."""

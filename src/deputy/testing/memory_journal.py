@@ -1,13 +1,13 @@
-"""A journal in memory that behaves like the real one: group commit, leases, fencing, and a power switch."""
+"""A journal in memory that behaves like the real one: group commit, leases, fencing, a power switch, and trouble."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from msgspec import Raw, json
 
-from deputy.core.errors import LeaseHeld, LeaseLost, UnknownRun
+from deputy.core.errors import LeaseHeld, LeaseLost, StorageError, UnknownRun
 from deputy.core.events import (
     CANCEL,
     Adopted,
@@ -46,6 +46,15 @@ class MemoryLease:
         self.run = run
         self.epoch = epoch
         self.state = state
+        self.trouble: StorageError | None = None
+        """Why a record of it was never written: then no later one is either."""
+
+
+class _Work(NamedTuple):
+    do: Callable[[], Any]
+    done: asyncio.Future[Any]
+    lease: MemoryLease | None
+    """Whose record it writes while nobody waits for it."""
 
 
 class MemoryDisk:
@@ -92,12 +101,15 @@ class MemoryJournal:
         clock: Callable[[], float],
         *,
         latency: Callable[[], float] = lambda: 0.0,
+        trouble: Callable[[], StorageError | None] = lambda: None,
     ) -> None:
+        """A commit takes its `latency`, and fails as a whole when there is `trouble`."""
         self._disk = disk
         self._owner = owner
         self._clock = clock
         self._latency = latency
-        self._pending: list[tuple[Callable[[], Any], asyncio.Future[Any]]] = []
+        self._trouble = trouble
+        self._pending: list[_Work] = []
         self._is_dead = False
         self.progress: list[tuple[str, bytes]] = []
         disk.alive.add(owner)
@@ -145,7 +157,7 @@ class MemoryJournal:
     def append_soon(self, lease: MemoryLease, key: str, event: Event) -> Writing:
         """Add a record under a new key without waiting."""
         at, written = self._clock(), decode(encode(event))
-        future = self._submit(lambda: self._append(lease, key, event, at))
+        future = self._submit(lambda: self._append(lease, key, event, at), lease)
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
         return Writing(written, at, future)
 
@@ -260,6 +272,10 @@ class MemoryJournal:
         """Where a run stands."""
         return await self._read(lambda: self._disk.state(run))
 
+    async def known(self, runs: Sequence[str]) -> set[str]:
+        """Which of these are runs."""
+        return await self._read(lambda: self._disk.records.keys() & set(runs))
+
     async def standings(self) -> Sequence[Standing]:
         """The runs that have not ended or were not delivered."""
         return await self._read(
@@ -313,22 +329,27 @@ class MemoryJournal:
     async def _commit(self, do: Callable[[], T]) -> T:
         return await self._submit(do)
 
-    def _submit(self, do: Callable[[], T]) -> asyncio.Future[T]:
+    def _submit(self, do: Callable[[], T], lease: MemoryLease | None = None) -> asyncio.Future[T]:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[T] = loop.create_future()
         if self._is_dead:
             return future
         if not self._pending:
             loop.call_later(self._latency(), self._flush)
-        self._pending.append((do, future))
+        self._pending.append(_Work(do, future, lease))
         return future
 
     def _flush(self) -> None:
         pending, self._pending = self._pending, []
-        for do, future in pending:
+        trouble = self._trouble() if pending else None
+        for do, future, lease in pending:
             try:
+                if trouble is not None:
+                    if lease is not None:
+                        lease.trouble = trouble
+                    raise trouble
                 result = do()
-            except (LeaseHeld, LeaseLost, UnknownRun) as error:
+            except (LeaseHeld, LeaseLost, UnknownRun, StorageError) as error:
                 if not future.done():
                     future.set_exception(error)
                 continue
@@ -366,6 +387,8 @@ class MemoryJournal:
         return MemoryLease(run, epoch + 1, state)
 
     def _fence(self, lease: MemoryLease) -> None:
+        if lease.trouble is not None:
+            raise lease.trouble
         if self._disk.leases.get(lease.run) != (self._owner, lease.epoch):
             raise LeaseLost(lease.run, lease.epoch)
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 PATIENCE_SECONDS = 20.0
 RUN = "sess_1_root00"
+_LOOK_SECONDS = 0.002
 
 
 class Host(Protocol):
@@ -135,6 +136,104 @@ async def a_sleep_counts_from_its_first_beginning(host: Host) -> None:
         return _completed(run, "awake" if run.now() >= before else "before its time")
 
     assert await _crash_in_the_gate_and_go_on(host, flow, calls) == "awake"
+
+
+# --- what is durable when ---------------------------------------------------------------------------------------------
+
+
+async def all_before_a_step_is_durable_when_it_begins(host: Host) -> None:
+    """A crash in the first moment of a step finds all that was done before it, and that it has begun."""
+    death = _Death(host)
+    seen: list[str] = []
+
+    async def flow(run: RunContext, birth: Birth) -> Outcome:
+        await run.step("paid", death.note, "paid", view=None)
+        await run.record("said", Noted(content="said"))
+        seen.append(await run.new_id("child"))
+        await run.step("die", death.come, "die", view=None)
+        return _completed(run, seen[-1])
+
+    await death.meet(flow)
+    async with host.start(flow) as engine:
+        state = await engine.get(RUN)
+        assert state is not None
+        assert state.counts.notes == 2
+        assert [key for key in state.under_way if key.endswith("die")]
+        async with _serving(engine):
+            assert await _result(engine) == seen[0] == seen[1]
+    assert death.made == ["paid", "die", "die"]
+
+
+async def what_is_waited_for_is_durable(host: Host) -> None:
+    """After `durable`, a crash takes nothing away."""
+    death = _Death(host)
+
+    async def flow(run: RunContext, birth: Birth) -> Outcome:
+        await run.step("paid", death.note, "paid", view=None)
+        await run.step("read", death.note, "read", view=None, reads=True)
+        await run.durable()
+        await death.come("die", None)
+        return _completed(run, "done")
+
+    await death.meet(flow)
+    async with host.start(flow) as engine, _serving(engine):
+        assert await _result(engine) == "done"
+    assert death.made == ["paid", "read", "die", "die"]
+
+
+async def a_child_is_born_when_all_before_it_is_durable(host: Host) -> None:
+    """Whatever a child does first, all that its caller did before it stands."""
+    death = _Death(host)
+
+    async def flow(run: RunContext, birth: Birth) -> Outcome:
+        if isinstance(birth, Requested):
+            await death.come("child", None)
+            return _completed(run, "from the child")
+        await run.step("paid", death.note, "paid", view=None)
+        child = await run.spawn("call", _requested(run, "sess_1_child0", "c"))
+        return _completed(run, (await run.join("join", child)).summary)
+
+    await death.meet(flow)
+    async with host.start(flow) as engine, _serving(engine):
+        assert await _result(engine) == "from the child"
+    assert death.made == ["paid", "child", "child"]
+
+
+async def a_crash_while_only_reading_leaves_no_hole(host: Host) -> None:
+    """Reading need not wait; but nothing done later is kept when something done earlier is not."""
+    death = _Death(host)
+    steps = ("paid", "first", "second")
+
+    async def flow(run: RunContext, birth: Birth) -> Outcome:
+        for name in steps:
+            await run.step(name, death.note, name, view=None, reads=name != "paid")
+        await run.step("die", death.come, "die", view=None, reads=True)
+        return _completed(run, "done")
+
+    await death.meet(flow)
+    async with host.start(flow) as engine, _serving(engine):
+        assert await _result(engine) == "done"
+    again = death.made[len(steps) + 1 : -1]
+    assert again == [*steps][len(steps) - len(again) :]
+
+
+async def a_result_is_handed_out_when_all_before_it_is_durable(host: Host) -> None:
+    """Whoever has heard how a run ended finds all of it, whatever happens in the next moment."""
+
+    async def flow(run: RunContext, birth: Birth) -> Outcome:
+        for number in range(5):
+            await run.record(f"note {number}", Noted(content=str(number)))
+        return _completed(run, "done")
+
+    async with host.start(flow) as engine:
+        await engine.submit(RUN, _opened())
+        assert await _result(engine) == "done"
+        await host.crash(engine)
+    async with host.start(flow) as engine:
+        records = [record async for record in engine.events(RUN)]
+        assert [record.seq for record in records] == list(range(1, len(records) + 1))
+        assert sum(isinstance(record.event, Noted) for record in records) == 5
+        assert isinstance(records[-1].event, Returned)
 
 
 # --- children ---------------------------------------------------------------------------------------------------------
@@ -495,6 +594,11 @@ CASES: tuple[Callable[[Host], Awaitable[None]], ...] = (
     a_key_serves_one_operation,
     time_and_ids_are_the_same_when_replayed,
     a_sleep_counts_from_its_first_beginning,
+    all_before_a_step_is_durable_when_it_begins,
+    what_is_waited_for_is_durable,
+    a_child_is_born_when_all_before_it_is_durable,
+    a_crash_while_only_reading_leaves_no_hole,
+    a_result_is_handed_out_when_all_before_it_is_durable,
     a_child_is_spawned_once,
     a_child_goes_on_after_a_crash,
     a_failing_child_stops_nobody,
@@ -537,6 +641,37 @@ class _Calls:
         return StepEnded(step=args)
 
 
+class _Death:
+    """Step bodies that are counted, one of which ends its process by its first act."""
+
+    def __init__(self, host: Host) -> None:
+        self.made: list[str] = []
+        self._host = host
+        self._dying: Engine | None = None
+        self._is_over = asyncio.Event()
+
+    async def meet(self, flow: Workflow) -> None:
+        """Run a flow until it has died."""
+        async with self._host.start(flow) as self._dying:
+            await self._dying.submit(RUN, _opened())
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await self._is_over.wait()
+
+    async def note(self, args: str, view: None) -> Noted:
+        """Do something."""
+        self.made.append(args)
+        return Noted(content=args)
+
+    async def come(self, args: str, view: None) -> StepEnded:
+        """Die, once."""
+        self.made.append(args)
+        if not self._is_over.is_set() and self._dying is not None:
+            await self._host.crash(self._dying)
+            self._is_over.set()
+            await asyncio.get_running_loop().create_future()
+        return StepEnded(step=args)
+
+
 @asynccontextmanager
 async def _serving(engine: Engine) -> AsyncGenerator[None]:
     """Let an engine carry out what others left, for a while."""
@@ -567,7 +702,7 @@ async def _until(engine: Engine, holds: Callable[[str], bool]) -> None:
             state = await engine.get(RUN)
             if state is not None and holds(state.status):
                 return
-            await asyncio.sleep(0)
+            await asyncio.sleep(_LOOK_SECONDS)
 
 
 def _opened() -> Opened:

@@ -11,8 +11,6 @@ from typing import IO, TYPE_CHECKING, Literal, TypeAlias
 
 from msgspec import Struct
 
-from deputy.processes.sweep import sweep
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping
     from subprocess import Popen
@@ -41,20 +39,16 @@ def watch(
     *,
     stop: Stop,
     seconds: float,
-    tag: str | None = None,
-    grace_seconds: float = 0,
 ) -> Ended:
     """Hand a child's output to its sinks until it exits, a sink has enough, time is up or a stop is wished.
 
-    The child must lead its own group. Afterwards nothing of the group is left, nor of what carries the tag.
+    The child must lead its own group. Afterwards nothing of the group is left.
     """
     how: Ending = "stopped"
     try:
         how = _listen(child, sinks, stop, time.monotonic() + seconds)
     finally:
-        code = _end(child, 0 if how == "exited" else grace_seconds)
-        if tag is not None:
-            sweep(tag)
+        code = _end(child)
     if how != "enough":
         _drain(sinks)
     return Ended(how, code)
@@ -97,14 +91,10 @@ def _drain(sinks: Sinks) -> None:
                 pass
 
 
-def _end(child: Popen[bytes], grace_seconds: float) -> int:
+def _end(child: Popen[bytes]) -> int:
     """The exit code, after the whole group is gone. Its number is ours until the leader is reaped, so kill first."""
-    if grace_seconds and not _has_exited(child):
-        _signal_group(child.pid, signal.SIGTERM)
-        deadline = time.monotonic() + grace_seconds
-        while not _has_exited(child) and time.monotonic() < deadline:
-            time.sleep(_POLL_SECONDS)
-    _signal_group(child.pid, signal.SIGKILL)
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(child.pid, signal.SIGKILL)
     return child.wait()
 
 
@@ -124,8 +114,3 @@ def _exit_handle(child: Popen[bytes]) -> Generator[int | None]:
 
 def _has_exited(child: Popen[bytes]) -> bool:
     return os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
-
-
-def _signal_group(group: int, number: signal.Signals) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(group, number)

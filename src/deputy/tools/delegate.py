@@ -9,6 +9,7 @@ from msgspec import UNSET, Raw, Struct, json, structs
 from deputy.core.approval import cost_ceiling, spawn_summary
 from deputy.core.events import Lost, StepEnded
 from deputy.core.field_readers import FieldProblem
+from deputy.core.model_name import ONLY_A_PERSON, is_script
 from deputy.core.progress import Progress
 from deputy.core.results import results_form, results_markdown
 from deputy.core.role import NoRole, Role, in_role
@@ -210,6 +211,8 @@ def _problems(index: int, task: Task) -> Iterator[FieldProblem]:
     for name in ("Delegate", "Subtask"):
         if name in (task.tools or ()):
             yield FieldProblem(f"tasks[{index}].tools", f"names {name}, which only an agent's definition can grant")
+    if task.model is not None and is_script(task.model):
+        yield FieldProblem(f"tasks[{index}].model", f"is {task.model!r:.80}: {ONLY_A_PERSON}")
 
 
 def _error(text: str) -> ToolOutput:

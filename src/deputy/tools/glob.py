@@ -35,7 +35,7 @@ class GlobArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 def glob_tool(workspace: Workspace, slots: Slots | None = None) -> TypedTool[GlobArguments]:
     """The tool Glob over a workspace; slots that tools share bound how many programs run at once."""
     traits = ToolTraits(
-        reads_only=True, repeatable=True, needs_approval=False, risk="low", limit_seconds=SEARCH_SECONDS
+        reads_only=True, repeatable=True, is_local=True, needs_approval=False, risk="low", limit_seconds=SEARCH_SECONDS
     )
 
     async def carry_out(arguments: GlobArguments, context: ToolContext) -> ToolOutput:

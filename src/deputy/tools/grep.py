@@ -45,7 +45,7 @@ class GrepArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 def grep_tool(workspace: Workspace, slots: Slots | None = None) -> TypedTool[GrepArguments]:
     """The tool Grep over a workspace; slots that tools share bound how many programs run at once."""
     traits = ToolTraits(
-        reads_only=True, repeatable=True, needs_approval=False, risk="low", limit_seconds=SEARCH_SECONDS
+        reads_only=True, repeatable=True, is_local=True, needs_approval=False, risk="low", limit_seconds=SEARCH_SECONDS
     )
 
     async def carry_out(arguments: GrepArguments, context: ToolContext) -> ToolOutput:
@@ -143,7 +143,11 @@ class FoundLines:
             return True
         parts = self._start.parts_of(data.path.decoded())
         self._path = shown_path("/".join(parts))
-        if record.type not in ("match", "context") or data.lines is None or not self._workspace.shows(parts):
+        if (
+            record.type not in ("match", "context")
+            or data.lines is None
+            or not self._workspace.shows_from(self._start, parts)
+        ):
             return True
         is_match = record.type == "match"
         if is_match and self.count >= self._limit:

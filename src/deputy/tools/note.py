@@ -33,7 +33,7 @@ class NoteTool(DescribedTool[NoteArguments]):
     name = "Note"
     is_granted = False
     arguments = NoteArguments
-    traits = ToolTraits(reads_only=True, repeatable=True, needs_approval=False, risk="low")
+    traits = ToolTraits(reads_only=True, repeatable=True, is_local=True, needs_approval=False, risk="low")
 
     def __init__(self, files: Files) -> None:
         self._files = files

@@ -39,7 +39,9 @@ class ReadArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 def read_tool(workspace: Workspace) -> TypedTool[ReadArguments]:
     """The tool Read over a workspace."""
-    traits = ToolTraits(reads_only=True, repeatable=True, needs_approval=False, risk="low", limit_seconds=30)
+    traits = ToolTraits(
+        reads_only=True, repeatable=True, is_local=True, needs_approval=False, risk="low", limit_seconds=30
+    )
 
     async def carry_out(arguments: ReadArguments, context: ToolContext) -> ToolOutput:
         found = workspace.at_hand(arguments.path)

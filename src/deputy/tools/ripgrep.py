@@ -96,7 +96,7 @@ class FoundPaths:
         *names, self._rest = (self._rest + data).split(b"\0")
         for name in names:
             parts = self._start.parts_of(name)
-            if not self._workspace.shows(parts):
+            if not self._workspace.shows_from(self._start, parts):
                 continue
             if self.count >= self._limit:
                 self.has_more = True
@@ -131,7 +131,7 @@ def _run(
             env={},
             start_new_session=True,
         )
-        child = spawn_confined(spawn, program=program, beneath=root)
+        child = spawn_confined(spawn, program=program, beneath=directory if workspace.is_elsewhere(place) else root)
     with child:
         ended = watch(child, {child.stdout: sink, child.stderr: errors.feed}, stop=stop, seconds=SEARCH_SECONDS)
     if ended.how == "exited" and ended.code not in (0, 1) and errors.total:

@@ -2,36 +2,35 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import signal
 import sys
-from functools import partial
-from secrets import token_hex
-from subprocess import DEVNULL, PIPE, STDOUT, Popen
+from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta, Struct
 
 from deputy.engine.ports import ToolOutput, ToolTraits
 from deputy.processes.environment import scrubbed
-from deputy.processes.head_and_tail import HeadAndTail
-from deputy.processes.sweep import TAG, tag_of
-from deputy.tools.children import Ended, watch
+from deputy.processes.head_and_tail import HeadAndTail, take
+from deputy.processes.supervise import Command, Exit, supervised
 from deputy.tools.errors import ToolError
-from deputy.tools.interruptible import interruptible
 from deputy.tools.typed import TypedTool
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import AsyncGenerator, Mapping
 
     from deputy.engine.ports import ToolContext
-    from deputy.tools.interruptible import Stop
+    from deputy.processes.supervise import Child
     from deputy.tools.workspace import Workspace
 
 LIMIT_SECONDS = 120
 _MOST_SECONDS = 3600
 _GRACE_SECONDS = 1.0
+_LAST_WORDS_SECONDS = 1.0
+"""How long output is waited for when all that could say something should be gone."""
 
 
 class RunArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -57,45 +56,73 @@ def run_tool(
         seconds = limit_seconds if arguments.seconds is None else arguments.seconds
         if seconds > limit_seconds:
             raise ToolError(f"seconds: {seconds:g} is more than the limit of {limit_seconds:g}; nothing was run.")
-        return await interruptible(partial(_run, workspace, arguments, context, passed_on, seconds))
+        output = HeadAndTail(context.output_bytes // 2, context.output_bytes // 2)
+        async with _directory(workspace, arguments.path) as directory:
+            command = Command(
+                argv=(*_shell(), arguments.command),
+                cwd=directory,
+                environment=passed_on,
+                owner=context.call_id,
+                has_input=False,
+                merges_errors=True,
+                grace_seconds=_GRACE_SECONDS,
+            )
+            ended = await _run(command, output, seconds)
+        text = output.text.rstrip("\n")
+        return ToolOutput(text=f"{text}\n{_ending(ended, seconds)}".lstrip("\n"), is_error=ended != _WELL)
 
     return TypedTool("Run", RunArguments, traits, carry_out, description_file="run.md")
 
 
-def _run(
-    workspace: Workspace,
-    arguments: RunArguments,
-    context: ToolContext,
-    environment: Mapping[str, str],
-    seconds: float,
-    stop: Stop,
-) -> ToolOutput:
-    tag = f"{tag_of(context.call_id)}{token_hex(8)}"
-    output = HeadAndTail(context.output_bytes // 2, context.output_bytes // 2)
-    with workspace.place(arguments.path) as place:
+_WELL = Exit(code=0)
+
+
+@asynccontextmanager
+async def _directory(workspace: Workspace, path: str) -> AsyncGenerator[str]:
+    """A name for a directory that stays the same one, whatever happens to its path."""
+    opening = asyncio.ensure_future(asyncio.to_thread(_opened, workspace, path))
+    try:
+        descriptor, name = await asyncio.shield(opening)
+    except asyncio.CancelledError:
+        opening.add_done_callback(_close_unused)
+        raise
+    try:
+        yield name
+    finally:
+        os.close(descriptor)
+
+
+def _opened(workspace: Workspace, path: str) -> tuple[int, str]:
+    with workspace.place(path) as place:
         if not place.is_directory:
-            raise ToolError(f"{arguments.path!r:.200} is not a directory; nothing was run.")
-        directory = place.open_directory()
-        try:
-            child = Popen(
-                [*_shell(), arguments.command],
-                cwd=f"/proc/self/fd/{directory}" if sys.platform == "linux" else f"{workspace.root}/{place.path}",
-                stdin=DEVNULL,
-                stdout=PIPE,
-                stderr=STDOUT,
-                env={**environment, TAG: tag},
-                start_new_session=True,
-            )
-        finally:
-            os.close(directory)
-    with child:
-        sinks = {child.stdout: output.feed}
-        ended = watch(child, sinks, stop=stop, seconds=seconds, tag=tag, grace_seconds=_GRACE_SECONDS)
-    text = output.text.rstrip("\n")
-    return ToolOutput(text=f"{text}\n{_ending(ended, seconds)}".lstrip("\n"), is_error=ended != _WELL)
+            raise ToolError(f"{path!r:.200} is not a directory; nothing was run.")
+        descriptor = place.open_directory()
+        name = f"/proc/self/fd/{descriptor}" if sys.platform == "linux" else f"{workspace.root}/{place.path}"
+        return descriptor, name
 
 
-_WELL = Ended("exited", 0)
+def _close_unused(opening: asyncio.Future[tuple[int, str]]) -> None:
+    if not opening.cancelled() and opening.exception() is None:
+        os.close(opening.result()[0])
+
+
+async def _run(command: Command, output: HeadAndTail, seconds: float) -> Exit | None:
+    """How it ended, None when its time was up; it is listened to until it is gone."""
+    async with supervised(command) as child, asyncio.TaskGroup() as group:
+        listening = group.create_task(take(child.stdout, output))
+        ended = await _exited(child, seconds)
+        if ended is None:
+            await child.end(command.polite, command.grace_seconds)
+        await asyncio.wait({listening}, timeout=_LAST_WORDS_SECONDS)
+        listening.cancel()
+    return ended
+
+
+async def _exited(child: Child, seconds: float) -> Exit | None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            return await child.exited()
+    return None
 
 
 def _shell() -> list[str]:
@@ -103,13 +130,15 @@ def _shell() -> list[str]:
     return [bash, "--noprofile", "--norc", "-c"] if bash else ["/bin/sh", "-c"]
 
 
-def _ending(ended: Ended, seconds: float) -> str:
-    match ended.how:
-        case "exited" if ended.code < 0:
-            return f"[ended by the signal {signal.Signals(-ended.code).name}]"
-        case "exited":
-            return f"[exit code {ended.code}]"
-        case "time is up":
+def _ending(ended: Exit | None, seconds: float) -> str:
+    match ended:
+        case None:
             return f"[stopped: it took longer than {seconds:g} s]"
-        case "stopped" | "enough":
-            return "[stopped]"
+        case Exit(code=int() as code) if code < 0:
+            return f"[ended by the signal {signal.Signals(-code).name}]"
+        case Exit(code=int() as code):
+            return f"[exit code {code}]"
+        case Exit(errno=0):
+            return "[ended; nobody is left to tell how]"
+        case Exit(errno=errno):
+            return f"[could not be run: {os.strerror(errno)}]"

@@ -107,7 +107,7 @@ class Workspace:
     def whole(self) -> Workspace:
         """The same directory with all of it granted; what is withheld stays withheld."""
         whole = copy(self)
-        whole.grant = Grant()
+        whole.grant = Grant(work_folder=self.grant.work_folder)
         return whole
 
     @contextmanager
@@ -160,16 +160,29 @@ class Workspace:
         return any(private and list(parts[: len(private)]) == list(private) for private in self._private)
 
     def granted_below(self, path: str) -> tuple[str, ...]:
-        """Where a search of a path begins: there, or where it is not granted whole, at what is granted below it."""
+        """Where a search of a path begins: there, or where it is not granted whole, at what is granted below it.
+
+        The folder that all worktrees share lies elsewhere, and is a beginning of its own.
+        """
         with self.whole().place(path) as found:
             where = found.path
-        if self.grant.covers(where):
-            return (where,)
         searched = Grant(paths=(where,))
         below = tuple(granted for granted in self.grant.paths if searched.covers(granted))
-        if not below:
+        starts = (where,) if self.grant.covers(where) else below
+        shared = self.grant.work_folder
+        if not starts:
             self._check(path, found.parts, for_writing=False)
-        return below
+        elif self._is_shared(_split(shared)) and not self._is_shared(found.parts) and searched.covers(shared):
+            return (*starts, shared) if self.grant.covers(shared) else starts
+        return starts
+
+    def shows_from(self, start: Place, parts: Sequence[str]) -> bool:
+        """Whether what a search found from here may be named: not what a worktree has in place of the shared folder."""
+        return self.shows(parts) and self._is_shared(parts) == self.is_elsewhere(start)
+
+    def is_elsewhere(self, place: Place) -> bool:
+        """Whether this is in the folder that all worktrees share, and so not beneath the root."""
+        return self._is_shared(place.parts)
 
     def _parts(self, path: str, root: int) -> list[str]:
         if not path or "\0" in path:

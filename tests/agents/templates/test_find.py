@@ -88,6 +88,13 @@ def test_both_kinds_of_file_say_the_same(tmp_path: Path, name: str, text: str) -
         ("a.md", "---\ntype: &a x\ndescription: d\n---\n", 2, "subtask.template", "anchor"),
         ("a.md", "---\ndescription: d\n---\n", 1, "subtask.template", "type is missing"),
         ("a.md", "---\ntype: x\n---\n", 1, "subtask.template", "description is missing"),
+        (
+            "a.md",
+            "---\ntype: x\ndescription: d\nmodel: script:/x\n---\n",
+            4,
+            "subtask.template",
+            "model is 'script:/x'",
+        ),
         ("a.md", "---\ntype: x\ndescription: d\ncolour: red\n---\n", 4, "subtask.template", "'colour' is not a field"),
         (
             "a.md",

@@ -369,6 +369,7 @@ def test_a_signal_cancels_all_and_every_outcome_is_recorded(house, number):
         events += [json.loads(line) for line in child.stdout]
         assert child.wait(10) == 130
     result = events[-1]
+    assert result["session_id"] == events[0]["session_id"], "what all of it is resumed by"
     assert [one["status"] for one in result["results"]] == ["cancelled", "cancelled"]
     assert [one["scratchpad"] for one in result["results"]] == ["The first finding."] * 2
     assert [event["status"] for event in events if event["event"] == "completed"] == ["cancelled"] * 2
@@ -412,3 +413,26 @@ def test_a_secret_in_a_label_stands_in_no_event_and_names_no_file(house, tmp_pat
     told = [events.read_text(), run.stderr, *(path.name for path in house.home.rglob("*"))]
     told += [path.read_bytes().decode(errors="replace") for path in house.home.rglob("*") if path.is_file()]
     assert not [text for text in told if "Tr0ub4dor" in text]
+
+
+# --- what is wrong with a file of tasks -------------------------------------------------------------------------------
+
+
+@pytest.mark.rule("delegate.schema")
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "--tasks: found 'tasks.json'; cannot read it: No such file or directory"),
+        ("[]", "--tasks: found 'tasks.json'; it holds no task"),
+        ('{"tasks": []}', "--tasks: found 'tasks.json'; it holds no task"),
+        ("nonsense", "--tasks: found 'tasks.json'; it is not JSON"),
+        ('[{"label": "a", "prompt": "x", "tools": ["Nope"]}]', "tasks[0].tools: found 'Nope'; there is no such tool"),
+    ],
+)
+def test_what_is_wrong_with_a_file_of_tasks_is_said_of_it_before_anybody_is_asked(house, content, said):
+    if content is not None:
+        (house.workspace / "tasks.json").write_text(content)
+    run = house.run("delegate", "--tasks", "tasks.json", "--model", "offline:scout")
+    assert (run.returncode, run.stdout) == (2, "")
+    assert said in run.stderr
+    assert "Spawn" not in run.stderr

@@ -101,3 +101,12 @@ def test_it_says_which_programs_of_other_agents_are_there(house, tmp_path):
     assert "claude 2.1.325 (Claude Code) (no login seen), codex codex-cli 0.166.0, gemini" in found[0]["found"]
     assert "cursor-agent is not the program that is meant" in found[1]["found"]
     assert "another program" in found[1]["advice"]
+
+
+@pytest.mark.parametrize("make", [lambda place: place.write_text(""), lambda place: place.symlink_to("elsewhere")])
+def test_what_stands_where_subagents_leave_their_files_is_found(house, make):
+    house.home.mkdir(mode=0o700)
+    make(house.home / "subagent")
+    run = doctor(house)
+    assert run.exit_code == 1
+    assert "subagent is no folder" in " ".join(run.stdout.split())

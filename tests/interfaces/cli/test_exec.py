@@ -115,3 +115,11 @@ def test_at_a_terminal_the_question_of_an_answer_is_asked(house, programs):
     terminal.type("that\n")
     assert terminal.end() == 0
     assert "that" in programs.calls("claude")[1].stdin
+
+
+@pytest.mark.parametrize("path", ["/etc/passwd", "/nowhere/to/be/found"])
+def test_a_text_cannot_have_a_file_played_as_a_script_nor_learn_whether_it_is_there(house, path):
+    done = house.run("exec", "-", "--yes", stdin=f'<delegate model="script:{path}">Look.</delegate>')
+    assert done.returncode == 2
+    assert f"model: found 'script:{path}'; a script is named by the person who runs Deputy" in done.stderr
+    assert not house.home.exists() or json.loads(house.run("ps", "--all", "--json").stdout)["delegations"] == []

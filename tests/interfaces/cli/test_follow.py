@@ -182,3 +182,11 @@ def test_a_task_that_was_refused_is_not_advised_to_go_on(house):
     again = house.run("resume", refused)
     assert again.returncode == 2
     assert "it was refused and never ran" in again.stderr
+
+
+def test_a_run_that_is_over_is_shown_with_the_time_that_it_took(house):
+    with provider(ScriptedTurn(text="Report.", delay_seconds=1.2)) as server:
+        run = house.run("delegate", "-t", "far=look", "--model", MODEL, "--yes", "--json", **server.environ)
+    shown = house.run("watch", json.loads(run.stdout)["session_id"]).stderr
+    took = [float(line.rpartition(" ")[2].rstrip("s")) for line in shown.splitlines() if line.endswith("s")]
+    assert took[-1] >= 1.2, shown

@@ -43,9 +43,11 @@ def test_a_reader_that_goes_away_is_no_traceback():
     assert run.stderr == ""
 
 
-def test_ctrl_c_before_anything_began_is_exit_code_130_and_silent():
-    program = "import os, signal; os.kill(os.getpid(), signal.SIGINT)"
-    run = deputy_after("deputy.interfaces.cli.check_return", program)
+@pytest.mark.parametrize(
+    "module", ["deputy.interfaces.cli", "click", "deputy.core.errors", "deputy.interfaces.cli.check_return"]
+)
+def test_ctrl_c_before_anything_began_is_exit_code_130_and_silent(module: str):
+    run = deputy_after(module, "import os, signal; os.kill(os.getpid(), signal.SIGINT)")
     assert (run.returncode, run.stdout, run.stderr) == (130, "", "")
 
 
@@ -59,7 +61,7 @@ class Hook:
             exec({program!r})
 sys.meta_path.insert(0, Hook())
 sys.argv = ["deputy", "check-return", "-"]
-from deputy.interfaces.cli import main
+from deputy.__main__ import main
 main()
 """
     return subprocess.run([sys.executable, "-c", hook], capture_output=True, text=True, check=False, input="")

@@ -2,6 +2,8 @@
 
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -88,3 +90,47 @@ def test_a_script_and_criteria_exclude_each_other(project: Path):
     assert done.returncode == 2
     assert "not both" in done.stderr
     assert run(project, "Count.", "--evaluator-script").returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--evaluator-script", "./nowhere"), "evaluator: found './nowhere'; there is no such program"),
+        (("--tools", "Read,Nope"), "tools: found 'Nope'; there is no such tool"),
+    ],
+)
+def test_what_cannot_work_is_a_usage_error_before_anything_is_spent(
+    project: Path, arguments: tuple[str, ...], said: str
+):
+    done = run(project, "Count.", "--model", "script:script.json", *arguments)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert said in done.stderr
+    assert deputy(project, "ps", "--all", "--json").stdout == '{\n  "delegations": []\n}\n'
+
+
+@pytest.mark.rule("delegate.cancel")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_who_stops_it_is_told_how_to_go_on(project: Path, number: int):
+    turns = {"conversations": [{"turns": [{"text": "one"}, {"text": "two", "delay_seconds": 600.0}]}]}
+    (project / "slow.json").write_text(json.dumps(turns))
+    command = ["refine", "Count.", "--model", "script:slow.json", "--events", "events", "--evaluator-script"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "deputy", *command, "grep", "-q", "two"],
+        cwd=project,
+        env={**os.environ, "DEPUTY_HOME": str(project / "home")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    told = ""
+    # The director begins once for each round.
+    while told.count("thinking") < 2:
+        told += process.stderr.readline()
+    process.send_signal(number)
+    _, rest = process.communicate(timeout=30)
+    assert process.returncode == 130
+    (session_id,) = set(re.findall("deputy resume (sess_[0-9a-z_]+)", rest))
+    (project / "slow.json").write_text(json.dumps({"conversations": [{"turns": [{"text": "one"}, {"text": "two"}]}]}))
+    done = deputy(project, "resume", session_id)
+    assert (done.returncode, done.stdout) == (0, "two\n"), done.stderr

@@ -20,6 +20,8 @@ from tests.interfaces.mcp.conftest import (
     until,
 )
 
+from deputy.interfaces.mcp.lines import MOST_LINE, read_message
+
 NAMES = [
     "Delegate",
     "DelegateStart",
@@ -157,8 +159,60 @@ def test_a_server_that_is_asked_to_stop_stops_though_its_client_stays(house):
         assert wire.process.wait(60) == 0
 
 
-def test_lines_that_are_no_messages_do_not_end_it(house):
+PARSE_ERROR, INVALID_REQUEST = -32700, -32600
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "number"),
+    [
+        (b"not json", PARSE_ERROR, None),
+        (b"\xff\xfe", PARSE_ERROR, None),
+        (b'{"a":' * 20_000, PARSE_ERROR, None),
+        (b'{"jsonrpc":"2.0","id":7,"method":"ping"}{}', PARSE_ERROR, None),
+        (b"[]", INVALID_REQUEST, None),
+        (b"7", INVALID_REQUEST, None),
+        (b"{}", INVALID_REQUEST, None),
+        (b'{"jsonrpc":"1.0","id":7,"method":"ping"}', INVALID_REQUEST, 7),
+        (b'{"jsonrpc":"2.0","id":"x","method":7}', INVALID_REQUEST, "x"),
+        (b'{"jsonrpc":"2.0","id":7,"method":"ping","params":[1]}', INVALID_REQUEST, 7),
+        (b'{"jsonrpc":"2.0","id":null,"method":"ping"}', INVALID_REQUEST, None),
+        (b'{"jsonrpc":"2.0","id":true,"method":"ping"}', INVALID_REQUEST, None),
+        (b'{"jsonrpc":"2.0","id":7,"result":"not an object"}', INVALID_REQUEST, None),
+    ],
+    ids=lambda value: value[:44].decode("latin-1") if isinstance(value, bytes) else str(value),
+)
+def test_what_is_no_message_is_answered_as_such(line, code, number):
+    answer = read_message(line).answer
+    assert (answer.error.code, answer.id) == (code, number)
+
+
+def test_what_is_no_message_is_answered_and_does_not_end_it(house):
     with Wire(house) as wire:
         wire.shake_hands()
-        wire.process.stdin.write(b"not json\n[]\n{}\n\xff\xfe\n" + b'{"a":' * 20000 + b"\n")
-        assert "tools" in wire.answer(wire.send("tools/list"))["result"]
+        wire.process.stdin.write(b'\n not json\n \n[]\n{"jsonrpc":"2.0","id":"odd","method":7}\n')
+        before = wire.resident_bytes()
+        for _ in range(20):
+            wire.process.stdin.write(b"x" * MOST_LINE)
+        wire.process.stdin.write(b"\n")
+        listed = wire.send("tools/list")
+        answers = [wire.read() for _ in range(5)]
+        assert [(one["error"]["code"], one["id"]) for one in answers[:4]] == [
+            (PARSE_ERROR, None),
+            (INVALID_REQUEST, None),
+            (INVALID_REQUEST, "odd"),
+            (INVALID_REQUEST, None),
+        ]
+        assert f"at most {MOST_LINE:,} bytes" in answers[3]["error"]["message"]
+        assert (answers[4]["id"], "tools" in answers[4]["result"]) == (listed, True)
+        assert wire.resident_bytes() - before < 4 * MOST_LINE
+
+
+def test_the_longest_message_is_read_and_one_byte_more_is_not(house):
+    longest = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "ping", "params": {"pad": ""}}).encode()
+    longest = longest.replace(b'""', b'"' + b"x" * (MOST_LINE - len(longest)) + b'"')
+    assert len(longest) == MOST_LINE
+    with Wire(house) as wire:
+        wire.shake_hands()
+        wire.process.stdin.write(longest + b"\n" + longest + b" \n")
+        wire.process.stdin.flush()
+        assert [("result" in one, one["id"]) for one in (wire.read(), wire.read())] == [(True, 1), (False, None)]

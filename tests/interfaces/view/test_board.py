@@ -115,3 +115,20 @@ def test_several_that_never_began_have_a_row_each():
     for index, label in enumerate(("a", "b")):
         board.tell(Progress(event="completed", label=label, index=index, total=2, status="cancelled"), 1.0)
     assert [row.status for row in board.rows] == ["cancelled", "cancelled"]
+
+
+def test_those_of_the_same_label_are_told_apart():
+    board = Board(("a", "b", "a"))
+    for index, label in enumerate(("a", "b", "a")):
+        board.tell(Progress(event="started", label=label, session_id=f"sess_{index}", index=index, total=3), 0.0)
+    assert [text_of(spans).partition("]")[0] for spans in board.lines(TEN)[1:4]] == ["[a", "[b", "[a #2"]
+
+
+def test_what_is_over_took_as_long_as_it_did_whenever_it_is_looked_at():
+    board = told(
+        {"event": "started", "label": "a", "seconds": 600.0},
+        {"event": "completed", "label": "a", "status": "completed", "seconds": 90.0},
+    )
+    row, total = [text_of(spans) for spans in board.lines(TEN)[1:]]
+    assert row == "[a] ✓ complete 1m30s"
+    assert total == "total  1 complete · in=0 out=0 · 1m30s"

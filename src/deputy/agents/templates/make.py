@@ -8,6 +8,7 @@ from msgspec import DecodeError, Struct, json
 
 from deputy.core.errors import UsageError
 from deputy.core.field_readers import FieldProblem
+from deputy.core.model_name import ONLY_A_PERSON, is_script
 from deputy.core.subtask.request import MAX_FILES, MAX_HINTS, MAX_TYPE
 from deputy.core.subtask.settings import RULE as CONTEXT
 from deputy.core.subtask.settings import PartialSettings, read_settings, settle
@@ -119,6 +120,9 @@ def make_template(fields: Sequence[Field], file_name: str, path: str) -> tuple[T
     expectations = _expectations(reader)
     prompt = reader.text("prompt")
     _check_places(reader, prompt, inputs)
+    model = reader.text("model")
+    if is_script(model):
+        reader.find(reader.line("model"), f"model is {model!r:.80}: {ONLY_A_PERSON}")
     made = Template(
         name=name,
         type=kind,
@@ -129,7 +133,7 @@ def make_template(fields: Sequence[Field], file_name: str, path: str) -> tuple[T
         inputs=inputs,
         context_management=settings,
         file_paths=reader.texts("file_paths", MAX_FILES),
-        model=reader.text("model") or None,
+        model=model or None,
         return_expectations=expectations,
         path=path,
     )

@@ -94,15 +94,22 @@ class RunContext(Protocol):
     ) -> E | Lost:
         """Do something once: its result is an event, durable before anything else is done but to read.
 
-        `args` are small JSON data, `view` is what is only in memory. A step that must not be repeated, and was under
-        way when its process died, comes back as `Lost`. A step that only `reads`, at no cost, does not wait for what
-        was done before it to be durable. A body that raises an error of ours ends the step as `StepFailed`, now and
-        whenever the run is replayed.
+        `args` are small JSON data, `view` is what is only in memory. Before `do` is called, that it begins is durable,
+        with all that was done before. Only a step that `reads`, on this machine and at no cost, waits for neither. A
+        step that must not be repeated, and was under way when its process died, comes back as `Lost`. A body that
+        raises an error of ours ends the step as `StepFailed`, now and whenever the run is replayed.
         """
         ...
 
     async def record(self, key: str, event: E) -> E:
         """Write down what needs no doing; durable when a step's result would be."""
+        ...
+
+    async def durable(self) -> None:
+        """Wait until all that was done before is durable; an error when some of it never will be.
+
+        Whoever passes something on that is not a step of its own, as a result to the world outside, waits for this.
+        """
         ...
 
     async def spawn(self, key: str, requested: Requested) -> str:
@@ -150,6 +157,10 @@ class RunContext(Protocol):
 
     async def new_id(self, key: str) -> str:
         """A session id that nobody has."""
+        ...
+
+    async def new_ids(self, key: str, count: int) -> Sequence[str]:
+        """So many of them, looked up together."""
         ...
 
 
@@ -282,6 +293,10 @@ class Journal(Protocol[L]):
 
     async def state(self, run: str) -> State | None:
         """Where a run stands."""
+        ...
+
+    async def known(self, runs: Sequence[str]) -> set[str]:
+        """Which of these are runs."""
         ...
 
     async def standings(self) -> Sequence[Standing]:

@@ -31,6 +31,8 @@ class ToolTraits(Struct, frozen=True, kw_only=True):
     """It changes nothing, so that several of one turn may run at once."""
     repeatable: bool = False
     """A call that was under way when a process died may be made again."""
+    is_local: bool = False
+    """It asks nobody beyond this machine, and so costs nothing and tells nobody anything."""
     needs_approval: bool = True
     risk: Risk = "high"
     limit_seconds: float = TOOL_SECONDS
@@ -55,8 +57,8 @@ class ToolOutput(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Files of the workspace that the call wrote."""
 
 
-class Tool(Protocol):
-    """Something a model can call."""
+class Advertised(Protocol):
+    """What a model is told of a tool, and the engine must know of it."""
 
     @property
     def name(self) -> str:
@@ -77,6 +79,10 @@ class Tool(Protocol):
     def traits(self) -> ToolTraits:
         """What the engine must know of it."""
         ...
+
+
+class Tool(Advertised, Protocol):
+    """Something a model can call."""
 
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
         """Carry out one call. Bad arguments are an output that names every field, and nothing is done."""
@@ -99,28 +105,8 @@ class Tools(Protocol):
         ...
 
 
-class FlowTool(Protocol):
+class FlowTool(Advertised, Protocol):
     """A tool that is part of the flow itself: it notes, asks or delegates through the run."""
-
-    @property
-    def name(self) -> str:
-        """What models call it."""
-        ...
-
-    @property
-    def description(self) -> str:
-        """What it does and when to use it, in words for models."""
-        ...
-
-    @property
-    def schema(self) -> dict[str, Any]:
-        """The JSON Schema of its arguments, which allows no others."""
-        ...
-
-    @property
-    def traits(self) -> ToolTraits:
-        """What the engine must know of it."""
-        ...
 
     @property
     def is_granted(self) -> bool:

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from contextlib import suppress
 from importlib import import_module
-from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from deputy import __version__
 from deputy.core.errors import DeputyError, UsageError
 from deputy.interfaces.cli.streams import open_streams
-
-if TYPE_CHECKING:
-    from types import FrameType
 
 COMMANDS = {
     "delegate": "Hand tasks to subagents, and print their results.",
@@ -89,9 +84,10 @@ def deputy() -> None:
 def main() -> None:
     """Run the command line; what goes wrong on purpose becomes one clear line and an exit code."""
     open_streams()
-    signal.signal(signal.SIGINT, _interrupted)
     try:
         deputy.main(prog_name="deputy")
+    except KeyboardInterrupt:
+        sys.exit(130)
     except UsageError as error:
         _stop(error, 2)
     except DeputyError as error:
@@ -99,11 +95,6 @@ def main() -> None:
     except OSError as error:
         # There is no room for what is printed; what was done is in the journal.
         _stop(DeputyError(f"cannot write the output: {error.strerror or error}; `deputy ps --all` shows the runs"), 1)
-
-
-def _interrupted(number: int, frame: FrameType | None) -> NoReturn:
-    """Ctrl-C where no command has taken care of it yet: nothing was begun, and there is nothing to say."""
-    sys.exit(130)
 
 
 def _stop(error: DeputyError, code: int) -> None:

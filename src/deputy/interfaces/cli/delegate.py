@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import click
 from msgspec import structs
@@ -113,7 +113,7 @@ def _call(
     if isinstance(tasks, list):
         arguments["tasks"] = [*cast("list[Any]", tasks), *own]
     if not arguments["tasks"]:
-        raise UsageError("-t", None, 'give at least one task: -t "label=what it should do", or --tasks FILE')
+        _no_tasks(file)
     if concurrency is not None:
         arguments["concurrency"] = concurrency
     arguments.setdefault("concurrency", rules.concurrency)
@@ -125,13 +125,19 @@ def _call(
     raise BadFields([(problem.field, problem.message) for problem in call])
 
 
+def _no_tasks(file: str | None) -> NoReturn:
+    if file is None:
+        raise UsageError("-t", None, 'give at least one task: -t "label=what it should do", or --tasks FILE')
+    raise UsageError("--tasks", file, 'it holds no task; write at least one: [{"label": "…", "prompt": "…"}]')
+
+
 def _arguments(file: str | None) -> dict[str, Any]:
     if file is None:
         return {"tasks": []}
     from msgspec import DecodeError, json
 
     try:
-        value: Any = json.decode(read_text(file))
+        value: Any = json.decode(read_text(file, field="--tasks"))
     except (DecodeError, RecursionError) as error:
         raise UsageError("--tasks", file, f"it is not JSON: {error}") from error
     if isinstance(value, list):
@@ -209,7 +215,7 @@ async def run_call(call: DelegateCall, how: How, stop: asyncio.Event) -> int:
                 results = await until_done(deputy.results(session_id), stop, lambda: deputy.cancel(session_id))
             if results is None:
                 return not_stopped(session_id)
-            _show(results, call, last)
+            _show(results, call, last, session_id)
             await deputy.delivered(session_id)
             outcomes = [result.outcome for result in results]
             if (told := way_on(session_id, outcomes)) and last is None:
@@ -312,13 +318,15 @@ def _refused(call: DelegateCall) -> list[Result]:
     return [Result(label=task.label, outcome=refusal) for task in call.tasks]
 
 
-def _show(results: Sequence[Result], call: DelegateCall, lines: EventLines | None) -> None:
+def _show(results: Sequence[Result], call: DelegateCall, lines: EventLines | None, session_id: str = "") -> None:
     from deputy.core.results import results_form, results_markdown
     from deputy.interfaces.view.painters import show_markdown
 
+    # The call's own id, by which all of it is resumed; one that nobody approved has none.
+    form = {**results_form(results), "session_id": session_id or None}
     if lines is not None:
-        lines.write("result", results_form(results))
+        lines.write("result", form)
     elif call.result_form == "json":
-        show_json(results_form(results))
+        show_json(form)
     else:
         show_markdown(results_markdown(results))

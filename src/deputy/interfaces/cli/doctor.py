@@ -103,6 +103,7 @@ def _settings() -> Check:
 
 
 def _home() -> Check:
+    from deputy.interfaces.cli.journal import end_what_is_orphaned
     from deputy.journal.home import check_home, home_path
     from deputy.journal.reader import Reader
 
@@ -111,6 +112,8 @@ def _home() -> Check:
         if not check_home(path):
             return _home_to_be(path)
         _probe(path)
+        if (bad := _in_the_way(path)) is not None:
+            return bad
         if (low := _low_on_space(path)) is not None:
             return low
         reader = Reader.open(path)
@@ -118,6 +121,7 @@ def _home() -> Check:
             return Check(name="home", status="ok", found=f"{path} (no runs yet)")
         with reader:
             reader.probe()
+            end_what_is_orphaned(reader)
             live = len(reader.live())
             return Check(name="home", status="ok", found=f"{path} ({live} live run{'s' * (live != 1)})")
     except StorageError as error:
@@ -148,6 +152,16 @@ def _probe(path: Path) -> None:
     except OSError as error:
         error.filename = None
         explain(path, error)
+
+
+def _in_the_way(path: Path) -> Check | None:
+    """Something that stands where subagents are to leave their files."""
+    from deputy.journal.transcript import FOLDER
+
+    place = path / FOLDER
+    if place.is_symlink() or (place.exists() and not place.is_dir()):
+        return Check(name="home", status="bad", found=f"{place} is no folder", advice="Move it away.")
+    return None
 
 
 def _low_on_space(path: Path) -> Check | None:

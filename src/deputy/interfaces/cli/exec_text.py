@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import click
 
 from deputy.config import load_rules, load_tables
+from deputy.core.errors import UsageError
+from deputy.core.model_name import ONLY_A_PERSON, is_script
 from deputy.core.task import DelegateCall, Task
 from deputy.core.text import LIMIT_REQUESTS, FoundRequest, detect
 from deputy.interfaces.cli.delegate import How, run_call
@@ -73,6 +75,9 @@ def command(
         ctx.exit(NOTHING_FOUND)
     if len(found) > len(requests):
         click.echo(f"deputy: there are more requests; the first {LIMIT_REQUESTS} are carried out", err=True)
+    for request in requests:
+        if is_script(request.model or ""):
+            raise UsageError("model", request.model, ONLY_A_PERSON)
     how = How(
         model=model,
         workspace=workspace,

@@ -27,6 +27,7 @@ def open_journal() -> Generator[Reader | None]:
         click.echo(f"deputy: {reader.path}: {reader.damage}; this is what can still be read", err=True)
     if reader is not None:
         end_what_is_late(reader)
+        end_what_is_orphaned(reader)
     try:
         yield reader
     finally:
@@ -51,6 +52,18 @@ def end_what_is_late(reader: Reader) -> None:
         return
     for state in ended:
         sweep(tag_of(state.run))
+
+
+def end_what_is_orphaned(reader: Reader) -> None:
+    """End what commands of processes that died have left running: every command that looks does."""
+    from deputy.journal.registry import orphaned
+
+    runs = [] if reader.damage else orphaned(reader)
+    if not runs:
+        return
+    from deputy.processes.sweep import sweep, tag_of
+
+    sweep(*map(tag_of, runs))
 
 
 def not_found(run: str) -> NoReturn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,7 +41,7 @@ _LOOPBACK = "127.0.0.1"
 
 @click.command("mcp", epilog=EXAMPLES)
 @click.option("--http", "port", type=click.IntRange(0, 65535), metavar="PORT", help="Serve HTTP on PORT (0: any).")
-@click.option("--host", default=_LOOPBACK, metavar="ADDRESS", help="Where HTTP is served; this machine alone without.")
+@click.option("--host", metavar="ADDRESS", help="Where HTTP is served; this machine alone without.")
 @click.option("--allow-host", "names", multiple=True, metavar="NAME", help="A name that HTTP clients may call it by.")
 @click.option("--model", metavar="M", help="provider:model or an alias; a task's own model wins.")
 @click.option("--workspace", default=".", type=click.Path(exists=True, file_okay=False), help="What they may look at.")
@@ -53,7 +54,7 @@ _LOOPBACK = "127.0.0.1"
 def command(
     ctx: click.Context,
     port: int | None,
-    host: str,
+    host: str | None,
     names: tuple[str, ...],
     model: str | None,
     workspace: str,
@@ -62,6 +63,10 @@ def command(
     as_json: bool,
 ) -> None:
     """Serve Delegate and its siblings to any MCP client."""
+    if port is None and (host is not None or names):
+        given = ("--host", host) if host is not None else ("--allow-host", names[0])
+        raise UsageError(*given, "it is for HTTP: give --http PORT too")
+    options = _options(model, workspace, allow, yes)
     if as_json and port is None:
         given = [("--model", model)] if model else []
         given += [("--allow", name) for name in allow]
@@ -69,10 +74,9 @@ def command(
         show_json({"mcpServers": {"deputy": {"command": "deputy", "args": ["mcp", *flags]}}})
         return
     _require_sdk()
-    options = _options(model, workspace, allow, yes)
     if port is None:
         ctx.exit(carry_out(lambda stop: _serve_stdio(options, stop)))
-    ctx.exit(carry_out(lambda stop: _serve_http(options, host, port, names, as_json, stop)))
+    ctx.exit(carry_out(lambda stop: _serve_http(options, host or _LOOPBACK, port, names, as_json, stop)))
 
 
 def _require_sdk() -> None:
@@ -91,6 +95,8 @@ def _options(model: str | None, workspace: str, allow: tuple[str, ...], yes: boo
     for name in allow:
         if name not in known:
             raise UsageError("--allow", name, f"name one of {', '.join(known)}")
+    if model is not None:
+        _check_model(model, workspace)
     policy = load_rules(workspace).approval
     return Options(
         workspace=Path(workspace).absolute(),
@@ -99,6 +105,17 @@ def _options(model: str | None, workspace: str, allow: tuple[str, ...], yes: boo
         approval_seconds=load_user().mcp.approval_seconds,
         allow=READ_ONLY_TOOLS | set(allow),
     )
+
+
+def _check_model(model: str, workspace: str) -> None:
+    from deputy.config import load_catalog
+    from deputy.models.catalog import read_catalog
+    from deputy.models.make import Models
+
+    try:
+        Models(environ=os.environ, catalog=read_catalog(load_catalog(workspace))).check(model)
+    except UsageError as error:
+        raise UsageError("--model", model, error.expected) from error
 
 
 async def _serve_stdio(options: Options, stop: asyncio.Event) -> int:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from deputy.core.errors import UsageError
+from deputy.interfaces.cli.ending import way_on
 from deputy.interfaces.cli.session import CANCELLED, carry_out, exit_code, not_stopped, until_done
 from deputy.interfaces.cli.show import show_json
+from deputy.interfaces.plain import plain
 
 if TYPE_CHECKING:
     import asyncio
@@ -156,5 +157,8 @@ def _show(refined: Refined, *, as_json: bool) -> None:
         show_json({**form, "outcome": outcome_form(refined.outcome)})
         return
     show_markdown(refinement_markdown(refined.rounds, refined.ending))
-    if refined.outcome.status != "completed":
-        sys.stderr.write(f"deputy: {refined.outcome.summary}\n")
+    outcome = refined.outcome
+    if outcome.status != "completed":
+        click.echo(plain(f"deputy: {outcome.session_id} {outcome.status}: {outcome.summary}"), err=True)
+    if told := way_on(outcome.session_id, [outcome]):
+        click.echo(f"deputy: {told}", err=True)

@@ -27,7 +27,11 @@ _T = TypeVar("_T")
 
 def carry_out(command: Callable[[asyncio.Event], Coroutine[Any, Any, int]]) -> int:
     """Run a command: the first Ctrl-C or SIGTERM sets the event it is given, the second ends the process at once."""
-    return asyncio.run(_with_signals(command))
+    try:
+        return asyncio.run(_with_signals(command))
+    finally:
+        # All is done and told: who is in a hurry now ends the process, without a word.
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 async def until_done(work: Awaitable[_T], stop: asyncio.Event, cancel: Callable[[], Awaitable[None]]) -> _T | None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import sys
+import time
 from typing import TYPE_CHECKING
 
 import click
-from msgspec import MsgspecError, json
+from msgspec import MsgspecError, json, structs
 
 from deputy.core.events import Record, Requested
 from deputy.core.progress import Progress
@@ -133,8 +134,6 @@ class _Follower:
 
     def ending(self) -> int | None:
         """The exit code, when there is nothing more to follow."""
-        import time
-
         from deputy.core.events import Refused, Returned
         from deputy.journal.rows import Damaged
 
@@ -161,10 +160,11 @@ class _Follower:
     def _started(self, state: State, label: str) -> Progress:
         """That it began, with its place among the tasks of its call."""
         birth = next((record.event for record in self.reader.records(state.run) if isinstance(record, Record)), None)
+        seconds = _since(began_at(state), time.time())
         if not isinstance(birth, Requested):
-            return Progress(event="started", label=label, session_id=state.run)
-        terms = birth.terms
-        return Progress(event="started", label=label, session_id=state.run, index=terms.index, total=terms.total)
+            return Progress(event="started", label=label, session_id=state.run, seconds=seconds)
+        index, total = birth.terms.index, birth.terms.total
+        return Progress(event="started", label=label, session_id=state.run, index=index, total=total, seconds=seconds)
 
     def _news_of(self, state: State) -> Iterator[Progress]:
         label = state.label or state.command or "run"
@@ -172,12 +172,14 @@ class _Follower:
         if state.run not in self._told and not is_parent:
             yield self._started(state, label)
         after = self._told.setdefault(state.run, 0)
-        for number, _, body in self.reader.progress(state.run, after):
+        for number, at, body in self.reader.progress(state.run, after):
             self._told[state.run] = number
             try:
-                yield json.decode(body, type=Progress)
+                progress = json.decode(body, type=Progress)
             except MsgspecError:
                 continue
+            is_start = progress.event == "started"
+            yield progress if is_start else structs.replace(progress, seconds=_since(began_at(state), at))
         used = (state.usage.input, state.usage.output)
         if used != self._usage.get(state.run, (0, 0)) and not is_parent:
             self._usage[state.run] = used
@@ -192,5 +194,19 @@ class _Follower:
         if not state.is_live and state.run not in self._over and not is_parent:
             self._over.add(state.run)
             yield Progress(
-                event="completed", label=label, session_id=state.run, status=state.status, reason=state.reason or None
+                event="completed",
+                label=label,
+                session_id=state.run,
+                status=state.status,
+                reason=state.reason or None,
+                seconds=None if state.ended_at is None else _since(began_at(state), state.ended_at),
             )
+
+
+def _since(began: float, at: float) -> float:
+    return max(0.0, round(at - began, 3))
+
+
+def began_at(state: State) -> float:
+    """When a run began to work, or at least was asked for."""
+    return state.requested_at if state.started_at is None else state.started_at

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import anyio
 from mcp.shared.message import SessionMessage
-from mcp_types import JSONRPCError, JSONRPCResponse, jsonrpc_message_adapter
+from mcp_types import JSONRPCError, JSONRPCResponse
 
 from deputy.interfaces.beside import beside
+from deputy.interfaces.mcp.lines import NoMessage, read_lines, read_message
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable, Generator, Iterator
+    from collections.abc import AsyncGenerator, Callable, Generator
 
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
     from mcp.server import Server
@@ -27,11 +28,8 @@ if TYPE_CHECKING:
 
     from deputy.interfaces.mcp.hub import Hub
 
-MOST_LINE = 16 * 1024 * 1024
-"""The longest message that is read; a longer one is dropped."""
 MOST_UNWRITTEN = 1024
 """How many messages may wait for a client that does not read; until it does, no more of what it says is read."""
-_PIECE = 64 * 1024
 
 
 async def serve_stdio(server: Server[Any], hub: Hub, stop: asyncio.Event) -> None:
@@ -106,22 +104,20 @@ class _Wire:
     def _pump(self, source: int) -> None:
         # The loop may be gone when the last piece comes; then nobody waits for it.
         with suppress(RuntimeError, concurrent.futures.CancelledError):
-            for text in _lines(source):
-                asyncio.run_coroutine_threadsafe(self._receive(text), self._loop).result()
+            for line in read_lines(source):
+                asyncio.run_coroutine_threadsafe(self._receive(line), self._loop).result()
             self._loop.call_soon_threadsafe(self.close)
 
-    async def _receive(self, text: bytes) -> None:
+    async def _receive(self, line: bytes | None) -> None:
         while self._outgoing.statistics().tasks_waiting_send >= MOST_UNWRITTEN:
             self._written.clear()
             await self._written.wait()
-        try:
-            message: SessionMessage | Exception = SessionMessage(
-                jsonrpc_message_adapter.validate_json(text, by_name=False)
-            )
-        except ValueError as error:
-            message = error
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-            await self._to_server.send(message)
+            match read_message(line):
+                case NoMessage(answer=answer):
+                    await self._outgoing.send(SessionMessage(answer))
+                case message:
+                    await self._to_server.send(SessionMessage(message))
 
     # --- out ----------------------------------------------------------------------------------------------------------
 
@@ -178,28 +174,3 @@ def _is_written(sink: int, text: bytes) -> bool:
     except OSError:
         return False
     return True
-
-
-def _lines(source: int) -> Iterator[bytes]:
-    """The lines that come in; of one that is too long nothing is kept."""
-    kept = bytearray()
-    is_too_long = False
-    while piece := _piece(source):
-        *ends, rest = piece.split(b"\n")
-        for end in ends:
-            kept += end
-            if kept.strip() and not is_too_long and len(kept) <= MOST_LINE:
-                yield bytes(kept)
-            kept.clear()
-            is_too_long = False
-        kept += rest
-        if len(kept) > MOST_LINE:
-            is_too_long = True
-            kept.clear()
-
-
-def _piece(source: int) -> bytes:
-    try:
-        return os.read(source, _PIECE)
-    except OSError:
-        return b""

@@ -30,6 +30,8 @@ class Row(Struct, frozen=True, kw_only=True):
     tone: Tone = "quiet"
     activity: str = "queued"
     status: str = ""
+    number: int = 1
+    """Which of those with its label it is."""
     input: int = 0
     output: int = 0
     cost: int | None = 0
@@ -46,7 +48,9 @@ class Board:
     """The subagents of one delegation, in the order of their tasks."""
 
     def __init__(self, labels: Sequence[str] = ()) -> None:
-        self.rows = [Row(label=label) for label in labels]
+        self.rows: list[Row] = []
+        for label in labels:
+            self.rows.append(Row(label=label, number=self._number(label, len(self.rows))))
         self._is_closed = bool(labels)
         """Whether it is known who is on it; else it grows, up to the size of the call."""
         self._size = len(labels)
@@ -55,8 +59,8 @@ class Board:
 
     def tell(self, progress: Progress, now: float) -> Row | None:
         """Take in what happened; the row it changed, if it is one of ours."""
-        if self.began is None:
-            self.began = now
+        began = now - (progress.seconds or 0.0 if progress.event == "started" else 0.0)
+        self.began = began if self.began is None else min(began, self.began)
         place = self._place(progress)
         if place is None:
             return None
@@ -91,10 +95,18 @@ class Board:
         wanted = progress.index if progress.index in named else next(iter(named or free), len(self.rows))
         if wanted == len(self.rows):
             self.rows.append(Row(label=progress.label))
-        self.rows[wanted] = structs.replace(self.rows[wanted], session_id=progress.session_id, label=progress.label)
+        self.rows[wanted] = structs.replace(
+            self.rows[wanted],
+            session_id=progress.session_id,
+            label=progress.label,
+            number=self._number(progress.label, wanted),
+        )
         if progress.session_id:
             self._places[progress.session_id] = wanted
         return wanted
+
+    def _number(self, label: str, place: int) -> int:
+        return 1 + sum(row.label == label for row in self.rows[:place])
 
     def _total(self, now: float) -> list[Span]:
         over = [row.status for row in self.rows if row.is_over]
@@ -120,7 +132,8 @@ def heading(count: int) -> str:
 
 def line(row: Row, now: float) -> list[Span]:
     """One subagent on one line; everything that others wrote is made harmless."""
-    spans: list[Span] = [(f"[{one_line(row.label, 32)}]", "label"), (f" {row.mark} ", row.tone)]
+    name = one_line(row.label, 32) + (f" #{row.number}" if row.number > 1 else "")
+    spans: list[Span] = [(f"[{name}]", "label"), (f" {row.mark} ", row.tone)]
     spans.append((row.activity, row.tone if row.is_over else "plain"))
     if row.input or row.output:
         spans.append((f" ({tokens(row.input, row.output)})", "quiet"))
@@ -128,6 +141,12 @@ def line(row: Row, now: float) -> list[Span]:
         seconds = (now if row.ended is None else row.ended) - row.began
         spans.append(("".join(f" {part}" for part in (elapsed(seconds), dollars(row.cost)) if part), "quiet"))
     return spans
+
+
+def moment(row: Row, progress: Progress, now: float) -> float:
+    """When something happened to a subagent: now, unless it is told how long after its start."""
+    is_past = row.began is not None and progress.seconds is not None and progress.event != "started"
+    return (row.began or 0.0) + (progress.seconds or 0.0) if is_past else now
 
 
 def text_of(spans: Sequence[Span]) -> str:
@@ -148,7 +167,7 @@ _ENDINGS: dict[str, tuple[str, Tone]] = {
 def _changed(row: Row, progress: Progress, now: float) -> Row:
     match progress.event:
         case "started":
-            began = row.began if row.began is not None else now
+            began = row.began if row.began is not None else now - (progress.seconds or 0.0)
             return _at_work(structs.replace(row, began=began, ended=None, status=""), "…", "thinking")
         case "tool_call":
             return _at_work(row, "→", f"{progress.tool or ''} {progress.args or ''}")
@@ -182,4 +201,6 @@ def _ended(row: Row, progress: Progress, now: float) -> Row:
     word = {"completed": "complete", "failed": "error"}.get(status, status)
     reason = (progress.reason or "").replace("_", " ")
     activity = one_line(f"{word}: {reason}" if reason and status != "completed" else word, _ACTIVITY_WIDTH)
-    return structs.replace(row, mark=mark, tone=tone, activity=activity, status=status, ended=now)
+    return structs.replace(
+        row, mark=mark, tone=tone, activity=activity, status=status, ended=moment(row, progress, now)
+    )

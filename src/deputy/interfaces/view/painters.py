@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from deputy.interfaces.beside import beside
 from deputy.interfaces.plain import plain
-from deputy.interfaces.view.board import Board, heading, line, text_of
+from deputy.interfaces.view.board import Board, heading, line, moment, text_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -108,7 +108,7 @@ class LinesView:
         if not self._has_heading:
             self._has_heading = True
             _print(heading(self._board.size))
-        _print(text_of(line(row, now)))
+        _print(text_of(line(row, moment(row, progress, now))))
         if self._board.is_over:
             self._total()
 

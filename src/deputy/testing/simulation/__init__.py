@@ -21,6 +21,7 @@ from deputy.testing.simulation.invariants import (
     check_tree,
     check_usage,
     expect,
+    is_storage_trouble,
     told,
 )
 from deputy.testing.simulation.scenario import Scenario, draw_scenario
@@ -60,11 +61,13 @@ async def _play(trial: Trial) -> None:
 
 def _check(trial: Trial) -> None:
     disk, scenario = trial.disk, trial.scenario
+    # Nobody ends anything while there is no process, or nothing that he could write it to.
+    able_since = max(trial.last_start, trial.ledger.failed_at)
     check_tree(disk, trial.ledger, trial.lives)
     for state in disk.states():
-        check_run(disk.records[state.run], state, trial.last_start)
+        check_run(disk.records[state.run], state, able_since)
         check_usage(disk, state)
-    check_stops(disk, trial.ledger, trial.last_start)
+    check_stops(disk, trial.ledger, able_since)
     check_budgets(disk, ROOT)
     if not scenario.is_parent:
         check_root(disk, ROOT, [task.label for task in scenario.tasks])
@@ -80,6 +83,7 @@ async def _check_replays(trial: Trial) -> None:
         outcome = _last_outcome(records)
         # Nothing of a refusal is on record, a cancel that came too late would come in time, and time does not run out.
         is_its_own = not isinstance(outcome, Cancelled | Rejected) and not outcome.summary.startswith(STOPPED_LATE)
+        is_its_own = is_its_own and not is_storage_trouble(outcome)
         if is_its_own and not _was_told_to_stop(whole):
             again = await _replayed(trial, run, whole)
             # What those below used is summed where it ends, and they may have been resumed since.
@@ -88,7 +92,7 @@ async def _check_replays(trial: Trial) -> None:
 
 
 async def _replayed(trial: Trial, run: str, records: Sequence[Record]) -> Outcome:
-    other = Trial(structs.replace(trial.scenario, disturbances=()), trial.stage)
+    other = Trial(structs.replace(trial.scenario, disturbances=(), outages=()), trial.stage)
     # What is replayed has the time that it had: it is not late because it is looked at later.
     began = next(record.at for record in reversed(records) if isinstance(record.event, BEGINNINGS))
     other.world = VirtualWorld(Random(trial.scenario.seed), stands_at=began)

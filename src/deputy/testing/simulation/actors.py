@@ -75,6 +75,10 @@ class Ledger:
         """Who was told to stop, and when."""
         self.stopped: dict[tuple[str, int], float] = {}
         """Since when nothing may begin in a run's round, as whoever told it to stop was assured."""
+        self.failures = 0
+        """How many commits failed."""
+        self.failed_at = 0.0
+        """When the last of them did."""
         self.notes: dict[str, list[str]] = {}
         self.broken: list[Violation] = []
         """What was seen that must not be: whoever did it may have taken it for a failure of ours."""
@@ -251,7 +255,9 @@ class SimTool:
     def __init__(self, name: str, ledger: Ledger, life: Life) -> None:
         self.name = name
         reads = name in ("Read", "Search")
-        self.traits = ToolTraits(reads_only=reads, repeatable=reads, needs_approval=name == "Tell", risk="low")
+        self.traits = ToolTraits(
+            reads_only=reads, repeatable=reads, is_local=name == "Read", needs_approval=name == "Tell", risk="low"
+        )
         self._ledger = ledger
         self._life = life
 

@@ -80,7 +80,7 @@ def is_well_formed(messages: Sequence[Message], whose: str) -> None:
 # --- after all is over ------------------------------------------------------------------------------------------------
 
 
-def check_run(records: Sequence[Record], state: State, last_start: float) -> None:
+def check_run(records: Sequence[Record], state: State, able_since: float) -> None:
     """What must hold of one run by itself."""
     who = f"{state.label or state.run}"
     expect(not state.is_live, f"{who} never ended: it is {state.status}")
@@ -94,7 +94,7 @@ def check_run(records: Sequence[Record], state: State, last_start: float) -> Non
     last = [one.event for one in records if isinstance(one.event, ModelCallEnded)][-1:]
     is_cut = any(event.stop == "length" for event in last)
     expect(not (is_cut and state.status == "completed"), f"{who} is completed with an answer that was cut")
-    _check_deadline(records, state, last_start)
+    _check_deadline(records, state, able_since)
     _check_cancel(records, who)
     _check_prefixes(records, who)
 
@@ -116,16 +116,21 @@ def used(records: Iterable[Record]) -> Usage:
     return reduce(add, (one.event.usage for one in records if isinstance(one.event, ModelCallEnded)), NO_USAGE)
 
 
+def is_storage_trouble(outcome: Outcome) -> bool:
+    """Whether a run ended because its storage failed: what it tells is what it knew, written or not."""
+    return any(error.type == "storage" for error in outcome.errors)
+
+
 def _is_ours(outcome: Outcome) -> bool:
     return all(error.code != "INTERNAL_ERROR" for error in outcome.errors)
 
 
-def _check_deadline(records: Sequence[Record], state: State, last_start: float) -> None:
+def _check_deadline(records: Sequence[Record], state: State, able_since: float) -> None:
     deadline = None if state.lineage is None else state.lineage.deadline
     if deadline is None or state.ended_at is None or state.status == "rejected":
         return
     # A process that is dead ends nothing; the next one has a moment after it begins.
-    late = state.ended_at - max(deadline, last_start)
+    late = state.ended_at - max(deadline, able_since)
     expect(late <= GRACE_SECONDS, f"{state.label} ended {late:.2f} s past its deadline")
 
 
@@ -165,7 +170,7 @@ def check_tree(disk: MemoryDisk, ledger: Ledger, crashes: int) -> None:
             child = disk.records[record.event.child]
             ending = next(one for one in child if one.key == f"returned:{record.event.round}")
             expect(ending.at <= record.at, f"{run} joined {record.event.child} before it ended")
-    most = 1 + crashes + ledger.scenario.resumes
+    most = 1 + crashes + ledger.scenario.resumes + ledger.failures
     expect(max(ledger.asked.values(), default=0) <= most, f"a call was made more often than {most} times")
     twice = [serial for serial, count in ledger.effects.items() if count > 1]
     expect(not twice, f"these had their effect twice: {twice}")
@@ -180,14 +185,16 @@ def _check_was_counted(disk: MemoryDisk, state: State, ledger: Ledger) -> None:
     ended = [one.event.usage for one in disk.records[state.run] if isinstance(one.event, ModelCallEnded)]
     for number, usage in enumerate(ended):
         said = ledger.told.get((state.label, number), NO_USAGE)
-        expect(usage == said, f"call {number} of {state.label} used {said}, and {usage} is on record")
+        # What was said and could not be written is nobody's, as nobody may ask again.
+        is_lost = bool(ledger.failures) and usage == NO_USAGE
+        expect(usage == said or is_lost, f"call {number} of {state.label} used {said}, and {usage} is on record")
 
 
-def check_stops(disk: MemoryDisk, ledger: Ledger, last_start: float) -> None:
+def check_stops(disk: MemoryDisk, ledger: Ledger, able_since: float) -> None:
     """Who is told to stop does, soon."""
     for (run, number), stopped_at in ledger.stopped.items():
         end = next((one.at for one in disk.records[run] if one.key == f"returned:{number}"), None)
-        late = -1.0 if end is None else end - max(stopped_at, last_start)
+        late = -1.0 if end is None else end - max(stopped_at, able_since)
         expect(late <= CANCEL_SECONDS, f"{run} took {late:.2f} s to stop")
 
 

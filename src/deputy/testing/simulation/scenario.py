@@ -11,6 +11,7 @@ from deputy.core.limits import Budget
 from deputy.core.task import Task
 
 Trouble = Literal["crash", "cancel the root", "cancel a child"]
+_OUTAGES = 0.25
 TOOLS = ("Read", "Search", "Write", "Tell")
 
 
@@ -21,6 +22,14 @@ class Disturbance(Struct, frozen=True, kw_only=True):
     commits: int
     seconds: float
     child: int = 0
+
+
+class Outage(Struct, frozen=True, kw_only=True):
+    """A disk that takes nothing: so many commits fail, from one of a process's life on."""
+
+    process: int
+    first: int
+    count: int
 
 
 class Mood(Struct, frozen=True, kw_only=True):
@@ -59,12 +68,14 @@ class Scenario(Struct, frozen=True, kw_only=True):
     """Of one process after another; the last process has none that crashes it."""
     resumes: int
     """How many runs that did not complete are resumed in the end."""
+    outages: tuple[Outage, ...] = ()
+    """When the storage fails."""
 
     @property
     def is_calm(self) -> bool:
         """Whether nothing from outside makes the tasks depend on each other."""
         shared = self.budget != Budget() or self.max_spawns < len(self.tasks)
-        return not (any(self.disturbances) or shared or self.is_parent)
+        return not (any(self.disturbances) or self.outages or shared or self.is_parent)
 
 
 def draw_scenario(seed: int) -> Scenario:
@@ -91,6 +102,7 @@ def draw_scenario(seed: int) -> Scenario:
         mood=_mood(chance),
         disturbances=() if calm else _disturbances(chance),
         resumes=chance.choice((0, 0, 1, 2)),
+        outages=() if calm else _outages(Random(f"outages {seed}")),
     )
 
 
@@ -131,6 +143,20 @@ def _disturbances(chance: Random) -> tuple[tuple[Disturbance, ...], ...]:
     """Up to three processes die of it before one lives on; each may be told to stop something meanwhile."""
     dying = [(*_cancels(chance, 0.2), _disturbance(chance, "crash")) for _ in range(chance.choice((0, 1, 1, 2, 3)))]
     return (*dying, _cancels(chance, 0.4))
+
+
+def _outages(chance: Random) -> tuple[Outage, ...]:
+    """In one scenario of four the storage fails: for a moment, or for longer than anybody tries by himself."""
+    if chance.random() >= _OUTAGES:
+        return ()
+    return tuple(
+        Outage(
+            process=chance.randint(0, 2),
+            first=chance.choice((chance.randint(0, 8), chance.randint(0, 60))),
+            count=chance.choice((1, 1, 2, 5, 40)),
+        )
+        for _ in range(chance.choice((1, 1, 2)))
+    )
 
 
 def _cancels(chance: Random, likely: float) -> tuple[Disturbance, ...]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from msgspec import Raw, json, structs
 
-from deputy.core.errors import DeputyError, UnknownRun, UsageError
+from deputy.core.errors import DeputyError, StorageError, StorageFull, UnknownRun, UsageError
 from deputy.core.events import Opened
 from deputy.core.guard import Policy
 from deputy.core.limits import NOTHING
@@ -31,11 +31,12 @@ if TYPE_CHECKING:
     from deputy.core.outcome import Outcome
     from deputy.core.progress import Progress
     from deputy.engine.ports import Birth, Files, FlowTool, RunContext, Workflow, World
-    from deputy.testing.simulation.scenario import Disturbance, Scenario
+    from deputy.testing.simulation.scenario import Disturbance, Outage, Scenario
 
 ROOT = "sess_1_root00"
 LIMIT_SECONDS = 300.0
 _ANSWER_SECONDS = 0.4
+_AGAIN_SECONDS = 0.5
 _RESUMABLE = ("partial", "blocked", "cancelled", "failed")
 
 
@@ -112,12 +113,16 @@ class Process:
         self.life = Life()
         self.crashed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.commits = 0
+        self._flushed = 0
         self._trial = trial
         self._chance = Random(f"{trial.scenario.seed} process {number}")
         self._disturbances = trial.disturbances(number)
         self._timers: list[asyncio.TimerHandle] = []
         self._tasks: set[asyncio.Task[None]] = set()
-        self.journal = MemoryJournal(trial.disk, f"process {number}", trial.world.now, latency=self._latency)
+        self._outages = trial.outages(number)
+        self.journal = MemoryJournal(
+            trial.disk, f"process {number}", trial.world.now, latency=self._latency, trouble=self._trouble
+        )
         scenario, ledger = trial.scenario, trial.ledger
         files = SimFiles(ledger, self.life)
         self.workshop = WatchedWorkshop(
@@ -176,6 +181,15 @@ class Process:
         self._disturb()
         return self._chance.uniform(0.0, self._trial.scenario.latency_seconds)
 
+    def _trouble(self) -> StorageError | None:
+        """Whether this commit fails, and how."""
+        self._flushed += 1
+        if not any(one.first < self._flushed <= one.first + one.count for one in self._outages):
+            return None
+        self._trial.ledger.failures += 1
+        self._trial.ledger.failed_at = self._trial.world.now()
+        return StorageFull("the disk", "no space is left on it, as the seed says")
+
     def _disturb(self) -> None:
         due = [each for each in self._disturbances if each.commits <= self.commits]
         self._disturbances = [each for each in self._disturbances if each not in due]
@@ -201,6 +215,9 @@ class Process:
         state = self._trial.disk.state(run)
         try:
             await engine.cancel(run, "the seed says so")
+        except StorageError:
+            # Whoever asked was told, and knows that it may go on.
+            return
         except DeputyError as error:
             raise Violation(f"a cancel failed: {error!r}") from error
         if state is not None and state.is_live:
@@ -219,7 +236,7 @@ class Process:
                 for key, topic in state.waits.items():
                     chance = Random(f"{self._trial.scenario.seed} {state.label} {key}")
                     body = chance.random() < 0.7 if topic == "approval" else "Go ahead."
-                    with suppress(UnknownRun):
+                    with suppress(UnknownRun, StorageError):
                         await engine.send(state.run, topic, body, key=f"{state.run} {key}")
 
 
@@ -275,7 +292,19 @@ class Trial:
         expect(not (over := process.workshop.left_over()), f"still counted when nobody is at work: {over}")
         return True
 
+    def outages(self, number: int) -> list[Outage]:
+        """When the storage of one process fails."""
+        return [outage for outage in self.scenario.outages if outage.process == number]
+
     async def reach_goals(self, engine: Player) -> None:
+        """Do all that is to be done; whoever hears of trouble with the storage tries again when it may be over."""
+        while True:
+            try:
+                return await self._reach_goals(engine)
+            except StorageError:
+                await asyncio.sleep(_AGAIN_SECONDS)
+
+    async def _reach_goals(self, engine: Player) -> None:
         """Do what was not done before: the work itself, and then some of it again."""
         if ROOT not in self.disk.records:
             await engine.submit(ROOT, self._birth())

@@ -1,0 +1,67 @@
+"""Markdown that others wrote, put between headings of our own: it cannot pass for one, nor hide what comes after it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_DEEPEST = 3
+"""Our own headings are of this level at most."""
+_FENCES = ("```", "~~~")
+_INDENTED = 4
+"""What is so far from the margin is code, and neither a heading nor a fence."""
+_SWALLOWING = {
+    "<!--": "-->",
+    "<script": "</script>",
+    "<style": "</style>",
+    "<pre": "</pre>",
+    "<textarea": "</textarea>",
+    "<?": "?>",
+    "<![cdata[": "]]>",
+}
+"""What makes all that follows HTML, which is not shown, until this ends it."""
+
+
+def kept_apart(text: str, titles: Sequence[str]) -> str:
+    """The text with headings that begin like one of these titles made plain, and whatever it leaves open closed."""
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    lowered = text.lower()
+    last = {opening: lowered.rfind(closing) for opening, closing in _SWALLOWING.items()}
+    lines: list[str] = []
+    fence, position = "", 0
+    for line in text.split("\n"):
+        body = line.lstrip(" ")
+        margin = line[: len(line) - len(body)]
+        if len(margin) < _INDENTED:
+            fence = _fence_after(fence, body)
+            opening = next(filter(body.lower().startswith, _SWALLOWING), "") if not fence else ""
+            is_harmful = _is_like(body, titles) or (opening and last[opening] < position)
+            body = f"\\{body}" if is_harmful else body
+        lines.append(f"{margin}{body}")
+        position += len(line) + 1
+    return "\n".join((*lines, fence) if fence else lines)
+
+
+def _fence_after(fence: str, body: str) -> str:
+    """The marks that close the fence in which the next line stands; nothing outside of one."""
+    if not fence:
+        return _marks(body) if body.startswith(_FENCES) else ""
+    is_closing = body.startswith(fence) and not body.strip().strip(fence[0])
+    return "" if is_closing else fence
+
+
+def _marks(body: str) -> str:
+    """The marks that a fence begins with; what has more of them further on in its line is none."""
+    mark = body[0]
+    rest = body.lstrip(mark)
+    return "" if mark == "`" and "`" in rest else mark * (len(body) - len(rest))
+
+
+def _is_like(body: str, titles: Sequence[str]) -> bool:
+    """Whether a line looks like a heading of ours, however its words are set apart."""
+    bare = body.lstrip("#")
+    if not 0 < len(body) - len(bare) <= _DEEPEST:
+        return False
+    return "".join(filter(str.isprintable, bare)).lstrip().startswith(tuple(titles))

@@ -1,0 +1,30 @@
+"""`deputy mcp` at its start: what it cannot serve with is told at once."""
+
+import pytest
+
+
+@pytest.mark.parametrize("form", [(), ("--json",), ("--http", "0")])
+@pytest.mark.parametrize(
+    ("model", "problem"),
+    [
+        ("nope:x", "write provider:model, with one of anthropic"),
+        ("offline:x", "offline:scout is the only one"),
+        ("script:/nowhere/to/be/found", "the script cannot be read"),
+    ],
+)
+def test_a_model_that_nobody_has_is_refused_at_the_start(house, form, model, problem):
+    done = house.run("mcp", *form, "--model", model)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert f"--model: found {model!r}; {problem}" in done.stderr
+
+
+@pytest.mark.parametrize("model", ["sonnet", "anthropic:claude-sonnet-4-5", "offline:scout", "some-model-of-cursors"])
+def test_a_model_that_somebody_has_is_served_though_its_key_may_be_missing(house, model):
+    assert house.run("mcp", "--model", model).returncode == 0
+
+
+@pytest.mark.parametrize("given", [("--host", "127.0.0.1"), ("--allow-host", "here.example")])
+def test_what_is_for_http_alone_is_refused_without_it(house, given):
+    done = house.run("mcp", *given)
+    assert done.returncode == 2
+    assert f"{given[0]}: found {given[1]!r}; it is for HTTP: give --http PORT too" in done.stderr
