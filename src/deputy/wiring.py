@@ -81,6 +81,8 @@ class WorkspaceFiles:
         self._root = root
         self._folder = folder
         self._redactor = redactor
+        # Children mostly have the same, and to find out where a path leads asks the system for every part of it.
+        self._opened = lru_cache(_GRANTS)(self._open)
 
     def scratchpad(self, label: str, session_id: str) -> str:
         """Where a subagent's notes are kept."""
@@ -92,6 +94,9 @@ class WorkspaceFiles:
 
     def open(self, grant: Grant, root: str = "") -> Folder:
         """What a grant gives of a directory, which is the workspace unless another is named."""
+        return self._opened(grant, root)
+
+    def _open(self, grant: Grant, root: str) -> Folder:
         from deputy.tools.folder import WorkspaceFolder
 
         return WorkspaceFolder(root or self._root, grant, private=(self._folder,), main=self._root)
