@@ -104,7 +104,7 @@ class Models:
     def check(self, name: str) -> None:
         """Raise unless a name is known here; what only another program may know is named as `cursor:NAME`."""
         if _is_wireless(name):
-            self._made(name)
+            self.open(name)
         else:
             self.catalog.resolve(name)
 
