@@ -5,6 +5,9 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 USABLE := $(VENV)/.usable
 
+# Compiled modules are kept, whatever the environment says: an installed Deputy has them too, and starts in half the time.
+export PYTHONDONTWRITEBYTECODE :=
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test format lint types layers unit bench-core bench-redact bench-models bench bench-journal bench-mcp bench-subtasks crash simulate kill evil test-mcp test-real-clients test-real-clis clean
 

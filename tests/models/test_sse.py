@@ -51,6 +51,15 @@ def test_many_lines_and_many_pieces_cost_no_more_than_their_bytes():
     assert len(reader.close()[0]) == 2 * 200_000 - 1
 
 
+PIECES = [b"data: a", b"data:b", b"data: {}\n\n", b"\n", b"\n\n", b"event: x\n", b"data: ", b": c\n", b"\xef\xbb\xbf"]
+
+
+@given(st.lists(st.sampled_from(PIECES)))
+def test_a_chunk_of_plain_events_is_read_as_byte_by_byte(pieces):
+    stream = b"".join(pieces)
+    assert read(stream) == read(*(bytes([byte]) for byte in stream))
+
+
 EVENTS = st.lists(st.text(st.characters(exclude_characters="\r\n", exclude_categories=["Cs"]), min_size=1), max_size=8)
 
 

@@ -1,8 +1,11 @@
 import os
+from io import BytesIO
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from deputy.tools.read import read_tool
+from deputy.tools.read import ReadArguments, _shown, _shown_whole, read_tool
 from deputy.tools.workspace import Workspace
 
 
@@ -93,3 +96,20 @@ def test_every_bad_argument_is_named_and_nothing_is_read(workspace, call):
     assert read.is_error
     for field in ("'colour': unknown", "'encoding': unknown", "path: missing", "offset: ", "limit: "):
         assert f"- {field}" in read.text
+
+
+@given(
+    st.lists(st.sampled_from([b"a", b"\n", b"\r", b"\t", b"\0", b"\xc3\xa9", b"\xff", b"\xe2\x82", b"\xef\xbb\xbf"])),
+    st.integers(1, 5),
+    st.sampled_from([1, 2, 2000]),
+    st.sampled_from([20, 100, 100_000]),
+)
+def test_a_small_file_is_shown_at_once_as_it_would_be_line_by_line(pieces, offset, limit, output_bytes):
+    content, asked = b"".join(pieces), ReadArguments(path="f", offset=offset, limit=limit)
+    at_once = _shown_whole(content, asked, output_bytes)
+    assert at_once in (None, _shown(BytesIO(content), "f", len(content), asked, output_bytes).text)
+
+
+def test_a_plain_small_file_is_shown_at_once():
+    asked = ReadArguments(path="f", offset=2)
+    assert _shown_whole(b"one\ntwo\nthree\n", asked, 1000) == "     2\ttwo\n     3\tthree"

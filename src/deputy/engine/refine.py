@@ -61,8 +61,8 @@ async def refine(run: RunContext, birth: Opened, workshop: Workshop) -> Outcome:
         await workshop.open_purse(run, birth.grant.budget, None, counts_own=False)
         await run.record("started", Started(backend=NATIVE, model=birth.model))
         rounds, stop = await _Loop(run, birth, call, workshop).go()
-    except BaseException:
-        workshop.stopped(run)
+    except BaseException as stop:
+        workshop.stopped(run, stop)
         raise
     workshop.forget(run.run)
     return _outcome(run, rounds, stop)

@@ -71,8 +71,8 @@ async def delegate_all(run: RunContext, birth: Opened, workshop: Workshop) -> Ou
             messages=_messages(run),
             is_counted=call.is_counted,
         )
-    except BaseException:
-        workshop.stopped(run)
+    except BaseException as stop:
+        workshop.stopped(run, stop)
         raise
     workshop.forget(run.run)
     return _together(run, results)
@@ -140,8 +140,8 @@ async def parent(run: RunContext, birth: Opened, workshop: Workshop) -> Outcome:
         if not await go_on(run, talk):
             await say(run, talk, "task", birth.prompt)
         worked = await converse_by_chain(run, talk, desk, birth.routing, workshop)
-    except BaseException:
-        workshop.stopped(run)
+    except BaseException as stop:
+        workshop.stopped(run, stop)
         raise
     workshop.forget(run.run)
     found = {**so_far(run, talk, worked.model), "fallbacks": worked.fallbacks}

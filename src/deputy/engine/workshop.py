@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from msgspec import structs
 
+from deputy.core.errors import StorageError
 from deputy.core.guard import Policy, Ticket, admit
 from deputy.core.limits import IDLE_SECONDS, NOTHING, Amount, Budget, Census
 from deputy.core.redact import Redactor
@@ -216,9 +217,9 @@ class Workshop:
             purse.count_from(state.run, amount(state.usage) + spawned)
         return purse
 
-    def stopped(self, run: RunContext) -> None:
-        """A run stopped before its end. Put aside, it leaves a purse that has caps to those who pay from it."""
-        if not run.is_put_aside:
+    def stopped(self, run: RunContext, stop: BaseException) -> None:
+        """A run stopped before its end. One to be taken up again leaves a purse that has caps to who pays from it."""
+        if not (run.is_put_aside or _is_storage_trouble(stop)):
             self.forget(run.run)
             return
         self._aside.add(run.run)
@@ -249,9 +250,20 @@ class Workshop:
 _SPAWN = Amount(spawns=1)
 
 
+def _is_storage_trouble(stop: BaseException) -> bool:
+    """Whether a run was stopped by its storage, while those below it may still be at work."""
+    if isinstance(stop, BaseExceptionGroup):
+        return cast("BaseExceptionGroup[BaseException]", stop).subgroup(StorageError) is not None
+    return isinstance(stop, StorageError)
+
+
 def _is_admitted(state: State) -> bool:
     lineage = state.lineage
-    return lineage is not None and len(lineage.signatures) >= lineage.depth and state.status != "rejected"
+    if lineage is None or state.status == "rejected":
+        return False
+    # A subtask is no deeper as a delegation, and has a signature like every other.
+    below = lineage.depth + sum(hop.role == "subtask" for hop in lineage.path)
+    return len(lineage.signatures) >= below
 
 
 def _count_down(counts: Counter[str], name: str) -> None:

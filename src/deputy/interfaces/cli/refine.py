@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from deputy.core.refinement import Evaluator
-    from deputy.interfaces.library import Refined
+    from deputy.interfaces.refining import Refined
 
 SCRIPT = "--evaluator-script"
 

@@ -1,0 +1,41 @@
+"""What all delegations of a process share is found out once."""
+
+import asyncio
+from types import SimpleNamespace
+
+from deputy.engine.workshop import Workshop
+from deputy.wiring import RealWorld
+
+
+class CountedWays:
+    """Ways that remember whose failures they were asked for."""
+
+    def __init__(self) -> None:
+        self.asked: list[str] = []
+
+    async def native_failures(self, root: str) -> int:
+        self.asked.append(root)
+        await asyncio.sleep(0)
+        return 1
+
+
+def test_children_that_start_together_count_the_failures_of_their_tree_once():
+    ways = CountedWays()
+    workshop = Workshop(
+        world=RealWorld(),
+        open_model=lambda _: SimpleNamespace(),
+        open_tools=lambda grant, root: SimpleNamespace(),
+        ceiling=lambda model, tokens, output: None,
+        windows={},
+        files=SimpleNamespace(),
+        ways=ways,
+        watch=lambda _: None,
+    )
+
+    async def main() -> list[int]:
+        return await asyncio.gather(*(workshop.native_failures(root) for root in ("a", "a", "b", "a")))
+
+    assert asyncio.run(main()) == [1, 1, 1, 1]
+    assert ways.asked == ["a", "b"]
+    workshop.count_native_failure("a")
+    assert asyncio.run(workshop.native_failures("a")) == 2
