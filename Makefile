@@ -64,16 +64,17 @@ evil: $(READY)  ## programs that will not end, in every shape, TIMES each (20)
 
 # With an older Node, npm takes old versions of them without a word, so Node comes from the registry too.
 PROGRAMS := build/programs
-$(PROGRAMS)/.ready:
+NODE     := node@22.23.3
+PACKAGES := $(NODE) @anthropic-ai/claude-code@2.1.325 @openai/codex@0.166.0 opencode-ai@1.18.33 @google/gemini-cli@0.61.0 \
+  @agentclientprotocol/claude-agent-acp@0.99.1 @agentclientprotocol/codex-acp@2.6.0 @github/copilot@1.0.102 @qwen-code/qwen-code@0.24.4
+$(PROGRAMS)/.ready: Makefile
 	@mkdir -p $(PROGRAMS)
-	@cd $(PROGRAMS) && npm install --silent --no-audit --no-fund --prefix . node@22
-	@cd $(PROGRAMS) && PATH="$$PWD/node_modules/.bin:$$PATH" npm install --silent --no-audit --no-fund --prefix . \
-	  node@22 @anthropic-ai/claude-code @openai/codex opencode-ai @google/gemini-cli \
-	  @agentclientprotocol/claude-agent-acp @agentclientprotocol/codex-acp
+	@cd $(PROGRAMS) && npm install --silent --no-audit --no-fund --prefix . $(NODE)
+	@cd $(PROGRAMS) && PATH="$$PWD/node_modules/.bin:$$PATH" npm install --silent --no-audit --no-fund --prefix . $(PACKAGES)
 	@touch $@
 
 test-real-clis: $(READY) $(PROGRAMS)/.ready  ## the real programs of other agents against our provider; needs npm
-	@DEPUTY_PROGRAMS=$(PROGRAMS) $(BIN)/pytest -o timeout=300 -rP tests/real_clis/real_programs.py tests/real_clis/real_agents.py $(if $(ONLY),-k $(ONLY))
+	@DEPUTY_PROGRAMS=$(PROGRAMS) $(BIN)/pytest -n $(or $(JOBS),2) -o timeout=600 -rP tests/real_clis/real_programs.py tests/real_clis/real_agents.py $(if $(ONLY),-k $(ONLY))
 
 format: $(READY)  ## format and fix what can be fixed
 	@$(BIN)/ruff format .

@@ -130,7 +130,7 @@ def test_outside_of_a_repository_only_the_own_directory_counts(tmp_path: Path, h
         ("[limits]\nmax_depth = -1\n", "limits.max_depth", "-1", "a whole number from 0 to 10"),
         ("[limits]\nconcurrency = 5\n", "limits.concurrency", "5", "a whole number from 1 to 4"),
         ('[limits]\nidle_seconds = "x"\n', "limits.idle_seconds", "'x'", "a number from 1 to 86400"),
-        ("[limits]\ndepth = 1\n", "limits.depth", "1", "no such key; there are: concurrency, max_depth, repairs"),
+        ("[limits]\ndepth = 1\n", "limits.depth", "1", "no such key; there are: concurrency, max_depth, max_spawns"),
         ("[limits.tools]\nRead = 5\nRun = 0\n", "limits.tools.Run", "0", "a number of seconds from 1 to 86400"),
         ("[limits.commands.plan]\nmax = 0\n", "limits.commands.plan.max", "0", "seconds from 1 to 2592000"),
         ("[limits.commands.plan]\nmin = 9\n", "limits.commands.plan.min", "9", "no such key; there are: default, max"),
@@ -257,6 +257,7 @@ policy = "allow"
 [limits]
 concurrency = 4
 max_depth = 5
+max_spawns = 500
 repairs = 2
 idle_seconds = 600
 [limits.tools]
@@ -274,7 +275,7 @@ def test_the_user_sets_every_rule(project: Path, home: Path) -> None:
     of_user(home, EVERYTHING)
     rules = load_rules(str(project), str(home))
     assert (rules.model, rules.approval, rules.concurrency) == ("opus", "allow", 4)
-    assert (rules.max_depth, rules.repairs, rules.idle_seconds) == (5, 2, 600)
+    assert (rules.max_depth, rules.max_spawns, rules.repairs, rules.idle_seconds) == (5, 500, 2, 600)
     assert rules.tool_seconds == {"Run": 900, "Grep": 20}
     assert rules.limit("research") == WallLimit(3600, 14400)
     assert (rules.seconds("delegate", None), rules.seconds("delegate", 700), rules.seconds("run", None)) == (
@@ -290,13 +291,13 @@ def test_a_project_tightens_and_never_loosens(project: Path, home: Path) -> None
     of_user(home, EVERYTHING.replace('"allow"', '"ask"').replace("concurrency = 4", "concurrency = 1"))
     (project / "deputy.toml").write_text(
         '[models]\ndefault = "expensive"\n[approval]\npolicy = "allow"\n'
-        "[limits]\nconcurrency = 4\nmax_depth = 1\nrepairs = 0\nidle_seconds = 60\n"
+        "[limits]\nconcurrency = 4\nmax_depth = 1\nmax_spawns = 7\nrepairs = 0\nidle_seconds = 60\n"
         "[limits.tools]\nRun = 30\nGrep = 50\nGlob = 10\n"
         "[limits.commands.research]\ndefault = 100\nmax = 99999\n[limits.commands.run]\nmax = 50\n"
     )
     rules = load_rules(str(project), str(home))
     assert (rules.model, rules.approval, rules.concurrency) == ("opus", "ask", 1)
-    assert (rules.max_depth, rules.repairs, rules.idle_seconds) == (1, 0, 60)
+    assert (rules.max_depth, rules.max_spawns, rules.repairs, rules.idle_seconds) == (1, 7, 0, 60)
     assert rules.tool_seconds == {"Run": 30, "Grep": 20, "Glob": 10}
     assert rules.limit("research") == WallLimit(100, 14400)
     assert rules.limit("run") == WallLimit(50, 50)
@@ -344,3 +345,23 @@ def test_the_users_own_file_may_name_a_script(tmp_path: Path) -> None:
     settings = read_settings(str(path), UserSettings)
     assert settings is not None
     assert settings.models.default == "script:/x"
+
+
+def test_the_user_sets_which_ways_are_tried_and_a_project_does_not(tmp_path):
+    from deputy.config import load_ladder
+    from deputy.core.ladder import SHIPPED_LADDER
+
+    assert load_ladder(str(tmp_path)) == SHIPPED_LADDER
+    file = tmp_path / ".config" / "deputy" / "config.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text('[ladder]\nanybody = []\n[ladder.chains]\nx = ["y"]\n[ladder.programs]\ngoogle = ["cli:gemini"]\n')
+    tables = load_ladder(str(tmp_path))
+    assert (tables.anybody, tables.chains["x"], tables.programs["google"]) == ((), ("y",), ("cli:gemini",))
+    assert (tables.unknown, tables.programs["openai"]) == (("composer-1",), ("acp:codex", "cli:codex"))
+    file.write_text('[ladder.programs]\ngoogle = ["cli:emacs"]\n')
+    with pytest.raises(UsageError, match=r"'cli:emacs'; there are: acp:claude"):
+        load_ladder(str(tmp_path))
+    project = tmp_path / "deputy.toml"
+    project.write_text("[ladder]\nanybody = []\n")
+    with pytest.raises(UsageError, match="no such key"):
+        read_settings(str(project))

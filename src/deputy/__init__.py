@@ -17,7 +17,7 @@ _PLACES = {
     "Policy": "core.guard",
     "Progress": "core.progress",
     "Question": "interfaces.answering",
-    "Refined": "interfaces.library",
+    "Refined": "interfaces.refining",
     "Rejected": "core.outcome",
     "ScriptEvaluator": "core.refinement",
     "Task": "core.task",

@@ -14,8 +14,8 @@ from deputy.core.task import Task as Task
 from deputy.engine.ports import ToolTraits as ToolTraits
 from deputy.interfaces.answering import Question as Question
 from deputy.interfaces.library import Deputy as Deputy
-from deputy.interfaces.library import Refined as Refined
 from deputy.interfaces.library import run_sync as run_sync
+from deputy.interfaces.refining import Refined as Refined
 from deputy.tools.own import tool as tool
 
 __version__: str

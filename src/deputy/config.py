@@ -17,6 +17,7 @@ from deputy.core.text.tables import SHIPPED, Route, Tables
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from deputy.core.ladder import LadderTables
     from deputy.core.rules import Narrowing, Rules
 
 LIMIT_BYTES = 64 * 1024
@@ -50,6 +51,7 @@ class LimitSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     concurrency: Annotated[int, Meta(ge=1, le=4)] | None = None
     max_depth: Annotated[int, Meta(ge=0, le=10)] | None = None
+    max_spawns: Annotated[int, Meta(ge=0, le=100_000)] | None = None
     repairs: Annotated[int, Meta(ge=0, le=2)] | None = None
     idle_seconds: Annotated[float, Meta(ge=1, le=86_400)] | None = None
     tools: dict[str, Annotated[float, Meta(ge=1, le=86_400)]] = {}
@@ -136,6 +138,19 @@ class AgentSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Projects whose own definitions count like the user's: folders, `~` allowed."""
 
 
+class LadderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """`[ladder]`: which model and which program come after which; what is not said is as it is shipped."""
+
+    chains: dict[str, tuple[str, ...]] = {}
+    """By model, those that are tried after it."""
+    unknown: tuple[str, ...] | None = None
+    """What is tried after any other."""
+    programs: dict[str, tuple[str, ...]] = {}
+    """By provider, the programs that carry its models out."""
+    anybody: tuple[str, ...] | None = None
+    """Programs that carry out models of any provider."""
+
+
 class UserSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What the user's own file may say beyond a project's: it is trusted, so it may name addresses."""
 
@@ -143,6 +158,7 @@ class UserSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     agents: AgentSettings = AgentSettings()
     mcp: McpSettings = McpSettings()
     subtasks: SubtaskSettings = SubtaskSettings()
+    ladder: LadderSettings = LadderSettings()
     catalog: dict[str, Any] = {}
     """Laid over the shipped catalog of providers and models, field by field."""
 
@@ -153,6 +169,7 @@ _TABLES = {
     "approval": ApprovalSettings,
     "commands.*": CommandSettings,
     "journal": JournalSettings,
+    "ladder": LadderSettings,
     "limits": LimitSettings,
     "limits.commands.*": WallSetting,
     "mcp": McpSettings,
@@ -174,12 +191,15 @@ _RIGHT = {
     "approval.policy": 'one of "ask", "allow" and "refuse"',
     "journal.fsync": 'one of "group", "each" and "off"',
     "journal.retention_days": "a number from 0 to 36500",
+    "ladder.chains.*": "a list of models",
+    "ladder.programs.*": "a list of programs",
     "limits.commands.*": "a table with default and max in seconds",
     "limits.commands.*.default": "a number of seconds from 1 to 2592000",
     "limits.commands.*.max": "a number of seconds from 1 to 2592000",
     "limits.concurrency": "a whole number from 1 to 4",
     "limits.idle_seconds": "a number from 1 to 86400",
     "limits.max_depth": "a whole number from 0 to 10",
+    "limits.max_spawns": "a whole number from 0 to 100000",
     "limits.repairs": "a whole number from 0 to 2",
     "limits.tools.*": "a number of seconds from 1 to 86400",
 }
@@ -202,6 +222,23 @@ def load_catalog(directory: str = ".", home: str | None = None) -> dict[str, Any
         return user.catalog
     names = {alias.lower(): {"model": model} for alias, model in aliases.items()}
     return {**user.catalog, "names": {**user.catalog.get("names", {}), **names}}
+
+
+def load_ladder(home: str | None = None) -> LadderTables:
+    """The chains of models and orders of programs, with what the user says over what is shipped."""
+    from deputy.core.ladder import SHIPPED_LADDER, LadderTables
+
+    said, shipped = load_user(home).ladder, SHIPPED_LADDER
+    known = {*shipped.anybody, *(program for order in shipped.programs.values() for program in order)}
+    for program in (*(said.anybody or ()), *(program for order in said.programs.values() for program in order)):
+        if program not in known:
+            raise UsageError(f"{_user_file(home)}: ladder", program, f"there are: {', '.join(sorted(known))}")
+    return LadderTables(
+        chains={**shipped.chains, **said.chains},
+        unknown=shipped.unknown if said.unknown is None else said.unknown,
+        programs={**shipped.programs, **said.programs},
+        anybody=shipped.anybody if said.anybody is None else said.anybody,
+    )
 
 
 def mcp_servers(settings: McpSettings, path: str = "") -> dict[str, McpServer]:
@@ -238,6 +275,7 @@ def _narrowing(settings: Settings) -> Narrowing:
         approval=settings.approval.policy,
         concurrency=limits.concurrency,
         max_depth=limits.max_depth,
+        max_spawns=limits.max_spawns,
         repairs=limits.repairs,
         idle_seconds=limits.idle_seconds,
         fallback=settings.routing.fallback,
@@ -437,6 +475,8 @@ def _wrong_key(table: dict[str, Any], pattern: str) -> str:
 _VALUES: dict[str, Any] = {
     "commands.*": CommandSettings,
     "commands.*.agents.*": str,
+    "ladder.chains.*": tuple[str, ...],
+    "ladder.programs.*": tuple[str, ...],
     "limits.commands.*": WallSetting,
     "limits.tools.*": Annotated[float, Meta(ge=1, le=86_400)],
     "models.aliases.*": str,

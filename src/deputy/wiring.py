@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from deputy.commands.taking import take_and_carry_out
-from deputy.config import load_catalog, load_rules, load_user, mcp_servers
+from deputy.config import load_catalog, load_ladder, load_rules, load_user, mcp_servers
 from deputy.core.events import Opened
 from deputy.core.guard import Policy
-from deputy.core.redact import Redactor
+from deputy.core.redact import Redactor, known_secrets
 from deputy.engine.isolation import keep
 from deputy.engine.ports.subtasks import Subtasks
 from deputy.engine.root import DELEGATE
@@ -27,15 +27,15 @@ from deputy.journal import home, transcript
 from deputy.journal.pace import JournalPace
 from deputy.journal.retention import keep_house
 from deputy.journal.sqlite import SqliteJournal
-from deputy.runtimes.crew import SUSPEND_SECONDS
 from deputy.runtimes.local import LocalEngine
+from deputy.runtimes.parking import SUSPEND_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
     from deputy.agents.catalogue import Catalogue
     from deputy.backends.ways import MachineWays
-    from deputy.config import SubtaskSettings
+    from deputy.config import UserSettings
     from deputy.core.outcome import Outcome
     from deputy.core.progress import Progress
     from deputy.core.request import Grant
@@ -43,14 +43,15 @@ if TYPE_CHECKING:
     from deputy.core.rules import Rules
     from deputy.core.subtask.matching import TemplateIndex
     from deputy.engine.desk import Approval
-    from deputy.engine.ports import Folder, Ranker, RunContext, Tool, Tools
+    from deputy.engine.ports import FlowTool, Folder, Model, Ranker, RunContext, Tool, Tools, Workplace
     from deputy.engine.ports.durable import Birth
     from deputy.journal.sqlite import Fsync, Lease
     from deputy.models.make import Models
+    from deputy.processes.script import ProgramScripts
     from deputy.tools.mcp import McpServers
+    from deputy.tools.worktree import GitWorktrees
 
 _DAY_SECONDS = 86_400.0
-_SECRET_NAMES = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSPHRASE", "CREDENTIALS")
 _GRANTS = 64
 SEARCHES = 8
 """How many searches and conversions, each a process of its own, run at once."""
@@ -164,124 +165,212 @@ async def open_runtime(
     base_prompt: str = "",
     windows: Mapping[str, int] | None = None,
     ranker: Ranker | None = None,
+    models: Mapping[str, Model] | None = None,
     suspend_seconds: float = SUSPEND_SECONDS,
     trusts_project: bool | None = None,
 ) -> AsyncGenerator[Runtime]:
-    """Open the journal, the models and the engine; on leaving, what is at work stops where it can go on later."""
-    from deputy.backends.ways import MachineWays
+    """Open the journal, the models and the engine; on leaving, what is at work stops where it can go on later.
+
+    `models` are there already, and are asked by these names.
+    """
+    ground = _lay_out(workspace, folder, rules)
+    await asyncio.to_thread(_tidy, ground)
+    async with _open_means(ground, fsync, {} if models is None else models) as (journal, opened, servers):
+        if trusts_project is None:
+            trusts_project = is_trusted(workspace, ground.settings.agents.trusted)
+        agents = WorkspaceAgents(workspace, opened, trusts_project=trusts_project)
+        own = (ground.folder, *private)
+        ways = _find_ways(ground, own, journal, opened)
+        workshop = Workshop(
+            world=ground.world,
+            open_model=opened.open,
+            open_tools=_toolboxes(ground, own, tuple(tools), servers),
+            ceiling=opened.ceiling,
+            thinking=opened.thinking,
+            windows=windows or {},
+            files=ground.files,
+            workplaces=_worktrees(ground),
+            ways=ways,
+            idle_seconds=ground.rules.idle_seconds,
+            redactor=ground.redactor,
+            watch=watch,
+            policy=_policy(ground, policy),
+            base_prompt=base_prompt,
+            approval=approval,
+            can_ask=can_ask,
+            flow_tools=_flow_tools(ground, opened, agents, ways),
+            scripts=_scripts(ground),
+            subtasks=_subtasks(ground, opened, ranker, lambda name: workshop.window(name, opened.open(name))),
+        )
+        async with _engine(ground, journal, servers, workshop, suspend_seconds) as engine:
+            yield Runtime(
+                engine=engine,
+                journal=journal,
+                models=opened,
+                workshop=workshop,
+                agents=agents,
+                ways=ways,
+                folder=ground.folder,
+                servers=servers,
+            )
+
+
+# --- the steps of opening it ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class _Ground:
+    """What everything else stands on: where it works, what the user and the project say, and what must not be told."""
+
+    workspace: Path
+    folder: Path
+    world: RealWorld
+    redactor: Redactor
+    files: WorkspaceFiles
+    settings: UserSettings
+    rules: Rules
+
+
+def _lay_out(workspace: Path, folder: Path | None, rules: Rules | None) -> _Ground:
+    made = home.make_home(home.home_path() if folder is None else folder)
+    redactor = Redactor(known_secrets(os.environ))
+    return _Ground(
+        workspace=workspace,
+        folder=made,
+        world=RealWorld(),
+        redactor=redactor,
+        files=WorkspaceFiles(workspace, made, redactor),
+        settings=load_user(),
+        rules=load_rules(str(workspace)) if rules is None else rules,
+    )
+
+
+def _tidy(ground: _Ground) -> None:
+    """Remove what is old, and end what commands of processes that died have left running."""
+    from deputy.journal.reader import Reader
+    from deputy.journal.registry import orphaned
+    from deputy.processes.sweep import sweep, tag_of
+
+    keep_house(ground.folder, ground.world.now(), ground.settings.journal.retention_days * _DAY_SECONDS)
+    reader = Reader.open(ground.folder)
+    if reader is not None:
+        with reader:
+            sweep(*map(tag_of, orphaned(reader)))
+
+
+@asynccontextmanager
+async def _open_means(
+    ground: _Ground, fsync: Fsync | None, given: Mapping[str, Model]
+) -> AsyncGenerator[tuple[SqliteJournal, Models, McpServers]]:
+    """What is open for as long as the runtime is."""
     from deputy.models.catalog import read_catalog
     from deputy.models.make import Models
-    from deputy.processes.script import ProgramScripts
-    from deputy.tools.ask import AskTool
-    from deputy.tools.delegate import DelegateTool
     from deputy.tools.mcp import McpServers
-    from deputy.tools.note import NoteTool
-    from deputy.tools.subtask import SubtaskTool
-    from deputy.tools.word_ranker import WordRanker
-    from deputy.tools.worktree import GitWorktrees
 
-    folder = home.make_home(home.home_path() if folder is None else folder)
-    world = RealWorld()
-    redactor = Redactor(known_secrets(os.environ))
-    files = WorkspaceFiles(workspace, folder, redactor)
-    settings = load_user()
-    rules = load_rules(str(workspace)) if rules is None else rules
-    await asyncio.to_thread(_tidy, folder, world.now(), settings.journal.retention_days * _DAY_SECONDS)
+    settings = ground.settings
     async with (
-        SqliteJournal(folder, fsync=fsync or settings.journal.fsync, redact=redactor.redact_json) as journal,
+        SqliteJournal(
+            ground.folder, fsync=fsync or settings.journal.fsync, redact=ground.redactor.redact_json
+        ) as journal,
         Models(
             environ=os.environ,
-            catalog=read_catalog(load_catalog(str(workspace))),
-            idle_seconds=rules.idle_seconds,
+            catalog=read_catalog(load_catalog(str(ground.workspace))),
+            given=given,
+            idle_seconds=ground.rules.idle_seconds,
             pace_of=lambda account: JournalPace(journal, account),
         ) as models,
         McpServers(mcp_servers(settings.mcp)) as servers,
     ):
-        if trusts_project is None:
-            trusts_project = is_trusted(workspace, settings.agents.trusted)
-        agents = WorkspaceAgents(workspace, models, trusts_project=trusts_project)
-        ways = MachineWays(
-            environ=os.environ,
-            provider_of=models.provider_of,
-            missing_key=models.missing_key,
-            full_name=models.full_name,
-            native_failures=partial(_native_failures, journal),
-            redactor=redactor,
-        )
-        # Tools keep nothing of a call, so that all who are granted the same have the same.
-        toolbox_of = lru_cache(_GRANTS)(
-            partial(
-                _open_tools,
-                workspace,
-                (folder, *private),
-                tuple(tools),
-                asyncio.Semaphore(SEARCHES),
-                rules.tool_seconds,
-            )
-        )
-        workplaces = GitWorktrees(folder / home.WORKTREES, workspace, os.environ, transcript.safe_id)
-        workshop = Workshop(
-            world=world,
-            open_model=models.open,
-            open_tools=lambda grant, root: toolbox_of(servers.tools(), grant, root),
-            ceiling=models.ceiling,
-            thinking=models.thinking,
-            windows=windows or {},
-            files=files,
-            workplaces=workplaces,
-            ways=ways,
-            idle_seconds=rules.idle_seconds,
-            redactor=redactor,
-            watch=watch,
-            policy=_with_depths(policy or Policy(max_depth=rules.max_depth, repairs=rules.repairs), settings.subtasks),
-            base_prompt=base_prompt,
-            approval=approval,
-            can_ask=can_ask,
-            flow_tools=(
-                NoteTool(files),
-                AskTool(),
-                DelegateTool(models.missing_key, models.prices_of, agents, ways.has_program),
-                SubtaskTool(),
-            ),
-            scripts=ProgramScripts(workspace, os.environ),
-            subtasks=Subtasks(
-                templates=_TemplatesOnce(workspace).load,
-                ranker=ranker or WordRanker(),
-                window_of=lambda name: workshop.window(name, models.open(name)),
-                missing_key=models.missing_key,
-                prices_of=models.prices_of,
-                has_default=settings.subtasks.default_template,
-                seconds=settings.subtasks.seconds,
-            ),
-        )
+        yield journal, models, servers
 
-        async def workflow(run: RunContext, birth: Birth) -> Outcome:
-            # Their tools are known only while they run, and a run may go on in another process than it began in.
-            await servers.ready(_wanted_tools(birth))
-            return await take_and_carry_out(run, birth, workshop)
 
-        engine = LocalEngine(
-            journal,
-            workflow,
-            world,
-            clean_up=_end_children,
-            keep=partial(keep, workplaces),
-            suspend_seconds=suspend_seconds,
-            is_over=workshop.forget,
-            # What works in another folder must not go on in this one.
-            adopts=(lambda state: state.workspace == str(workspace)) if settings.journal.adopt else None,
-        )
-        async with engine:
-            yield Runtime(
-                engine=engine,
-                journal=journal,
-                models=models,
-                workshop=workshop,
-                agents=agents,
-                ways=ways,
-                folder=folder,
-                servers=servers,
-            )
+def _find_ways(ground: _Ground, private: tuple[Path, ...], journal: SqliteJournal, models: Models) -> MachineWays:
+    from deputy.backends.ways import MachineWays
+    from deputy.tools.text_files import open_text_files
+
+    return MachineWays(
+        environ=os.environ,
+        provider_of=models.provider_of,
+        missing_key=models.missing_key,
+        full_name=models.full_name,
+        native_failures=partial(_native_failures, journal),
+        redactor=ground.redactor,
+        open_files=partial(open_text_files, private=private, main=ground.workspace),
+        tables=load_ladder(),
+    )
+
+
+def _toolboxes(
+    ground: _Ground, private: tuple[Path, ...], own: tuple[Tool, ...], servers: McpServers
+) -> Callable[[Grant, str], Tools]:
+    # Tools keep nothing of a call, so that all who are granted the same have the same.
+    opened = lru_cache(_GRANTS)(
+        partial(_open_tools, ground.workspace, private, own, asyncio.Semaphore(SEARCHES), ground.rules.tool_seconds)
+    )
+    return lambda grant, root: opened(servers.tools(), grant, root)
+
+
+def _worktrees(ground: _Ground) -> GitWorktrees:
+    from deputy.tools.worktree import GitWorktrees
+
+    return GitWorktrees(ground.folder / home.WORKTREES, ground.workspace, os.environ, transcript.safe_id)
+
+
+def _flow_tools(ground: _Ground, models: Models, agents: WorkspaceAgents, ways: MachineWays) -> tuple[FlowTool, ...]:
+    from deputy.tools.ask import AskTool
+    from deputy.tools.delegate import DelegateTool
+    from deputy.tools.note import NoteTool
+    from deputy.tools.subtask import SubtaskTool
+
+    delegating = DelegateTool(models.missing_key, models.prices_of, agents, ways.has_program)
+    return (NoteTool(ground.files), AskTool(), delegating, SubtaskTool())
+
+
+def _scripts(ground: _Ground) -> ProgramScripts:
+    from deputy.processes.script import ProgramScripts
+
+    return ProgramScripts(ground.workspace, os.environ)
+
+
+def _subtasks(
+    ground: _Ground, models: Models, ranker: Ranker | None, window_of: Callable[[str], int | None]
+) -> Subtasks:
+    from deputy.tools.word_ranker import WordRanker
+
+    said = ground.settings.subtasks
+    return Subtasks(
+        templates=_TemplatesOnce(ground.workspace).load,
+        ranker=ranker or WordRanker(),
+        window_of=window_of,
+        missing_key=models.missing_key,
+        prices_of=models.prices_of,
+        has_default=said.default_template,
+        seconds=said.seconds,
+    )
+
+
+def _engine(
+    ground: _Ground, journal: SqliteJournal, servers: McpServers, workshop: Workshop, suspend_seconds: float
+) -> LocalEngine[Lease]:
+    async def workflow(run: RunContext, birth: Birth) -> Outcome:
+        # Their tools are known only while they run, and a run may go on in another process than it began in.
+        await servers.ready(_wanted_tools(birth))
+        return await take_and_carry_out(run, birth, workshop)
+
+    async def kept(place: Workplace, label: str, outcome: Outcome) -> Outcome:
+        return outcome if workshop.workplaces is None else await keep(workshop.workplaces, place, label, outcome)
+
+    return LocalEngine(
+        journal,
+        workflow,
+        ground.world,
+        clean_up=_end_children,
+        keep=kept,
+        suspend_seconds=suspend_seconds,
+        is_over=workshop.forget,
+        # What works in another folder must not go on in this one.
+        adopts=(lambda state: state.workspace == str(ground.workspace)) if ground.settings.journal.adopt else None,
+    )
 
 
 async def _native_failures(journal: SqliteJournal, root: str) -> int:
@@ -289,11 +378,13 @@ async def _native_failures(journal: SqliteJournal, root: str) -> int:
     return sum(state.counts.native_failures for state in await journal.descendants(root))
 
 
-def _with_depths(policy: Policy, said: SubtaskSettings) -> Policy:
-    """A policy with what the user says about the depth of subtasks, unless the program says it itself."""
+def _policy(ground: _Ground, given: Policy | None) -> Policy:
+    """The policy with what the user says about the depth of subtasks, unless the program says it itself."""
+    rules, said, usual = ground.rules, ground.settings.subtasks, Policy()
+    policy = given or Policy(max_depth=rules.max_depth, repairs=rules.repairs)
     if (policy.max_subtask_depth, policy.subtask_depth_ceiling) != (
-        Policy().max_subtask_depth,
-        Policy().subtask_depth_ceiling,
+        usual.max_subtask_depth,
+        usual.subtask_depth_ceiling,
     ):
         return policy
     return structs.replace(policy, max_subtask_depth=said.max_depth, subtask_depth_ceiling=said.depth_ceiling)
@@ -322,29 +413,11 @@ def _index_templates(workspace: Path) -> TemplateIndex:
     return TemplateIndex(load_templates(workspace, Path.home()).templates)
 
 
-def _tidy(folder: Path, now: float, kept_seconds: float) -> None:
-    """Remove what is old, and end what commands of processes that died have left running."""
-    from deputy.journal.reader import Reader
-    from deputy.journal.registry import orphaned
-    from deputy.processes.sweep import sweep, tag_of
-
-    keep_house(folder, now, kept_seconds)
-    reader = Reader.open(folder)
-    if reader is not None:
-        with reader:
-            sweep(*map(tag_of, orphaned(reader)))
-
-
 async def _end_children(run: str) -> None:
     """End what a run's commands left running when their process died."""
     from deputy.processes.sweep import sweep, tag_of
 
     await asyncio.to_thread(sweep, tag_of(run))
-
-
-def known_secrets(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The values of variables that hold secrets by their names."""
-    return tuple(value for name, value in environ.items() if name.upper().endswith(_SECRET_NAMES))
 
 
 def _wanted_tools(birth: Birth) -> frozenset[str]:

@@ -71,3 +71,21 @@ def test_what_was_cached_is_counted_once(usage, given):
 
 def test_texts_that_are_no_text_can_be_sent():
     assert b"?" in wire.request(1, "session/prompt", {"prompt": [{"type": "text", "text": "a\ud800b"}]})
+
+
+def test_a_notice_of_copilot_is_no_answer_and_what_qwen_counts_beside_its_words_is_counted():
+    events = []
+    told = Told(events.append, lambda: 0.0)
+
+    def say(text, **more):
+        update = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}, **more}
+        take_update(update, told, ORDER, Calls(), notice="Info: ")
+
+    say("Info: Disabled tools: bash")
+    say("Info: Request failed due to a transient API error. Retrying...")
+    say("Well.")
+    say("", _meta={"usage": {"inputTokens": 100, "outputTokens": 20, "cachedReadTokens": 10}})
+    take_end({"stopReason": "end_turn"}, told, "qwen")
+    assert told.text == "Well."
+    assert (told.usage.input, told.usage.output, told.usage.cached, told.usage.requests) == (100, 20, 10, 1)
+    assert [type(event).__name__ for event in events] == ["Retried", "TextDelta", "Used"]

@@ -65,3 +65,13 @@ def test_the_exit_code_of_gemini_is_its_providers_status(exit_code, code, is_tol
     printed = Printed(errors="" if is_told else "it did not work")
     end = end_of(PROGRAMS["gemini"], order, told, "exited", Exit(code=exit_code), printed)
     assert end.error.code == code or (code is None and end.error.code in ("PROVIDER_FAILED", "PROGRAM_CRASHED"))
+
+
+def test_claude_that_somebody_else_ended_has_broken_off():
+    order = Order(assignment=Assignment(session_id="s", prompt="p", workspace="/"), model="m", environ={})
+    told = Told(lambda _: None, lambda: 0.0)
+    words = "[ede_diagnostic] result_type=user last_content_type=n/a stop_reason=null"
+    line = {"type": "result", "subtype": "error_during_execution", "is_error": True, "errors": [words]}
+    PROGRAMS["claude"].read(line, told, order)
+    end = end_of(PROGRAMS["claude"], order, told, "exited", Exit(code=1), Printed(lines=1))
+    assert end.error.code == "PROGRAM_CRASHED"

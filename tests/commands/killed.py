@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import sys
+from functools import wraps
 from importlib import import_module
 from typing import Any
 
@@ -28,12 +29,14 @@ def deadly(do: Any, moment: str) -> Any:
         if now == moment:
             os.kill(os.getpid(), signal.SIGKILL)
 
+    @wraps(do)
     def whole(*args: Any, **options: Any) -> Any:
         end("before")
         result = do(*args, **options)
         end("after")
         return result
 
+    @wraps(do)
     async def awaited(*args: Any, **options: Any) -> Any:
         end("before")
         result = await do(*args, **options)

@@ -136,6 +136,52 @@ def test_handing_work_back_to_an_agent_above_is_refused(project: Project):
     ]
 
 
+@pytest.mark.rule("guard.quota")
+def test_a_command_spawns_64_at_most_its_agent_included(project: Project):
+    project.add()
+    eight = [{"label": f"part{n}", "prompt": f"Look at part {n}."} for n in range(8)]
+    calls = [turn("", call("Delegate", tasks=eight, **{"return": "json"})) for _ in range(8)]
+    ended = project.play(
+        "research",
+        1,
+        {"when": "Look at part", "turns": [turn("Seen.")], "times": 63},
+        {"turns": [*calls, turn("", write(REPORT)), done(REPORT)]},
+    )
+    marks = [[result["status"] for result in given["results"]] for given in told(project, "research-1")]
+    assert marks == [["ok"] * 8] * 7 + [["ok"] * 7 + ["rejected"]]
+    refused = told(project, "research-1")[-1]["results"][-1]["error"]
+    assert (refused["code"], refused["message"]) == (
+        "SPAWN_QUOTA",
+        "This tree has spawned 64 of at most 64 subagents.",
+    )
+    assert (ended.outcome.status, project.task().status) == ("completed", "researched")
+
+
+@pytest.mark.rule("guard.quota")
+def test_who_goes_on_with_a_command_does_not_begin_to_count_anew(project: Project):
+    project.add()
+    (project.folder / "deputy.toml").write_text("[limits]\nmax_spawns = 2\n")
+    one = hand_to("web-research-specialist")
+    ended = project.play(
+        "research",
+        1,
+        {"when": "You answer one question from the web", "turns": [turn("It is known.")]},
+        {
+            "turns": [
+                turn("", one),
+                turn("", call("Ask", question="Again?")),
+                turn("", one),
+                turn("", write(REPORT)),
+                done(REPORT),
+            ]
+        },
+    )
+    assert ended.outcome.status == "blocked"
+    assert project.resume(ended.outcome.session_id, "Yes.").status == "completed"
+    first, second = [given["results"][0] for given in told(project, "research-1")]
+    assert (first["status"], second["status"], second["error"]["code"]) == ("ok", "rejected", "SPAWN_QUOTA")
+
+
 @pytest.mark.rule("errors.up")
 def test_the_errors_of_a_child_are_seen_by_its_caller_at_every_depth(project: Project):
     project.add()

@@ -166,8 +166,135 @@ def secret_lines() -> list[tuple[str, str]]:
         (f"https://{made_up(32, HEX)}@errors.test/1", made_up(32, HEX)),
         ("amqp://guest:guest@queue.test", ":guest@"),
         (f'password="{made_up(300)}"', made_up(300)[200:]),
+        *_quoted_lines(),
+        *_later_lines(),
+        *_command_lines(),
+        *_told_lines(),
+        *_pairs(),
     ]
     return lines
+
+
+AWS_ID, AWS_SECRET = "AKIA" + "IOSFODNN7EXAMPLE", "wJalrXUtnFEMI/K7MDENG/" + "bPxRfiCYEXAMPLEKEY"
+"""The pair that manuals show: it must be hidden like any other."""
+
+
+def _quoted_lines() -> list[tuple[str, str]]:
+    """Values with spaces and quotes in them."""
+    return [
+        ('MY_PASSWORD="sp ace x"', "sp ace x"),
+        ("password='it''s x9 here'", "s x9 here"),
+        ("password='it\\'s x9 here'", "s x9 here"),
+        ("password='it'\\''s x9 here'", "s x9 here"),
+        ("password='it'\"'\"'s x9 here'", "s x9 here"),
+        ('password="say \\"hi\\" x9"', 'hi\\" x9'),
+        ('password="say ""hi"" x9"', 'hi"" x9'),
+        ('{\\"password\\": \\"sp ace x\\"}', "sp ace x"),
+        ('{\\"password\\": \\"say \\\\\\"hi\\\\\\" x9\\"}', " x9"),
+        ('password = b"Tr0ub4dor"', "Tr0ub4dor"),
+        ('password = """Tr0ub4dor"""', "Tr0ub4dor"),
+        ('PASSWORD="secretpw"', "secretpw"),
+        ("passphrase: several words to end of line", "several words to end of line"),
+        ("passphrase = correct horse battery staple", "correct horse battery staple"),
+        ('"passphrase: correct horse battery staple"', "correct horse battery staple"),
+        ("Server=x;User Id=sa;Password=hun ter2;Database=y", "hun ter2"),
+        (f"password='{made_up(90)} {made_up(90, seed=3)}'", made_up(90, seed=3)),
+    ]
+
+
+def _later_lines() -> list[tuple[str, str]]:
+    """Values on the line after their name."""
+    return [
+        ("password: |\n  hunter2", "hunter2"),
+        ("password: |-\n    Tr0ub4dor\n    second9 line\nuser: bob", "second9 line"),
+        ("password: >\n  several words", "several words"),
+        ("password: >2-  # folded\n  hunter2 x", "hunter2 x"),
+        ("password: |\\n  hunter2\\n  more9\\nuser: bob", "more9"),
+        ("password=\nhunter2", "hunter2"),
+        ("password:\n  hunter2", "hunter2"),
+        ("password=\\nhunter2", "hunter2"),
+        ("--password \\\n    hunter2", "hunter2"),
+        ('"password":\n    "hunter2"', "hunter2"),
+        ('"password"\n  : "hunter2"', "hunter2"),
+        ('{\\"password\\":\\n  \\"hunter2\\"}', "hunter2"),
+        (f"token:\n  {WORD}", WORD),
+        (f"secret: >\n  {WORD}", WORD),
+    ]
+
+
+def _command_lines() -> list[tuple[str, str]]:
+    """Values that commands are given."""
+    return [
+        ("curl -u bob:hunter2 https://host.test/", "hunter2"),
+        ("curl -ubob:hunter2 https://host.test/", "hunter2"),
+        ("curl -s -u 'bob:hun ter2' https://host.test/", "hun ter2"),
+        ('curl --user "bob:hunter2" https://host.test/', "hunter2"),
+        ("curl --user=bob:swordfish https://host.test/", "swordfish"),
+        ("curl --proxy-user bob:hunter2 https://host.test/", "hunter2"),
+        ('["curl", "-u", "bob:hunter2"]', "hunter2"),
+        ('[\\"curl\\", \\"-u\\", \\"bob:hunter2\\"]', "hunter2"),
+        ("mysql -u root -phunter2 shop", "hunter2"),
+        ("mysqldump -p'hun ter2' shop", "hun ter2"),
+        ("mysql --password hunter2", "hunter2"),
+        ("mysql --password=swordfish", "swordfish"),
+        ("mysql --password swordfish shop", "swordfish"),
+        ('["mysql", "--password", "swordfish"]', "swordfish"),
+        ("sshpass -p swordfish ssh host.test", "swordfish"),
+        ("sshpass -phunter2 ssh host.test", "hunter2"),
+        ("docker login -u bob -p hunter2 host.test", "hunter2"),
+        ("redis-cli -a hunter2 ping", "hunter2"),
+        ("ldapsearch -x -w hunter2", "hunter2"),
+        ("openssl rsa -passin pass:hunter2", "hunter2"),
+        ("CONFIG SET requirepass hunter2", "hunter2"),
+        ("ALTER ROLE bob WITH PASSWORD 'swordfish'", "swordfish"),
+        ("CREATE USER bob IDENTIFIED BY 'hunter2'", "hunter2"),
+        (f"aws configure set aws_secret_access_key {AWS_SECRET}", AWS_SECRET),
+        (f"npm config set //host.test/:_authToken {WORD}", WORD),
+    ]
+
+
+def _told_lines() -> list[tuple[str, str]]:
+    """Values that sentences tell."""
+    return [
+        ("password is hunter2", "hunter2"),
+        ("The password is: hunter2.", "hunter2"),
+        ("the password is: swordfish", "swordfish"),
+        ("the old password was hunter2, I think", "hunter2"),
+        ('The password is "correct horse"', "correct horse"),
+        ("the password for the database is hunter2", "hunter2"),
+        (f"The API key is {WORD}", WORD),
+        (f"api key: {WORD}", WORD),
+        (f"the token is {WORD}.", WORD),
+    ]
+
+
+def _pairs() -> list[tuple[str, str]]:
+    """Names and values as files and headers have them."""
+    login = base64.b64encode(b"person:made-up-pass").decode()
+    return [
+        (AWS_ID, AWS_ID[4:]),
+        (f"AWS_SECRET_ACCESS_KEY={AWS_SECRET}", AWS_SECRET),
+        (f"[default]\naws_access_key_id = {AWS_ID}\naws_secret_access_key = {AWS_SECRET}", AWS_SECRET),
+        (f'{{"AccessKeyId": "{AWS_ID}", "SecretAccessKey": "{AWS_SECRET}"}}', AWS_SECRET),
+        (f'{{\\"SecretAccessKey\\": \\"{AWS_SECRET}\\"}}', AWS_SECRET),
+        ("PGPASSWORD=swordfish psql", "swordfish"),
+        ("DB_PASS=swordfish", "swordfish"),
+        ("pass: hunter2", "hunter2"),
+        ('"db_pass": "hunter2!"', "hunter2!"),
+        ("machine host.test login bob password hunter2", "hunter2"),
+        ("machine host.test\n  login bob\n  password swordfish", "swordfish"),
+        (f"//host.test/:_authToken={WORD}", WORD),
+        (f"_auth={login}", login),
+        (f'{{"auths": {{"host.test": {{"auth": "{login}"}}}}}}', login),
+        (f"X-Auth: Basic {login}", login),
+        ("https://host.test/?user=bob&password=swordfish", "swordfish"),
+        (f"https://hooks.slack.com/services/{made_up(9, UPPER)}/{made_up(11, UPPER)}/{WORD}", WORD),
+        (f"https://discord.com/api/webhooks/{made_up(18, '123456789')}/{made_up(68)}", made_up(68)),
+        *(
+            (f"using {prefix}{made_up(40)} now", made_up(40))
+            for prefix in ("glptt-", "glsa_", "figd_", "sntrys_", "dp.pt.", "ATATT3", "ghr_", "whsec_")
+        ),
+    ]
 
 
 def innocent_lines() -> list[str]:
@@ -294,4 +421,89 @@ def innocent_lines() -> list[str]:
         "v1.2.3-rc4+build.5678",
         "2024-11-05T12:34:56.789012Z",
         "std::token::Kind2x4y8",
+        *_innocent_code(),
+        *_innocent_prose(),
+    ]
+
+
+def _innocent_code() -> list[str]:
+    """Code and configuration that speaks of secrets and has none."""
+    return [
+        "if password:\n    hashed1",
+        "if not self.password:\n    return None",
+        "while token:\n    x2y4z6a8 = 1",
+        "DB_PASSWORD=\nDB_HOST=localhost1",
+        "password:\n  secretKeyRef:\n    name: db-pass1",
+        "password: |\n  {{ .Values.password }}",
+        "password: |\n  The password that is used for the database.",
+        "password:\n    | string\n    | null",
+        'password = ""',
+        "password = ''",
+        "password='',user=''",
+        "password=None, token=None",
+        "password=password",
+        "PASSWORD=None",
+        "PASSWORD=DB_PASSWORD",
+        "PASSWORD = 'Password'",
+        'password="Enter your password: "',
+        'password="Forgot your password?"',
+        '"password": "The passwords do not match"',
+        '"password": "Mot de passe"',
+        "getpass('Password: ')",
+        "first_pass = v2beta1",
+        "bypass=hunter2",
+        "pass: bool",
+        "def f(pass_: str) -> None:\n    pass",
+        'headers["Authorization"] = f"Bearer {token}"',
+        "auth=(user, password)",
+        "auth: basic",
+        '"auth": "none"',
+        "auth = HTTPBasicAuth('user', secret)",
+        "docker run -u 1000:1000 image",
+        "docker run --user node:node image",
+        "docker run --user=$(id -u):$(id -g) image",
+        "curl -u $USER:$PASS https://host.test/",
+        "curl -u USER:PASSWORD https://host.test/",
+        "git push -u origin HEAD:refs/heads/main",
+        "sudo -u bob ls",
+        "date -u +%H:%M:%S",
+        "mkdir -p build1/x && cp -p a b",
+        "mysql -u root -p shop",
+        "mysql -p$PASS shop",
+        "docker run -p 8080:80 image",
+        "ssh -p 2222 host.test",
+        "tool --password PASSWORD --token TOKEN",
+        "tool --password <password>",
+        "--password TEXT  The password.",
+        "the --password option is new",
+        "SELECT password FROM users1",
+        "Depends on: token, secret, password",
+    ]
+
+
+def _innocent_prose() -> list[str]:
+    """Sentences and headings about secrets."""
+    return [
+        "password is required",
+        "The password is wrong.",
+        "the password is base64-encoded",
+        "the password is sha256 hashed",
+        "password was changed in 2024-11",
+        "the password is at least 8 characters long",
+        "the password is never stored",
+        "the password for the user is asked for",
+        "Password: ********",
+        "Passphrase: leave empty for none",
+        "passphrase: optional",
+        "Enter passphrase for key '/home/bob/.ssh/id_rsa1':",
+        "## Password: how it is stored",
+        "the token is valid until 2024-11-05",
+        "the secret is out",
+        "a secret of the trade: patience",
+        "Basic authentication is off",
+        "Basic dGhpc2lzbm90",
+        "Set the password to something long",
+        "machine learning and password managers2go",
+        "API key: required",
+        "your password is: (see below)",
     ]

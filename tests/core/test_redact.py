@@ -131,6 +131,38 @@ def test_nested_data_is_redacted_by_name_and_by_shape() -> None:
     assert value["token"] == made_up(20)
 
 
+@pytest.mark.parametrize(
+    ("value", "hidden"),
+    [
+        (["mysql", "--password", "swordfish"], ["mysql", "--password", MARK]),
+        (["mysql", "-pswordfish", "shop"], ["mysql", f"-p{MARK}", "shop"]),
+        (["sshpass", "-p", "sword fish", "ssh"], ["sshpass", "-p", MARK, "ssh"]),
+        (["curl", "-s", "-u", "bob:swordfish"], ["curl", "-s", "-u", f"bob:{MARK}"]),
+        (["docker", "login", "-p", "swordfish"], ["docker", "login", "-p", MARK]),
+        (["mkdir", "-p", "build", "-u", 5, None], ["mkdir", "-p", "build", "-u", 5, None]),
+        ({"name": "DB_PASSWORD", "value": "swordfish"}, {"name": "DB_PASSWORD", "value": MARK}),
+        ({"name": "LOG_LEVEL", "value": "swordfish"}, {"name": "LOG_LEVEL", "value": "swordfish"}),
+        ({"MY_PASSWORD": "sp ace x"}, {"MY_PASSWORD": MARK}),
+    ],
+    ids=str,
+)
+def test_arguments_and_pairs_are_read_as_what_they_are(value: object, hidden: object) -> None:
+    assert PLAIN.redact_value(value) == hidden
+
+
+@pytest.mark.parametrize(("line", "secret"), SECRETS, ids=range(len(SECRETS)))
+def test_a_secret_inside_encoded_data_is_hidden_at_every_depth(line: str, secret: str) -> None:
+    inner = json.dumps({"role": "tool", "content": line})
+    outer = json.dumps({"role": "assistant", "arguments": inner})
+    for encoded, depth in ((inner, 1), (outer, 2)):
+        for shown in (PLAIN.redact_json(encoded.encode()).decode(), PLAIN.redact_json(f"[{encoded}".encode()).decode()):
+            spelling = secret
+            for _ in range(depth):
+                spelling = json.dumps(spelling)[1:-1]
+            assert spelling not in shown
+            assert MARK in shown
+
+
 def test_encoded_data_stays_encoded_data() -> None:
     data = json.dumps(
         {"args": json.dumps({"password": "hunter2!"}), "text": f"a\n{SECRETS[2][0]}", "n": 2**63}
@@ -185,6 +217,20 @@ PIECES = st.one_of(
             "eyJ",
             "İ",
             "1",
+            *(
+                " is ",
+                "password",
+                " -u ",
+                "mysql -p",
+                "|\n  ",
+                ">\n ",
+                "\\n",
+                '\\"',
+                "''",
+                "passphrase: ",
+                "--password ",
+            ),
+            *("login a password ", "PASSWORD=", ";Password=", "pass=", 'auth": "', "Basic ", "a:b", "hunter2"),
         ]
     ),
     st.text(max_size=8),
@@ -199,6 +245,29 @@ def test_chunks_make_no_difference(pieces: list[str], cuts: list[int]) -> None:
     edges = [0, *sorted(cut for cut in cuts if cut < len(text)), len(text)]
     chunks = [text[a:b] for a, b in pairwise(edges)]
     assert streamed(KNOWING, chunks) == KNOWING.redact(text)
+
+
+ALONE = [(line, secret) for line, secret in SECRETS if len(line) < 400 and len(secret) >= 7]
+
+
+@given(st.sampled_from(ALONE), st.text(max_size=30), st.text(max_size=30), st.lists(st.integers(0, 500), max_size=8))
+@settings(max_examples=400, deadline=None)
+def test_no_planted_secret_survives_any_chunking(
+    planted: tuple[str, str], before: str, after: str, cuts: list[int]
+) -> None:
+    line, secret = planted
+    text = f"{before}\n{line}\n{after}"
+    edges = [0, *sorted(cut for cut in cuts if cut < len(text)), len(text)]
+    shown = streamed(PLAIN, [text[a:b] for a, b in pairwise(edges)])
+    assert shown == PLAIN.redact(text)
+    assert secret not in shown.replace(before, "").replace(after, "")
+
+
+@given(st.lists(PIECES, max_size=8))
+@settings(max_examples=400, deadline=None)
+def test_redacting_what_was_redacted_changes_nothing(pieces: list[str]) -> None:
+    once = KNOWING.redact("".join(pieces))
+    assert KNOWING.redact(once) == once
 
 
 @given(st.lists(PIECES, max_size=6))
@@ -252,6 +321,20 @@ HOSTILE = [
     made_up(63) + " ",
     "MII",
     "-1-2",
+    "password is ",
+    "password for a b ",
+    "passphrase: a ",
+    "password: |\n  ",
+    "password: |\\n  a",
+    "password=\n",
+    "mysql -p",
+    " -u a:",
+    "password='it''",
+    "password='a\\\\'",
+    "login a password ",
+    ";Password=a ",
+    "auth=",
+    "Basic QUJD",
 ]
 
 

@@ -70,16 +70,16 @@ async def answer_later(house: House, run: str, words: str):
 
 
 @pytest.mark.rule("escalate")
-@pytest.mark.parametrize("way", ["Ask", "words", "program"])
+@pytest.mark.parametrize("way", ["Ask", "words", "claude-agent-acp", "claude"])
 def test_a_question_survives_its_process_and_is_answered_where_nobody_can_be_asked(
     house: House, tmp_path, monkeypatch, way
 ):
     first = turn("", call("Ask", question="Which one?")) if way == "Ask" else turn(ASKS)
-    if way == "program":
+    if way.startswith("claude"):
         monkeypatch.delenv("ANTHROPIC_API_KEY", raising=False)
         monkeypatch.setenv("HOME", str(tmp_path))
         monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
-        install_fake_programs(tmp_path / "bin").play("claude", (first, turn("Done.")))
+        install_fake_programs(tmp_path / "bin", [way]).play(way, (first, turn("Done.")))
         house.model = "anthropic:claude-sonnet-4-5"
     else:
         house.script(talk(first, turn("Done.")))
@@ -97,3 +97,30 @@ def test_an_approval_that_was_asked_for_is_given_where_nobody_can_be_asked(house
     run = asyncio.run(leave_asking(house, Task(label="w", prompt="Write.", tools=("Read", "Write"))))
     [result] = asyncio.run(answer_later(house, run, "yes"))
     assert isinstance(result.outcome, Completed), result
+
+
+@pytest.mark.rule("escalate")
+def test_what_a_run_waits_for_is_told_once_however_often_it_is_taken_up_to_wait_on(house: House):
+    from types import SimpleNamespace
+
+    from deputy.core.progress import Progress
+
+    async def tell():
+        async with house.open() as runtime:
+            run = SimpleNamespace(run="sess_1_aaaaaa", emit=lambda _: None)
+            for event, content in (
+                ("waiting", "a"),
+                ("waiting", "a"),
+                ("text", "x"),
+                ("waiting", "a"),
+                ("waiting", "b"),
+            ):
+                runtime.workshop.tell(run, Progress(event=event, label="scout", content=content))
+
+    asyncio.run(tell())
+    assert [(one.event, one.content) for one in house.seen] == [
+        ("waiting", "a"),
+        ("text", "x"),
+        ("waiting", "a"),
+        ("waiting", "b"),
+    ]

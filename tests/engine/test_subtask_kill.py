@@ -6,9 +6,10 @@ import signal
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 from tests.engine.conftest import call, talk, turn
@@ -23,7 +24,7 @@ from deputy.testing import ProviderServer, Script, ScriptedConversation
 MOMENTS = int(os.environ.get("DEPUTY_MOMENTS", "2"))
 """How many moments are tried of each shape; `make kill` tries 50."""
 PARENT = "You work for a person"
-DEPTH, FAN = 10, 64
+DEPTH, FAN, QUORUM = 10, 64, 60
 MODEL = "anthropic:claude-sonnet-4-5"
 
 
@@ -55,7 +56,34 @@ def fan(chance: Random) -> tuple[ScriptedConversation, ...]:
     return (talk(asks, turn("all back"), when=PARENT, times=9), *parts)
 
 
-SHAPES = {"chain": (chain, DEPTH, "back at 0"), "fan": (fan, FAN, "all back")}
+def some_of(answering: int, **join: Any) -> Callable[[Random], tuple[ScriptedConversation, ...]]:
+    """Sixty-four subtasks at once, of which so many ever answer; the others would keep their caller for ever."""
+
+    def make(chance: Random) -> tuple[ScriptedConversation, ...]:
+        names = [f"part{number}." for number in range(FAN)]
+        quick = frozenset(chance.sample(names, answering))
+        parts = [
+            talk(
+                turn(f"done {name}", delay_seconds=chance.uniform(0, 0.3) if name in quick else 600.0),
+                when=f"Work of {name}",
+                times=9,
+            )
+            for name in names
+        ]
+        asks = turn("", call("Subtask", requests=[request(name) for name in names], **join))
+        return (talk(asks, turn("enough"), when=PARENT, times=9), *parts)
+
+    return make
+
+
+SHAPES = {
+    "chain": (chain, DEPTH, "back at 0"),
+    "fan": (fan, FAN, "all back"),
+    "any": (some_of(FAN - 2, join="any"), FAN, "enough"),
+    "quorum": (some_of(QUORUM, join="quorum", quorum=QUORUM), FAN, "enough"),
+}
+NEEDED = {"any": range(1, FAN - 1), "quorum": range(QUORUM, QUORUM + 1)}
+"""How many may have completed in the end."""
 
 
 def answers(home: Path) -> dict[str, str]:
@@ -126,8 +154,14 @@ def test_subtasks_that_a_kill_interrupted_come_to_the_same_and_none_is_run_twice
     assert sum(labels.values()) == count + 1
     assert set(labels.values()) == {1}
     told = answers(tmp_path / "home")
-    expected = {f"part{n}.": f"done part{n}." for n in range(FAN)} if shape == "fan" else {"level10.": "the bottom"}
-    assert expected.items() <= told.items()
+    if shape in NEEDED:
+        # Whoever is not needed any more was stopped, and says nothing.
+        done = [label for label, said in told.items() if said == f"done {label}"]
+        assert len(done) in NEEDED[shape]
+        assert sum(not said for said in told.values()) == FAN - len(done)
+    else:
+        fan_out = {f"part{n}.": f"done part{n}." for n in range(FAN)}
+        assert (fan_out if shape == "fan" else {"level10.": "the bottom"}).items() <= told.items()
     # A call that was under way is made again; one that was answered and written down never is.
     asked = Counter((label_of(one.opening), one.answered) for one in provider.asked)
     assert not [key for key, times in asked.items() if times > 1 and key[1] < finished.get(key[0], 0)]

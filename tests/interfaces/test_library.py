@@ -44,6 +44,14 @@ def test_type_checkers_know_the_names_that_there_are():
         deputy.Deputee  # noqa: B018  what it raises is the test
 
 
+@pytest.mark.rule("guard.quota")
+def test_what_a_program_hands_over_itself_is_not_held_to_the_quota_of_models(house, place):
+    model = house.script("many", {"turns": [{"text": "ok"}], "times": 70})
+    many = [Task(label=f"t{number}", prompt="x") for number in range(70)]
+    outcomes = run_sync(*many, model=model, concurrency=16, **place)
+    assert {outcome.status for outcome in outcomes} == {"completed"}
+
+
 @pytest.mark.rule("delegate.order")
 def test_outcomes_stand_in_the_order_of_the_tasks_and_one_that_fails_stops_no_other(house, place):
     model = house.script(
@@ -317,6 +325,25 @@ def test_a_call_that_was_cancelled_goes_on_with_what_did_not_complete(house, pla
     assert [result.outcome.report for result in after] == ["quick", "free"]
     assert before[0].outcome.session_id == after[0].outcome.session_id, "what was complete was not done again"
     assert whole.status == "completed"
+
+
+@pytest.mark.rule("recover")
+def test_only_what_nobody_is_at_work_on_is_taken_up(house, place):
+    model = house.script("slow", {"turns": [{"text": "never said", "delay_seconds": 60}], "times": 3})
+
+    async def main():
+        async with opened(place, model) as deputy:
+            run = await deputy.start([Task(label="a", prompt="the work")])
+            at_work = await deputy.take_up(run)
+            await deputy.cancel(run)
+            await deputy.results(run)
+            ended = await deputy.take_up(run)
+            left = await deputy.start([Task(label="b", prompt="the work")])
+            state = await deputy.state(run)
+        async with opened(place, model) as deputy:
+            return at_work, ended, state.round, state.status, await deputy.take_up(left)
+
+    assert asyncio.run(main()) == (False, False, 0, "cancelled", True)
 
 
 def test_misuse_is_told_before_anything_happens(house, place):

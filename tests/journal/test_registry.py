@@ -10,7 +10,7 @@ from deputy.core.events import Asked, CancelAsked, Opened, Requested, Returned, 
 from deputy.core.outcome import Completed
 from deputy.core.request import Grant, Hop, Lineage, Request, TaskContext
 from deputy.journal.reader import Reader
-from deputy.journal.registry import entry_form, listed, outcome, shown
+from deputy.journal.registry import entry_form, listed, outcome, shown, standings
 from deputy.journal.sqlite import SqliteJournal
 
 NOW = 1_000_000_000.0
@@ -120,3 +120,17 @@ def test_a_damaged_outcome_is_not_believed(tmp_path: Path) -> None:
         state = reader.state("sess_1_second")
         assert state is not None
         assert outcome(reader, state) is None
+
+
+def test_a_run_that_ends_while_it_is_being_looked_at_is_not_taken_for_one_that_was_left(tmp_path: Path):
+    async def main() -> tuple[str, str]:
+        async with SqliteJournal(tmp_path, fsync="off", clock=lambda: NOW) as journal:
+            lease = await journal.begin(ROOT, Opened(lineage=Lineage.root(ROOT), label="top"))
+            assert lease is not None
+            before = await journal.read(lambda reader: reader.state(ROOT))
+            done = Completed(lineage=Lineage.root(ROOT), summary="done", report="All of it.")
+            await journal.finish(lease, "returned:0", Returned(outcome=done))
+            (standing,) = await journal.read(lambda reader: standings(reader, [before]))
+            return before.status, entry_form(standing, NOW)["status"]
+
+    assert asyncio.run(main()) == ("requested", "completed")

@@ -122,6 +122,13 @@ def test_notes_are_appended_to_the_scratchpad(tmp_path: Path) -> None:
     assert path.stat().st_mode & 0o777 == 0o600
 
 
+@pytest.mark.rule("untrusted")
+def test_a_scratchpad_can_be_printed_on_a_terminal(tmp_path: Path) -> None:
+    path = scratchpad_path(tmp_path, "security", RUN)
+    add_note(path, "one\x1b[2J\x1b]0;title\x07\ttwo\r\nthree\x9b31m")
+    assert path.read_text() == "one[2J]0;title\ttwo\nthree31m\n\n"
+
+
 def test_nothing_at_all_has_no_transcript() -> None:
     assert transcribe([]) is None
 

@@ -9,7 +9,8 @@ from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
-from tests.real_clis.real_programs import FOLDER, MODELS, RealStage
+from tests.real_clis.real_programs import FOLDER, START_SECONDS, UNTOLD, RealStage
+from tests.real_clis.real_programs import MODELS as PROGRAM_MODELS
 
 from deputy.backends.acp import acp_backend
 from deputy.core.script import Script, ScriptedConversation, ScriptedTurn
@@ -18,7 +19,8 @@ from deputy.testing import ProviderServer
 from deputy.testing.backend_suite import CASES, leave_in_the_middle, play
 from deputy.tools.text_files import open_text_files
 
-PATIENT = {("the provider is overloaded", name) for name in ("gemini", "opencode", "codex")}
+MODELS = {**PROGRAM_MODELS, "copilot": "copilot:gpt-5.2", "qwen": "qwen:m1"}
+PATIENT = {("the provider is overloaded", name) for name in ("gemini", "opencode", "qwen")}
 """They try again for minutes, which is theirs to decide."""
 TITLES = ('single "title" field', "title generator")
 """How they ask for a title of the conversation, which repeats the task."""
@@ -52,6 +54,10 @@ class LaterMinute:
 class RealAcpStage(RealStage):
     """Plays cases with a real agent whose provider plays the script."""
 
+    @property
+    def model(self):
+        return MODELS[self.name]
+
     @asynccontextmanager
     async def open(self, case, workspace):
         turns = tuple(self._turn(turn, workspace) for turn in case.turns)
@@ -59,8 +65,8 @@ class RealAcpStage(RealStage):
         script = Script(
             conversations=(
                 *(ScriptedConversation(turns=aside, when=words, times=99) for words in TITLES),
-                # A conversation that goes on may be asked once more, for something beside the turn.
-                ScriptedConversation(turns=turns, when=case.name, times=2),
+                # A conversation that goes on may be asked again, for something beside the turn.
+                ScriptedConversation(turns=turns, when=case.name, times=4),
                 ScriptedConversation(turns=aside, times=99),
             )
         )
@@ -101,11 +107,13 @@ def test_the_same_script_comes_to_the_same_end(case, name, home, workspace):
     case = as_told(case, name)
     if (case.name, name) in PATIENT:
         case = msgspec.structs.replace(
-            case, seconds=20.0, ends=(msgspec.structs.replace(case.ends[0], kind="limited", code="TIMEOUT"),)
+            case, seconds=START_SECONDS, ends=(msgspec.structs.replace(case.ends[0], kind="limited", code="TIMEOUT"),)
         )
+    elif (case.name, name) in UNTOLD:
+        case = msgspec.structs.replace(case, ends=(msgspec.structs.replace(case.ends[0], calls=None),))
     elif case.name == "time is up":
         case = msgspec.structs.replace(
-            case, seconds=25.0, turns=(msgspec.structs.replace(case.turns[0], delay_seconds=60),)
+            case, seconds=START_SECONDS, turns=(msgspec.structs.replace(case.turns[0], delay_seconds=120),)
         )
     ends = asyncio.run(play(case, RealAcpStage(name, home), workspace))
     print(f"acp:{name} {case.name}: {[(end.kind, end.usage, end.context) for end in ends]}")

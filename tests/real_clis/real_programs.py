@@ -20,7 +20,7 @@ from deputy.testing.backend_suite import CASES, leave_in_the_middle, play
 
 FOLDER = Path(os.environ.get("DEPUTY_PROGRAMS", "build/programs")).resolve()
 KEY = "sk-test-0123456789abcdef0123456789abcdef"
-START_SECONDS = 30.0
+START_SECONDS = 45.0
 """How long the slowest of them may take before it asks its model."""
 MODELS = {
     "claude": "anthropic:claude-sonnet-5-5",
@@ -33,6 +33,8 @@ TOOLS = {
     "codex": {"Read": ("exec_command", "cmd"), "Write": ("exec_command", "cmd")},
     "gemini": {"Read": ("read_file", "file_path"), "Write": ("write_file", "file_path")},
     "opencode": {"Read": ("read", "filePath"), "Write": ("write", "filePath")},
+    "copilot": {"Read": ("view", "path"), "Write": ("create", "path")},
+    "qwen": {"Read": ("read_file", "file_path"), "Write": ("write_file", "file_path")},
 }
 PATIENT = {("the provider is overloaded", "gemini"), ("the provider is overloaded", "opencode")}
 """They try again for minutes, which is theirs to decide."""
@@ -75,7 +77,8 @@ class RealStage:
         if self.name == "codex":
             command = f"cat {path}" if call.name == "Read" else f"printf 'made\\n' > {path}"
             return ScriptedCall(name=name, arguments={argument: command})
-        rest = {key: value for key, value in call.arguments.items() if key != "path"}
+        renamed = {"content": "file_text"} if self.name == "copilot" else {}
+        rest = {renamed.get(key, key): value for key, value in call.arguments.items() if key != "path"}
         return ScriptedCall(name=name, arguments={argument: path, **rest})
 
     def environ(self, provider):
@@ -92,6 +95,12 @@ class RealStage:
             "GOOGLE_GEMINI_BASE_URL": provider.url,
             "OPENCODE_CONFIG_CONTENT": msgspec.json.encode(opencode_config(provider.url)).decode(),
             "OPENCODE_DISABLE_MODELS_FETCH": "1",
+            "COPILOT_OFFLINE": "true",
+            "COPILOT_PROVIDER_BASE_URL": f"{provider.url}/v1",
+            "COPILOT_PROVIDER_API_KEY": KEY,
+            "COPILOT_MODEL": "gpt-5.2",
+            "OPENAI_BASE_URL": f"{provider.url}/v1",
+            "OPENAI_MODEL": "m1",
         }
 
 
@@ -148,7 +157,7 @@ def test_the_same_script_comes_to_the_same_end(case, name, home, workspace):
         case = msgspec.structs.replace(case, ends=(msgspec.structs.replace(case.ends[0], calls=None),))
     elif case.name == "time is up":
         case = msgspec.structs.replace(
-            case, seconds=12.0, turns=(msgspec.structs.replace(case.turns[0], delay_seconds=60),)
+            case, seconds=START_SECONDS, turns=(msgspec.structs.replace(case.turns[0], delay_seconds=120),)
         )
     ends = asyncio.run(play(case, RealStage(name, home), workspace))
     # opencode tells its session only with its first words.

@@ -3,8 +3,8 @@
 from typing import TYPE_CHECKING
 
 from deputy.core.approval import Prices
-from deputy.runtimes.crew import SUSPEND_SECONDS
 from deputy.runtimes.local import LocalEngine
+from deputy.runtimes.parking import SUSPEND_SECONDS
 from deputy.tools.ask import AskTool
 from deputy.tools.delegate import DelegateTool
 from deputy.tools.note import NoteTool

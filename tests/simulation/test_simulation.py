@@ -33,9 +33,10 @@ def test_everything_holds_whatever_happens(group: int):
         simulate(seed, LocalStage())
 
 
-@pytest.mark.parametrize("seed", [54, 93, 203])
+@pytest.mark.parametrize("seed", [54, 93, 203, 3432, 9133])
 def test_work_goes_on_when_storage_that_failed_for_long_works_again(seed: int):
-    # A parent put aside for a child in trouble; a run that is neither taken up nor let go; one that is hardly begun.
+    # A parent put aside for a child in trouble, or that cannot be taken up; a run that is neither taken up nor let go;
+    # one that is hardly begun; children that are at work while their parent is not.
     assert draw_scenario(seed).outages
     simulate(seed, LocalStage())
 
@@ -44,6 +45,17 @@ def test_work_goes_on_when_storage_that_failed_for_long_works_again(seed: int):
 def test_a_deadline_that_passed_while_nobody_was_there_ends_the_work_at_once():
     # A parent with 7.5 s whose process is gone for 7.6 s, in the middle of a tool that hangs.
     simulate(115761, LocalStage())
+
+
+@pytest.mark.rule("time.partial")
+def test_a_round_that_begins_when_its_time_is_up_only_ends():
+    # A child that its caller sets to work again with less time left than the caller keeps for itself.
+    simulate(204767, LocalStage())
+
+
+@pytest.mark.rule("delegate.cancel")
+def test_a_cancel_that_came_too_late_stops_no_round_that_is_being_begun():
+    simulate(204983, LocalStage())
 
 
 @pytest.mark.rule("outcome.total")

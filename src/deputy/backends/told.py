@@ -202,7 +202,8 @@ class Told:
             cached_tokens=max(0, total.cached - self._sum.cached),
             cost=total.cost,
         )
-        self._total = structs.replace(total, requests=max(total.requests, self._sum.requests))
+        # Not all of them count requests, and a turn takes at least one.
+        self._total = structs.replace(total, requests=max(total.requests, self._sum.requests, 1))
         if rest.input_tokens or rest.output_tokens:
             self._emit(rest)
 

@@ -11,6 +11,7 @@ from deputy.commands.table import Command, commands
 from deputy.commands.task_file import FOLDER
 from deputy.core.errors import StorageError, UsageError
 from deputy.core.events import Requested
+from deputy.core.ladder import cannot_spawn
 from deputy.core.outcome import Outcome
 from deputy.core.project_task import ProjectTask
 from deputy.core.request import Grant, Hop, Lineage, Request, TaskContext
@@ -60,7 +61,8 @@ class Office:
     rules: Rules
     workspace: Path
     choose_model: Callable[[Role], Awaitable[str]]
-    missing_key: Callable[[str], str | None]
+    missing_way: Callable[[str], Awaitable[str | None]]
+    """The provider of a model that nothing here can ask; None when something can."""
     approve: Callable[[Task, str], Awaitable[bool]]
     """Whether whoever gave the order lets it begin, given the task and the model."""
     settle: Callable[[], Awaitable[None]]
@@ -122,8 +124,8 @@ async def route(prepared: Prepared, office: Office) -> Routed:
             raise UsageError(f"the agent of {order.command}", name, reason)
         case Role() as role:
             model = await office.choose_model(role)
-    if (provider := office.missing_key(model)) is not None:
-        raise UsageError("--model", model, f"no API key for provider {provider}; `deputy doctor` says what to set")
+    if (provider := await office.missing_way(model)) is not None:
+        raise UsageError("--model", model, f"{cannot_spawn(model, provider)}; `deputy doctor` says what to set")
     grant = _grant(prepared)
     asked = Task(
         label=order.command if task is None else f"{order.command}-{task.number}",

@@ -41,13 +41,17 @@ from typing import TYPE_CHECKING
 from msgspec import UNSET, Struct, UnsetType, structs
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from deputy.core.conversation import Used
 
 
 class DeputyError(Exception):
     """Everything this project raises on purpose."""
+
+    def told(self, redact: Callable[[str], str]) -> str:
+        """What it says, after a function that takes secrets out."""
+        return redact(str(self))
 
 
 class UsageError(DeputyError):
@@ -57,7 +61,11 @@ class UsageError(DeputyError):
         self.field = field
         self.found = found
         self.expected = expected
-        super().__init__(f"{field}: found {_shown(found)}; {expected}")
+        super().__init__(self.told(_without_secrets))
+
+    def told(self, redact: Callable[[str], str]) -> str:
+        """What it says, after a function that takes secrets out."""
+        return f"{redact(self.field)}: found {_shown(self.found, redact)}; {redact(self.expected)}"
 
 
 class TaskBusy(UsageError):
@@ -74,7 +82,11 @@ class BadFields(UsageError):
     def __init__(self, problems: Sequence[tuple[str, str]]) -> None:
         told = "; ".join(f"{field} {problem}" for field, problem in problems)
         self.field, self.found, self.expected = problems[0][0], None, told
-        DeputyError.__init__(self, told)
+        DeputyError.__init__(self, self.told(_without_secrets))
+
+    def told(self, redact: Callable[[str], str]) -> str:
+        """What it says, after a function that takes secrets out."""
+        return redact(self.expected)
 
 
 class Described(str):
@@ -161,7 +173,11 @@ class UnknownRun(DeputyError):
 
     def __init__(self, run: str) -> None:
         self.run = run
-        super().__init__(f"no run has the id {_shown(run)}; `deputy ps --all` lists those there are")
+        super().__init__(self.told(_without_secrets))
+
+    def told(self, redact: Callable[[str], str]) -> str:
+        """What it says, after a function that takes secrets out."""
+        return f"no run has the id {_shown(self.run, redact)}; `deputy ps --all` lists those there are"
 
 
 class StepFailed(DeputyError):
@@ -369,7 +385,20 @@ def advice(errors: Sequence[Error]) -> str:
     return errors[0].recommendation if errors else ""
 
 
-def _shown(value: object, limit: int = 200) -> str:
-    """A value as an error message quotes it: on one line, cut when it is long."""
-    text = repr(value)
-    return text if len(text) <= limit else f"{text[: limit - 1]}…"
+_SHOWN = 200
+_READ = 4_000
+"""How much of a value an error message quotes, and how much of it is looked at for secrets first."""
+
+
+def _shown(value: object, redact: Callable[[str], str]) -> str:
+    """A value as an error message quotes it: without secrets, on one line, cut when it is long."""
+    # First the secrets, then the cut: half a secret is not known for one.
+    text = redact(repr(value)[:_READ])
+    return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
+
+
+def _without_secrets(text: str) -> str:
+    """A text without what looks like a secret; the values of this machine are known only to who catches an error."""
+    from deputy.core.redact import Redactor
+
+    return Redactor().redact(text)

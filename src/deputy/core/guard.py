@@ -17,6 +17,7 @@ class Policy(Struct, frozen=True, kw_only=True):
 
     max_depth: int = 3
     max_spawns: int = 64
+    """How many a tree may spawn in all."""
     max_live: int = 256
     max_live_per_provider: int = 64
     repairs: int = 1
@@ -67,7 +68,7 @@ def admit(request: Request, policy: Policy, census: Census, now: float) -> Ticke
         request=request,
         lineage=lineage,
         grant=request.wanted.granted(request.caller_grant),
-        census=census.entered(request.provider),
+        census=census.entered(request.provider, is_counted=request.is_counted),
     )
 
 
@@ -129,7 +130,7 @@ def _subset(request: Request) -> _Refusal | None:
 
 def _quota(request: Request, policy: Policy, census: Census) -> _Refusal | None:
     provider = request.provider
-    if census.spawned >= policy.max_spawns:
+    if request.is_counted and census.spawned >= policy.max_spawns:
         return _Refusal(
             "quota",
             "SPAWN_QUOTA",

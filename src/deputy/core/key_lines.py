@@ -12,7 +12,7 @@ _SHORT, _LONG = 64, 70
 """How long the lines of a key are: in PEM, and as OpenSSH writes them. Mail and images have lines of 76."""
 
 _MARGIN = r"[ \t\"'+|>\\]{0,24}"
-_PREFIX = rf"{_MARGIN}(?:(?:[^\s:\"']{{1,160}}[:-])?[0-9]{{1,7}}(?:\\t|[\t:|-])[ \t|]{{0,8}})?"
+_PREFIX = rf"{_MARGIN}(?:(?:[^\s:\"']{{1,160}}[:-])?[0-9]{{1,7}}(?:\\{{1,3}}t|[\t:|-])[ \t|]{{0,8}})?"
 """What tools write before a line: its number, perhaps with the path of its file."""
 _BREAK = rf"[\"',+\\ \t]{{0,8}}(?:\r?\n|(?:\\{{1,3}}r)?\\{{1,3}}n){_PREFIX}"
 _OPENINGS = ("\n", "\\n", '"')
@@ -56,7 +56,8 @@ def hide_lines(chunk: str, place: Place, mark: str, *, final: bool) -> tuple[str
     text = context + held + chunk
     at = len(context)
     shown: list[str] = []
-    while block is not None or may_hold_lines(text[at:]):
+    may_hold = block is not None or may_hold_lines(text[at:])
+    while may_hold:
         start, end = (at, at) if block is not None else _next_line(text, at)
         if block is None and start == len(text):
             break

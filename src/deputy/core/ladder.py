@@ -133,8 +133,18 @@ def _backends(provider: str, tables: LadderTables, native_failures: int) -> Iter
     yield from tables.anybody
 
 
-PROGRAMS_ONLY = frozenset({"cursor"})
-"""Providers without an address of their own."""
+PROGRAMS_ONLY: Mapping[str, str] = {
+    "cursor": "cursor-agent", "opencode": "opencode", "copilot": "copilot", "qwen": "qwen",
+}  # fmt: skip
+"""Providers without an address of their own, and the program that has their models."""
+
+
+def cannot_spawn(model: str, provider: str) -> str:
+    """What is said when nothing here can ask a model."""
+    program = PROGRAMS_ONLY.get(provider)
+    if program is None:
+        return f"Cannot spawn subagents: no API key for provider {provider}"
+    return f"Cannot spawn subagents: only {program} can have the model {model!r:.100}, and it cannot be used here"
 
 
 def next_rung(ladder: Sequence[Rung], steps: Sequence[Step]) -> Rung | None:
@@ -151,6 +161,8 @@ def next_rung(ladder: Sequence[Rung], steps: Sequence[Step]) -> Rung | None:
     return next((rung for rung in left if rung.backend == INLINE or rung.model not in blamed), None)
 
 
+SILENT = "SILENT"
+"""The code of an error that says that nothing came for too long."""
 _MODEL_CODES = frozenset({"MODEL_NOT_FOUND", "OVERLOADED", "REFUSED", "QUOTA_SPENT", "RATE_LIMITED"})
 _BACKEND_CODES = frozenset(
     {
@@ -160,7 +172,7 @@ _BACKEND_CODES = frozenset(
         "NETWORK_FAILED",
         "PROVIDER_FAILED",
         "STREAM_CUT",
-        "SILENT",
+        SILENT,
         "BAD_REPLY",
         "EMPTY_REPLY",
         "REPLY_TOO_LARGE",
@@ -171,6 +183,7 @@ _BACKEND_CODES = frozenset(
         "PROGRAM_CRASHED",
         "GRANT_NOT_HELD",
         "SESSION_GONE",
+        "NO_ANSWER",
     }
 )
 

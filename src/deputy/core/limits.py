@@ -329,10 +329,10 @@ class Census(Struct, frozen=True, kw_only=True):
     spawns_left: int | None = None
     """What is left of the budgets on spawns, its caller's and those above; None where there is no cap."""
 
-    def entered(self, provider: str) -> Census:
+    def entered(self, provider: str, *, is_counted: bool = True) -> Census:
         """The census with one more."""
         return Census(
-            spawned=self.spawned + 1,
+            spawned=self.spawned + is_counted,
             live=self.live + 1,
             live_by_provider={**self.live_by_provider, provider: self.live_by_provider.get(provider, 0) + 1},
         )

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from deputy.core.secret_ends import AND, BARE, FIELD, LINE, Found, block, compiled, quoted
-from deputy.core.secret_values import WINDOW, Assigned, is_assigned_secret, is_passphrase, is_said_secret
+from deputy.core.secret_values import (
+    SHORT_NAMES,
+    WINDOW,
+    Assigned,
+    is_assigned_secret,
+    is_passphrase,
+    is_said_secret,
+)
 
 if TYPE_CHECKING:
     import re
@@ -16,32 +23,32 @@ BEHIND = 160
 """How much text before a name says how it is used."""
 
 _SPACE = r"[ \t]{0,4}"
-_NEWLINE = r"(?:\\{0,3}\r?\n|(?:\\{1,3}r)?\\{1,3}n)"
+_NEWLINE = r"(?:\\{0,3}\r?\n|(?:\\{1,8}r)?\\{1,16}n)"
 _GAP = rf"[ \t]{{0,4}}(?:{_NEWLINE}[ \t]{{0,40}}){{0,2}}"
 _ANNOTATION = rf":{_SPACE}[A-Za-z_][A-Za-z0-9_.\[\]| ]{{0,31}}"
 _WHOSE = r"(?:(?:for|of|to)[ \t](?:[^\s:=\"'\\]{1,32}[ \t]){1,3})?"
 _SAYS = rf"(?<=[ \t]){_WHOSE}(?P<says>(?:is|was)(?:[ \t]?:)?)(?=[ \t])"
-_SEPARATOR = rf"(?:{_ANNOTATION}=(?!=)|=>|:=|=(?![=~])|:(?!:)|>|,(?=\s{{0,40}}\\{{0,3}}[\"'])|{_SAYS})"
+_SEPARATOR = rf"(?:{_ANNOTATION}=(?!=)|=>|:=|=(?![=~])|:(?!:)|>|,(?=(?:\s|\\{{1,8}}n){{0,40}}\\{{0,7}}[\"'])|{_SAYS})"
 _SCHEME = r"(?:(?i:bearer|basic|token|apikey|api-key|digest|negotiate)[ \t]{1,4})?"
-_HEAD = rf"(?:\\{{0,3}}[\"']\]?{_GAP}|\]?{_SPACE})(?P<separator>{_SEPARATOR})?(?P<gap>{_GAP}){_SCHEME}"
+_HEAD = rf"(?:\\{{0,7}}[\"']\]?{_GAP}|\]?{_SPACE})(?P<separator>{_SEPARATOR})?(?P<gap>{_GAP}){_SCHEME}"
 _BLOCK = (
     rf"[|>][+-]?[1-9]?[+-]?{_SPACE}(?:#[^\n\\]{{0,80}})?"
-    r"(?:\r?\n|(?:\\{1,3}r)?(?P<slashes>\\{1,3})n)(?P<indent>[ \t]{1,40})"
+    r"(?:\r?\n|(?:\\{1,8}r)?(?P<slashes>\\{1,8})n)(?P<indent>[ \t]{1,40})"
 )
-_OPENING = r"[bBrRuUfF@]{0,2}(?P<quote>(?P<slashes>\\{0,3})(?P<sign>[\"']))(?:(?P=quote){2})?"
+_OPENING = r"[bBrRuUfF@]{0,2}(?P<quote>(?P<slashes>\\{0,7})(?P<sign>[\"']))(?:(?P=quote){2})?"
 _BARE_CLASS = r"[^\s\"'`,;&<>(){}\[\]|\\]"
 _BARE = rf"(?={_BARE_CLASS}|{AND}){_BARE_CLASS}{{0,{WINDOW}}}(?:{AND}{_BARE_CLASS}{{0,{WINDOW}}}){{0,2}}"
+_MAY_OPEN = frozenset("bBrRuUfF@\\\"'")
+_QUOTES = ("'", '"', "\\")
 _NAME_LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.$<-/"
 
-_FOLLOWS = (
-    r"\Z|[:=>\"'\]]|\\(?:\Z|[\"'\\])"
-    r"|[ \t]{1,4}(?:\Z|[:=>\"']|\\(?:\Z|[\"'\\])|(?:i|w|f|o|t)\Z|(?:is|wa|fo|of|to)(?:\Z|[ \t:])|(?:was|for)(?:\Z|[ \t:]))"
-)
-"""What must follow a name for anything to be assigned: a look at a character or two, which most words do not pass."""
+_FOLLOWS = r"[ \t]{0,4}(?:\Z|[:=>\"'\\]|[iwfot]\Z|(?:is|wa|of|to|fo|was|for)(?:\Z|[ \t:]))"
+_ESCAPED = ("", '"', "'", "\\")
+"""What must follow a name for anything to be assigned: a look at a word, which most do not pass."""
 
 _NETRC = r"\b(?:login|account|machine)\s{1,8}\S{1,64}\s{1,8}\Z"
 _SET = r"\b(?i:set)[ \t]{1,4}[^\s=]{0,64}\Z"
-CLIENTS = (
+_CLIENTS = (
     "mysql", "mariadb", "psql", "pg_dump", "sshpass", "curl", "wget", "docker", "podman", "helm", "mongo", "redis-cli",
     "sqlcmd", "ldap", "smbclient", "svn", "htpasswd", "keytool", "restic", "rabbitmq", "influx", "login", "7z",
 )  # fmt: skip
@@ -54,9 +61,13 @@ _BRANCHES = (
 
 def may_be_assigned(text: str, start: int, end: int) -> bool:
     """Whether anything can be assigned to the name that ends here."""
+    after = text[end : end + 1]
+    if after not in " \t":
+        return after != "\\" or text[end + 1 : end + 2] in _ESCAPED
     if compiled(_FOLLOWS).match(text, end):
         return True
-    return text[end] in " \t" and _is_passed(text[max(0, start - BEHIND) : start])
+    before = text[max(0, start - BEHIND) : start]
+    return "--" in before[-40:] or _is_passed(before)
 
 
 def is_open(text: str, start: int, end: int) -> bool:
@@ -70,60 +81,64 @@ def find_assigned(text: str, start: int, end: int) -> Found | None:
     head = compiled(_HEAD).match(text, end, limit)
     if head is None:
         return None
+    separator, says, gap = head.group("separator", "says", "gap")
     key = text[start:end].lower()
-    if head.group("says"):
-        return _find_said(text, key, head, limit)
+    value = _value_at(text, head.end(), key, separator, limit)
+    if value is None:
+        return None
+    if says:
+        return _find_said(key, value, is_announced=says.endswith(":"))
+    is_tight = separator == "=" and not gap
+    is_spaced = separator in (None, ",")
+    if value.is_word and not (is_tight or is_spaced):
+        return None
     behind = text[max(0, start - BEHIND) : start]
     before = behind.rstrip(_NAME_LETTERS)
     name = behind[len(before) :] + text[start:end]
-    is_told = _is_told(text, before, name, head)
-    if is_told is None:
+    if is_spaced:
+        is_told = _is_told_by_space(text, before, name, head)
+    else:
+        is_told = is_tight and (name.startswith("--") or name.isupper() or before.endswith(("?", "&", ";")))
+    is_split = "n" in gap or "\n" in gap
+    if is_told is None or (separator == ">" and name[0] != "<") or (is_split and _is_branch(before)):
         return None
-    gap = head.group("gap")
-    assigned = Assigned(
-        key=key,
-        name=name,
-        separator=head.group("separator") or " ",
-        value="",
-        is_tight=head.group("separator") == "=" and not gap,
-        is_split="n" in gap or "\n" in gap,
-        is_told=is_told,
-    )
-    if assigned.is_split and assigned.separator == ":" and _is_branch(before):
+    if is_told:
+        value = _field_at(text, value, limit) if before.endswith(";") else value
+    elif value.is_word:
         return None
-    return _find_value(text, head.end(), assigned, limit, is_field=before.endswith(";"))
+    told = is_told or value.is_block
+    assigned = Assigned(key, name, value.text, value.is_quoted, is_tight, is_split, told, value.after)
+    return value.found if is_assigned_secret(assigned) else None
 
 
-def _is_told(text: str, before: str, name: str, head: re.Match[str]) -> bool | None:
-    """Whether only a value can stand here (else it may be code or prose); None where none can."""
-    separator = head.group("separator")
-    if separator is None:
-        return _is_told_by_space(text, before, name, head)
-    if separator == ",":
-        return True if name.startswith("-") else None
-    if separator == ">":
-        return False if name.startswith("<") else None
-    is_tight = separator == "=" and head.start("gap") == head.end()
-    return is_tight and (name.startswith("--") or name.isupper() or before.endswith(("?", "&", ";")))
+def _find_said(key: str, value: _Value, *, is_announced: bool) -> Found | None:
+    """The password in "the password is …"."""
+    if key in SHORT_NAMES or key == "authorization":
+        return None
+    if value.is_quoted:
+        is_secret = is_assigned_secret(Assigned(key=key, name=key, value=value.text, is_quoted=True))
+    else:
+        is_secret = is_said_secret(key, value.text, is_announced=is_announced)
+    return value.found if is_secret else None
 
 
 def _is_told_by_space(text: str, before: str, name: str, head: re.Match[str]) -> bool | None:
+    """Whether only a value can stand behind a space or a comma (else it may be code or prose); None where none can."""
+    if head.group("separator") == ",":
+        return True if name.startswith("-") else None
     if text[head.end() - 1] not in " \t\n":
         return None
     if name.startswith("--"):
         line = before[before.rfind("\n") + 1 :].lower()
-        return any(client in line for client in CLIENTS)
+        return any(client in line for client in _CLIENTS)
     if _is_passed(before):
         return True
-    lower = name.lower()
-    is_sql = lower.endswith(("password", "identified by")) and text[head.end() : head.end() + 1] in ("'", '"', "\\")
+    is_sql = name.lower().endswith(("password", "identified by")) and text[head.end() : head.end() + 1] in _QUOTES
     return name.isupper() if is_sql else None
 
 
 def _is_passed(before: str) -> bool:
-    """Whether a space is all that parts a name from its value: behind an option, in a .netrc, where it is set."""
-    if "--" in before[-40:]:
-        return True
+    """Whether a space is all that parts a name from its value: in a .netrc, or where it is set."""
     return any(compiled(pattern).search(before, max(0, len(before) - 96)) for pattern in (_NETRC, _SET))
 
 
@@ -132,61 +147,62 @@ def _is_branch(before: str) -> bool:
     return any(word in line for word in _BRANCHES)
 
 
-def _find_value(text: str, at: int, assigned: Assigned, limit: int, *, is_field: bool) -> Found | None:
-    if assigned.separator == ":" and (lines := compiled(_BLOCK).match(text, at, limit)):
-        return _find_block(text, lines, assigned)
-    if opening := compiled(_OPENING).match(text, at, limit):
-        return _find_quoted(text, opening, assigned, limit)
-    if assigned.key == "passphrase" and not assigned.is_split:
+class _Value(NamedTuple):
+    """What stands where a value is expected."""
+
+    found: Found
+    text: str
+    """Its beginning, as much as is looked at."""
+    after: str = ""
+    """The character behind it, when that is known."""
+    is_quoted: bool = False
+    is_block: bool = False
+    is_word: bool = False
+    """Only letters, without quotes: a name or a type in code, a word in prose."""
+
+
+def _value_at(text: str, at: int, key: str, separator: str | None, limit: int) -> _Value | None:
+    first = text[at : at + 1]
+    if first in "|>" and separator == ":" and (opening := compiled(_BLOCK).match(text, at, limit)):
+        return _block_at(text, opening)
+    if first in _MAY_OPEN and (opening := compiled(_OPENING).match(text, at, limit)):
+        return _quoted_at(text, opening, limit)
+    if key == "passphrase" and separator in (":", "="):
         line = compiled(LINE.going).match(text, at, min(at + WINDOW, limit))
         if line and is_passphrase(line.group()):
-            return Found(at, at, LINE)
-    if is_field and assigned.is_told:
-        field = compiled(FIELD.going).match(text, at, min(at + WINDOW, limit))
-        if field and " " in field.group() and is_assigned_secret(assigned._replace(value=field.group())):
-            return Found(at, at, FIELD)
-    return _find_bare(text, at, assigned, limit)
-
-
-def _find_block(text: str, opening: re.Match[str], assigned: Assigned) -> Found | None:
-    start = opening.end()
-    rest = block(len(opening.group("indent")), len(opening.group("slashes") or ""))
-    lines = compiled(rest.going).match(text, start, start + WINDOW)
-    value = lines.group().partition("\n")[0].partition("\\n")[0] if lines else ""
-    judged = assigned._replace(value=value, is_quoted=True, is_told=True)
-    return Found(start, start, rest) if value and is_assigned_secret(judged) else None
-
-
-def _find_quoted(text: str, opening: re.Match[str], assigned: Assigned, limit: int) -> Found | None:
-    start = opening.end()
-    rest = quoted(opening.group("sign"), len(opening.group("slashes")))
-    inside = compiled(rest.going).match(text, start, min(start + WINDOW, limit))
-    value = inside.group() if inside else ""
-    judged = assigned._replace(value=value, is_quoted=True)
-    return Found(start, start, rest) if value and is_assigned_secret(judged) else None
-
-
-def _find_bare(text: str, at: int, assigned: Assigned, limit: int) -> Found | None:
+            return _Value(Found(at, at, LINE), line.group(), is_quoted=True)
     bare = compiled(_BARE).match(text, at, limit)
     if bare is None:
         return None
-    value = bare.group()
-    after = text[bare.end() : bare.end() + 1] if bare.end() < limit and len(value) < WINDOW else ""
-    if assigned.separator == ">" and after != "<" and len(value) < WINDOW:
+    end, word = bare.end(), bare.group()
+    is_whole = end < limit and len(word) < WINDOW
+    after = text[end : end + 1] if is_whole else ""
+    is_called = after in ("(", "[", "{") and word.replace(".", "").isidentifier()
+    if is_called or (separator == ">" and after != "<" and is_whole):
         return None
-    judged = assigned._replace(value=value, after=after)
-    return Found(at, bare.end(), BARE) if is_assigned_secret(judged) else None
+    is_word = word.isalpha() and key != "authorization"
+    return _Value(Found(at, end, BARE), word, after, False, False, is_word)
 
 
-def _find_said(text: str, key: str, head: re.Match[str], limit: int) -> Found | None:
-    """The password in "the password is …"."""
-    if key in ("pass", "auth", "authorization"):
-        return None
-    at = head.end()
-    if opening := compiled(_OPENING).match(text, at, limit):
-        return _find_quoted(text, opening, Assigned(key=key, name=key, separator="is", value=""), limit)
-    bare = compiled(_BARE).match(text, at, limit)
-    is_announced = head.group("says").endswith(":")
-    if bare and is_said_secret(key, bare.group(), is_announced=is_announced):
-        return Found(at, bare.end(), BARE)
-    return None
+def _block_at(text: str, opening: re.Match[str]) -> _Value | None:
+    start = opening.end()
+    rest = block(len(opening.group("indent")), len(opening.group("slashes") or ""))
+    lines = compiled(rest.going).match(text, start, start + WINDOW)
+    first = lines.group().partition("\n")[0].partition("\\n")[0] if lines else ""
+    return _Value(Found(start, start, rest), first, is_quoted=True, is_block=True) if first else None
+
+
+def _quoted_at(text: str, opening: re.Match[str], limit: int) -> _Value | None:
+    start = opening.end()
+    rest = quoted(opening.group("sign"), len(opening.group("slashes")))
+    inside = compiled(rest.going).match(text, start, min(start + WINDOW, limit))
+    return _Value(Found(start, start, rest), inside.group(), is_quoted=True) if inside and inside.group() else None
+
+
+def _field_at(text: str, value: _Value, limit: int) -> _Value:
+    """The same value where spaces belong to it, as in a connection string."""
+    at = value.found.start
+    field = compiled(FIELD.going).match(text, at, min(at + WINDOW, limit))
+    if value.is_quoted or field is None or " " not in field.group():
+        return value
+    return _Value(Found(at, at, FIELD), field.group())

@@ -29,12 +29,15 @@ _OPTIONS: dict[str, tuple[_Option, ...]] = {
     "-w": (_Option(("ldap",)),),
 }
 
-_BEFORE = (" ", '"', "'", "\n", "\t")
+_BEFORE = (" ", '"', "'")
 TRIGGERS = tuple(before + option for option in _OPTIONS for before in _BEFORE)
 """An option with what parts it from the word before it."""
 
-_GAP = r"(?:=|[ \t]{1,4}(?:\\{1,3}\r?\n[ \t]{0,40})?|\\{0,3}[\"'],\s{0,40}(?=\\{0,3}[\"']))"
-_OPENING = r"(?P<slashes>\\{0,3})(?P<sign>[\"'])"
+_GAP = (
+    r"(?:=|[ \t]{1,4}(?:\\{1,3}\r?\n[ \t]{0,40}|\\{2,16}n[ \t]{0,40})?"
+    r"|\\{0,7}[\"'],(?:\s|\\{1,8}n){0,40}(?=\\{0,7}[\"']))"
+)
+_OPENING = r"(?P<slashes>\\{0,7})(?P<sign>[\"'])"
 _NAME = r"(?P<name>[A-Za-z0-9_][^\s:\"'`\\/,;=<>(){}\[\]|$]{0,63}):"
 _WORD = r"[^\s\"'`,;&<>(){}\[\]|\\]"
 _COMMAND_ENDS = ("\n", "|", ";", "&&", "\\n")

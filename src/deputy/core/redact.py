@@ -10,11 +10,11 @@ from urllib.parse import quote, quote_plus
 import msgspec
 
 from deputy.core.key_lines import Place, hide_lines, may_hold_lines
-from deputy.core.secret_shapes import finder, hint, shapes, trigger_beginnings
+from deputy.core.secret_shapes import beginnings, finder, hint, names, shapes
 from deputy.core.secret_values import is_secret_value
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from deputy.core.secret_ends import Rest
     from deputy.core.secret_shapes import Shape
@@ -24,7 +24,16 @@ MARK = "[redacted]"
 
 _CONTEXT = 176
 _LEAST_KNOWN = 8
-_LONGEST_TRIGGER = 32
+_LONGEST_ARGUMENT = 4_096
+_LONGEST_TRIGGER = 16
+
+
+_SECRET_NAMES = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "_PASS", "PASSPHRASE", "CREDENTIALS")
+
+
+def known_secrets(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The values of variables that hold secrets by their names."""
+    return tuple(value for name, value in environ.items() if name.upper().endswith(_SECRET_NAMES))
 
 
 class Redactor:
@@ -56,12 +65,34 @@ class Redactor:
                 fields = cast("dict[Any, Any]", item)
                 copy = {self.redact(key) if isinstance(key, str) else key: held for key, held in fields.items()}
                 container[at] = copy
-                todo.extend((copy, key, str(key)) for key in copy)
+                # A variable as a pair of its name and its value is judged by that name.
+                called = next((copy[key] for key in _NAMED_BY if isinstance(copy.get(key), str)), "")
+                todo.extend((copy, key, called if key == "value" and called else str(key)) for key in copy)
             elif isinstance(item, list | tuple):
-                items = list(cast("Sequence[Any]", item))
+                items = self._redact_arguments(list(cast("Sequence[Any]", item)))
                 container[at] = items
-                todo.extend((items, index, name) for index in range(len(items)))
+                todo.extend((items, index, _option_at(items, index - 1) or name) for index in range(len(items)))
         return root[0]
+
+    def _redact_arguments(self, words: list[Any]) -> list[Any]:
+        """A list without what options pass, if it is a command and its arguments."""
+        texts = [word if isinstance(word, str) and len(word) <= _LONGEST_ARGUMENT else "" for word in words]
+        if not any(word[:1] == "-" for word in texts):
+            return words
+        program = " ".join(word for word in texts[:2] if word[:1] != "-")
+        for at, word in enumerate(texts):
+            if word[:1] != "-" or word[:2] == "--":
+                continue
+            words[at] = self._redact_within(f"{program} ", word, "")
+            if at + 1 < len(texts) and "'" not in texts[at + 1]:
+                words[at + 1] = self._redact_within(f"{program} {word} '", texts[at + 1], "'") or words[at + 1]
+        return words
+
+    def _redact_within(self, before: str, text: str, after: str) -> str:
+        """A text without its secrets, as it reads where it stands."""
+        shown = self.redact(f"{before}{text}{after}")
+        is_apart = shown.startswith(before) and shown.endswith(after)
+        return shown[len(before) : len(shown) - len(after)] if is_apart else text
 
     def redact_json(self, data: bytes) -> bytes:
         """Encoded JSON without its secrets, the same bytes when it has none; what is not JSON is taken as text."""
@@ -92,6 +123,7 @@ class _Known:
     def __init__(self, spellings: Iterable[str]) -> None:
         self.spellings = tuple(spellings)
         self.longest = max(map(len, self.spellings), default=0)
+        self.shortest = min(map(len, self.spellings), default=0)
         self.by_first: dict[str, list[str]] = {}
         for spelling in self.spellings:
             self.by_first.setdefault(spelling[0], []).append(spelling)
@@ -135,6 +167,15 @@ class _State:
     held: str = ""
     going_on: Rest | None = None
     """What belongs to the secret that the last chunk ended in."""
+
+
+_NAMED_BY = ("name", "key")
+
+
+def _option_at(arguments: list[Any], at: int) -> str:
+    """The option at this place of a command's arguments, which names the argument behind it."""
+    option = arguments[at] if at >= 0 else ""
+    return option if isinstance(option, str) and option.startswith("--") else ""
 
 
 def _spellings(values: Iterable[str]) -> set[str]:
@@ -186,7 +227,7 @@ def _in_base64(value: bytes) -> set[str]:
 
 def _hide_known(text: str, known: _Known, *, final: bool) -> tuple[str, str]:
     """The text without known values, and the end of it that may be the beginning of one (empty when final)."""
-    spans = _find_all(text, known.spellings)
+    spans = _find_all(text, known.spellings) if len(text) >= known.shortest else []
     held = len(text) if final else _held_from(text, known)
     out: list[str] = []
     at = 0
@@ -267,28 +308,27 @@ def _stand(text: str, at: int, going_on: Rest | None = None) -> _State:
 def _candidates(text: str, at: int) -> Iterator[tuple[int, int, Shape]]:
     """Where something could be a secret, in order; at the same place the first shape of the table comes first."""
     folded = _fold(text)
-    if hint().search(folded, at) is None:
-        return
-    triggers, started = finder()
-    while found := triggers.search(folded, at):
-        at = found.start()
+    (triggers, started), hits = finder(), hint()
+    while hit := hits.search(folded, at):
+        near = hit.start()
+        found = triggers.search(folded, max(at, near - _LONGEST_TRIGGER), near + _LONGEST_TRIGGER)
+        if found is None:
+            # The hit is inside a trigger that was dealt with.
+            at = near + 1
+            continue
+        start = found.start()
         for trigger, shape in started[found.group()]:
-            if (folded if shape.folded else text).startswith(trigger, at):
-                end = at + len(trigger)
-                if shape.glance is None or shape.glance(text, at, end):
-                    yield at, end, shape
-        at += 1
+            if (folded if shape.folded else text).startswith(trigger, start):
+                end = start + len(trigger)
+                if shape.glance is None or shape.glance(text, start, end):
+                    yield start, end, shape
+        at = found.end() if found.group() in names() else start + 1
 
 
 def _trigger_begun(text: str) -> int:
     """Where the end of the text begins that is the beginning of a trigger."""
-    exact, folded = trigger_beginnings()
-    end = text[-_LONGEST_TRIGGER:]
-    lower = _fold(end)
-    for at in range(len(end)):
-        if end[at:] in exact or lower[at:] in folded:
-            return len(text) - len(end) + at
-    return len(text)
+    begun = beginnings().search(text, max(0, len(text) - _LONGEST_TRIGGER))
+    return begun.start() if begun else len(text)
 
 
 def _fold(text: str) -> str:

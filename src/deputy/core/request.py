@@ -204,6 +204,8 @@ class Request(Struct, frozen=True, kw_only=True, gc=False):
     task_context: TaskContext | None = None
     subtask_limit: int | None = None
     """How deep subtasks may nest from here, where a subtask's request says so."""
+    is_counted: bool = True
+    """Whether it counts among the spawns of its tree; what a program hands over itself need not."""
 
 
 def signature(target: str, description: str, inputs: Mapping[str, Any]) -> str:

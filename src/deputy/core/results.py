@@ -126,7 +126,7 @@ def _section(name: str, result: Result) -> str:
         f"### [{name}] {_title(outcome)}",
         f"**Usage**: in={usage.input:,} out={usage.output:,}",
     ]
-    parts.extend(f"**Instead**: {one.taken}, as {one.left} failed: {one.reason}" for one in outcome.fallbacks)
+    parts.extend(f"**Instead of {one.left}**: {one.taken}. {one.reason}" for one in outcome.fallbacks)
     if not outcome.is_isolated:
         parts.append("**Done inline**: no subagent could be had, so this was not isolated.")
     parts.extend(_apart(f"**Warning:** {warning}") for warning in outcome.warnings)

@@ -67,12 +67,15 @@ def quoted(quote: str, slashes: int) -> Rest:
     escape = rf"\\{{{slashes + 1}}}(?:\\{{{slashes}}}{quote}|\\{{{slashes + 1}}}|[^{quote}\\\n])"
     inside = rf"[^{quote}\\\n]|{escape}"
     if slashes:
-        return Rest(going=rf"(?:{inside})*+", tail=rf"(?:\\{{1,{2 * slashes + 1}}})?")
+        twice = rf"(?:\\{{{slashes}}}{quote}){{2}}"
+        tail = rf"(?:\\{{1,{2 * slashes + 1}}}|\\{{{slashes}}}{quote}\\{{0,{slashes}}})?"
+        return Rest(going=rf"(?:{inside}|{twice})*+", tail=tail)
     if quote == '"':
         return Rest(going=rf"(?:{inside}|\"\")*+", tail=r"[\\\"]?")
     # Shells close a quote to write one; an apostrophe behind two backslashes was escaped, and then all of it once more.
-    more = r"''|'\\''|'\"'\"'|(?<=\\\\)'(?=\w)"
-    return Rest(going=rf"(?:{inside}|{more})*+", tail=r"(?:\\|'(?:\\'?|\"(?:'\"?)?)?)?")
+    more = r"''|'\\{1,8}''|'\\{0,8}\"'\\{0,8}\"'|(?<=\\\\)'(?=\w)"
+    begun = r"\\|'(?:\\{1,8}'?|\\{0,8}\"(?:'(?:\\{0,8}\"?)?)?)?"
+    return Rest(going=rf"(?:{inside}|{more})*+", tail=f"(?:{begun})?")
 
 
 @cache

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from deputy.core.named_secrets import find_assigned, is_open, may_be_assigned
 from deputy.core.passed_secrets import TRIGGERS, find_passed
 from deputy.core.secret_ends import Found, Rest, compiled
-from deputy.core.secret_values import KEYWORDS, WINDOW, is_encoded_login, stands_for_password
+from deputy.core.secret_values import KEYWORDS, SHORT, SHORT_NAMES, WINDOW, is_encoded_login, stands_for_password
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,6 +69,20 @@ _PREFIXED: tuple[tuple[str, str, int], ...] = (
     ("lin_api_", _ALNUM, 20),
     ("dckr_pat_", _WORD, 16),
     ("AGE-SECRET-KEY-1", "A-Z0-9", 32),
+    ("gloas-", _WORD, 20),
+    ("glptt-", _WORD, 20),
+    ("glcbt-", _WORD, 20),
+    ("glft-", _WORD, 20),
+    ("glsa_", _ALNUM + "_", 20),
+    ("glc_", _ALNUM + "+/=", 32),
+    ("figd_", _WORD, 20),
+    ("sntrys_", _ALNUM + "+/=_", 20),
+    ("sbp_", "a-f0-9", 32),
+    ("dp.pt.", _ALNUM, 32),
+    ("ATATT3", _WORD + "=", 32),
+    ("PMAK-", _ALNUM + r"\-", 32),
+    ("hooks.slack", _WORD + "./", 30),
+    ("discord.com/api/", _WORD + "/", 60),
 )
 """Public prefix, alphabet of what follows, and how many of these make it a secret (a digit or capital among them)."""
 
@@ -135,7 +149,7 @@ def _by_pattern(
     folded: bool = False,
     is_prefix: bool = False,
 ) -> Shape:
-    """A shape told by one pattern, whose last group starts at the first character to hide, and another for its beginnings."""
+    """A shape told by a pattern whose last group starts at the first character to hide, and one for its beginnings."""
 
     def find(text: str, start: int, end: int) -> Found | None:
         match = compiled(decided).match(text, start)
@@ -152,17 +166,44 @@ def _by_pattern(
 @cache
 def shapes() -> tuple[Shape, ...]:
     """All shapes."""
-    return (*_prefixed(), _jwt(), _bearer(), _basic(), _url(), _private_key(), _first_line(), _passed(), _assigned())
+    return (
+        *_prefixed(),
+        _jwt(),
+        _bearer(),
+        _basic(),
+        _url(),
+        _private_key(),
+        _first_line(),
+        _passed(),
+        _short(),
+        _assigned(),
+    )
 
 
 @cache
-def trigger_beginnings() -> tuple[frozenset[str], frozenset[str]]:
-    """All proper beginnings of triggers: of those matched as they are, and of those matched in lower case."""
-    exact, folded = (
-        frozenset(t[:n] for shape in shapes() if shape.folded is fold for t in shape.triggers for n in range(1, len(t)))
-        for fold in (False, True)
+def beginnings() -> re.Pattern[str]:
+    """A pattern that finds where the end of a text begins that is the beginning of a trigger."""
+    folded, exact = (
+        _begun(sorted({t for shape in shapes() if shape.folded is fold for t in shape.triggers}))
+        for fold in (True, False)
     )
-    return exact, folded
+    return re.compile(f"(?i:{folded})|{exact}")
+
+
+def _begun(words: list[str]) -> str:
+    """A pattern for any proper beginning of these words at the end of the text."""
+    rests: dict[str, list[str]] = {}
+    for word in words:
+        if len(word) > 1:
+            rests.setdefault(word[0], []).append(word[1:])
+    branches = [rf"{re.escape(first)}(?:\Z|{_begun(rest)})" for first, rest in rests.items()]
+    return "|".join(branches) or r"\Z(?<!\Z)"
+
+
+@cache
+def names() -> frozenset[str]:
+    """The triggers that are names; no other trigger begins inside one of them."""
+    return frozenset(KEYWORDS)
 
 
 @cache
@@ -171,35 +212,44 @@ def hint() -> re.Pattern[str]:
     by_letter: dict[str, list[str]] = {}
     for word in finder()[1]:
         at = min(range(len(word)), key=lambda index: _RARE_FIRST.index(word[index]))
-        before, after = word[: at + 1], word[at + 1 :]
-        by_letter.setdefault(word[at], []).append(f"(?<={re.escape(before)}){re.escape(after)}")
+        after = word[at + 1 :]
+        follows = _FOLLOWS_NAME if word in names() else ""
+        # Literal first: what follows the letter rules most branches out.
+        by_letter.setdefault(word[at], []).append(f"{re.escape(after)}(?<={re.escape(word)}){follows}")
     return re.compile("|".join(f"{re.escape(letter)}(?:{'|'.join(rests)})" for letter, rests in by_letter.items()))
 
 
-_RARE_FIRST = ":._-zqxjkvwbgpfycmuldhrsnioate /0123456789\"'\n\t"
+_RARE_FIRST = ":=._-zqxjkvwbgpfycmuldhrsnioate /0123456789\"'\\"
 
 
 @cache
 def finder() -> tuple[re.Pattern[str], dict[str, tuple[tuple[str, Shape], ...]]]:
     """One pattern that finds all triggers in lower-case text in one pass, and the shapes that each find may start."""
-    triggers = sorted({trigger.lower() for shape in shapes() for trigger in shape.triggers})
-    shortest = [t for t in triggers if not any(t != other and t.startswith(other) for other in triggers)]
+    others = sorted({t.lower() for shape in shapes() for t in shape.triggers if t not in names()})
+    shortest = [t for t in others if not any(t != other and t.startswith(other) for other in others)]
     started = {
         found: tuple((t, shape) for shape in shapes() for t in shape.triggers if t.lower().startswith(found))
         for found in shortest
     }
-    return re.compile(_one_of(shortest)), started
+    named = next(shape for shape in shapes() if shape.triggers is KEYWORDS)
+    started |= {word: ((word, named),) for word in KEYWORDS}
+    return re.compile(f"{_one_of(sorted(KEYWORDS))}{_FOLLOWS_NAME}|{_one_of(shortest)}"), started
+
+
+_FOLLOWS_NAME = r"(?![^:=>\"'\]\\ \t])"
+"""What can follow the name of a secret: the first of what `may_be_assigned` looks at, or the end of the text."""
 
 
 def _one_of(words: list[str]) -> str:
-    """A pattern for any of these words that looks at each character once; no word is the beginning of another."""
-    if words == [""]:
-        return ""
+    """A pattern for any of these words that looks at each character once, and takes the longest word there is."""
     rests: dict[str, list[str]] = {}
     for word in words:
-        rests.setdefault(word[0], []).append(word[1:])
-    branches = [re.escape(first) + _one_of(rest) for first, rest in rests.items()]
-    return branches[0] if len(branches) == 1 else f"(?:{'|'.join(branches)})"
+        if word:
+            rests.setdefault(word[0], []).append(word[1:])
+    if not rests:
+        return ""
+    branches = "|".join(re.escape(first) + _one_of(rest) for first, rest in rests.items())
+    return f"(?:{branches}){'?' if '' in words else ''}"
 
 
 def _prefixed() -> list[Shape]:
@@ -290,6 +340,19 @@ def _first_line() -> Shape:
 
 def _passed() -> Shape:
     return Shape(triggers=TRIGGERS, find=find_passed, is_open=is_open)
+
+
+_ASSIGNS = ("=", " =", ":", "':", '":', *("\\" * count + '":' for count in (1, 3, 7)))
+
+
+def _short() -> Shape:
+    """Names that are too short to be looked for without what must follow them."""
+    return Shape(
+        triggers=tuple(name + follows for name in SHORT_NAMES for follows in _ASSIGNS),
+        find=lambda text, start, end: find_assigned(text, start, start + SHORT),
+        is_open=lambda text, start, end: is_open(text, start, start + SHORT),
+        folded=True,
+    )
 
 
 def _assigned() -> Shape:

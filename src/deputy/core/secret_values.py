@@ -7,17 +7,22 @@ from binascii import a2b_base64
 from itertools import pairwise
 from typing import NamedTuple
 
+from deputy.core.secret_ends import compiled
+
 WINDOW = 64
 """How much of a value is looked at to decide whether it is a secret."""
 
 KEYWORDS = (
-    "passphrase", "password", "passwd", "passcode", "pwd", "pass", "secret", "token", "apikey", "api_key", "api-key",
-    "api key", "access_key", "access-key", "accesskey", "access key", "secret_key", "secret-key", "secretkey",
+    "passphrase", "password", "passwd", "passcode", "pwd", "secret", "token", "apikey", "api_key", "api-key", "api key",
+    "access_key", "access-key", "accesskey", "access key", "secret_key", "secret-key", "secretkey",
     "secret key", "private_key", "private-key", "privatekey", "signing_key", "encryption_key", "auth_key",
-    "account_key", "accountkey", "secret_key_base", "credential", "credentials", "authorization", "auth",
+    "account_key", "accountkey", "secret_key_base", "credential", "credentials", "authorization",
     "identified by", "requirepass",
 )  # fmt: skip
 """What names of secrets end with, in lower case."""
+SHORT_NAMES = ("pass", "auth")
+SHORT = 4
+"""The same, where only a few of the words that end so are names of secrets; and their length."""
 _WEAK_KEYS = ("passphrase", "password", "passwd", "passcode", "pwd", "pass", "identified by", "requirepass")
 """Names whose values people think up: no need to look drawn at random."""
 
@@ -31,22 +36,29 @@ _PASS_NAMES = (
 )  # fmt: skip
 """What stands before `pass` where it is short for password, rather than a pass over something."""
 _PLACEHOLDER_STARTS = ("<", "$", "{", "%(", "[", "(", "***", "...", "…", "xxx", "XXX", "arn:", "http:", "https:")
-_PLACEHOLDER_WORDS = ("your", "changeme", "change-me", "change_me", "placeholder", "redacted", "insert", "todo")
-_NO_VALUES = frozenset(
-    "none null nil true false yes no on off str string text bytes int bool any object unicode varchar char input value "
-    "required optional default hidden disabled enabled invalid missing empty unset undefined prompt stdin file env "
-    "environment plain plaintext hash hashed encrypted bcrypt scrypt argon2 argon2i argon2id pbkdf2 md5 sha1 sha256 "
-    "sha384 sha512 base64 utf8 utf-8 self cls option flag field type name keyring vault".split()
-)
+_PLACEHOLDER = "(?i:your|change[-_]?me|placeholder|redacted|insert|todo|example)"
+_NO_WORD = r"[^\w\-.:/=*]|\d"
+"""A character that neither words nor paths have."""
+_NO_VALUES = frozenset((
+    "none", "null", "nil", "true", "false", "yes", "no", "on", "off", "str", "string", "text", "bytes", "int", "bool",
+    "any", "object", "unicode", "varchar", "char", "input", "value", "required", "optional", "default", "hidden",
+    "disabled", "enabled", "invalid", "missing", "empty", "unset", "undefined", "prompt", "stdin", "file", "env",
+    "environment", "plain", "plaintext", "hash", "hashed", "encrypted", "bcrypt", "scrypt", "argon2", "argon2i",
+    "argon2id", "pbkdf2", "md5", "sha1", "sha256", "sha384", "sha512", "base64", "utf8", "utf-8", "self", "cls",
+    "option", "flag", "field", "type", "name", "keyring", "vault",
+))  # fmt: skip
 """What says something about a value where the value would stand."""
-_PROSE = frozenset(
-    "is are was be been must should shall may might can could cannot can't will would not don't doesn't no any your you "
-    "please enter type provide specify give given set use used using uses required optional invalid incorrect wrong bad "
-    "missing empty blank least most characters character chars digits letters length long short weak strong match matches "
-    "expired needed needs for when whether where which that this these if else with without from into default confirm "
-    "repeat again forgot forgotten reset change changed new current old show hide field login sign log user username "
-    "users account email key keys file read stored string value de das le la el il".split()
-)
+_PROSE = frozenset((
+    "is", "are", "was", "be", "been", "must", "should", "shall", "may", "might", "can", "could", "cannot", "can't",
+    "will", "would", "not", "don't", "doesn't", "no", "any", "your", "you", "please", "enter", "type", "provide",
+    "specify", "give", "given", "set", "use", "used", "using", "uses", "required", "optional", "invalid", "incorrect",
+    "wrong", "bad", "missing", "empty", "blank", "least", "most", "characters", "character", "chars", "digits",
+    "letters", "length", "long", "short", "weak", "strong", "match", "matches", "expired", "needed", "needs", "for",
+    "when", "whether", "where", "which", "that", "this", "these", "if", "else", "with", "without", "from", "into",
+    "default", "confirm", "repeat", "again", "forgot", "forgotten", "reset", "change", "changed", "new", "current",
+    "old", "show", "hide", "field", "login", "sign", "log", "user", "username", "users", "account", "email", "key",
+    "keys", "file", "read", "stored", "string", "value", "de", "das", "le", "la", "el", "il",
+))  # fmt: skip
 """Words of messages and labels; a passphrase is made of other ones."""
 _LABELS = ("passw", "passphrase", "kennwort", "contrase", "mot de passe", "senha", "wachtwoord")
 
@@ -58,12 +70,11 @@ class Assigned(NamedTuple):
     """What the name ends with, in lower case."""
     name: str
     """The whole name as it stands, with what makes it an option or a tag."""
-    separator: str
     value: str
     """Its beginning, as much as is looked at."""
     is_quoted: bool = False
     is_tight: bool = False
-    """Nothing stands between it and the separator."""
+    """Nothing but `=` stands between it and the name."""
     is_split: bool = False
     """It stands on a later line."""
     is_told: bool = False
@@ -92,11 +103,11 @@ def _names_no_secret(before: str) -> bool:
 def is_secret_value(name: str, value: str) -> bool:
     """Whether a text that stands under this name in structured data is a secret."""
     lower = name.lower()
-    key = next((word for word in KEYWORDS if lower.endswith(word)), None)
+    key = next((word for word in (*KEYWORDS, *SHORT_NAMES) if lower.endswith(word)), None)
     if key is None:
         return False
     is_told = name.isupper() or name.startswith("-")
-    return is_assigned_secret(Assigned(key=key, name=name, separator=":", value=value, is_quoted=True, is_told=is_told))
+    return is_assigned_secret(Assigned(key=key, name=name, value=value, is_quoted=True, is_told=is_told))
 
 
 def _is_literal_secret(key: str, value: str, *, is_told: bool) -> bool:
@@ -106,7 +117,7 @@ def _is_literal_secret(key: str, value: str, *, is_told: bool) -> bool:
     if key == "auth":
         return is_encoded_login(value)
     if key == "authorization":
-        return len(value) >= 8 and not value.islower() and not value.istitle()
+        return len(value) >= 8 and not value.islower() and not value.istitle() and not _is_placeholder(_sent(value))
     if key in _WEAK_KEYS:
         return _is_thought_up(key, value, is_told=is_told)
     if any(c.isspace() for c in value):
@@ -114,12 +125,17 @@ def _is_literal_secret(key: str, value: str, *, is_told: bool) -> bool:
     return _is_strong(value) or _is_mixed(value) or (len(value) >= 16 and value.isalnum() and not value[1:].islower())
 
 
+def _sent(header: str) -> str:
+    """What a header sends, behind the name of its scheme."""
+    return header.partition(" ")[2] or header
+
+
 def _is_thought_up(key: str, value: str, *, is_told: bool) -> bool:
     """Whether a quoted text is a password that a person made."""
     if value.lower() in _NO_VALUES:
         return False
     if any(c.isspace() for c in value.strip()):
-        return len(value) >= 6 and not is_prose(value)
+        return len(value) >= 6 and not is_prose(value) and key not in value.lower()
     least = 4 if is_told else 6
     is_word = value.isalpha() and value[1:].islower()
     return len(value) >= least and (is_told or key == "passphrase" or not is_word or len(value) >= 10)
@@ -147,8 +163,6 @@ def _is_bare_secret(assigned: Assigned) -> bool:
     key, value = assigned.key, assigned.value
     if _is_placeholder(value) or _is_path(value) or value.lower().rstrip(".,:;!?") in _NO_VALUES:
         return False
-    if assigned.after in ("(", "[", "{") and value.replace(".", "").isidentifier():
-        return False
     if assigned.is_split and (assigned.after not in _LINE_ENDS or "=" in value or value.endswith(":")):
         return False
     if key == "auth":
@@ -160,7 +174,7 @@ def _is_bare_secret(assigned: Assigned) -> bool:
     if key == "authorization":
         return _is_strong(value) or (len(value) >= 12 and not value.islower() and not value.istitle())
     if key in _WEAK_KEYS:
-        return len(value) >= 6 and any(not c.isalpha() and c not in "_-.:/=*" for c in value)
+        return len(value) >= 6 and compiled(_NO_WORD).search(value) is not None
     digits = sum(c.isdigit() for c in value)
     is_drawn = assigned.is_tight and len(value) >= 6 and value.isalnum() and 2 <= digits < len(value)
     return _is_strong(value) or is_drawn or (_is_mixed(value) and not value.isalpha())
@@ -237,12 +251,10 @@ def _is_label(key: str, value: str) -> bool:
 
 
 def _is_placeholder(value: str) -> bool:
-    folded = value.lower()
-    return (
-        value.startswith(_PLACEHOLDER_STARTS)
-        or any(word in folded for word in _PLACEHOLDER_WORDS)
-        or (len(value) < 20 and "example" in folded)
-    )
+    if value.startswith(_PLACEHOLDER_STARTS):
+        return True
+    found = compiled(_PLACEHOLDER).search(value)
+    return found is not None and (found.group().lower() != "example" or len(value) < 20)
 
 
 def _is_path(value: str) -> bool:

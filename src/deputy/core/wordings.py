@@ -16,6 +16,7 @@ CONTEXT_CODES: Final = frozenset(
 CONTEXT_WORDS: Final = (
     "prompt is too long",
     "prompt too long",
+    "prompt as too long",
     "input is too long",
     "exceed context limit",
     "exceeds the context window",

@@ -40,6 +40,8 @@ class Work(Struct, frozen=True, kw_only=True):
     """What a program is told before the task."""
     task: str
     workshop: Workshop
+    agreed: dict[str, bool] = {}
+    """By program, what a person said to its changing things unasked."""
 
 
 async def begin(run: RunContext, rung: Rung, number: int, scratchpad: str, workshop: Workshop) -> Rung:
@@ -94,9 +96,8 @@ async def _program(work: Work, rung: Rung) -> Arrived:
     backend = None if ways is None else ways.open(rung.backend)
     if ways is None or backend is None:
         return _not_gone(rung, no_way.unknown(rung.backend))
-    refusal = await _refusal(work.run, work.desk, rung.backend)
-    if refusal is not None:
-        return _not_gone(rung, refusal)
+    if not await _is_agreed(work, rung.backend):
+        return _not_gone(rung, no_way.not_agreed(rung.backend, _writing(work.desk)))
     desk = with_model(work.desk, work.workshop, rung.model, _Elsewhere(rung.model))
     program = _called(work, desk, backend, ways.model_for(rung))
 
@@ -111,6 +112,9 @@ async def _arrived(
     work: Work, desk: Desk, answer: Callable[[Desk], Awaitable[Report]], *, model: str, is_lenient: bool = False
 ) -> Arrived:
     run, talk, terms = work.run, work.talk, work.birth.terms
+    if talk.is_answered:
+        # Somebody else stopped in the middle.
+        await say(run, talk, f"taken-over:{talk.turn}", prompt("interrupted"))
     report = await answer(desk)
     verdict = await accept(run, talk, desk, terms, report, answer=answer, is_lenient=is_lenient)
     return Arrived(verdict=verdict, model=model, has_acted=talk.has_acted)
@@ -140,18 +144,23 @@ def _called(work: Work, desk: Desk, backend: Backend, model: str) -> Program:
     return Program(backend, assignment, lambda content: files.note(scratchpad, content), session)
 
 
-async def _refusal(run: RunContext, desk: Desk, backend: str) -> Error | None:
-    """Why a program may not do it: it would change things without asking each time, so somebody must agree."""
-    writing = ", ".join(sorted(desk.grant.tools & WRITING_TOOLS))
+async def _is_agreed(work: Work, backend: str) -> bool:
+    """Whether a program may do it: it would change things without asking each time, so somebody must agree, once."""
+    run, desk, writing = work.run, work.desk, _writing(work.desk)
     if not writing or desk.approval == "granted":
-        return None
-    key = f"ladder:{backend}:approval"
-    if desk.approval == "ask" or run.was_asked(key):
-        question = f"[{desk.label}] would be done by {backend}, which uses {writing} without asking each time."
-        desk.emit(Progress(event="waiting", label=desk.label, content=question))
-        if json.decode(await run.recv(key, "approval", question)) is True:
-            return None
-    return no_way.not_agreed(backend, writing)
+        return True
+    if backend not in work.agreed:
+        key, answer = f"ladder:{backend}:approval", False
+        if desk.approval == "ask" or run.was_asked(key):
+            question = f"{backend} would do [{desk.label}], and use {writing} without asking each time."
+            desk.emit(Progress(event="waiting", label=desk.label, content=question))
+            answer = json.decode(await run.recv(key, "approval", question)) is True
+        work.agreed[backend] = answer
+    return work.agreed[backend]
+
+
+def _writing(desk: Desk) -> str:
+    return ", ".join(sorted(desk.grant.tools & WRITING_TOOLS))
 
 
 class _Elsewhere:

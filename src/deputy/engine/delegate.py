@@ -70,8 +70,8 @@ async def delegate(run: RunContext, birth: Requested, workshop: Workshop) -> Out
         if birth.terms.role is not None:
             outcome = structs.replace(outcome, warnings=(*birth.terms.role.warnings, *outcome.warnings))
         outcome = await give_back(run, label, taken, outcome, workshop)
-    except BaseException:
-        workshop.stopped(run)
+    except BaseException as stop:
+        workshop.stopped(run, stop)
         raise
     finally:
         workshop.leave(run.run)

@@ -14,7 +14,7 @@ from deputy.core.limits import handin_seconds
 from deputy.core.progress import Progress
 from deputy.core.redact import Redactor
 from deputy.core.request import Grant
-from deputy.engine.ports import FlowTool, Folder, Model, Tool, Tools
+from deputy.engine.ports import FlowTool, Folder, Model, Tool, Tools, Ways
 from deputy.engine.ports.subtasks import Subtasks
 from deputy.engine.purse import Purse
 from deputy.engine.talk import CHARACTERS_PER_TOKEN, SUBTASK, Talk
@@ -77,6 +77,8 @@ class Desk(Struct, frozen=True, kw_only=True):
     repairs: int = 1
     routing: Routing = Routing()
     """Which ways those may go to whom it hands work on."""
+    ways: Ways | None = None
+    """The ways that there are beside our own loop."""
 
     def toolset(self) -> Toolset:
         """The tools as the model is told of them."""
@@ -154,6 +156,7 @@ async def open_desk(
         subtasks=workshop.subtasks if any(tool.name == SUBTASK for tool in flow_tools) else None,
         repairs=workshop.policy.repairs,
         routing=routing or Routing(),
+        ways=workshop.ways,
     )
 
 

@@ -32,6 +32,7 @@ async def fan_out(
     root: str = "",
     routing: Routing | None = None,
     messages: Mapping[str, str] | None = None,
+    is_counted: bool = True,
 ) -> tuple[Result, ...]:
     """Hand each task to a child of its own; one that fails never stops the others.
 
@@ -55,7 +56,7 @@ async def fan_out(
             name = f"{key}.{index}"
             session_id = ids[index]
             terms = terms_of(task, index, len(tasks), root, routing)
-            requested = _requested(task, terms, session_id, lineage, grant, model)
+            requested = _requested(task, terms, session_id, lineage, grant, model, is_counted=is_counted)
             child = before.get(name)
             if child is None:
                 child = await run.spawn(name, requested)
@@ -76,7 +77,9 @@ async def _drawn(run: RunContext, key: str, count: int) -> list[str]:
     return ids
 
 
-def _requested(task: Task, terms: Terms, session_id: str, caller: Lineage, grant: Grant, model: str) -> Requested:
+def _requested(
+    task: Task, terms: Terms, session_id: str, caller: Lineage, grant: Grant, model: str, *, is_counted: bool
+) -> Requested:
     chosen = task.model or model
     request = Request(
         session_id=session_id,
@@ -88,5 +91,6 @@ def _requested(task: Task, terms: Terms, session_id: str, caller: Lineage, grant
         is_recursive=task.role is not None and task.role.is_recursive,
         seconds=task.timeout,
         provider=chosen.partition(":")[0],
+        is_counted=is_counted,
     )
     return Requested(request=request, label=task.label, model=chosen, terms=terms)

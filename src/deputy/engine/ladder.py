@@ -8,7 +8,7 @@ from msgspec import UNSET, Raw, Struct, json
 
 from deputy.core.errors import Error
 from deputy.core.events import FellBack, Lost, Returned, Started, StepEnded
-from deputy.core.ladder import INLINE, NATIVE, Rung, Step, blame_of, next_rung
+from deputy.core.ladder import INLINE, NATIVE, SILENT, Rung, Step, blame_of, next_rung
 from deputy.core.outcome import Failed, Fallback
 from deputy.core.progress import Progress
 from deputy.engine import no_way
@@ -34,8 +34,12 @@ class Arrived(Struct, frozen=True, kw_only=True):
     @property
     def failure(self) -> Error | None:
         """What kept this way from leading to an end, if that is so."""
-        is_failed = isinstance(self.verdict, Accepted) and self.verdict.report.kind == "failed"
-        return self.verdict.report.error if is_failed else None
+        if not isinstance(self.verdict, Accepted):
+            return None
+        report = self.verdict.report
+        # Who falls silent for good has more time left, and does not use it.
+        is_silent = report.error is not None and report.error.code == SILENT
+        return report.error if report.kind == "failed" or is_silent else None
 
 
 class Carried(Struct, frozen=True, kw_only=True):
@@ -70,7 +74,7 @@ class Ladder:
             return best
         taken, skipped = await self._open_after(ladder, ())
         if taken is None or not skipped:
-            return best
+            return taken or best
         left, *others = skipped
         fell = await self._fall_back(left, taken, others, 0, has_failed=False)
         return Rung(backend=fell.backend, model=fell.model)
@@ -109,14 +113,14 @@ class Ladder:
 
     async def _open_after(self, ladder: Sequence[Rung], steps: Sequence[Step]) -> tuple[Rung | None, list[Step]]:
         """The next way that is open, and those that are not, each with its reason."""
-        skipped: list[Step] = []
-        while (rung := next_rung(ladder, [*steps, *skipped])) is not None:
+        closed: list[Step] = []
+        while (rung := next_rung(ladder, [*steps, *closed])) is not None:
             unready = await self._look(ladder)
             error = self._why_not_inline(rung, steps) if rung.backend == INLINE else unready.get(str(rung))
             if error is None:
-                return rung, skipped
-            skipped.append(Step(rung=rung, error=error, blame="backend"))
-        return None, skipped
+                break
+            closed.append(Step(rung=rung, error=error, blame="backend"))
+        return rung, [step for step in closed if not _is_other_wording(step, ladder)]
 
     def _why_not_inline(self, inline: Rung, steps: Sequence[Step]) -> Error | None:
         if self._routing.inline == "parent":
@@ -161,6 +165,13 @@ class Ladder:
             )
             self._workshop.tell(self._run, told)
         return fell
+
+
+def _is_other_wording(step: Step, ladder: Sequence[Rung]) -> bool:
+    """Whether a program is only not spoken to by the protocol here, and by its command line instead: no step at all."""
+    kind, _, name = step.rung.backend.partition(":")
+    other = Rung(backend=f"cli:{name}", model=step.rung.model)
+    return kind == "acp" and step.error.code == "PROGRAM_NOT_INSTALLED" and other in ladder
 
 
 def _left_off(run: RunContext, asked: str) -> Rung | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
@@ -20,7 +21,7 @@ from deputy.core.conversation import (
 )
 from deputy.core.errors import Error
 from deputy.core.events import HandedIn, Lost, ModelCallBegun, ModelCallEnded, Noted
-from deputy.core.ladder import RESUMES
+from deputy.core.ladder import RESUMES, SILENT
 from deputy.core.limits import HANDIN_SECONDS, Amount
 from deputy.core.outcome import NO_USAGE, Usage
 from deputy.core.progress import Progress
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from deputy.engine.talk import Talk
 
 _SHOWN = 120
+_KEPT = 200_000
+"""So many letters of what a program says are kept while it works."""
 
 
 class Program:
@@ -83,7 +86,7 @@ def session_left(records: Iterable[Record], backend: str) -> OwnSession | None:
 
 async def converse_with(run: RunContext, talk: Talk, desk: Desk, program: Program) -> Report:
     """Let a program work until it reports, asks, fails or reaches a limit."""
-    resumes, is_afresh = 0, program.session is None
+    resumes, is_afresh = 0, False
     while True:
         ended = await _turn(run, talk, desk, program, desk.seconds_left(run))
         if isinstance(ended, Lost):
@@ -105,9 +108,12 @@ async def converse_with(run: RunContext, talk: Talk, desk: Desk, program: Progra
         if report.kind == "asked" and is_answered_here(run, talk, desk):
             await ask_person(run, talk, desk, report.text)
             continue
-        if report.error is not None and report.error.type == "timeout" and program.session is not None:
-            return await _hand_in(run, talk, desk, program, report.error)
-        return await _noted(run, talk, desk, program, report)
+        late = _lateness(report)
+        if late is not None and program.session is not None:
+            return await _hand_in(run, talk, desk, program, late)
+        if report.kind == "limited":
+            await _note(run, talk, desk, program, report.text)
+        return report
 
 
 async def _turn(
@@ -143,14 +149,21 @@ def _report(talk: Talk, desk: Desk, program: Program, ended: ModelCallEnded) -> 
     return Report(kind=end.kind, text=talk.text if ended.message is not UNSET else "", error=ended.error)
 
 
+def _lateness(report: Report) -> Error | None:
+    """The time limit that was reached; one that is silent has time left, and is not asked for more words."""
+    error = report.error
+    return error if error is not None and error.type == "timeout" and error.code != SILENT else None
+
+
 def _can_go_on(report: Report, program: Program, resumes: int) -> bool:
     """Whether one that fell silent is asked again in its own session."""
-    is_silent = report.error is not None and report.error.code == "SILENT"
+    is_silent = report.error is not None and report.error.code == SILENT
     return is_silent and program.session is not None and resumes < RESUMES
 
 
 async def _hand_in(run: RunContext, talk: Talk, desk: Desk, program: Program, why: Error) -> Report:
     """The last turn, in its own session, within what is left of the time."""
+    await _note(run, talk, desk, program, talk.text)
     await run.record(f"handin:{talk.turn}", HandedIn(limit=why.type, reason=why.message))
     await say(run, talk, f"handin:{talk.turn}:words", prompt("handin").format(reason=told_to_hand_in(why)))
     deadline = desk.deadline(run)
@@ -158,16 +171,15 @@ async def _hand_in(run: RunContext, talk: Talk, desk: Desk, program: Program, wh
     ended = await _turn(run, talk, desk, program, left)
     if not isinstance(ended, Lost):
         _report(talk, desk, program, ended)
-    return await _noted(run, talk, desk, program, Report(kind="limited", text=talk.text, error=why))
+    return Report(kind="limited", text=talk.text, error=why)
 
 
-async def _noted(run: RunContext, talk: Talk, desk: Desk, program: Program, report: Report) -> Report:
+async def _note(run: RunContext, talk: Talk, desk: Desk, program: Program, text: str) -> None:
     """What a program said until a limit is its note: it has no scratchpad of ours."""
-    if report.kind == "limited" and report.text.strip():
-        await run.step(f"program:{talk.turn}:note", _write_note, NoteArgs(content=report.text), view=program.note)
-        talk.notes.append(report.text)
-        desk.emit(Progress(event="note", label=desk.label, content=report.text))
-    return report
+    if text.strip():
+        await run.step(f"program:{talk.turn}:note", _write_note, NoteArgs(content=text), view=program.note)
+        talk.notes.append(text)
+        desk.emit(Progress(event="note", label=desk.label, content=text))
 
 
 class NoteArgs(Struct, frozen=True, kw_only=True):
@@ -261,7 +273,7 @@ async def call_backend(args: CallArgs, view: CallView) -> ModelCallEnded:
         usage = end.usage
     except asyncio.CancelledError as stopped:
         usage = told.usage
-        raise Interrupted(_stopped(args, usage)) from stopped
+        raise Interrupted(_stopped(args, told)) from stopped
     finally:
         view.purse.commit(wanted, amount(usage))
     told.flush()
@@ -292,13 +304,18 @@ class _Told:
         self._view = view
         self._shown = view.redactor.stream()
         self.usage = Usage()
+        self._words: deque[str] = deque()
+        self._length = 0
 
     def hear(self, event: BackendEvent) -> None:
         label, emit = self._view.label, self._view.emit
         match event:
             case TextDelta(text=text):
+                self._keep(text)
                 self._show(self._shown.feed(text))
             case ToolCall(name=name, arguments=arguments):
+                self._words.clear()
+                self._length = 0
                 texts = [value for value in arguments.values() if isinstance(value, str)]
                 args = " ".join((texts[0] if texts else "")[: _SHOWN * 4].split())[:_SHOWN]
                 emit(Progress(event="tool_call", label=label, tool=name, args=self._view.redactor.redact(args)))
@@ -306,6 +323,17 @@ class _Told:
                 self.usage += event.usage
             case Retried(message=message):
                 emit(Progress(event="retry", label=label, reason=message))
+
+    @property
+    def text(self) -> str:
+        """The last that it said."""
+        return "".join(self._words)
+
+    def _keep(self, text: str) -> None:
+        self._words.append(text)
+        self._length += len(text)
+        while self._length > _KEPT and len(self._words) > 1:
+            self._length -= len(self._words.popleft())
 
     def flush(self) -> None:
         self._show(self._shown.flush())
@@ -315,7 +343,7 @@ class _Told:
             self._view.emit(Progress(event="text", label=self._view.label, content=text))
 
 
-def _stopped(args: CallArgs, usage: Usage) -> ModelCallEnded:
+def _stopped(args: CallArgs, told: _Told) -> ModelCallEnded:
     error = Error(
         type="cancelled",
         code="CANCELLED",
@@ -323,4 +351,5 @@ def _stopped(args: CallArgs, usage: Usage) -> ModelCallEnded:
         recoverable=True,
         recommendation="Resume the run: it is asked again.",
     )
-    return ModelCallEnded(model=args.model, backend=args.backend, usage=usage, error=error)
+    message = raw(AssistantMessage(parts=(Text(text=told.text),))) if told.text.strip() else UNSET
+    return ModelCallEnded(model=args.model, backend=args.backend, usage=told.usage, error=error, message=message)

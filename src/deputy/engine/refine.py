@@ -57,11 +57,12 @@ async def refine(run: RunContext, birth: Opened, workshop: Workshop) -> Outcome:
         raise TypeError("a refinement has what it was called with among its arguments")
     call = json.decode(birth.arguments, type=Refinement)
     try:
-        await workshop.open_purse(run, birth.grant.budget, None)
+        # Its rounds bound how many it spawns.
+        await workshop.open_purse(run, birth.grant.budget, None, counts_own=False)
         await run.record("started", Started(backend=NATIVE, model=birth.model))
         rounds, stop = await _Loop(run, birth, call, workshop).go()
-    except BaseException:
-        workshop.stopped(run)
+    except BaseException as stop:
+        workshop.stopped(run, stop)
         raise
     workshop.forget(run.run)
     return _outcome(run, rounds, stop)
@@ -191,6 +192,7 @@ class _Loop:
             caller_grant=self._birth.grant,
             wanted=wanted,
             provider=model.partition(":")[0],
+            is_counted=False,
         )
         return Requested(request=request, label=label, model=model, terms=terms)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import UNSET, Raw, structs
 
-from deputy.core.errors import Error, UsageError
+from deputy.core.errors import UsageError
 from deputy.core.events import FellBack, ModelCallEnded, Noted, Said, StepEnded, ToolCallEnded
 from deputy.core.messages import messages_in
 from deputy.core.outcome import Artifact, Partial, shortened
@@ -54,10 +54,11 @@ class SoFar:
                 self._fallbacks.append(event.fallback)
             case ToolCallEnded():
                 self._changed.update(dict.fromkeys(event.changed))
-            case ModelCallEnded(error=Error(type="cancelled"), usage=usage) if not usage.requests:
-                self.is_use_unknown = True
-            case ModelCallEnded(message=Raw() as message) if _HAS_TEXT in bytes(message):
-                self._said = event
+            case ModelCallEnded(error=error, usage=usage, message=message):
+                is_stopped = error is not None and error.type == "cancelled"
+                self.is_use_unknown |= is_stopped and not usage.requests
+                if isinstance(message, Raw) and _HAS_TEXT in bytes(message):
+                    self._said = event
             case Said(passed=Passed() as passed):
                 self._passed = passed
             case StepEnded():

@@ -13,10 +13,11 @@ from deputy.core.outcome import Blocked, Completed, Failed, Partial, Rejected, s
 from deputy.core.progress import Progress
 from deputy.core.results import results_markdown
 from deputy.core.task import Task
+from deputy.engine.chain import converse_by_chain
 from deputy.engine.delegate import as_reported, so_far
 from deputy.engine.desk import open_desk
 from deputy.engine.fanout import fan_out
-from deputy.engine.loop import converse, go_on, say
+from deputy.engine.loop import go_on, say
 from deputy.engine.prompts import prompt
 from deputy.engine.talk import ASK, remembered
 
@@ -44,6 +45,8 @@ class FanOut(Struct, frozen=True, kw_only=True):
     concurrency: int
     question: str = ""
     """What a person must approve before anything is started; nothing when that is settled."""
+    is_counted: bool = True
+    """Whether these tasks count among the spawns of their tree: a program may hand over thousands."""
 
 
 async def delegate_all(run: RunContext, birth: Opened, workshop: Workshop) -> Outcome:
@@ -52,7 +55,7 @@ async def delegate_all(run: RunContext, birth: Opened, workshop: Workshop) -> Ou
         raise TypeError("a run of many tasks has them among its arguments")
     call = json.decode(birth.arguments, type=FanOut)
     try:
-        await workshop.open_purse(run, birth.grant.budget, None)
+        await workshop.open_purse(run, birth.grant.budget, None, counts_own=call.is_counted)
         if not await _is_approved(run, call.question, workshop):
             workshop.forget(run.run)
             return not_approved(birth.lineage)
@@ -66,9 +69,10 @@ async def delegate_all(run: RunContext, birth: Opened, workshop: Workshop) -> Ou
             grant=birth.grant,
             routing=structs.replace(birth.routing, session_model=birth.routing.session_model or birth.model),
             messages=_messages(run),
+            is_counted=call.is_counted,
         )
-    except BaseException:
-        workshop.stopped(run)
+    except BaseException as stop:
+        workshop.stopped(run, stop)
         raise
     workshop.forget(run.run)
     return _together(run, results)
@@ -135,12 +139,13 @@ async def parent(run: RunContext, birth: Opened, workshop: Workshop) -> Outcome:
         talk = remembered("\n\n".join(filter(None, prompts)), run.past, desk.overhead())
         if not await go_on(run, talk):
             await say(run, talk, "task", birth.prompt)
-        report = await converse(run, talk, desk)
-    except BaseException:
-        workshop.stopped(run)
+        worked = await converse_by_chain(run, talk, desk, birth.routing, workshop)
+    except BaseException as stop:
+        workshop.stopped(run, stop)
         raise
     workshop.forget(run.run)
-    outcome = as_reported(so_far(run, talk, desk.model.name), report, run.run)
+    found = {**so_far(run, talk, worked.model), "fallbacks": worked.fallbacks}
+    outcome = as_reported(found, worked.report, run.run)
     return outcome if birth.role is None else structs.replace(outcome, warnings=birth.role.warnings)
 
 

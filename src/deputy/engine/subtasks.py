@@ -12,6 +12,7 @@ from deputy.core.contract import schema_of
 from deputy.core.errors import Error, UsageError
 from deputy.core.events import Lost, Requested, StepEnded
 from deputy.core.field_readers import FieldProblem
+from deputy.core.ladder import PROGRAMS_ONLY
 from deputy.core.outcome import Completed
 from deputy.core.progress import Progress
 from deputy.core.request import Request, Wanted, subtask_hop
@@ -23,6 +24,7 @@ from deputy.core.subtask.template import DEFAULT, Template, check_inputs
 from deputy.core.task import MAX_LABEL, Task, Terms
 from deputy.engine.fence import fenced
 from deputy.engine.ports.subtasks import Subtasks
+from deputy.engine.reachable import why_unreachable
 from deputy.engine.talk import SUBTASK
 
 if TYPE_CHECKING:
@@ -214,7 +216,7 @@ def _plan_of(
     model = template.model or caller_model
     window = None
     try:
-        window = subtasks.window_of(model)
+        window = None if subtasks.missing_key(model) in PROGRAMS_ONLY else subtasks.window_of(model)
     except UsageError as error:
         problems.append(
             FieldProblem(f"{where}type", f"has template {template.name!r}, whose model is not there: {error}")
@@ -237,9 +239,11 @@ async def _refusal(
     run: RunContext, key: str, wanted: Continuation, plans: Sequence[Plan], desk: Desk, subtasks: Subtasks
 ) -> str:
     """Why nothing may be started; nothing when it may."""
-    for model in dict.fromkeys(plan.model for plan in plans):
-        if (provider := subtasks.missing_key(model)) is not None:
-            return f"Cannot spawn subagents: no API key for provider {provider}"
+    has_program = None if desk.ways is None else desk.ways.has_program
+    models = [plan.model for plan in plans]
+    unreachable = await why_unreachable(run, key, models, subtasks.missing_key, has_program)
+    if unreachable:
+        return unreachable
     lineage = _lineage(run)
     # What is below was approved with what is above.
     if desk.approval == "granted" or lineage.depth or lineage.subtask_depth:

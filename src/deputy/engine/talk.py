@@ -100,7 +100,7 @@ class Talk:
         if ended.turn is not UNSET:
             end = json.decode(ended.turn, type=BackendEnd)
             self.changed.update(dict.fromkeys(end.changed))
-            self.warnings += end.warnings
+            self.warnings += tuple(warning for warning in end.warnings if warning not in self.warnings)
             self.has_acted |= end.may_have_written
         if ended.message is UNSET:
             return None

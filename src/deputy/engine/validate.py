@@ -85,15 +85,17 @@ async def accept(
     for attempt in range(repairs + 1):
         if report.kind != "answered":
             return Accepted(report=report)
-        accepted, problems = await _checked(run, desk, terms, schema, report, attempt, is_lenient=is_lenient)
+        # By its turn, since another way may be gone after a repair that came to nothing.
+        turn = talk.turn
+        accepted, problems = await _checked(run, desk, terms, schema, report, turn, is_lenient=is_lenient)
         messages = tuple(problem.message for problem in problems)
-        await run.record(f"validated:{attempt}", Validated(problems=messages))
+        await run.record(f"validated:{turn}", Validated(problems=messages))
         if accepted is not None:
             return accepted
         if attempt == repairs:
             return NotAccepted(report=report, error=contract.invalid_return(problems, repairs=repairs))
-        await run.record(f"repaired:{attempt}", Repaired(attempt=attempt + 1, problems=messages))
-        await say(run, talk, f"repair:{attempt}", contract.repair_message(problems, _expected(run), schema))
+        await run.record(f"repaired:{turn}", Repaired(attempt=attempt + 1, problems=messages))
+        await say(run, talk, f"repair:{turn}", contract.repair_message(problems, _expected(run), schema))
         report = await answer(_for_repair(desk, problems))
     raise AssertionError("the last attempt returns")
 
@@ -104,7 +106,7 @@ async def _checked(
     terms: Terms,
     schema: Schema | None,
     report: Report,
-    attempt: int,
+    turn: int,
     *,
     is_lenient: bool,
 ) -> tuple[Accepted | None, Sequence[contract.Problem]]:
@@ -119,7 +121,7 @@ async def _checked(
     if checked.return_ is None:
         return None, checked.problems
     paths = tuple(artifact.path for artifact in checked.return_.artifacts)
-    facts = await look(run, f"evidence:{attempt}", paths, desk.folder)
+    facts = await look(run, f"evidence:{turn}", paths, desk.folder)
     # Every round counts: what an earlier one wrote is evidence in a later one.
     since = run.state.requested_at
     problems = contract.weigh_evidence(checked.return_, facts, kind=terms.kind or None, started_at=since)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from msgspec import structs
 
+from deputy.core.errors import StorageError
 from deputy.core.guard import Policy, Ticket, admit
 from deputy.core.limits import IDLE_SECONDS, NOTHING, Amount, Budget, Census
 from deputy.core.redact import Redactor
@@ -78,6 +79,8 @@ class Workshop:
         self.scripts = scripts
         self._spawned: dict[str, set[str]] = {}
         """Who was ever admitted, by the root of the tree; kept while anybody of the tree is at work."""
+        self._counted: Counter[str] = Counter()
+        """How many of them count, as long."""
         self._live: dict[str, Request] = {}
         self._on_provider: Counter[str] = Counter()
         self._in_tree: Counter[str] = Counter()
@@ -90,6 +93,8 @@ class Workshop:
         self._aside: set[str] = set()
         """Who was put aside, and will be taken up again."""
         self._told: dict[str, int] = {}
+        self._waiting: dict[str, str] = {}
+        """By run, what watchers were last told that it waits for: it may be taken up again only to wait on."""
         """The round of each run that watchers know of."""
 
     def window(self, name: str, model: Model) -> int | None:
@@ -97,8 +102,15 @@ class Workshop:
         return self._windows.get(name, model.context_window)
 
     def tell(self, run: RunContext, progress: Progress) -> None:
-        """Tell whoever watches, here or elsewhere, what happens to a run."""
+        """Tell whoever watches, here or elsewhere, what happens to a run; what it waits for is told once."""
         told = structs.replace(progress, session_id=run.run)
+        waits_for = told.content if told.event == "waiting" else None
+        if waits_for is not None and self._waiting.get(run.run) == waits_for:
+            return
+        if waits_for is None:
+            self._waiting.pop(run.run, None)
+        else:
+            self._waiting[run.run] = waits_for
         run.emit(told)
         self.watch(told)
 
@@ -121,7 +133,7 @@ class Workshop:
         # Whoever was admitted before a crash is in what its caller has spent already.
         is_paid = purse is None or request.session_id in spawned
         census = Census(
-            spawned=len(spawned),
+            spawned=self._counted[request.caller.root_id],
             live=len(self._live),
             live_by_provider=self._on_provider,
             spawns_left=None if purse is None or is_paid else purse.left("spawns"),
@@ -137,11 +149,17 @@ class Workshop:
     def readmit(self, request: Request) -> None:
         """Count a delegation that is admitted, be it again in another process or round."""
         root = request.caller.root_id
-        self._spawned.setdefault(root, set()).add(request.session_id)
+        self._count_in(root, request.session_id, is_counted=request.is_counted)
         if request.session_id not in self._live:
             self._live[request.session_id] = request
             self._on_provider[request.provider] += 1
             self._in_tree[root] += 1
+
+    def _count_in(self, root: str, run: str, *, is_counted: bool) -> None:
+        admitted = self._spawned.setdefault(root, set())
+        if run not in admitted:
+            admitted.add(run)
+            self._counted[root] += is_counted
 
     def leave(self, run: str) -> None:
         """A delegation is over, or was never let in."""
@@ -154,6 +172,7 @@ class Workshop:
     def _forget_tree(self, root: str) -> None:
         if root not in self._purses and root not in self._aside and not self._in_tree[root]:
             self._spawned.pop(root, None)
+            self._counted.pop(root, None)
             self._native_failures.pop(root, None)
 
     async def native_failures(self, root: str) -> int:
@@ -171,13 +190,20 @@ class Workshop:
 
     # --- purses -------------------------------------------------------------------------------------------------------
 
-    async def open_purse(self, run: RunContext, budget: Budget, parent: str | None) -> Purse:
-        """The purse of a run, with what it and the runs below it spent before this process knew of them."""
+    async def open_purse(
+        self, run: RunContext, budget: Budget, parent: str | None, *, counts_own: bool = True
+    ) -> Purse:
+        """The purse of a run, with what it and the runs below it spent before this process knew of them.
+
+        `counts_own` says of a root whether those that it spawns itself count among the spawns of its tree.
+        """
         below = await run.below() if run.state.counts.children else ()
         # Every admission puts a signature on the lineage; one that was only asked for is not in anybody's count.
         admitted = {one.run for one in below if _is_admitted(one)}
         if parent is None:
-            self._spawned.setdefault(run.run, set()).update(admitted)
+            for one in below:
+                if one.run in admitted:
+                    self._count_in(run.run, one.run, is_counted=counts_own or one.parent != run.run)
         self._aside.discard(run.run)
         if (kept := self._purses.get(run.run)) is not None:
             return kept
@@ -191,9 +217,9 @@ class Workshop:
             purse.count_from(state.run, amount(state.usage) + spawned)
         return purse
 
-    def stopped(self, run: RunContext) -> None:
-        """A run stopped before its end. Put aside, it leaves a purse that has caps to those who pay from it."""
-        if not run.is_put_aside:
+    def stopped(self, run: RunContext, stop: BaseException) -> None:
+        """A run stopped before its end. One to be taken up again leaves a purse that has caps to who pays from it."""
+        if not (run.is_put_aside or _is_storage_trouble(stop)):
             self.forget(run.run)
             return
         self._aside.add(run.run)
@@ -206,6 +232,7 @@ class Workshop:
         purse = self._purses.pop(run, None)
         self._aside.discard(run)
         self._told.pop(run, None)
+        self._waiting.pop(run, None)
         self._forget_tree(run)
         if purse is not None and purse.is_capped:
             for below in [name for name, other in self._purses.items() if other.is_below(purse)]:
@@ -223,9 +250,20 @@ class Workshop:
 _SPAWN = Amount(spawns=1)
 
 
+def _is_storage_trouble(stop: BaseException) -> bool:
+    """Whether a run was stopped by its storage, while those below it may still be at work."""
+    if isinstance(stop, BaseExceptionGroup):
+        return cast("BaseExceptionGroup[BaseException]", stop).subgroup(StorageError) is not None
+    return isinstance(stop, StorageError)
+
+
 def _is_admitted(state: State) -> bool:
     lineage = state.lineage
-    return lineage is not None and len(lineage.signatures) >= lineage.depth and state.status != "rejected"
+    if lineage is None or state.status == "rejected":
+        return False
+    # A subtask is no deeper as a delegation, and has a signature like every other.
+    below = lineage.depth + sum(hop.role == "subtask" for hop in lineage.path)
+    return len(lineage.signatures) >= below
 
 
 def _count_down(counts: Counter[str], name: str) -> None:

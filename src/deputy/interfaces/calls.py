@@ -9,14 +9,17 @@ from msgspec import UNSET, json, structs
 from deputy.core.events import Opened, Spawned
 from deputy.core.outcome import Cancelled, Rejected
 from deputy.core.request import task_hop
-from deputy.engine.root import DELEGATE, FanOut
+from deputy.core.results import Result
+from deputy.engine.root import DELEGATE, RUN, FanOut
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from deputy.core.events import Record
     from deputy.core.outcome import Outcome
+    from deputy.core.state import State
     from deputy.core.task import Task
+    from deputy.wiring import Runtime
 
 
 def tasks_of(records: Iterable[Record]) -> tuple[Task, ...]:
@@ -44,3 +47,22 @@ def never_started(task: Task, whole: Outcome) -> Cancelled | Rejected:
     if isinstance(whole, Rejected):
         return structs.replace(whole, lineage=lineage)
     return Cancelled(lineage=lineage, summary="It was not started: the whole call ended first.")
+
+
+async def results_of(of: Runtime, state: State, whole: Outcome) -> tuple[Result, ...]:
+    """The result of each task of a call that has ended, in their order; of a prompt the one that there is."""
+    records = await of.journal.records(state.run)
+    tasks, children = tasks_of(records), children_of(records)
+    if not tasks:
+        return (Result(label=state.label or state.command or RUN, outcome=whole),)
+    # A call that failed may have left some at work; asked of one that ended, this costs nothing.
+    await of.engine.cancel(state.run)
+    ended = await of.journal.outcomes(list(children.values()))
+
+    async def outcome_of(index: int, task: Task) -> Outcome:
+        child = children.get(index)
+        if child is None:
+            return never_started(task, whole)
+        return ended.get(child) or await of.engine.result(child)
+
+    return tuple([Result(label=task.label, outcome=await outcome_of(index, task)) for index, task in enumerate(tasks)])

@@ -8,58 +8,56 @@ from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from msgspec import UNSET, Raw, Struct, UnsetType, json, structs
+from msgspec import UNSET, Raw, UnsetType, json, structs
 
 from deputy.config import load_rules
-from deputy.core.contract import schema_of
 from deputy.core.errors import Described, StorageError, UnknownRun, UsageError
 from deputy.core.events import Opened
 from deputy.core.guard import Policy
 from deputy.core.ladder import INLINE, Routing, Rung
 from deputy.core.limits import Budget
-from deputy.core.outcome import Outcome
-from deputy.core.progress import Progress
-from deputy.core.refinement import MAX_ROUNDS, AgentEvaluator, Ending, Refinement, Round, best_round
+from deputy.core.refinement import MAX_ROUNDS
 from deputy.core.request import ALWAYS_GRANTED, READ_ONLY_TOOLS, Grant, Lineage
-from deputy.core.results import Result
-from deputy.core.role import NoRole, Role, as_parent, in_role
+from deputy.core.role import Role, as_parent
 from deputy.core.task import Task
 from deputy.engine.ladder import why_not
-from deputy.engine.refine import REFINE, ending_of, rounds_of
+from deputy.engine.refine import REFINE
 from deputy.engine.root import APPROVAL, DELEGATE, RUN, FanOut
 from deputy.interfaces.answering import AnsweringDesk, answer_key
 from deputy.interfaces.approving import find_asking
 from deputy.interfaces.beside import cause_of
-from deputy.interfaces.calls import children_of, never_started, tasks_of
+from deputy.interfaces.calls import results_of
+from deputy.interfaces.casting import Casting
 from deputy.interfaces.checking import (
     check_concurrency,
     check_id,
     check_options,
     check_prompt,
-    check_refinement,
-    check_task,
     check_tasks,
-    check_tools,
 )
+from deputy.interfaces.refining import arguments_of, refined
 from deputy.interfaces.resuming import go_on, questions, settle_caller, unfinished
 from deputy.interfaces.settling import settle_tasks
-from deputy.interfaces.watching import Watcher
-from deputy.tools.mcp import PREFIX
+from deputy.interfaces.watching import Watching
 from deputy.tools.own import as_tool
 from deputy.wiring import Runtime, open_runtime
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 
     from deputy.commands.orchestrator import Office
     from deputy.core.approval import Prices
+    from deputy.core.outcome import Outcome
+    from deputy.core.progress import Progress
     from deputy.core.redact import Redactor
     from deputy.core.refinement import Evaluator
+    from deputy.core.results import Result
     from deputy.core.rules import Rules
     from deputy.core.state import State
     from deputy.engine.desk import Approval
     from deputy.engine.ports import Tool
     from deputy.interfaces.answering import Answerer, Question
+    from deputy.interfaces.refining import Refined
     from deputy.interfaces.resuming import Answer
     from deputy.models.default import Choice
 
@@ -69,19 +67,6 @@ _STOP_SECONDS = 3.0
 _ASK_SECONDS = 0.002
 
 _R = TypeVar("_R")
-
-
-class Refined(Struct, frozen=True, kw_only=True):
-    """What a refinement came to: its outcome, whose report is the best round's work, and every round."""
-
-    outcome: Outcome
-    rounds: tuple[Round, ...]
-    ending: Ending
-
-    @property
-    def best(self) -> Round | None:
-        """The round that is kept."""
-        return best_round(self.rounds)
 
 
 class Deputy:
@@ -141,11 +126,12 @@ class Deputy:
             falls_back=self._rules.fallback if fallback is None else fallback,
             inline="session" if (self._rules.inline if inline is None else inline) else "never",
         )
-        # The tool's bounds are for what a model asks for; a program may ask for thousands.
+        # The bounds are for what a model asks for; a program may ask for thousands, unless it says otherwise.
+        self._counts_own = policy is not None
         self._policy = policy or Policy(
             max_depth=self._rules.max_depth,
             repairs=self._rules.repairs,
-            max_spawns=MANY,
+            max_spawns=self._rules.max_spawns,
             max_live=MANY,
             max_live_per_provider=MANY,
         )
@@ -154,15 +140,12 @@ class Deputy:
         unsaid: Approval = "granted" if answer is None else "ask"
         self._approval: Approval = approval or ("refuse" if self._rules.approval == "refuse" else unsaid)
         self._answer = answer
-        self._watch = watch
         self._base_prompt = base_prompt
         self._trusts_project = trusts_project
         self._stack = AsyncExitStack()
         self._runtime: Runtime | None = None
         self._is_closed = False
-        self._watchers: list[Watcher] = []
-        self._ended: set[str] = set()
-        self._desk: AnsweringDesk | None = None
+        self._watching = Watching(watch)
 
     async def __aenter__(self) -> Self:
         if self._runtime is not None or self._is_closed:
@@ -171,7 +154,7 @@ class Deputy:
         self._runtime = await self._stack.enter_async_context(
             open_runtime(
                 workspace=self._workspace,
-                watch=self._tell,
+                watch=self._watching.tell,
                 folder=self._home,
                 policy=self._policy,
                 approval=self._approval,
@@ -185,12 +168,11 @@ class Deputy:
         )
         if self._answer is not None:
             desk = AnsweringDesk(self._runtime.engine, self._answer)
-            self._desk = await self._stack.enter_async_context(desk)
+            self._watching.desk = await self._stack.enter_async_context(desk)
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        for watcher in self._watchers:
-            watcher.close()
+        self._watching.close()
         try:
             await self._stack.aclose()
         except BaseExceptionGroup as raised:
@@ -237,21 +219,14 @@ class Deputy:
         tools: Sequence[str] | None = None,
     ) -> str:
         """The same without waiting for it; gives the session id."""
-        check_prompt(task)
-        judge = AgentEvaluator(criteria=evaluator) if isinstance(evaluator, str) else evaluator
-        check_refinement(judge, rounds, self._workspace)
-        check_tools(tools or (), self._known, "tools")
-        call = Refinement(evaluator=judge, rounds=rounds, tools=None if tools is None else tuple(tools))
-        return await self._open(command=REFINE, prompt=task, arguments=Raw(json.encode(call)), more={})
+        arguments = arguments_of(
+            task, evaluator, rounds=rounds, tools=tools, known=self._known, workspace=self._workspace
+        )
+        return await self._open(command=REFINE, prompt=task, arguments=arguments, more={})
 
     async def refined(self, session_id: str) -> Refined:
         """Wait for the end of a refinement, and give all its rounds."""
-        outcome = await self._of.engine.result(session_id)
-        records = await self._of.journal.records(session_id)
-        call = next(record.event.arguments for record in records if isinstance(record.event, Opened))
-        limit = MAX_ROUNDS if call is UNSET else json.decode(call, type=Refinement).rounds
-        rounds = tuple(rounds_of(records))
-        return Refined(outcome=outcome, rounds=rounds, ending=ending_of(rounds, limit))
+        return await refined(self._of, session_id)
 
     async def start(
         self,
@@ -268,7 +243,7 @@ class Deputy:
         """
         if isinstance(work, str):
             check_prompt(work)
-            role = await self._role(agent, "agent")
+            role = await self._cast.role(agent, "agent")
             asked = None if role is None else role.seconds
             seconds = self._rules.seconds(RUN, asked)
             more = await self._of.servers.every()
@@ -276,12 +251,9 @@ class Deputy:
         concurrency = self._rules.concurrency if concurrency is None else concurrency
         check_concurrency(concurrency)
         check_tasks(work)
-        tasks, more = await self._with_servers([self._prepared(task) for task in work])
-        for index, task in enumerate(tasks):
-            check_task(task, f"tasks[{index}]")
-        cast = await self.cast(tasks)
+        cast, more = await self._cast.prepare(work)
         tasks = tuple(structs.replace(task, timeout=self._rules.seconds(DELEGATE, task.timeout)) for task in cast)
-        fan_out = FanOut(tasks=tasks, concurrency=concurrency, question=question)
+        fan_out = FanOut(tasks=tasks, concurrency=concurrency, question=question, is_counted=self._counts_own)
         session_id = await self._open(command=DELEGATE, arguments=Raw(json.encode(fan_out)), more=more)
         # It asks in a moment; from then on it can be seen to wait, and be answered.
         while question and (await self.state(session_id)).status == "requested":  # noqa: ASYNC110  it is in the journal
@@ -290,7 +262,7 @@ class Deputy:
 
     async def cast(self, tasks: Sequence[Task]) -> tuple[Task, ...]:
         """The tasks with the definitions of the agents they name: their tools, models and limits as they will be."""
-        return tuple([await self._cast(index, task) for index, task in enumerate(tasks)])
+        return await self._cast.cast(tasks)
 
     async def outcome(self, session_id: str) -> Outcome:
         """Wait for a run's end."""
@@ -300,21 +272,10 @@ class Deputy:
     async def results(self, session_id: str) -> tuple[Result, ...]:
         """Wait for the end of a run of tasks, and give each task's result in its order."""
         whole = await self.outcome(session_id)
-        records = await self._of.journal.records(session_id)
-        tasks, children = tasks_of(records), children_of(records)
-        if not tasks:
-            state = await self.state(session_id)
-            return (Result(label=state.label or state.command or RUN, outcome=whole),)
-        # A call that failed may have left some at work; asked of one that ended, this costs nothing.
-        await self._of.engine.cancel(session_id)
-        ended = await self._of.journal.outcomes(list(children.values()))
-        results = [
-            Result(label=task.label, outcome=await self._outcome_of(children.get(index), task, whole, ended))
-            for index, task in enumerate(tasks)
-        ]
+        results = await results_of(self._of, await self.state(session_id), whole)
         for index, result in enumerate(results):
-            self._tell_end(index, len(results), result)
-        return tuple(results)
+            self._watching.tell_end(index, len(results), result)
+        return results
 
     async def resume(self, session_id: str, answer: Answer = None) -> Outcome:
         """Go on with a run that has ended or was interrupted, with a further message or the answer to its question.
@@ -332,6 +293,11 @@ class Deputy:
         state = await self.state(session_id)
         await self._check_place(state)
         await go_on(self._of, state, answer)
+
+    async def take_up(self, session_id: str) -> bool:
+        """Go on with a run that nobody is at work on any more, and with no other; whether there was such a one."""
+        await self._check_place(await self.state(session_id))
+        return await self._of.engine.ensure(session_id)
 
     async def settle_caller(self, session_id: str) -> None:
         """Bring the call that a task belongs to up to date, when with this task all of it is completed."""
@@ -375,8 +341,10 @@ class Deputy:
         from deputy.models.default import Choice, choose_model
 
         if self._model is not None:
-            return Choice(model=self._model, reason="it was named")
-        choice = await choose_model(self._of.models, os.environ, self._rules.model)
+            choice = Choice(model=self._model, reason="it was named")
+        else:
+            choice = await choose_model(self._of.models, os.environ, self._rules.model)
+        self._of.models.check(choice.model)
         self._model = choice.model
         return choice
 
@@ -417,7 +385,7 @@ class Deputy:
         from deputy.config import load_command_agents
 
         async def choose_model(role: Role) -> str:
-            named = self._model if self._model_is_named else role.model
+            named = None if self._model_is_named else role.model
             return named or (await self.default_model()).model
 
         async def approved(task: Task, model: str) -> bool:
@@ -430,7 +398,7 @@ class Deputy:
             rules=self._rules,
             workspace=self._workspace,
             choose_model=choose_model,
-            missing_key=self.missing_key,
+            missing_way=self.missing_way,
             approve=approve or approved,
             settle=self._settle_tasks,
             agents_by_command=load_command_agents(str(self._workspace)),
@@ -445,15 +413,9 @@ class Deputy:
         """What takes secrets out of texts before a person sees them."""
         return self._of.workshop.redactor
 
-    async def events(self) -> AsyncIterator[Progress]:
+    def events(self) -> AsyncIterator[Progress]:
         """What subagents do, as it happens, until this Deputy is closed or the loop is left."""
-        watcher = Watcher()
-        self._watchers.append(watcher)
-        try:
-            while (progress := await watcher.next()) is not None:
-                yield progress
-        finally:
-            self._watchers.remove(watcher)
+        return self._watching.events()
 
     # --- how ----------------------------------------------------------------------------------------------------------
 
@@ -464,36 +426,13 @@ class Deputy:
             raise UsageError("Deputy", found, "use it inside `async with Deputy(...) as deputy:`")
         return self._runtime
 
-    async def _with_servers(self, tasks: Sequence[Task]) -> tuple[tuple[Task, ...], dict[str, bool]]:
-        """The tasks with the tools of MCP servers by their own names, and those tools with whether each only reads."""
-        known: dict[str, bool] = {}
-        named: list[Task] = []
-        for task in tasks:
-            found = await self._of.servers.named(task.tools or ())
-            others = [name for name in task.tools or () if not name.startswith(PREFIX)]
-            named.append(structs.replace(task, tools=(*others, *found)) if found else task)
-            known |= found
-        return tuple(named), known
+    @property
+    def _cast(self) -> Casting:
+        of = self._of
+        return Casting(of.agents, of.servers, grant=self._grant, own=self._own, every=ALL_TOOLS, known=self._known)
 
     async def _settle_tasks(self) -> None:
         await asyncio.to_thread(settle_tasks, self._workspace, self._of.folder)
-
-    async def _cast(self, index: int, task: Task) -> Task:
-        # Those of MCP servers are looked up where the servers are.
-        named = [name for name in task.tools or () if not name.startswith(PREFIX)]
-        check_tools(named, self._known, f"tasks[{index}].tools")
-        role = None if task.role is not None else await self._role(task.agent, f"tasks[{index}].agent")
-        return task if role is None else in_role(task, role, self._grant)
-
-    async def _role(self, name: str | None, field: str) -> Role | None:
-        """The definition of an agent; one that there is not is an error before anything is spent."""
-        if name is None:
-            return None
-        match await self._of.agents.find(name):
-            case NoRole(reason=reason):
-                raise UsageError(field, name, reason)
-            case Role() as role:
-                return role
 
     async def _open(
         self,
@@ -506,9 +445,9 @@ class Deputy:
         seconds: float | None = None,
     ) -> str:
         # A model that was named for this Deputy goes before the one of a definition.
-        named = self._model if self._model_is_named or role is None else role.model
+        named = None if self._model_is_named or role is None else role.model
         model = named or (await self.default_model()).model
-        own = structs.replace(self._grant, tools=self._grant.tools | self._allowed(more))
+        own = structs.replace(self._grant, tools=self._grant.tools | self._cast.allowed(more))
         if self.missing_key(model) is None:
             self._of.models.open(model)
         session_id = await self._of.engine.draw_id()
@@ -531,20 +470,6 @@ class Deputy:
         await self._of.engine.submit(session_id, birth)
         return session_id
 
-    def _allowed(self, more: dict[str, bool]) -> frozenset[str]:
-        """Of the tools of MCP servers: those that only read, and where everything is allowed, the others too."""
-        return frozenset(name for name, reads in more.items() if reads or self._grant.tools >= ALL_TOOLS)
-
-    def _prepared(self, task: Task) -> Task:
-        """The task as data: a model class as its schema, and the program's own tools unless it names others."""
-        schema = None if task.schema is None else schema_of(task.schema).form
-        tools = tuple(sorted(READ_ONLY_TOOLS | self._own)) if self._names_none(task) else task.tools
-        return structs.replace(task, schema=schema, tools=tools)
-
-    def _names_none(self, task: Task) -> bool:
-        """Whether it is for us to add the program's own tools: neither the task nor an agent says which it has."""
-        return bool(self._own) and task.tools is None and task.agent is None
-
     async def _whole(self, session_id: str, work: Awaitable[_R]) -> _R:
         """Wait for it and take it over; a call that is cancelled stops the whole subtree before it goes."""
         try:
@@ -559,11 +484,6 @@ class Deputy:
         await self.delivered(session_id)
         return done
 
-    async def _outcome_of(self, child: str | None, task: Task, whole: Outcome, ended: Mapping[str, Outcome]) -> Outcome:
-        if child is None:
-            return never_started(task, whole)
-        return ended.get(child) or await self._of.engine.result(child)
-
     async def _check_place(self, state: State) -> None:
         """Refuse to go on in a folder that nobody named, when the run worked in another."""
         root = None if state.lineage is None else await self._of.engine.get(state.lineage.root_id)
@@ -571,27 +491,6 @@ class Deputy:
         if self._is_placed or recorded in ("", str(self._workspace)):
             return
         raise UsageError("workspace", str(self._workspace), f"this run works in {recorded}: open Deputy(workspace=…)")
-
-    def _tell(self, progress: Progress) -> None:
-        if progress.event == "completed":
-            self._ended.add(progress.session_id)
-        elif progress.event == "waiting" and self._desk is not None:
-            self._desk.ask(progress)
-        for watcher in self._watchers:
-            watcher.put(progress)
-        if self._watch is not None:
-            self._watch(progress)
-
-    def _tell_end(self, index: int, total: int, result: Result) -> None:
-        """Tell of an end that the subagent itself could not: it was refused, or stopped."""
-        outcome = result.outcome
-        if outcome.session_id in self._ended:
-            self._ended.discard(outcome.session_id)
-            return
-        reason = outcome.errors[0].type if outcome.errors else None
-        told = Progress(event="completed", label=result.label, session_id=outcome.session_id, status=outcome.status)
-        self._tell(structs.replace(told, index=index, total=total, reason=reason))
-        self._ended.discard(outcome.session_id)
 
 
 def run_sync(

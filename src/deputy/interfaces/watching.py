@@ -1,4 +1,4 @@
-"""What happens, for one reader who takes it at a pace of its own."""
+"""What happens, for all who watch: each reader takes it at a pace of its own."""
 
 from __future__ import annotations
 
@@ -6,8 +6,15 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
+from deputy.core.progress import Progress
+
 if TYPE_CHECKING:
-    from deputy.core.progress import Progress
+    from collections.abc import AsyncIterator, Callable
+
+    from deputy.core.results import Result
+    from deputy.interfaces.answering import AnsweringDesk
 
 _UNREAD = 10_000
 
@@ -38,3 +45,51 @@ class Watcher:
             self._come.clear()
             await self._come.wait()
         return self._unread.popleft()
+
+
+class Watching:
+    """Whoever wants to know what subagents do: the program, those who read events, and who answers questions."""
+
+    def __init__(self, watch: Callable[[Progress], None] | None) -> None:
+        self.desk: AnsweringDesk | None = None
+        """Who answers what subagents ask."""
+        self._watch = watch
+        self._watchers: list[Watcher] = []
+        self._ended: set[str] = set()
+
+    async def events(self) -> AsyncIterator[Progress]:
+        """What happens from now on, until this is closed."""
+        watcher = Watcher()
+        self._watchers.append(watcher)
+        try:
+            while (progress := await watcher.next()) is not None:
+                yield progress
+        finally:
+            self._watchers.remove(watcher)
+
+    def close(self) -> None:
+        """Nothing more will happen."""
+        for watcher in self._watchers:
+            watcher.close()
+
+    def tell(self, progress: Progress) -> None:
+        """Something has happened."""
+        if progress.event == "completed":
+            self._ended.add(progress.session_id)
+        elif progress.event == "waiting" and self.desk is not None:
+            self.desk.ask(progress)
+        for watcher in self._watchers:
+            watcher.put(progress)
+        if self._watch is not None:
+            self._watch(progress)
+
+    def tell_end(self, index: int, total: int, result: Result) -> None:
+        """Tell of an end that the subagent itself could not: it was refused, or stopped."""
+        outcome = result.outcome
+        if outcome.session_id in self._ended:
+            self._ended.discard(outcome.session_id)
+            return
+        reason = outcome.errors[0].type if outcome.errors else None
+        told = Progress(event="completed", label=result.label, session_id=outcome.session_id, status=outcome.status)
+        self.tell(structs.replace(told, index=index, total=total, reason=reason))
+        self._ended.discard(outcome.session_id)

@@ -39,7 +39,11 @@ def standings(reader: Reader, states: Sequence[State], stale_seconds: float = ST
             left[name] = holder.is_left(now, stale_seconds)
         return left[name]
 
-    return [Standing(state=state, is_left=is_left(state.run)) for state in states]
+    def as_it_is(state: State) -> State:
+        # One that ended after it was looked at has nobody any more, and was not left for all that.
+        return reader.state(state.run) or state if state.is_live and is_left(state.run) else state
+
+    return [Standing(state=as_it_is(state), is_left=is_left(state.run)) for state in states]
 
 
 def listed(reader: Reader, *, ended: int = 0) -> list[Standing]:

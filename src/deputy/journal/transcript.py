@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 FOLDER = "subagent"
 _LABEL_LENGTH = 32
 _ID_LENGTH = 64
+_CONTROLS = {code: None for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
 _SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 
 Ending: TypeAlias = Literal[
@@ -218,9 +219,9 @@ def of_ended(reader: Reader, run: str) -> Transcript | None:
 
 
 def add_note(path: Path, content: str) -> None:
-    """Append a note to a scratchpad."""
+    """Append a note to a scratchpad, without what would act on the terminal of whoever prints the file."""
     home.make_directory(path.parent)
-    home.append_to(path, f"{content.rstrip()}\n\n".encode(errors="replace"))
+    home.append_to(path, f"{content.translate(_CONTROLS).rstrip()}\n\n".encode(errors="replace"))
 
 
 def files_of(folder: Path, run: str) -> list[Path]:

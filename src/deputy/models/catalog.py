@@ -89,7 +89,17 @@ class Catalog(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         for provider, found in self.providers.items():
             if name in found.models:
                 return Named(provider=provider, model=name, thinking=thinking)
-        raise UsageError("model", asked, f"write provider:model, with one of {', '.join(self.providers)}")
+        raise UsageError("model", asked, self._what_is_known(asked))
+
+    def _what_is_known(self, asked: str) -> str:
+        """What could have been meant by a name that nobody knows."""
+        from difflib import get_close_matches
+
+        models = [model for provider in self.providers.values() for model in provider.models]
+        near = get_close_matches(asked[:100], [*self.names, *models], n=3)
+        meant = f"did you mean {' or '.join(near)}? Else " if near else ""
+        names, providers = ", ".join(self.names), ", ".join(self.providers)
+        return f"no such model is known: {meant}write provider:model, with one of {providers}; or one of {names}"
 
     def entry(self, named: Named) -> ModelEntry:
         """What is known of a model; dated versions share the entry of the name they begin with."""

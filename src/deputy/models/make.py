@@ -50,9 +50,12 @@ class Models:
         idle_seconds: float | None = None,
         ceiling: int | None = None,
         pace_of: Callable[[str], SharedPace] | None = None,
+        given: Mapping[str, Model] | None = None,
     ) -> None:
         self.catalog = catalog or read_catalog()
         self._environ = environ
+        self._given: Mapping[str, Model] = {} if given is None else given
+        """Models that are there already, by the names they are asked by."""
         self._timing = timing or Timing()
         self._retry = retry
         self._idle_seconds = idle_seconds
@@ -82,6 +85,8 @@ class Models:
 
     def _made(self, name: str) -> tuple[Model, str]:
         """A model, and the account that its requests are counted against."""
+        if name in self._given:
+            return self._given[name], name
         if name.startswith(OFFLINE):
             from deputy.models.scout import Scout
 
@@ -97,11 +102,11 @@ class Models:
         return self._over_the_wire(named, endpoint), account(named.provider, endpoint.key)
 
     def check(self, name: str) -> None:
-        """Refuse a name that no model has, before anybody waits for one."""
+        """Raise unless a name is known here; what only another program may know is named as `cursor:NAME`."""
         if _is_wireless(name):
-            self._made(name)
+            self.open(name)
         else:
-            self._named(name)
+            self.catalog.resolve(name)
 
     def thinking(self, name: str) -> ThinkingLevel | None:
         """How hard a name asks its model to think."""

@@ -13,6 +13,7 @@ from deputy.core.events import (
     Answered,
     Asked,
     Drawn,
+    FellBack,
     Joined,
     Lost,
     ModelCallEnded,
@@ -37,14 +38,15 @@ if TYPE_CHECKING:
     from deputy.core.outcome import Outcome
     from deputy.core.state import State
     from deputy.engine.ports import Beginning, Journal
-    from deputy.runtimes.crew import Crew, Ended
+    from deputy.runtimes.crew import Crew
+    from deputy.runtimes.work import Ended
 
     A = TypeVar("A")
     V = TypeVar("V")
     E = TypeVar("E", bound=Known)
 
 
-_TOLD = ModelCallEnded | ToolCallEnded | Answered
+_TOLD = ModelCallEnded | ToolCallEnded | Answered | FellBack
 
 
 class LocalContext(Generic[L]):
@@ -163,11 +165,11 @@ class LocalContext(Generic[L]):
         with self._at_work():
             if record is None:
                 # Which round it is to reach is written first: a crash in between must not give it another one.
-                drawn = Drawn(value=str(await self._crew.next_round(child, anew=anew)))
+                drawn = Drawn(value=str(await self._crew.rounds.next(child, anew=anew)))
                 record = await self._journal.append(self._lease, name, drawn)
             number = int(cast("Drawn", self._seen(record).event).value)
             lineage = self.state.lineage
-            await self._crew.resume(child, number, message, within=None if lineage is None else lineage.deadline)
+            await self._crew.rounds.reach(child, number, message, within=None if lineage is None else lineage.deadline)
 
     async def join(self, key: str, child: str) -> Outcome:
         """Wait for a child's end and take its outcome."""
@@ -180,12 +182,12 @@ class LocalContext(Generic[L]):
                 return ended.outcome
         with self._at_work():
             joined = cast("Joined", self._seen(record).event)
-            return await self._crew.outcome(child, joined.round)
+            return await self._crew.endings.outcome(child, joined.round)
 
     async def stop(self, child: str, reason: str) -> None:
         """Stop a child and all runs below it; asked again, it is asked once."""
         with self._at_work():
-            await self._crew.stop_tree(child, reason)
+            await self._crew.stopping.stop_tree(child, reason)
 
     async def below(self) -> Sequence[State]:
         """All runs below this one as they stand now."""
@@ -298,13 +300,13 @@ class LocalContext(Generic[L]):
         """The end of a child; a run that waits for nothing else may be put aside meanwhile."""
         # Looked at before anything else, so that a run which is taken up for it gets to see it.
         with self._at_work():
-            ended = await self._crew.ended_by_now(child)
+            ended = await self._crew.endings.ended_by_now(child)
         if ended is not None:
             return ended
         self.joining.append(child)
         self._crew.park_soon(self.run)
         try:
-            return await self._crew.ended(child)
+            return await self._crew.endings.ended(child)
         finally:
             self.joining.remove(child)
 

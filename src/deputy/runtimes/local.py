@@ -11,7 +11,9 @@ from msgspec import json
 from deputy.core.errors import StorageError, UnknownRun, UsageError
 from deputy.engine.ports import L
 from deputy.engine.recover import LeftBehind, Overdue, find, overdue
-from deputy.runtimes.crew import SUSPEND_SECONDS, Crew, keep_nothing, leave_nothing
+from deputy.runtimes.closing import keep_nothing
+from deputy.runtimes.crew import Crew, leave_nothing
+from deputy.runtimes.parking import SUSPEND_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
@@ -92,14 +94,15 @@ class LocalEngine(Generic[L]):
 
     async def resume(self, run: str, message: Any = None, *, seconds: float | None = None) -> int:
         """Start another round of a run that has ended; gives the round's number."""
-        return await self._crew.begin_round(run, message, seconds=seconds)
+        return await self._crew.rounds.begin(run, message, seconds=seconds)
 
     async def cancel(self, run: str, reason: str = "") -> None:
         """Stop a run and all runs below it, whoever is at work on them."""
         top, *below = await self._tree(run)
         # First the top: if those below ended first, it might go on from their ends as if nothing had been asked.
-        await self._crew.stop_all([top], reason)
-        stop = self._crew.stop_below if top.is_live else self._crew.stop_all
+        stopping = self._crew.stopping
+        await stopping.stop_all([top], reason)
+        stop = stopping.stop_below if top.is_live else stopping.stop_all
         await stop(below, reason or "a run above it was cancelled")
 
     async def send(self, run: str, topic: str, body: Any, *, key: str = "") -> None:
@@ -114,11 +117,11 @@ class LocalEngine(Generic[L]):
 
     async def result(self, run: str) -> Outcome:
         """Wait for a run's end."""
-        return (await self._crew.ended(run)).outcome
+        return (await self._crew.endings.ended(run)).outcome
 
     async def outcome(self, run: str, number: int) -> Outcome:
         """How a round of a run ended."""
-        return await self._crew.outcome(run, number)
+        return await self._crew.endings.outcome(run, number)
 
     async def draw_id(self) -> str:
         """A session id that no run has."""
@@ -182,7 +185,7 @@ class LocalEngine(Generic[L]):
         left = {finding.state.run: finding.state for finding in found if isinstance(finding, LeftBehind | Overdue)}
         # A run brings its children back itself: what they spend is counted in what it has opened before.
         tops = [run for run, state in left.items() if state.parent not in left and wants(state)]
-        return [run for run in (*tops, *self._crew.troubled) if await self._crew.ensure(run)]
+        return [run for run in (*tops, *self._crew.endings.troubled) if await self._crew.ensure(run)]
 
     async def look_after_others(self) -> Sequence[str]:
         """End what is past its deadline, whoever started it, and go on with what our runs wait for; tells what ended.
@@ -190,7 +193,7 @@ class LocalEngine(Generic[L]):
         What else a dead process left is for whoever resumes it, or serves: going on with it spends somebody's money.
         """
         standings = await self._journal.standings()
-        ended = await self._crew.end_late(overdue(standings, self._world.now()))
+        ended = await self._crew.stopping.end_late(overdue(standings, self._world.now()))
         for standing in standings:
             state = standing.state
             if not state.is_live:
@@ -211,7 +214,7 @@ class LocalEngine(Generic[L]):
                 if changes != seen:
                     await self._crew.look(wake=self._is_serving)
                     seen = changes
-                await self._crew.stop_late()
+                await self._crew.stopping.stop_late()
                 if clock() - looked_at >= MONITOR_SECONDS:
                     looked_at = clock()
                     await self.look_after_others()

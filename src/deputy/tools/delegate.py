@@ -16,6 +16,7 @@ from deputy.core.role import NoRole, Role, in_role
 from deputy.core.task import DELEGATE_SCHEMA, DelegateCall, read_call
 from deputy.engine.fanout import fan_out
 from deputy.engine.ports import Agents, ToolOutput, ToolTraits
+from deputy.engine.reachable import why_unreachable
 from deputy.tools.typed import described
 
 if TYPE_CHECKING:
@@ -73,9 +74,10 @@ class DelegateTool:
             wanted = await self._cast(wanted, key, run, desk.grant)
         if not isinstance(wanted, DelegateCall):
             return _error("\n".join(f"{problem.field} {problem.message}." for problem in wanted))
-        missing = await self._missing(wanted, key, run, desk.asked)
-        if missing:
-            return _error(f"Cannot spawn subagents: no API key for provider {missing}")
+        models = [task.model or desk.asked for task in wanted.tasks]
+        unreachable = await why_unreachable(run, key, models, self._missing_key, self._has_program)
+        if unreachable:
+            return _error(unreachable)
         refusal = await self._refusal(wanted, key, run, desk)
         if refusal:
             return _error(refusal)
@@ -92,17 +94,6 @@ class DelegateTool:
         if wanted.result_form == "json":
             return ToolOutput(text=json.encode(results_form(results)).decode())
         return ToolOutput(text=results_markdown(results))
-
-    async def _missing(self, wanted: DelegateCall, key: str, run: RunContext, asked: str) -> str:
-        """The provider of a model that nothing here can ask, if there is one: a replay finds the same."""
-        models = dict.fromkeys(task.model or asked for task in wanted.tasks)
-        missing = {model: provider for model in models if (provider := self._missing_key(model)) is not None}
-        if not missing or self._has_program is None:
-            return next(iter(missing.values()), "")
-        ended = await run.step(f"{key}:programs", _without, KeyArgs(models=tuple(missing)), view=self._has_program)
-        if isinstance(ended, Lost) or ended.result is UNSET:
-            raise TypeError("looking may be repeated, is never lost and has a result")
-        return next((missing[model] for model in json.decode(ended.result, type=list[str])), "")
 
     async def _cast(
         self, wanted: DelegateCall, key: str, run: RunContext, grant: Grant
@@ -147,17 +138,6 @@ class DelegateTool:
         desk.emit(Progress(event="waiting", label=desk.label, content=question))
         is_approved = json.decode(await run.recv(f"{key}:approval", "approval", question), type=bool)
         return "" if is_approved else _DENIED
-
-
-class KeyArgs(Struct, frozen=True, kw_only=True):
-    """The models that are to be asked."""
-
-    models: tuple[str, ...]
-
-
-async def _without(args: KeyArgs, has_program: Callable[[str], Awaitable[bool]]) -> StepEnded:
-    without = [model for model in args.models if not await has_program(model)]
-    return StepEnded(step="programs", result=Raw(json.encode(without)))
 
 
 class FindArgs(Struct, frozen=True, kw_only=True):

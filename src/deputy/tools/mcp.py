@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Self, cast
 
@@ -30,6 +29,9 @@ MOST_FAILURES = 3
 _MOST_TOOLS = 200
 _MOST_WORDS = 2000
 _MOST_SCHEMA = 32 * 1024
+_MOST_SCHEMAS = 256 * 1024
+"""Of all tools of a server together: they stand before every turn of a subagent that is given them all."""
+_MOST_PAGES = 20
 _LONGEST_NAME = 64
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 
@@ -86,8 +88,9 @@ class McpTool:
     def __init__(self, link: _Link, listed: Listed, name: str) -> None:
         reads = listed.annotations is not None and listed.annotations.read_only_hint is True
         self._link = link
-        self._listed = listed
         self.name = name
+        self.known_as = listed.name
+        """What its server calls it."""
         # What the server says of itself is all there is to go by; what it does not say is taken for the worst.
         self.traits = ToolTraits(
             reads_only=reads,
@@ -102,7 +105,7 @@ class McpTool:
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
         """Call the tool; what the server says is data, and what goes wrong is told to the model."""
         try:
-            result = await self._link.call(self._listed.name, dict(arguments))
+            result = await self._link.call(self, dict(arguments))
         except DeputyError as error:
             return ToolOutput(text=str(error), is_error=True)
         return ToolOutput(text=cut(_text_of(result), context.output_bytes, "ask for less"), is_error=result.is_error)
@@ -120,6 +123,8 @@ class _Link:
         self._done = asyncio.Event()
         """Set when the connection that is open now is of no more use."""
         self._failures = 0
+        self._timeouts = 0
+        """How many calls in a row took longer than their time."""
 
     def close(self) -> None:
         """End it; who wants it then has another."""
@@ -143,7 +148,7 @@ class _Link:
             group.create_task(self._keep(self._client, self._done))
         return await asyncio.shield(self._client)
 
-    async def call(self, tool: str, arguments: dict[str, Any]) -> CallToolResult:
+    async def call(self, tool: McpTool, arguments: dict[str, Any]) -> CallToolResult:
         """Call one of its tools within its time."""
         from mcp import MCPError
         from mcp_types import CONNECTION_CLOSED
@@ -151,20 +156,34 @@ class _Link:
         if self._group is None:
             raise DeputyError(f"The MCP server {self.name!r} is not at work.")
         client = await self.open(self._group)
+        self._check(tool)
         try:
             async with asyncio.timeout(self.server.timeout_seconds):
-                return await client.call_tool(tool, arguments)
+                result = await client.call_tool(tool.known_as, arguments)
         except TimeoutError:
+            self._timeouts += 1
+            if self._timeouts >= MOST_FAILURES:
+                # It hangs, as far as can be told: the next call has another.
+                self._forget()
             raise DeputyError(f"The MCP server {self.name!r} took longer than its time.") from None
         except MCPError as error:
             if error.error.code == CONNECTION_CLOSED:
                 self._forget()
             raise DeputyError(f"The MCP server {self.name!r} failed: {_words(str(error))}") from error
+        self._timeouts = 0
+        return result
+
+    def _check(self, tool: McpTool) -> None:
+        """Refuse a tool that was granted as one that only reads, and since a new start is none or is not there."""
+        now = self.tools.get(tool.name)
+        if now is None or (tool.traits.reads_only and not now.traits.reads_only):
+            raise DeputyError(f"The MCP server {self.name!r} does not offer {tool.name!r} as it did; nothing was done.")
 
     def _forget(self) -> None:
         """The connection is gone: the next call makes another."""
         self._done.set()
         self._client = None
+        self._timeouts = 0
 
     def meant_by(self, name: str) -> dict[str, bool]:
         """The tools that a name stands for."""
@@ -181,7 +200,7 @@ class _Link:
             async with AsyncExitStack() as stack:
                 async with asyncio.timeout(START_SECONDS):
                     client = await stack.enter_async_context(await _client_of(self.server, stack))
-                    self.tools = self._offered((await client.list_tools()).tools)
+                    self.tools = self._offered(await _listed(client))
                 self._failures = 0
                 opened.set_result(client)
                 await done.wait()
@@ -198,27 +217,44 @@ class _Link:
     def _offered(self, listed: list[Listed]) -> dict[str, McpTool]:
         """The tools that models can be told of: named as models may, of a bounded size, and wanted by the user."""
         offered: dict[str, McpTool] = {}
-        for tool in listed[:_MOST_TOOLS]:
+        left = _MOST_SCHEMAS
+        for tool in listed:
             name = f"{PREFIX}{self.name}__{''.join(c if c in _LETTERS else '_' for c in tool.name)}"
             is_wanted = self.server.tools is None or tool.name in self.server.tools
-            if is_wanted and len(name) <= _LONGEST_NAME and len(json.encode(tool.input_schema)) <= _MOST_SCHEMA:
-                offered.setdefault(name, McpTool(self, tool, name))
+            size = len(json.encode(tool.input_schema))
+            if is_wanted and name not in offered and len(name) <= _LONGEST_NAME and size <= min(left, _MOST_SCHEMA):
+                offered[name] = McpTool(self, tool, name)
+                left -= size
         return offered
 
 
+async def _listed(client: Client) -> list[Listed]:
+    """The tools that a server tells of, page by page and not without end."""
+    tools: list[Listed] = []
+    cursor: str | None = None
+    for _ in range(_MOST_PAGES):
+        page = await client.list_tools(cursor=cursor)
+        tools += page.tools
+        cursor = page.next_cursor
+        if cursor is None or len(tools) >= _MOST_TOOLS:
+            break
+    return tools[:_MOST_TOOLS]
+
+
 async def _client_of(server: McpServer, stack: AsyncExitStack) -> Client:
-    from httpx2 import AsyncClient, Timeout
-    from mcp import Client, StdioServerParameters
-    from mcp.client.stdio import stdio_client
-    from mcp.client.streamable_http import streamable_http_client
+    from mcp import Client
 
     if server.command is not None:
-        # What it writes beside the protocol would land in the middle of somebody's screen.
-        nowhere = stack.enter_context(os.fdopen(os.open(os.devnull, os.O_WRONLY), "w"))
-        program = StdioServerParameters(command=server.command, args=list(server.args), env=server.env)
-        return Client(stdio_client(program, errlog=nowhere), cache=None)
-    timeout = Timeout(START_SECONDS, read=server.timeout_seconds)
-    http = await stack.enter_async_context(AsyncClient(headers=server.headers, timeout=timeout))
+        from deputy.tools.mcp_program import program_streams
+
+        return Client(program_streams(server.command, server.args, server.env), cache=None)
+    from mcp.client.streamable_http import streamable_http_client
+
+    from deputy.tools.mcp_http import http_client
+
+    http = await stack.enter_async_context(
+        http_client(server.headers, connect_seconds=START_SECONDS, read_seconds=server.timeout_seconds)
+    )
     return Client(streamable_http_client(server.url or "", http_client=http), cache=None)
 
 

@@ -12,6 +12,9 @@ from deputy.tools.replace_file import LARGEST_BYTES, replace_file
 from deputy.tools.workspace import Workspace
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
     from deputy.core.request import Grant
 
 
@@ -64,6 +67,8 @@ class WorkspaceTextFiles:
         return None
 
 
-def open_text_files(root: str, grant: Grant) -> WorkspaceTextFiles:
-    """The text files beneath a root, as far as a grant goes."""
-    return WorkspaceTextFiles(Workspace(root, grant))
+def open_text_files(
+    root: str, grant: Grant, *, private: Sequence[Path] = (), main: Path | None = None
+) -> WorkspaceTextFiles:
+    """The text files beneath a root, as far as a grant goes; what is private is withheld as from our own tools."""
+    return WorkspaceTextFiles(Workspace(root, grant, private=private, main=main))

@@ -395,14 +395,27 @@ def test_a_second_ctrl_c_exits_at_once_and_gives_the_cursor_back(house):
     assert terminal.shown.count("\x1b[?25l") <= terminal.shown.count("\x1b[?25h")
 
 
-def test_the_first_request_is_on_the_wire_before_the_painter_is_loaded(house):
+def loading(house, server, **env: str):
+    """A delegation that never gets an answer, on a terminal that shows which modules are loaded."""
+    env = {"PYTHONPROFILEIMPORTTIME": "1", **server.environ, **env}
+    return house.terminal("delegate", "-t", "a=x", "--model", MODEL, "--yes", **env)
+
+
+def test_the_first_request_is_on_the_wire_before_the_painter_is_loaded(house, tmp_path):
+    # With all the patience there is, only a sign of the request has the painter loaded, and none ever comes.
+    (tmp_path / "sitecustomize.py").write_text(
+        "import deputy.interfaces.view.painters as painters\npainters.PATIENCE_SECONDS = 600\n"
+    )
     with provider(answering(ScriptedTurn(text="x", faults=("no_headers",))), strict=False) as server:
-        env = {"PYTHONPROFILEIMPORTTIME": "1", **server.environ}
-        terminal = house.terminal("delegate", "-t", "a=x", "--model", MODEL, "--yes", **env)
+        terminal = loading(house, server, PYTHONPATH=str(tmp_path))
         before = terminal.watched_until(lambda: server.asked)
-        terminal.until("rich.live")
     assert "deputy.models.wire_model" in before
     assert "rich" not in before
+
+
+def test_the_painter_is_loaded_in_a_moment_when_nothing_is_heard_of_the_request(house):
+    with provider(answering(ScriptedTurn(text="x", faults=("no_headers",))), strict=False) as server:
+        loading(house, server).until("rich.live")
 
 
 def test_a_secret_in_a_label_stands_in_no_event_and_names_no_file(house, tmp_path):

@@ -2,11 +2,12 @@
 
 import json
 import os
+from typing import NamedTuple
 
 import pytest
 
 from deputy.core.script import ScriptedTurn
-from deputy.testing.programs import install_fake_programs
+from deputy.testing.programs import FakePrograms, install_fake_programs
 
 TWO = """\
 Some words.
@@ -28,12 +29,30 @@ PROSE = """\
 """
 
 
-@pytest.fixture
-def programs(house, tmp_path):
-    made = install_fake_programs(tmp_path / "bin")
+KINDS = {"acp": ("claude-agent-acp", "codex-acp"), "cli": ("claude", "codex")}
+
+
+class Programs(NamedTuple):
+    """Two providers' programs, spoken to in one way."""
+
+    kind: str
+    made: FakePrograms
+
+    def play(self, *turns, of=0):
+        self.made.play(KINDS[self.kind][of], turns)
+
+    def calls(self, of=0):
+        return self.made.calls(KINDS[self.kind][of])
+
+
+@pytest.fixture(params=KINDS)
+def programs(request, house, tmp_path):
+    """By the protocol where they speak it, though their command lines are there too; else by those."""
+    names = [*KINDS["cli"], *(KINDS["acp"] if request.param == "acp" else ())]
+    made = Programs(request.param, install_fake_programs(tmp_path / "bin", names))
     house.env["PATH"] = f"{tmp_path / 'bin'}{os.pathsep}{house.env['PATH']}"
-    made.play("claude", (ScriptedTurn(text="It parses."),))
-    made.play("codex", (ScriptedTurn(text="It prints."),))
+    made.play(ScriptedTurn(text="It parses."))
+    made.play(ScriptedTurn(text="It prints."), of=1)
     return made
 
 
@@ -43,13 +62,14 @@ def test_the_requests_of_a_text_run_in_its_order_on_whatever_is_installed(house,
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert [one["report"] for one in told["results"]] == ["It parses.", "It prints."]
-    assert "[request-1] sonnet-4.5 on cli:claude" in done.stderr
-    assert "[request-2] gpt-5.2 on cli:codex" in done.stderr
-    assert "[AWAITING_HUMAN_INPUT]" in programs.calls("claude")[0].stdin
+    assert f"[request-1] sonnet-4.5 on {programs.kind}:claude" in done.stderr
+    assert f"[request-2] gpt-5.2 on {programs.kind}:codex" in done.stderr
+    assert [one["backend"] for one in told["results"]] == [f"{programs.kind}:claude", f"{programs.kind}:codex"]
+    assert "[AWAITING_HUMAN_INPUT]" in programs.calls()[0].stdin
 
 
 def test_together_the_results_keep_the_order_of_the_text(house, programs):
-    programs.play("claude", (ScriptedTurn(text="It parses.", delay_seconds=0.5),))
+    programs.play(ScriptedTurn(text="It parses.", delay_seconds=0.5))
     done = house.run("exec", "-", "--yes", "--parallel", stdin=TWO)
     assert done.stdout.index("It parses.") < done.stdout.index("It prints.")
 
@@ -57,16 +77,16 @@ def test_together_the_results_keep_the_order_of_the_text(house, programs):
 def test_a_text_without_a_request_runs_nothing(house, programs):
     done = house.run("exec", "-", "--yes", stdin="How can you delegate work to subagents?")
     assert (done.returncode, done.stdout) == (3, "")
-    assert not programs.calls("claude")
+    assert not programs.calls()
 
 
 def test_where_nobody_can_be_asked_it_is_refused_and_says_what_would_run(house, programs):
     done = house.run("exec", "-", "--json", stdin=TWO)
     assert done.returncode == 6
     assert "[request-1] Say what the parser does." in done.stderr
-    assert "sonnet-4.5 on cli:claude" in done.stderr
+    assert f"sonnet-4.5 on {programs.kind}:claude" in done.stderr
     assert [one["status"] for one in json.loads(done.stdout)["results"]] == ["rejected", "rejected"]
-    assert not programs.calls("claude")
+    assert not programs.calls()
 
 
 @pytest.mark.rule("text.degradation")
@@ -91,7 +111,7 @@ def test_inline_can_be_forbidden_and_then_it_is_said_what_is_missing(house):
 @pytest.mark.rule("escalate")
 def test_a_question_is_shown_by_ps_and_answered_by_resume_as_often_as_it_is_asked(house, programs):
     asks = (ScriptedTurn(text="Which?\n[AWAITING_HUMAN_INPUT]"), ScriptedTurn(text="When?\n[AWAITING_HUMAN_INPUT]"))
-    programs.play("claude", (*asks, ScriptedTurn(text="Done.")))
+    programs.play(*asks, ScriptedTurn(text="Done."))
     done = house.run("exec", "-", "--yes", "--json", stdin=PROSE)
     assert done.returncode == 5
     [result] = json.loads(done.stdout)["results"]
@@ -106,15 +126,15 @@ def test_a_question_is_shown_by_ps_and_answered_by_resume_as_often_as_it_is_aske
 @pytest.mark.rule("escalate")
 def test_at_a_terminal_the_question_of_an_answer_is_asked(house, programs):
     (house.workspace / "text.md").write_text(PROSE)
-    programs.play("claude", (ScriptedTurn(text="Which?\n[AWAITING_HUMAN_INPUT]"), ScriptedTurn(text="Done.")))
+    programs.play(ScriptedTurn(text="Which?\n[AWAITING_HUMAN_INPUT]"), ScriptedTurn(text="Done."))
     terminal = house.terminal("exec", "text.md")
-    terminal.until("sonnet-4.5 on cli:claude")
+    terminal.until(f"sonnet-4.5 on {programs.kind}:claude")
     terminal.until("[y/N] ")
     terminal.type("y\n")
     terminal.until("[request-1] asks: Which?")
     terminal.type("that\n")
     assert terminal.end() == 0
-    assert "that" in programs.calls("claude")[1].stdin
+    assert "that" in programs.calls()[1].stdin
 
 
 @pytest.mark.parametrize("path", ["/etc/passwd", "/nowhere/to/be/found"])
@@ -123,3 +143,29 @@ def test_a_text_cannot_have_a_file_played_as_a_script_nor_learn_whether_it_is_th
     assert done.returncode == 2
     assert f"model: found 'script:{path}'; a script is named by the person who runs Deputy" in done.stderr
     assert not house.home.exists() or json.loads(house.run("ps", "--all", "--json").stdout)["delegations"] == []
+
+
+def test_a_model_that_nobody_knows_is_used_as_it_is_by_who_may_know_it(house, tmp_path):
+    made = install_fake_programs(tmp_path / "bin", ["cursor-agent"])
+    house.env["PATH"] = f"{tmp_path / 'bin'}{os.pathsep}{house.env['PATH']}"
+    made.play("cursor-agent", (ScriptedTurn(text="Done."),))
+    done = house.run("exec", "-", "--yes", "--json", stdin='<delegate model="sonet-9">Look around.</delegate>')
+    assert done.returncode == 0, done.stderr
+    assert "sonet-9 on cli:cursor-agent" in done.stderr
+    argv = made.calls("cursor-agent")[0].argv
+    assert argv[argv.index("--model") + 1] == "sonet-9"
+
+
+def test_a_model_that_nobody_can_know_is_an_error_that_says_so(house):
+    done = house.run("exec", "-", "--yes", "--no-inline", stdin='<delegate model="sonet-9">Look around.</delegate>')
+    assert done.returncode == 2
+    assert "only cursor-agent can have the model 'sonet-9', and it cannot be used here" in done.stderr
+
+
+@pytest.mark.parametrize("command", [["run", "Look."], ["delegate", "-t", "a=Look."], ["exec", "-"]])
+def test_an_unknown_model_of_the_session_is_an_error_that_names_what_is_known(house, command):
+    done = house.run(*command, "--yes", "--model", "sonet-4.5", stdin=PROSE)
+    assert done.returncode == 2
+    assert "found 'sonet-4.5'; no such model is known: did you mean sonnet-4.5" in done.stderr
+    assert "anthropic" in done.stderr
+    assert "provider cursor" not in done.stderr

@@ -5,6 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.core.secret_lines import made_up
 
 from deputy.interfaces.cli import COMMANDS
 from deputy.interfaces.cli.streams import is_unread
@@ -136,3 +137,60 @@ def test_what_is_left_of_a_reader_can_be_told(tmp_path):
         os.close(reading)
         assert is_unread(pipe)
         assert not is_unread(file)
+
+
+SECRET = "sk-" + "ant-api03-" + made_up(40)
+CONFIGURED = "configured value of mine"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("run", "--model", "{}", "go"),
+        ("run", "--agent", "{}", "go"),
+        ("run", "--{}", "go"),
+        ("research", "1", "--timeout", "{}"),
+        ("delegate", "-t", "{}"),
+        ("delegate", "--concurrency", "{}", "-t", "a=b"),
+        ("show", "{}"),
+        ("transcript", "{}", "--json"),
+        ("resume", "{}"),
+        ("cancel", "{}"),
+        ("approve", "{}"),
+        ("pin", "{}"),
+        ("prune", "--older-than", "{}"),
+        ("models", "{}"),
+        ("detect", "{}"),
+        ("check-return", "--since", "{}", "--workspace", ".", "-"),
+        ("errors", "fix", "{}"),
+        ("task", "show", "{}"),
+        ("{}",),
+    ],
+    ids=" ".join,
+)
+def test_a_secret_that_was_given_is_not_said_back(
+    arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DEPUTY_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("SOME_API_KEY", CONFIGURED)
+    monkeypatch.chdir(tmp_path)
+    given = f"{SECRET} {CONFIGURED} {'long ' * 24}{CONFIGURED}"
+    run = deputy(*(argument.format(given) for argument in arguments), stdin="{}")
+    assert run.returncode != 0
+    said = run.stdout + run.stderr
+    assert "Traceback" not in said
+    assert "[redacted]" in said
+    assert SECRET[-20:] not in said
+    assert CONFIGURED[:12] not in said
+
+
+def test_a_secret_in_a_settings_file_is_not_said_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DEPUTY_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("SOME_API_KEY", CONFIGURED)
+    monkeypatch.chdir(tmp_path)
+    given = f'["password=hunter2", "{SECRET}", "{CONFIGURED}"]'
+    (tmp_path / "deputy.toml").write_text(f"[limits]\nconcurrency = {given}\n[tools]\nx = {given}\n")
+    for run in (deputy("run", "go"), deputy("doctor", "--json")):
+        said = run.stdout + run.stderr
+        assert "[redacted]" in said
+        assert not any(secret in said for secret in (SECRET[-20:], CONFIGURED, "hunter2"))

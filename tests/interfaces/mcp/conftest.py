@@ -3,11 +3,12 @@
 import json
 import os
 import select
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
 from mcp import Client, StdioServerParameters
@@ -19,6 +20,7 @@ from deputy.journal.registry import entry_form, listed
 
 LEGACY, MODERN = "legacy", "2026-07-28"
 ERAS = (LEGACY, MODERN)
+TOKEN = "a-token-for-tests-alone"
 META = {
     "io.modelcontextprotocol/protocolVersion": MODERN,
     "io.modelcontextprotocol/clientInfo": {"name": "wire", "version": "1"},
@@ -53,6 +55,25 @@ async def here(house, *, mode: str = LEGACY, client: dict | None = None, **optio
         yield connected
         # What is cut off by leaving was not cancelled by anybody.
         hub.is_leaving = True
+
+
+@contextmanager
+def serve_http(house, *arguments: str, ending: int = signal.SIGTERM, **env: str):
+    """A server over HTTP as a process of its own; gives its address."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "deputy", "mcp", "--http", "0", "--json", *(arguments or ("--yes",))],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        env={**house.env, "DEPUTY_MCP_TOKEN": TOKEN, **env},
+        cwd=house.workspace,
+    )
+    house._started.append(process)
+    told = json.loads("".join(process.stdout.readline().decode() for _ in range(4)))
+    assert told["token_in"] == "DEPUTY_MCP_TOKEN"
+    yield told["url"]
+    process.send_signal(ending)
+    assert process.wait(60) == (0 if ending == signal.SIGTERM else -ending)
 
 
 def text_of(result) -> str:

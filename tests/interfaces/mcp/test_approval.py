@@ -2,14 +2,33 @@
 
 import asyncio
 import json
+from contextlib import asynccontextmanager
 from itertools import pairwise
 
+import httpx2
 import pytest
 from mcp import Client, MCPError
+from mcp.client.streamable_http import streamable_http_client
 from mcp_types import ElicitResult
-from tests.interfaces.mcp.conftest import ERAS, LEGACY, MODERN, entries, here, stdio, talk, tasks, text_of, turn, until
+from tests.interfaces.mcp.conftest import (
+    ERAS,
+    LEGACY,
+    MODERN,
+    TOKEN,
+    entries,
+    here,
+    serve_http,
+    stdio,
+    talk,
+    tasks,
+    text_of,
+    turn,
+    until,
+)
 
 from deputy.interfaces.mcp import following
+
+TRANSPORTS = ("stdio", "http")
 
 
 def person(action: str, seen: list, content: dict | None = None):
@@ -77,12 +96,44 @@ def test_where_nobody_answers_in_time_it_is_refused(house, mode):
     assert result.structured_content["results"][0]["status"] == "rejected"
 
 
-@pytest.mark.parametrize(("option", "status"), [((), "completed"), (("--deny",), "rejected")])
-def test_a_call_waits_for_an_answer_from_another_terminal_and_can_be_seen_waiting(house, option, status):
-    model = house.script("ok", talk(turn("found it")))
+@asynccontextmanager
+async def connected(house, transport: str, mode: str, **client):
+    """A client of a server that is a process of its own."""
+    if transport == "stdio":
+        async with Client(stdio(house), mode=mode, **client) as opened:
+            yield opened
+        return
+    wire = httpx2.AsyncClient(headers={"Authorization": f"Bearer {TOKEN}"}, timeout=60)
+    with serve_http(house, "--model", house.env["DEPUTY_MODEL"]) as url:
+        async with wire, Client(streamable_http_client(url, http_client=wire), mode=mode, **client) as opened:
+            yield opened
+
+
+@pytest.mark.rule("delegate.approve")
+@pytest.mark.parametrize("mode", ERAS)
+@pytest.mark.parametrize("transport", TRANSPORTS)
+def test_a_form_reaches_the_person_over_every_transport(house, transport, mode):
+    house.env["DEPUTY_MODEL"] = house.script("ok", talk(turn("found it")))
+    seen: list[str] = []
 
     async def main():
-        async with Client(stdio(house, DEPUTY_MODEL=model)) as client:
+        async with connected(house, transport, mode, **person("accept", seen, {"approve": True})) as client:
+            return await client.call_tool("Delegate", tasks("a"))
+
+    assert asyncio.run(main()).structured_content["completed"] == 1
+    assert len(seen) == 1
+
+
+@pytest.mark.parametrize("mode", ERAS)
+@pytest.mark.parametrize("transport", TRANSPORTS)
+@pytest.mark.parametrize(("option", "status"), [((), "completed"), (("--deny",), "rejected")])
+def test_a_call_waits_for_an_answer_from_another_terminal_and_can_be_seen_waiting(
+    house, transport, mode, option, status
+):
+    house.env["DEPUTY_MODEL"] = house.script("ok", talk(turn("found it")))
+
+    async def main():
+        async with connected(house, transport, mode) as client:
             call = asyncio.create_task(client.call_tool("Delegate", tasks("a")))
             waiting = await asyncio.to_thread(until, lambda: _waiting(house))
             shown = await asyncio.to_thread(house.run, "ps")

@@ -4,15 +4,14 @@ import asyncio
 import http.client
 import json
 import re
+import socket
 from contextlib import asynccontextmanager
 
 import httpx2
 import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
-from tests.interfaces.mcp.conftest import ERAS, META, MODERN, entries, talk, tasks, turn, until
-
-TOKEN = "a-token-for-tests-alone"
+from tests.interfaces.mcp.conftest import ERAS, META, MODERN, TOKEN, entries, serve_http, talk, tasks, turn, until
 
 
 @pytest.fixture(scope="module")
@@ -25,30 +24,10 @@ def served(tmp_path_factory):
         talk(turn("found it"), times=200),
     )
     model = house.script("many", *scripted)
-    process = _start(house, model)
-    told = json.loads("".join(process.stdout.readline().decode() for _ in range(4)))
-    assert told["token_in"] == "DEPUTY_MCP_TOKEN"
-    house.port = int(re.fullmatch(r"http://127\.0\.0\.1:(\d+)/mcp", told["url"]).group(1))
-    yield house
-    process.terminate()
-    assert process.wait(60) == 0
+    with serve_http(house, DEPUTY_MODEL=model) as url:
+        house.port = int(re.fullmatch(r"http://127\.0\.0\.1:(\d+)/mcp", url).group(1))
+        yield house
     house.close()
-
-
-def _start(house, model):
-    import subprocess
-    import sys
-
-    process = subprocess.Popen(
-        [sys.executable, "-m", "deputy", "mcp", "--http", "0", "--yes", "--json"],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env={**house.env, "DEPUTY_MODEL": model, "DEPUTY_MCP_TOKEN": TOKEN},
-        cwd=house.workspace,
-    )
-    house._started.append(process)
-    return process
 
 
 @asynccontextmanager
@@ -234,6 +213,52 @@ def _chunked(house, body: bytes) -> int:
         return 413
     finally:
         connection.close()
+
+
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        ("POST /mcp HTTP/1.1\r\nHost: 127.0.0.1", 200),
+        ("POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Forwarded-Host: evil.example", 200),
+        ("POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nHost: 127.0.0.1", 400),
+        ("POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nHost: evil.example", 400),
+        ("POST /mcp HTTP/1.1\r\nHost: evil.example\r\nX-Forwarded-Host: 127.0.0.1", 421),
+        ("POST http://127.0.0.1/mcp HTTP/1.1\r\nHost: evil.example", 421),
+        ("POST http://evil.example/mcp HTTP/1.1\r\nHost: 127.0.0.1", 404),
+        ("POST //evil.example/mcp HTTP/1.1\r\nHost: 127.0.0.1", 404),
+        ("POST /mcp HTTP/1.0", 421),
+        ("POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:", 421),
+        ("POST /mcp HTTP/1.1\r\nHost: user@127.0.0.1", 421),
+        ("POST /mcp HTTP/1.1\r\nHost: 127.0.0.1, evil.example", 421),
+        ("POST /mcp HTTP/1.1\r\nHost: [::ffff:127.0.0.1]", 421),
+        ("POST /mcp HTTP/1.1\r\nHost: [::]", 421),
+        ("POST /mcp HTTP/1.1\r\nHost: ::1", 421),
+        ("POST /mcp HTTP/1.1\r\nHost: [::1%25eth0]", 421),
+        ("POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nOrigin: null", 403),
+        ("POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nOrigin: http://localhost\r\nOrigin: http://evil.example", 403),
+        ("POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer another", 401),
+        (f"POST /mcp HTTP/1.1\r\nHost: 127.0.0.1\r\nX-Long: {'x' * 200_000}", 400),
+        ("CONNECT 127.0.0.1:80 HTTP/1.1\r\nHost: 127.0.0.1", 404),
+        ("GET /mcp HTTP/1.1\r\nHost: evil.example\r\nUpgrade: websocket", 421),
+    ],
+    ids=lambda value: value[:70] if isinstance(value, str) else str(value),
+)
+def test_requests_that_no_library_would_write_are_answered_as_they_deserve(served, head, status):
+    assert _written(served.port, head) == status
+
+
+def _written(port: int, head: str) -> int:
+    """The status of the answer to a request written by hand, with everything that a good one has beside this."""
+    others = {name: value for name, value in GOOD.items() if name != "Host"}
+    lines = [head, *(f"{name}: {value}" for name, value in others.items()), f"Content-Length: {len(BODY)}"]
+    with socket.create_connection(("127.0.0.1", port), timeout=60) as wire:
+        wire.sendall("\r\n".join([*lines, "Connection: close", "", ""]).encode() + BODY)
+        return int(wire.recv(65536).split()[1])
+
+
+def test_a_server_that_has_told_its_address_is_there(house):
+    with serve_http(house) as url:
+        assert _written(int(url.split(":")[2].partition("/")[0]), "POST /mcp HTTP/1.1\r\nHost: localhost") == 200
 
 
 @pytest.mark.parametrize(

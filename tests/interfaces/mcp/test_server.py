@@ -238,3 +238,17 @@ def test_a_home_that_cannot_be_used_is_told_and_not_a_crash(house):
     first, second = calls(house, ("Delegate", tasks("a")), ("Delegate", tasks("a")))
     assert first.is_error
     assert second.is_error
+
+
+def test_what_goes_wrong_outside_a_call_is_an_error_of_the_protocol_in_plain_words(house):
+    house.home.write_text("a file")
+
+    async def main():
+        async with here(house) as client:
+            with pytest.raises(MCPError) as raised:
+                await client.read_resource("deputy://runs/sess_1_aaaaaa/outcome")
+            return raised.value.error
+
+    error = asyncio.run(main())
+    assert error.code in (-32602, -32603)
+    assert error.message

@@ -17,7 +17,8 @@ def ended(wire: Wire, task: str) -> dict:
 
 
 def test_a_client_that_knows_tasks_gets_one_and_looks_after_it(house):
-    model = house.script("ok", talk(turn("found it")), talk(turn("never said", delay_seconds=60)))
+    slowly = talk(turn("never said", delay_seconds=60), when="the work of slow")
+    model = house.script("ok", slowly, talk(turn("found it")))
     with Wire(house, "--yes", DEPUTY_MODEL=model) as wire:
         made = wire.ask("tools/call", CALL, KNOWS)["result"]
         assert made["resultType"] == "task"
@@ -26,7 +27,7 @@ def test_a_client_that_knows_tasks_gets_one_and_looks_after_it(house):
         assert done["status"] == "completed"
         assert done["result"]["structuredContent"]["results"][0]["report"] == "found it"
 
-        slow = wire.ask("tools/call", CALL, KNOWS)["result"]["taskId"]
+        slow = wire.ask("tools/call", {**CALL, "arguments": tasks("slow")}, KNOWS)["result"]["taskId"]
         assert get(wire, slow)["status"] == "working"
         assert wire.ask("tasks/cancel", {"taskId": slow}, KNOWS)["result"]["resultType"] == "complete"
         assert ended(wire, slow)["status"] == "cancelled"

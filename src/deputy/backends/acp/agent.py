@@ -29,6 +29,8 @@ class Agent(Struct, frozen=True, kw_only=True):
     """Whether a file that is not there is to be read as an empty one: any refusal keeps it from making a new one."""
     fails_in_words: bool = False
     """Whether it tells a provider's failure as its answer; only that nothing was used gives it away."""
+    notice: str = ""
+    """How it begins what it says beside its answer, each in one piece; only that gives it away."""
     takes_model: bool = False
     """Whether its program is called with the model; else the session is told."""
 

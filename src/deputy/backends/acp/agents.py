@@ -126,13 +126,35 @@ GEMINI = Agent(
     takes_model=True,
 )
 
+_QWEN_TOOLS = {
+    "Edit": ("edit", "notebook_edit"), "Write": ("write_file",), "Run": ("run_shell_command",),
+    "WebFetch": ("web_fetch",), "WebSearch": ("web_search",),
+}  # fmt: skip
+
+
+def _qwen_arguments(order: Order) -> list[str]:
+    """Tools that are not granted are left out: one that is refused would end its turn."""
+    return [
+        "--acp",
+        *("--approval-mode", "default"),
+        *("--extensions", "none"),
+        *_withheld("--exclude-tools", _QWEN_TOOLS, order),
+        *(("--model", order.model) if order.model else ()),
+    ]
+
+
+def _withheld(flag: str, tools: Mapping[str, tuple[str, ...]], order: Order) -> list[str]:
+    """What of its tools, by ours, is not granted."""
+    return [f"{flag}={theirs}" for ours, names in tools.items() if ours not in order.tools for theirs in names]
+
+
 QWEN = Agent(
     name="qwen",
     program=Program(
         name="qwen",
         install="npm install -g @qwen-code/qwen-code",
         login="Run `qwen` and log in, or set OPENAI_API_KEY and OPENAI_BASE_URL",
-        arguments=lambda order: ["--acp", *(("--model", order.model) if order.model else ())],
+        arguments=_qwen_arguments,
         read=says_nothing,
         providers=("qwen",),
         always=READING,
@@ -162,21 +184,46 @@ OPENCODE = Agent(
     program=structs.replace(opencode.PROGRAM, arguments=_opencode_arguments, read=says_nothing),
 )
 
+_COPILOT_TOOLS = {
+    "Edit": ("edit", "apply_patch"), "Write": ("create",), "Run": ("bash",), "WebFetch": ("web_fetch",),
+    "WebSearch": ("web_search",),
+}  # fmt: skip
+
+
+def _copilot_arguments(order: Order) -> list[str]:
+    """Tools that are not granted are left out: one that is refused would end its turn."""
+    return [
+        "--acp",
+        "--disable-builtin-mcps",
+        "--no-auto-update",
+        *_withheld("--excluded-tools", _COPILOT_TOOLS, order),
+        *(("--model", order.model) if order.model else ()),
+    ]
+
+
 COPILOT = Agent(
     name="copilot",
     program=Program(
         name="copilot",
         install="npm install -g @github/copilot",
         login="Run `copilot` and `/login`, or set COPILOT_GITHUB_TOKEN",
-        arguments=lambda order: ["--acp", *(("--model", order.model) if order.model else ())],
+        arguments=_copilot_arguments,
         read=says_nothing,
         always=READING,
         package="@github/copilot",
         variables=("COPILOT_*", "GH_TOKEN", "GITHUB_TOKEN"),
         keys=("COPILOT_GITHUB_TOKEN", "GH_TOKEN", "GITHUB_TOKEN"),
-        logged_out=("not authenticated", "no authentication information found", "authentication required"),
+        logged_out=(
+            "not authenticated",
+            "no authentication information found",
+            "authentication required",
+            "authentication failed",
+        ),
         session_unknown=("session not found",),
+        model_missing=("not found on provider",),
     ),
+    fails_in_words=True,
+    notice="Info: ",
     takes_model=True,
 )
 

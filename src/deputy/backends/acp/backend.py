@@ -17,6 +17,7 @@ from deputy.backends.cli.ending import Printed, Stopping, end_of
 from deputy.backends.cli.program import Order, part
 from deputy.backends.problems import cannot_run, not_logged_in
 from deputy.backends.told import Told
+from deputy.core.errors import Silent
 from deputy.core.limits import TOOL_SECONDS, RunningTool, is_hung
 from deputy.core.outcome import NO_USAGE
 from deputy.engine.ports.backend import BackendEnd, NotReady, Ready
@@ -37,9 +38,11 @@ if TYPE_CHECKING:
 _CHUNK = 64 * 1024
 _NOISE_BYTES = 8_000
 _WATCH_SECONDS = 1.0
-_LEAVE_SECONDS = 1.0
+_LEAVE_SECONDS = 3.0
 """How long an agent has to go by itself once nothing more is asked of it."""
 _DRAIN_SECONDS = 1.0
+_OPENING_SECONDS = 90.0
+"""How long an agent may be silent before it has a session: it has nothing to think about yet."""
 
 
 class AcpBackend:
@@ -157,6 +160,10 @@ class _Turn:
             if assignment.seconds is not None and now - began >= assignment.seconds:
                 return "time is up"
             running = () if told.tool_since is None else (RunningTool(told.tool_since, TOOL_SECONDS),)
+            if not self._is_asked and now - told.stirred_at >= _OPENING_SECONDS:
+                message = f"{self._agent.program.name} opened no session within {_OPENING_SECONDS:g} s"
+                told.error = Silent(message).as_value()
+                return "done"
             if is_hung(now, told.stirred_at, running, assignment.idle_seconds):
                 return "silent"
 
@@ -194,7 +201,7 @@ class _Turn:
     async def _serve(self, asked: wire.Asked) -> bytes | None:
         if asked.method == "session/update":
             if self._is_asked and asked.params.get("sessionId") == self._told.session:
-                take_update(part(asked.params, "update"), self._told, self._order, self._calls)
+                take_update(part(asked.params, "update"), self._told, self._order, self._calls, self._agent.notice)
             return None
         if asked.id is None:
             return None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 from deputy.backends import problems
 from deputy.backends.acp.permission import Wish, wish_of
 from deputy.backends.cli.program import Fields, Order, billionths, number_of, part, parts, text_of
+from deputy.core.conversation import Used
 from deputy.core.errors import ContextExhausted, Refused
 from deputy.core.outcome import Usage
 from deputy.engine.ports.backend import ContextFill
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 FULL: Final = 0.95
 """From here on a context counts as full."""
+_NOTICE_LENGTH = 500
 _CALLS = 2000
 """So many tool calls are told apart; later ones are judged by each message alone."""
 
@@ -37,11 +39,16 @@ class Calls:
         return wish
 
 
-def take_update(update: Fields, told: Told, order: Order, calls: Calls) -> None:
-    """Take one update in."""
+def take_update(update: Fields, told: Told, order: Order, calls: Calls, notice: str = "") -> None:
+    """Take one update in; what begins like a notice is not said to whoever asked."""
     match update.get("sessionUpdate"):
         case "agent_message_chunk" if not _is_from_below(update):
-            told.says(text_of(part(update, "content").get("text")), text_of(update.get("messageId")))
+            text = text_of(part(update, "content").get("text"))
+            if notice and text.startswith(notice):
+                _notice(text.removeprefix(notice), told)
+            else:
+                told.says(text, text_of(update.get("messageId")))
+            _count(part(update, "_meta", "usage"), told)
         case "agent_message_chunk" | "agent_thought_chunk" | "plan":
             told.stirs()
         case "tool_call" | "tool_call_update":
@@ -114,9 +121,30 @@ def _weigh(update: Fields, told: Told) -> None:
     told.stirs()
 
 
+def _notice(text: str, told: Told) -> None:
+    if "retrying" in text.lower():
+        told.retries(text[:_NOTICE_LENGTH])
+    else:
+        told.stirs()
+
+
+def _count(usage: Fields, told: Told) -> None:
+    """What one request took, as one of them tells beside its words; the end says nothing of it then."""
+    if usage:
+        told.uses(
+            Used(
+                input_tokens=number_of(usage.get("inputTokens")),
+                output_tokens=number_of(usage.get("outputTokens")),
+                cached_tokens=number_of(usage.get("cachedReadTokens")),
+            )
+        )
+
+
 def _settle(result: Fields, told: Told) -> None:
     """What the turn took. Costs are told over the whole session, tokens of the turn."""
-    usage = part(result, "usage")
+    usage, quota = part(result, "usage"), part(result, "_meta", "quota", "token_count")
+    if not usage and not quota and told.usage.requests:
+        return
     output = number_of(usage.get("outputTokens"))
     cached, written = number_of(usage.get("cachedReadTokens")), number_of(usage.get("cachedWriteTokens"))
     given = number_of(usage.get("inputTokens"))
@@ -124,8 +152,7 @@ def _settle(result: Fields, told: Told) -> None:
     if number_of(usage.get("totalTokens")) >= given + output + cached + written:
         given += cached + written
     if not usage:
-        tokens = part(result, "_meta", "quota", "token_count")
-        given, output = number_of(tokens.get("input_tokens")), number_of(tokens.get("output_tokens"))
+        given, output = number_of(quota.get("input_tokens")), number_of(quota.get("output_tokens"))
     cost = (told.counted.cost or 0) - (told.before.cost or 0)
     told.settles(Usage(input=given, output=output, cached=cached, cost=cost if cost > 0 else None))
 

@@ -176,7 +176,7 @@ def order_of(program: Program, assignment: Assignment, environ: Mapping[str, str
 
 def command_of(program: Program, ready: Ready, order: Order) -> Command:
     """How a program is started: with what it needs of our environment, and nothing else."""
-    provider = order.assignment.model.partition(":")[0]
+    provider = provider_of(program, order)
     also = [
         pattern
         for switch, patterns in program.variables_by.items()
@@ -194,6 +194,12 @@ def command_of(program: Program, ready: Ready, order: Order) -> Command:
     )
 
 
+def provider_of(program: Program, order: Order) -> str:
+    """Whose model is asked for, also where a program is named as the one that has it."""
+    own, _, name = order.model.partition(program.separator) if program.separator else ("", "", "")
+    return own if name else order.assignment.model.partition(":")[0]
+
+
 def own_name(program: Program, model: str) -> str | Error:
     """A model in the program's words; an error when it cannot have it."""
     if model in program.model_names:
@@ -203,6 +209,8 @@ def own_name(program: Program, model: str) -> str | Error:
         return model_unknown(program.name, f"{model!r:.200} is no name of one")
     if not colon:
         return model
+    if provider == program.name and program.separator and program.separator in name:
+        return name
     if program.providers and provider not in program.providers:
         return model_unknown(program.name, f"{model!r} is not one of {' or '.join(program.providers)}'s")
     return f"{provider}{program.separator}{name}" if program.separator else name

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from deputy.backends.cli.program import Fields, Order, Program, billionths, number_of, part, parts, text_of, texts
-from deputy.backends.problems import output_limit
+from deputy.backends.problems import crashed, output_limit
 from deputy.core.outcome import NO_USAGE, Usage
 from deputy.engine.ports.backend import ContextFill
 
@@ -25,6 +25,10 @@ _ASKED_FOR = ("WebFetch", "WebSearch", "Bash")
 """What would be asked about: reading in the workspace is not."""
 _NO_SUCH_TOOL = "No such tool available"
 _LIMITS = ("error_max_turns", "error_max_budget_usd")
+
+
+_BROKEN_OFF = "[ede_diagnostic]"
+"""How it begins what it says when somebody ends it in the middle."""
 
 
 def _arguments(order: Order) -> list[str]:
@@ -137,7 +141,10 @@ def _result(fields: Fields, told: Told) -> None:
     else:
         status = fields.get("api_error_status")
         text = text or "; ".join(texts(fields.get("errors"))) or "no reason given"
-        told.fails(text, status if isinstance(status, int) else None)
+        if text.startswith(_BROKEN_OFF):
+            told.error = crashed("claude", "broke off", text)
+        else:
+            told.fails(text, status if isinstance(status, int) else None)
 
 
 def _turn(usage: Fields) -> Usage:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import posixpath
 import signal
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -81,12 +82,18 @@ def _end(program: Program, order: Order, told: Told, printed: Printed, end: Back
         model=told.model,
         own_session=own,
         is_resumable=own is not None and program.has_sessions and not is_gone,
-        changed=tuple(told.changed),
+        changed=tuple(dict.fromkeys(_in_workspace(order, path) for path in told.changed)),
         tools_used=told.tools_used,
         is_uncertain=order.may_write and bool(told.session) and not (told.is_over and program.tells_all),
         context=told.context,
         warnings=tuple(warnings),
     )
+
+
+def _in_workspace(order: Order, path: str) -> str:
+    """A path as the workspace has it, where it lies in there: programs name it from the root of the disk."""
+    whole = posixpath.normpath(posixpath.join(order.place, path))
+    return whole.removeprefix(f"{posixpath.normpath(order.assignment.workspace)}/")
 
 
 def _why(program: Program, order: Order, told: Told, stopping: Stopping, exit_: Exit, printed: Printed) -> Error | None:

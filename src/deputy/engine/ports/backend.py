@@ -164,6 +164,10 @@ class Ways(Protocol):
         """The model of a rung as its program is asked for it."""
         ...
 
+    async def has_program(self, model: str) -> bool:
+        """Whether a program that is there could carry out what is asked of a model."""
+        ...
+
     async def native_failures(self, root: str) -> int:
         """How often the native backend has failed in the tree of a root session."""
         ...

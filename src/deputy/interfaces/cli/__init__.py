@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 import sys
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from deputy import __version__
 from deputy.core.errors import DeputyError, UsageError
 from deputy.interfaces.cli.streams import open_streams
+from deputy.interfaces.telling import hide_secrets, tell
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
 
 COMMANDS = {
     "delegate": "Hand tasks to subagents, and print their results.",
@@ -67,9 +72,34 @@ class _LazyGroup(click.Group):
         module = _MODULES.get(cmd_name, cmd_name.replace("-", "_"))
         return import_module(f"deputy.interfaces.cli.{module}").command
 
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        with _secrets_hidden():
+            return super().make_context(info_name, args, parent, **extra)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _secrets_hidden():
+            return super().invoke(ctx)
+
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl(list(COMMANDS.items()))
+
+
+@contextmanager
+def _secrets_hidden() -> Generator[None]:
+    """What the parser says of arguments that it refuses, without secrets among them."""
+    try:
+        yield
+    except click.ClickException as error:
+        said = error.format_message()
+        shown = hide_secrets(said)
+        if shown == said:
+            raise
+        if isinstance(error, click.UsageError):
+            raise click.UsageError(shown, error.ctx) from None
+        raise click.ClickException(shown) from None
 
 
 @click.group(cls=_LazyGroup, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
@@ -99,7 +129,7 @@ def main() -> None:
 
 def _stop(error: DeputyError, code: int) -> None:
     with suppress(OSError):
-        click.echo(f"deputy: {error}", err=True)
+        click.echo(f"deputy: {tell(error)}", err=True)
     _forget_output()
     sys.exit(code)
 

@@ -10,6 +10,7 @@ import click
 from deputy.core.errors import UnknownRun
 from deputy.interfaces.cli.session import NOTHING_FOUND
 from deputy.interfaces.cli.show import plain, show_json
+from deputy.interfaces.telling import tell
 
 if TYPE_CHECKING:
     from deputy.interfaces.approving import Asking
@@ -57,7 +58,7 @@ async def _answer(run: str, is_approved: bool, as_json: bool) -> int:
         try:
             asking = await find_asking(journal, run)
         except UnknownRun as error:
-            click.echo(f"deputy: {error}", err=True)
+            click.echo(f"deputy: {tell(error)}", err=True)
             return NOTHING_FOUND
         if asking is None:
             click.echo(f"deputy: {run} does not wait for approval; `deputy ps` shows what does", err=True)

@@ -10,6 +10,7 @@ from deputy.core.errors import UnknownRun
 from deputy.engine.root import DELEGATE
 from deputy.interfaces.cli.ending import show_outcome
 from deputy.interfaces.cli.session import CANCELLED, NOTHING_FOUND, carry_out, not_stopped, until_done
+from deputy.interfaces.telling import tell
 
 if TYPE_CHECKING:
     import asyncio
@@ -46,7 +47,7 @@ async def _cancel(run: str, as_json: bool, stop: asyncio.Event) -> int:
         try:
             state = await deputy.state(run)
         except UnknownRun as error:
-            click.echo(f"deputy: {error}", err=True)
+            click.echo(f"deputy: {tell(error)}", err=True)
             return NOTHING_FOUND
         if state.is_live:
             await deputy.cancel(run)

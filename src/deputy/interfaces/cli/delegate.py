@@ -10,6 +10,7 @@ from msgspec import structs
 
 from deputy.config import load_rules
 from deputy.core.errors import BadFields, UsageError
+from deputy.core.ladder import cannot_spawn
 from deputy.core.task import MAX_CONCURRENCY, DelegateCall, read_call
 from deputy.interfaces.cli.ending import way_on
 from deputy.interfaces.cli.session import CANCELLED, REJECTED, carry_out, exit_code, not_stopped, until_done
@@ -254,10 +255,10 @@ async def _ways(deputy: Deputy, call: DelegateCall, model: str) -> str:
         name = task.model or model
         way = await deputy.way(name)
         if way is None:
-            provider = deputy.provider_of(name)
-            told = f"Cannot spawn subagents: no API key for provider {provider}"
+            told = cannot_spawn(name, deputy.provider_of(name))
             raise UsageError("model", name, f"{told}; `deputy doctor` says what to set")
-        cost = cost_ceiling((task,), lambda _, asked=way.model: deputy.prices_of(asked)).text
+        # What bounds it, or does not, stands in the line for all of them.
+        cost = cost_ceiling((task,), lambda _, asked=way.model: deputy.prices_of(asked)).text.partition(" (")[0]
         instead = "" if way.model == name else f" (instead of {name})"
         lines.append(f"[{task.label}] {way}{instead}, cost: {cost}")
     return "\n".join(lines)
@@ -266,7 +267,7 @@ async def _ways(deputy: Deputy, call: DelegateCall, model: str) -> str:
 async def _check_keys(deputy: Deputy, call: DelegateCall, model: str) -> str:
     for name in dict.fromkeys(task.model or model for task in call.tasks):
         if (provider := await deputy.missing_way(name)) is not None:
-            told = f"Cannot spawn subagents: no API key for provider {provider}"
+            told = cannot_spawn(name, provider)
             raise UsageError("--model", name, f"{told}; `deputy doctor` says what to set")
     return ""
 

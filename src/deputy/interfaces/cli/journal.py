@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from deputy.core.errors import StorageError, UnknownRun
+from deputy.interfaces.telling import tell
 from deputy.journal.home import home_path
 from deputy.journal.reader import Reader
 
@@ -68,5 +69,5 @@ def end_what_is_orphaned(reader: Reader) -> None:
 
 def not_found(run: str) -> NoReturn:
     """Say that there is no such run, and exit as commands do that find nothing."""
-    click.echo(f"deputy: {UnknownRun(run)}", err=True)
+    click.echo(f"deputy: {tell(UnknownRun(run))}", err=True)
     sys.exit(NOTHING_FOUND)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from deputy.core.errors import UsageError
+from deputy.core.ladder import cannot_spawn
 from deputy.interfaces.cli.ending import way_on
 from deputy.interfaces.cli.session import CANCELLED, carry_out, exit_code, not_stopped, until_done
 from deputy.interfaces.cli.show import show_json
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from deputy.core.refinement import Evaluator
-    from deputy.interfaces.library import Refined
+    from deputy.interfaces.refining import Refined
 
 SCRIPT = "--evaluator-script"
 
@@ -119,8 +120,8 @@ async def _run(task: str, evaluator: Evaluator, options: dict[str, Any], stop: a
             rules=rules,
         ) as deputy:
             chosen = (await deputy.default_model()).model
-            if (provider := deputy.missing_key(chosen)) is not None:
-                raise UsageError("--model", chosen, f"no API key for provider {provider}; see `deputy doctor`")
+            if (provider := await deputy.missing_way(chosen)) is not None:
+                raise UsageError("--model", chosen, f"{cannot_spawn(chosen, provider)}; see `deputy doctor`")
             async with open_view(is_quiet=options["as_json"] or events == "-") as view:
                 person.view = view
                 audience.join(view)

@@ -12,6 +12,7 @@ from deputy.core.errors import UnknownRun, UsageError
 from deputy.engine.root import DELEGATE
 from deputy.interfaces.cli.ending import show_outcome
 from deputy.interfaces.cli.session import CANCELLED, NOTHING_FOUND, carry_out, exit_code, not_stopped, until_done
+from deputy.interfaces.telling import tell
 
 if TYPE_CHECKING:
     import asyncio
@@ -97,7 +98,7 @@ async def _resume(
             try:
                 state = await deputy.state(run)
             except UnknownRun as error:
-                click.echo(f"deputy: {error}", err=True)
+                click.echo(f"deputy: {tell(error)}", err=True)
                 return NOTHING_FOUND
             answers = await _answer(deputy, state, answer, person if can_ask() else None)
             if stop.is_set():

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from deputy.core.errors import UsageError
+from deputy.core.ladder import PROGRAMS_ONLY
 from deputy.interfaces.cli.ending import show_outcome
 from deputy.interfaces.cli.session import CANCELLED, carry_out, exit_code, not_stopped, until_done
 
@@ -83,6 +84,14 @@ def _prompt(given: str | None) -> str:
     return given
 
 
+def _why_no_parent(provider: str) -> str:
+    """Why a model cannot be asked by the parent, which has tools of ours that no other program has."""
+    program = PROGRAMS_ONLY.get(provider)
+    if program is None:
+        return f"no API key for provider {provider}; see `deputy doctor`"
+    return f"only {program} has it, as a subagent; name a model that has a key here for the parent"
+
+
 async def _run(
     prompt: str,
     model: str | None,
@@ -122,7 +131,7 @@ async def _run(
         ) as deputy:
             chosen = (await deputy.default_model()).model
             if (provider := deputy.missing_key(chosen)) is not None:
-                raise UsageError("--model", chosen, f"no API key for provider {provider}; see `deputy doctor`")
+                raise UsageError("--model", chosen, _why_no_parent(provider))
             async with open_view(is_quiet=is_quiet) as view:
                 person.view = view
                 parent = ParentView(view, is_streaming=sys.stdout.isatty() and not is_quiet, is_quiet=is_quiet)

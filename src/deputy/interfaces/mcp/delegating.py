@@ -11,6 +11,7 @@ from msgspec import json, structs
 
 from deputy.core.approval import cost_ceiling, spawn_summary
 from deputy.core.errors import DeputyError
+from deputy.core.ladder import cannot_spawn
 from deputy.core.results import results_form, results_markdown
 from deputy.core.task import DelegateCall
 from deputy.interfaces.beside import beside
@@ -101,7 +102,7 @@ async def _checked(call: Call) -> DelegateCall:
     default = (await deputy.default_model()).model
     for model in dict.fromkeys(task.model or default for task in wanted.tasks):
         if (provider := await deputy.missing_way(model)) is not None:
-            raise DeputyError(f"Cannot spawn subagents: no API key for provider {provider}")
+            raise DeputyError(cannot_spawn(model, provider))
     return wanted
 
 

@@ -104,6 +104,7 @@ def _listening(host: str, port: int) -> Generator[socket.socket]:
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sock.bind(address)
+            # Whoever is told the address may call at once; who does waits until it is served.
             sock.listen()
         except OSError as error:
             raise UsageError("--http", port, f"it cannot be served there: {error.strerror or error}") from error

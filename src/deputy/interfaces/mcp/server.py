@@ -7,19 +7,20 @@ from typing import TYPE_CHECKING, Any
 from mcp.server.lowlevel import Server
 from mcp.server.request_state import RequestStateBoundary, RequestStateSecurity
 from mcp.shared.exceptions import MCPError
-from mcp_types import INVALID_PARAMS, ListToolsResult, Tool
+from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, ListToolsResult, Tool
 
 from deputy import __version__
-from deputy.core.errors import DeputyError
+from deputy.core.errors import DeputyError, UsageError
 from deputy.interfaces.mcp.call import Call, refused
 from deputy.interfaces.mcp.pages import Pages
 from deputy.interfaces.mcp.tasks import RunTasks, bind_tasks
 from deputy.interfaces.mcp.toolset import served_tools, words
+from deputy.interfaces.telling import tell
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mcp.server.context import ServerRequestContext
+    from mcp.server.context import CallNext, ServerRequestContext
     from mcp_types import CallToolRequestParams, PaginatedRequestParams
 
     from deputy.interfaces.mcp.call import Answer, ServedTool
@@ -47,7 +48,7 @@ def make_server(hub: Hub, *, more: Sequence[ServedTool] = (), books: Sequence[Ta
         try:
             return await tool.carry_out(Call(hub=hub, context=context, params=params))
         except DeputyError as error:
-            return refused(str(error))
+            return refused(tell(error))
 
     server: Server[Any] = Server(
         NAME,
@@ -69,8 +70,18 @@ def make_server(hub: Hub, *, more: Sequence[ServedTool] = (), books: Sequence[Ta
     server.middleware.append(
         RequestStateBoundary(RequestStateSecurity.ephemeral(ttl=_STATE_SECONDS), default_audience=NAME)
     )
+    server.middleware.append(_as_protocol_errors)
     bind_tasks(server, (*books, RunTasks(hub)))
     return server
+
+
+async def _as_protocol_errors(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> Answer:
+    """What goes wrong on purpose outside a tool's call is told in the protocol's own way."""
+    try:
+        return await call_next(ctx)
+    except DeputyError as error:
+        code = INVALID_PARAMS if isinstance(error, UsageError) else INTERNAL_ERROR
+        raise MCPError(code=code, message=str(error)) from error
 
 
 def _call_params() -> type[CallToolRequestParams]:

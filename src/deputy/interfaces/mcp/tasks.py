@@ -192,7 +192,8 @@ class RunTasks:
         if state is None:
             return None
         if state.is_live and not state.waits and await is_left(self._hub, task_id):
-            await (await self._hub.deputy()).go_on(task_id)
+            # Whatever has become of it meanwhile: one that has ended is not begun again.
+            await (await self._hub.deputy()).take_up(task_id)
         return await self._task(state, can_ask=can_ask)
 
     async def update(self, task_id: str, answers: Mapping[str, object]) -> bool:

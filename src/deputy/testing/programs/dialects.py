@@ -17,6 +17,15 @@ FAULTS: dict[str, Fault] = {
 }
 
 
+SESSION_ID = "{session_id}"
+"""Stands in a text for the session id that the program was told, as in any script."""
+
+
+def addressee(prompt: str) -> str:
+    """The session id that a prompt tells, if it does."""
+    return prompt.partition('"session_id":')[2].lstrip(' "').partition('"')[0]
+
+
 class Dialect:
     """One program's way to be called and to answer."""
 

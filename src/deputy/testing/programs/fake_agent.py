@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from deputy.testing.programs.dialects import FAULTS, Line, pieces
-    from deputy.testing.programs.misbehaviour import FOR_EVER, misbehave_first, misbehave_midway
+    from deputy.testing.programs.dialects import FAULTS, SESSION_ID, Line, addressee, pieces
+    from deputy.testing.programs.misbehaviour import FOR_EVER, how_now, misbehave_first, misbehave_midway
 else:
-    from dialects import FAULTS, Line, pieces
-    from misbehaviour import FOR_EVER, misbehave_first, misbehave_midway
+    from dialects import FAULTS, SESSION_ID, Line, addressee, pieces
+    from misbehaviour import FOR_EVER, how_now, misbehave_first, misbehave_midway
 
 AGENTS = {"claude-agent-acp": "0.99.1", "codex-acp": "2.6.0", "copilot": "1.0.102", "qwen": "0.24.4"}
 """Programs that speak nothing else, and their versions."""
@@ -52,6 +52,7 @@ class FakeAgent:
         self._session = ""
         self._asked = 0
         self._is_cancelled = False
+        self._goes_on = False
 
     def talk(self) -> None:
         threading.Thread(target=self._listen, daemon=True).start()
@@ -79,15 +80,17 @@ class FakeAgent:
                 self._fail(number, "Authentication required", -32000)
             case "session/new":
                 self._session = f"ses_{len(self._sessions) + 1:04}"
-                self._sessions[self._session] = {"answered": 0, "cost": 0.0}
+                self._sessions[self._session] = {"answered": 0, "cost": 0.0, "addressee": ""}
+                self._save()
                 self._answer(number, {"sessionId": self._session, **self._choices()})
             case "session/load" | "session/resume":
                 self._go_on(number, method, params)
             case "session/set_mode" | "session/set_config_option":
                 self._answer(number, {} if method == "session/set_mode" else self._choices())
             case "session/prompt":
-                self._note(params["prompt"][0]["text"])
-                self._prompt(number)
+                prompt = params["prompt"][0]["text"]
+                self._note(prompt)
+                self._prompt(number, prompt)
             case _:
                 self._fail(number, "Method not found", -32601)
 
@@ -117,6 +120,7 @@ class FakeAgent:
             self._fail(number, "Resource not found", -32002)
             return
         self._session = params["sessionId"]
+        self._goes_on = True
         if method == "session/load":
             self._update("user_message_chunk", content={"type": "text", "text": "And what was asked."})
             self._update("agent_message_chunk", content={"type": "text", "text": "All that was said."})
@@ -124,8 +128,9 @@ class FakeAgent:
 
     # --- one turn -----------------------------------------------------------------------------------------------------
 
-    def _prompt(self, number: int) -> None:
+    def _prompt(self, number: int, prompt: str) -> None:
         state = self._sessions[self._session]
+        state["addressee"] = state["addressee"] or addressee(prompt)
         spent = {"input": 0, "output": 0, "cached": 0}
         for turn in self.script["turns"][state["answered"] :]:
             if not self._waits(turn.get("delay_seconds") or 0):
@@ -137,9 +142,9 @@ class FakeAgent:
                 return
             state["answered"] += 1
             spent = {key: spent[key] + turn["usage"][key] for key in spent}
-            for word in pieces(turn.get("text") or ""):
+            for word in pieces(str(turn.get("text") or "").replace(SESSION_ID, state["addressee"])):
                 self._say(word, f"msg_{state['answered']}")
-            misbehave_midway(self.how)
+            misbehave_midway(how_now(self.how, goes_on=self._goes_on))
             self._misbehave()
             for index, call in enumerate(turn.get("calls") or []):
                 self._use(f"call_{state['answered']}_{index}", call["name"], call.get("arguments") or {})
@@ -147,7 +152,7 @@ class FakeAgent:
                 break
         state["cost"] = round(state["cost"] + 0.0004, 6)
         self._update("usage_update", used=120, size=200_000, cost={"amount": state["cost"], "currency": "USD"})
-        self._file.write_text(json.dumps(self._sessions))
+        self._save()
         self._finish(number, spent)
 
     def _finish(self, number: int, spent: Line) -> None:
@@ -172,11 +177,14 @@ class FakeAgent:
 
     def _end_cancelled(self, number: int) -> None:
         """One of them does not say that it was cancelled."""
-        self._file.write_text(json.dumps(self._sessions))
+        self._save()
         if self.name == "qwen":
             self._fail(number, "Internal error: This operation was aborted", -32603)
         else:
             self._answer(number, {"stopReason": "cancelled"})
+
+    def _save(self) -> None:
+        self._file.write_text(json.dumps(self._sessions))
 
     def _waits(self, seconds: float) -> bool:
         until = time.monotonic() + seconds

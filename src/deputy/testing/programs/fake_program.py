@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from deputy.testing.programs.dialects import DIALECTS, FAULTS, Dialect, Line
+    from deputy.testing.programs.dialects import DIALECTS, FAULTS, SESSION_ID, Dialect, Line, addressee
     from deputy.testing.programs.fake_agent import AGENTS, play_agent
-    from deputy.testing.programs.misbehaviour import FOR_EVER, misbehave_first, misbehave_midway
+    from deputy.testing.programs.misbehaviour import FOR_EVER, how_now, misbehave_first, misbehave_midway
 else:
-    from dialects import DIALECTS, FAULTS, Dialect, Line
+    from dialects import DIALECTS, FAULTS, SESSION_ID, Dialect, Line, addressee
     from fake_agent import AGENTS, play_agent
-    from misbehaviour import FOR_EVER, misbehave_first, misbehave_midway
+    from misbehaviour import FOR_EVER, how_now, misbehave_first, misbehave_midway
 
 
 def main() -> None:
@@ -31,18 +31,20 @@ def main() -> None:
     if name not in DIALECTS or argv[:1] in (["--acp"], ["acp"]):
         play_agent(name, script, executable, lambda prompt: _note(executable, {**called, "stdin": prompt}))
         return
-    _note(executable, {**called, "stdin": sys.stdin.read()})
+    prompt = sys.stdin.read()
+    _note(executable, {**called, "stdin": prompt})
     dialect = DIALECTS[name](argv, dict(os.environ))
-    Play(dialect, script, executable.with_suffix(".sessions.json")).play()
+    Play(dialect, script, executable.with_suffix(".sessions.json"), prompt).play()
 
 
 class Play:
     """One turn of the program."""
 
-    def __init__(self, dialect: Dialect, script: Line, sessions: Path) -> None:
+    def __init__(self, dialect: Dialect, script: Line, sessions: Path, prompt: str) -> None:
         self.dialect = dialect
         self.script = script
-        self.how = str(script.get("misbehaviour") or "")
+        self.prompt = prompt
+        self.how = how_now(str(script.get("misbehaviour") or ""), goes_on=bool(dialect.resumes))
         self._file = sessions
         self._sessions: dict[str, Line] = json.loads(sessions.read_text()) if sessions.exists() else {}
 
@@ -59,7 +61,7 @@ class Play:
                 self._exit(*self.dialect.fails(FAULTS[turn["faults"][0]]))
             number = state["answered"] = state["answered"] + 1
             spent = _added(spent, turn["usage"])
-            text = turn.get("text") or ""
+            text = str(turn.get("text") or "").replace(SESSION_ID, state["addressee"])
             tell(self.dialect.says(text, number, turn["usage"]))
             misbehave_midway(self.how)
             for index, call in enumerate(turn.get("calls") or []):
@@ -79,9 +81,12 @@ class Play:
         if wanted and wanted not in self._sessions:
             self._exit(*self.dialect.unknown_session(wanted))
         self.dialect.session = wanted or f"ses_{len(self._sessions) + 1:04}"
-        fresh: Line = {"answered": 0, "total": {"input": 0, "output": 0, "cached": 0}}
+        total = {"input": 0, "output": 0, "cached": 0}
+        fresh: Line = {"answered": 0, "total": total, "addressee": addressee(self.prompt)}
+        state = self._sessions.setdefault(self.dialect.session, fresh)
+        self._file.write_text(json.dumps(self._sessions))
         tell(self.dialect.begins())
-        return self._sessions.setdefault(self.dialect.session, fresh)
+        return state
 
     def _use(self, call: str, tool: str, arguments: Line) -> None:
         tell(self.dialect.calls(call, tool, arguments))

@@ -12,6 +12,13 @@ FOR_EVER = 600
 SLEEPER = ["sleep", str(FOR_EVER)]
 
 
+def how_now(how: str, *, goes_on: bool) -> str:
+    """How it misbehaves this time: one that hangs once does well when it goes on."""
+    if how != "hangs once":
+        return how
+    return "" if goes_on else "hangs"
+
+
 def misbehave_first(how: str, flood_bytes: int) -> None:
     """Before anything is said."""
     match how:

@@ -102,7 +102,7 @@ class WatchedWorkshop(Workshop):
 
     def left_over(self) -> str:
         """What is still counted; nothing when nobody is at work."""
-        counted = (self._live, self._on_provider, self._in_tree, self._spawned, self._purses, self.held)
+        counted = (self._live, self._on_provider, self._in_tree, self._spawned, self._counted, self._purses, self.held)
         return " ".join(str(list(each)) for each in counted if each)
 
 

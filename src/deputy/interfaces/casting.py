@@ -1,0 +1,98 @@
+"""Tasks as they will be carried out: with the definitions, the tools and the schemas that they name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import structs
+
+from deputy.core.contract import schema_of
+from deputy.core.errors import UsageError
+from deputy.core.request import READ_ONLY_TOOLS
+from deputy.core.role import NoRole, Role, in_role
+from deputy.interfaces.checking import check_task, check_tools
+from deputy.tools.mcp import PREFIX
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from deputy.core.request import Grant
+    from deputy.core.task import Task
+    from deputy.tools.mcp import McpServers
+    from deputy.wiring import WorkspaceAgents
+
+
+class Casting:
+    """Looks up what tasks name; what there is not is an error before anything is spent."""
+
+    def __init__(
+        self,
+        agents: WorkspaceAgents,
+        servers: McpServers,
+        *,
+        grant: Grant,
+        own: frozenset[str],
+        every: frozenset[str],
+        known: frozenset[str],
+    ) -> None:
+        self._agents = agents
+        self._servers = servers
+        self._grant = grant
+        """What whoever hands the tasks over has."""
+        self._own = own
+        """The program's own tools."""
+        self._all = every
+        self._known = known
+
+    async def prepare(self, tasks: Sequence[Task]) -> tuple[tuple[Task, ...], dict[str, bool]]:
+        """The tasks as data, and the tools of MCP servers among theirs with whether each only reads."""
+        named, more = await self._with_servers([self._prepared(task) for task in tasks])
+        for index, task in enumerate(named):
+            check_task(task, f"tasks[{index}]")
+        return await self.cast(named), more
+
+    async def cast(self, tasks: Sequence[Task]) -> tuple[Task, ...]:
+        """The tasks with the definitions of the agents they name: their tools, models and limits as they will be."""
+        return tuple([await self._cast(index, task) for index, task in enumerate(tasks)])
+
+    async def _with_servers(self, tasks: Sequence[Task]) -> tuple[tuple[Task, ...], dict[str, bool]]:
+        """The tasks with the tools of MCP servers by their own names, and those tools with whether each only reads."""
+        known: dict[str, bool] = {}
+        named: list[Task] = []
+        for task in tasks:
+            found = await self._servers.named(task.tools or ())
+            others = [name for name in task.tools or () if not name.startswith(PREFIX)]
+            named.append(structs.replace(task, tools=(*others, *found)) if found else task)
+            known |= found
+        return tuple(named), known
+
+    async def _cast(self, index: int, task: Task) -> Task:
+        # Those of MCP servers are looked up where the servers are.
+        named = [name for name in task.tools or () if not name.startswith(PREFIX)]
+        check_tools(named, self._known, f"tasks[{index}].tools")
+        role = None if task.role is not None else await self.role(task.agent, f"tasks[{index}].agent")
+        return task if role is None else in_role(task, role, self._grant)
+
+    async def role(self, name: str | None, field: str) -> Role | None:
+        """The definition of an agent; one that there is not is an error before anything is spent."""
+        if name is None:
+            return None
+        match await self._agents.find(name):
+            case NoRole(reason=reason):
+                raise UsageError(field, name, reason)
+            case Role() as role:
+                return role
+
+    def allowed(self, more: dict[str, bool]) -> frozenset[str]:
+        """Of the tools of MCP servers: those that only read, and where everything is allowed, the others too."""
+        return frozenset(name for name, reads in more.items() if reads or self._grant.tools >= self._all)
+
+    def _prepared(self, task: Task) -> Task:
+        """The task as data: a model class as its schema, and the program's own tools unless it names others."""
+        schema = None if task.schema is None else schema_of(task.schema).form
+        tools = tuple(sorted(READ_ONLY_TOOLS | self._own)) if self._names_none(task) else task.tools
+        return structs.replace(task, schema=schema, tools=tools)
+
+    def _names_none(self, task: Task) -> bool:
+        """Whether it is for us to add the program's own tools: neither the task nor an agent says which it has."""
+        return bool(self._own) and task.tools is None and task.agent is None

@@ -1,0 +1,73 @@
+"""A run that has ended works again: in another round, which is begun once."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Generic
+
+from msgspec import UNSET, Raw, json
+
+from deputy.core.errors import LeaseHeld, UnknownRun, UsageError
+from deputy.core.events import Resumed
+from deputy.core.limits import inherited_deadline
+from deputy.engine.ports import L
+
+if TYPE_CHECKING:
+    from deputy.core.state import State
+    from deputy.engine.ports import Journal
+    from deputy.runtimes.crew import Crew
+
+
+class Rounds(Generic[L]):
+    """Sets runs to work again."""
+
+    def __init__(self, crew: Crew[L], journal: Journal[L]) -> None:
+        self._crew = crew
+        self._journal = journal
+
+    async def next(self, run: str, *, anew: bool = False) -> int:
+        """The round that sets a run to work again: the one it is in, when that goes on or, unless anew, completed."""
+        state = await self._journal.state(run)
+        if state is None:
+            raise UnknownRun(run)
+        is_done = state.status == "completed" and not anew
+        return state.round if state.is_live or is_done else state.round + 1
+
+    async def reach(self, run: str, number: int, message: Any, *, within: float | None) -> None:
+        """Have a run in this round: begun by now, going on, or behind it already."""
+        state = await self._journal.state(run)
+        if state is not None and not state.is_live and state.round < number:
+            with suppress(LeaseHeld):
+                await self.begin(run, message, within=within)
+        else:
+            await self._crew.ensure(run)
+
+    async def begin(self, run: str, message: Any, *, seconds: float | None = None, within: float | None = None) -> int:
+        """Start another round of a run that has ended; gives its number."""
+        if self._crew.is_starting(run):
+            raise LeaseHeld(run, "this process")
+        with self._crew.starting(run):
+            lease = await self._journal.acquire(run)
+            try:
+                resumed = self._resumed(lease.state, message, seconds, within)
+                await self._journal.append(lease, f"resumed:{resumed.round}", resumed)
+                # Who wanted an earlier round stopped does not stop this one.
+                self._crew.want(run)
+                await self._crew.go_on(lease)
+            except BaseException:
+                await self._crew.let_go(lease)
+                raise
+            return resumed.round
+
+    def _resumed(self, state: State, message: Any, seconds: float | None, within: float | None) -> Resumed:
+        """The beginning of the next round."""
+        if state.is_live:
+            raise UsageError("ID", state.run, f"this run is {state.status}; only one that has ended is resumed")
+        # A round has the time that the one before it had, unless another is given, and never its caller's last.
+        seconds = state.seconds if seconds is None else seconds
+        return Resumed(
+            round=state.round + 1,
+            message=UNSET if message is None else Raw(json.encode(message)),
+            seconds=seconds,
+            deadline=None if within is None else inherited_deadline(self._crew.world.now(), within, seconds),
+        )

@@ -1,0 +1,118 @@
+"""An MCP server that is a program: under supervision, and heard only within bounds."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import anyio
+from mcp.client.stdio import get_default_environment
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCRequest, jsonrpc_message_adapter
+
+from deputy.core.errors import DeputyError
+from deputy.processes.output import Lines
+from deputy.processes.supervise import Command, supervised
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Sequence
+
+    from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
+    from deputy.processes.supervise import Child
+
+MOST_LINE: Final = 8 * 1024 * 1024
+"""The longest message that is read."""
+MOST_MESSAGES: Final = 5_000
+"""How much a server may say to one request."""
+_PIECE = 64 * 1024
+_LEAVE_SECONDS = 2.0
+"""How long a server has to go by itself when nobody speaks to it any more."""
+
+
+@asynccontextmanager
+async def program_streams(
+    command: str, args: Sequence[str], env: dict[str, str] | None
+) -> AsyncGenerator[tuple[MemoryObjectReceiveStream[Any], MemoryObjectSendStream[Any]]]:
+    """Run a server for as long as the block lasts; one that says too much is heard no more, as if it had gone."""
+    environment = {**get_default_environment(), **(env or {})}
+    found = shutil.which(command, path=environment.get("PATH"))
+    if found is None:
+        raise DeputyError(f"{command!r} is not a program that can be found")
+    program = Command(argv=(found, *args), cwd=str(Path.cwd()), environment=environment, owner="mcp")
+    to_client, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    outgoing, from_client = anyio.create_memory_object_stream[SessionMessage](0)
+    async with supervised(program) as child, asyncio.TaskGroup() as group:
+        talk = _Talk(child)
+        going_on = [
+            group.create_task(talk.read_all(to_client)),
+            group.create_task(talk.write_all(from_client, to_client)),
+            group.create_task(_drop(child.stderr)),
+        ]
+        try:
+            yield incoming, outgoing
+        finally:
+            outgoing.close()
+            incoming.close()
+            await _let_go(child)
+            for task in going_on:
+                task.cancel()
+
+
+class _Talk:
+    """What is said to a server and by it."""
+
+    def __init__(self, child: Child) -> None:
+        self._child = child
+        self._heard = 0
+
+    async def read_all(self, to_client: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
+        """Pass on what it says, until it ends or says too much; what is no message is passed over."""
+        lines = Lines(MOST_LINE)
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            async with to_client:
+                while chunk := await self._child.stdout.read(_PIECE):
+                    for line in lines.feed(chunk):
+                        self._heard += 1
+                        with suppress(ValueError):
+                            message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+                            await to_client.send(SessionMessage(message))
+                    if lines.too_long or self._heard > MOST_MESSAGES:
+                        break
+        await _drop(self._child.stdout)
+
+    async def write_all(
+        self,
+        messages: MemoryObjectReceiveStream[SessionMessage],
+        to_client: MemoryObjectSendStream[SessionMessage | Exception],
+    ) -> None:
+        """Say to it what the client says; one that does not listen any more is gone."""
+        stdin = self._child.stdin
+        async with messages:
+            try:
+                async for one in messages:
+                    if isinstance(one.message, JSONRPCRequest):
+                        self._heard = 0
+                    if stdin is not None:
+                        stdin.write(one.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
+                        await stdin.drain()
+            except ConnectionError:
+                await to_client.aclose()
+
+
+async def _drop(stream: asyncio.StreamReader) -> None:
+    """Hear what is of no use, so that whoever says it is not held up."""
+    while await stream.read(_PIECE):
+        pass
+
+
+async def _let_go(child: Child) -> None:
+    """Say nothing more, which is how a server is asked to go; what does not is ended."""
+    if child.stdin is not None:
+        child.stdin.close()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_LEAVE_SECONDS):
+            await child.exited()

@@ -1,0 +1,153 @@
+"""MCP servers that mean no good: they cost bounded time and memory, fool nobody, and leave nothing behind."""
+
+import asyncio
+import gzip
+import os
+import sys
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+
+from deputy.config import McpServer
+from deputy.core.errors import DeputyError
+from deputy.engine.ports import ToolContext
+from deputy.tools import mcp
+from deputy.tools.mcp import McpServers
+
+SERVER = str(Path(__file__).with_name("hostile_mcp_server.py"))
+CONTEXT = ToolContext()
+
+
+def run(check, *way: str, seconds: float = 60):
+    async def main():
+        docs = McpServer(command=sys.executable, args=(SERVER, *way), timeout_seconds=seconds)
+        async with McpServers({"docs": docs}) as servers:
+            return await check(servers)
+
+    before = _children()
+    try:
+        return asyncio.run(main())
+    finally:
+        assert _children() == before, "something of it is left"
+
+
+async def called(servers, name: str = "mcp__docs__go"):
+    await servers.ready(["mcp__docs"])
+    return await next(tool for tool in servers.tools() if tool.name == name).run({}, CONTEXT)
+
+
+def _children() -> set[str]:
+    return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
+
+
+def _resident_bytes() -> int:
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.parametrize("way", ["floods", "chatters", "overwhelms"])
+def test_one_that_says_too_much_is_heard_no_more(way):
+    before = _resident_bytes()
+    told = run(called, way)
+    assert (told.is_error, "'docs' failed" in told.text) == (True, True)
+    assert _resident_bytes() - before < 64_000_000
+
+
+def test_what_is_no_message_is_passed_over():
+    assert run(called, "babbles").text == "gone"
+
+
+def test_one_that_never_starts_is_given_up(monkeypatch):
+    monkeypatch.setattr(mcp, "START_SECONDS", 0.5)
+
+    async def check(servers):
+        with pytest.raises(DeputyError, match="'docs' did not start: TimeoutError"):
+            await servers.named(["mcp__docs__go"])
+
+    run(check, "never starts")
+
+
+def test_one_that_hangs_is_replaced_in_the_end_and_the_others_are_not_held_up():
+    async def check(servers):
+        told = [await called(servers) for _ in range(mcp.MOST_FAILURES)]
+        link = servers._links["docs"]
+        return told, link._client
+
+    told, client = run(check, "hangs", seconds=0.2)
+    assert all("took longer than its time" in one.text for one in told)
+    assert client is None
+
+
+def test_one_that_will_not_go_is_ended():
+    assert "took longer" in run(called, "stays", seconds=0.2).text
+
+
+def test_one_that_swells_its_words_is_cut_down():
+    async def check(servers):
+        await servers.ready(["mcp__docs"])
+        return servers.tools()
+
+    tools = run(check, "swells")
+    assert 0 < len(tools) < 40
+    assert sum(len(str(tool.schema)) + len(tool.description) for tool in tools) < 300_000
+    assert not any("\x1b" in tool.description for tool in tools)
+
+
+def test_one_that_tells_of_tools_without_end_is_not_listened_to_for_ever():
+    async def check(servers):
+        return await servers.every()
+
+    assert 1 < len(run(check, "pages")) <= 20
+
+
+def test_names_are_never_those_of_our_own_tools_and_the_first_of_two_counts():
+    async def check(servers):
+        await servers.ready(["mcp__docs"])
+        return {tool.name: tool.description for tool in servers.tools()}
+
+    named = run(check, "collides")
+    assert list(named) == ["mcp__docs__Read", "mcp__docs__a_b", "mcp__docs__mcp__docs__Read"]
+    assert named["mcp__docs__a_b"].endswith("called a b")
+
+
+def test_a_tool_that_was_granted_as_a_reader_and_is_none_any_more_is_not_called(tmp_path):
+    async def check(servers):
+        await servers.ready(["mcp__docs"])
+        (go,) = servers.tools()
+        assert go.traits.reads_only
+        return await go.run({}, CONTEXT), await go.run({}, CONTEXT)
+
+    died, again = run(check, "turns", str(tmp_path / "was-started"))
+    assert "'docs' failed" in died.text
+    assert "does not offer 'mcp__docs__go' as it did; nothing was done" in again.text
+
+
+@pytest.mark.parametrize("is_packed", [True, False])
+def test_an_address_that_answers_without_end_is_not_read_without_end(is_packed):
+    async def answer(request):
+        headers = {"Content-Type": "application/json"}
+        if is_packed:
+            return web.Response(body=gzip.compress(b" " * 100_000_000), headers={**headers, "Content-Encoding": "gzip"})
+        response = web.StreamResponse(headers=headers)
+        await response.prepare(request)
+        while True:
+            await response.write(b" " * 65536)
+
+    async def main():
+        app = web.Application()
+        app.router.add_route("*", "/mcp", answer)
+        runner = web.AppRunner(app, shutdown_timeout=0)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0)
+        await site.start()
+        port = runner.addresses[0][1]
+        try:
+            async with McpServers({"docs": McpServer(url=f"http://127.0.0.1:{port}/mcp")}) as servers:
+                with pytest.raises(DeputyError, match="'docs' did not start"):
+                    await servers.named(["mcp__docs__go"])
+        finally:
+            await runner.cleanup()
+
+    before = _resident_bytes()
+    asyncio.run(main())
+    assert _resident_bytes() - before < 80_000_000
