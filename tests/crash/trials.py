@@ -85,7 +85,8 @@ class Bench:
         problems = _misbehaviour(ended, str(fault))
         if ended.raised and "StorageError" not in ended.raised:
             problems.append(f"{fault}: raised no storage error but: {ended.trace}")
-        whole = not ended.raised and not ended.status
+        # While there is still no room, neither a transcript nor the reason for its lack can be written.
+        whole = not ended.raised and not ended.status and not sticky
         problems += [f"{fault}: {problem}" for problem in self.lab.check(home, self.variant, complete=whole)]
         problems += self._go_on(home, str(fault))
         self.clear(home)

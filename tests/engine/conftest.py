@@ -58,7 +58,7 @@ class House:
         self.model = f"script:{self._script}"
         self._monkeypatch = monkeypatch
         self._scripted: list[ScriptModel] = []
-        self._given: dict[str, ScriptModel] = {}
+        self.given: dict[str, ScriptModel] = {}
 
     def use(self, provider: ProviderServer, model: str = "anthropic:claude-sonnet-4-5") -> None:
         """Ask this provider, over its socket."""
@@ -70,7 +70,7 @@ class House:
         """Have this said, by one model for all runtimes; unless it is not strict, every turn must be asked for."""
         script = Script(conversations=conversations)
         model = ScriptModel(script, name=self.model)
-        self._given[self.model] = model
+        self.given[self.model] = model
         if strict:
             self._scripted.append(model)
 
@@ -85,7 +85,7 @@ class House:
             watch=self._watch,
             folder=self.home,
             windows={} if window is None else {self.model: window},
-            models=self._given,
+            models=self.given,
             **options,
         ) as runtime:
             yield runtime

@@ -169,7 +169,7 @@ def test_a_task_of_a_program_may_name_an_agent_too(house: House, user):
     house.script(talk(turn("A poem."), when="You are a subagent."), parent(turn("Top.")))
 
     async def go():
-        async with Deputy(house.model, workspace=house.workspace, home=house.home) as deputy:
+        async with Deputy(house.model, models=house.given, workspace=house.workspace, home=house.home) as deputy:
             with pytest.raises(UsageError, match="near to it are scribe"):
                 await deputy.delegate([Task(label="a", prompt="x", agent="scrib")])
             (outcome,) = await deputy.delegate([Task(label="a", prompt="x", agent="scribe")])

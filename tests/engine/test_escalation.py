@@ -15,7 +15,7 @@ ASKS = "Which one?\n\n[AWAITING_HUMAN_INPUT]"
 
 
 def opened(house: House, **options):
-    return Deputy(house.model, workspace=house.workspace, home=house.home, **options)
+    return Deputy(house.model, models=house.given, workspace=house.workspace, home=house.home, **options)
 
 
 @pytest.mark.rule("escalate")

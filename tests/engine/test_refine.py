@@ -23,7 +23,9 @@ DIRECTOR, JUDGE = "judged by an evaluator", "Judge whether this work"
 
 def refine(house: House, evaluator: Any, *, budget: Budget | None = None, **more: Any) -> Any:
     async def go() -> Any:
-        async with Deputy(house.model, workspace=house.workspace, home=house.home, budget=budget) as deputy:
+        async with Deputy(
+            house.model, models=house.given, workspace=house.workspace, home=house.home, budget=budget
+        ) as deputy:
             return await deputy.refine("Count to three.", evaluator, **more)
 
     return asyncio.run(go())
@@ -162,7 +164,7 @@ def test_a_loop_that_ended_goes_on_with_a_further_word(house: House):
     assert refined.ending == "limit"
 
     async def go_on() -> Any:
-        async with Deputy(house.model, workspace=house.workspace, home=house.home) as deputy:
+        async with Deputy(house.model, models=house.given, workspace=house.workspace, home=house.home) as deputy:
             await deputy.go_on(refined.outcome.session_id, "It ends with three.")
             return await deputy.refined(refined.outcome.session_id)
 

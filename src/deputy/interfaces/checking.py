@@ -83,6 +83,10 @@ _OPTIONS: dict[str, tuple[Callable[[Any], bool], str]] = {
         lambda value: value is None or (isinstance(value, str) and bool(value.strip())),
         "give 'provider:model', an alias, or None for the default",
     ),
+    "models": (
+        lambda value: value is None or _are_models(value),
+        "give a dict of models, each with a `stream`, by the names they are asked by",
+    ),
     "workspace": (
         lambda value: isinstance(value, str | Path) and Path(value).is_dir(),
         "give a directory that exists",
@@ -105,6 +109,14 @@ _OPTIONS: dict[str, tuple[Callable[[Any], bool], str]] = {
     "rules": (lambda value: value is None or isinstance(value, Rules), "give deputy.core.rules.Rules, or None"),
     "base_prompt": (lambda value: isinstance(value, str), "give a text"),
 }
+
+
+def _are_models(value: object) -> bool:
+    """Whether these are models by their names."""
+    if not isinstance(value, dict):
+        return False
+    models = cast("dict[object, object]", value)
+    return all(isinstance(name, str) and hasattr(model, "stream") for name, model in models.items())
 
 
 def _members(value: object) -> tuple[object, ...] | None:

@@ -43,7 +43,7 @@ from deputy.tools.own import as_tool
 from deputy.wiring import Runtime, open_runtime
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 
     from deputy.commands.orchestrator import Office
     from deputy.core.approval import Prices
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from deputy.core.rules import Rules
     from deputy.core.state import State
     from deputy.engine.desk import Approval
-    from deputy.engine.ports import Tool
+    from deputy.engine.ports import Model, Tool
     from deputy.interfaces.answering import Answerer, Question
     from deputy.interfaces.refining import Refined
     from deputy.interfaces.resuming import Answer
@@ -72,15 +72,17 @@ _R = TypeVar("_R")
 class Deputy:
     """A place from which work is handed to subagents; `async with` bounds its life.
 
-    Without a model the default is taken (see `models/default.py`). Tools may be plain typed functions. Work that needs
-    approval is approved by the program that asks for it, unless `approval` says otherwise or the configuration refuses;
-    with `answer` that is who is asked, and who answers the questions of subagents.
+    Without a model the default is taken (see `models/default.py`); `models` of your own are asked by the names they are
+    given. Tools may be plain typed functions. Work that needs approval is approved by the program that asks for it,
+    unless `approval` says otherwise or the configuration refuses; with `answer` that is who is asked, and who answers
+    the questions of subagents.
     """
 
     def __init__(
         self,
         model: str | None = None,
         *,
+        models: Mapping[str, Model] | None = None,
         workspace: str | Path = ".",
         home: str | Path | None = None,
         budget: Budget | None = None,
@@ -99,6 +101,7 @@ class Deputy:
     ) -> None:
         check_options(
             model=model,
+            models=models,
             workspace=workspace,
             home=home,
             budget=budget,
@@ -113,6 +116,7 @@ class Deputy:
             allow=allow,
         )
         self._model = model
+        self._models = {} if models is None else dict(models)
         self._model_is_named = model is not None
         self._workspace = Path(workspace).absolute()
         self._is_placed = str(workspace) != "."
@@ -156,6 +160,7 @@ class Deputy:
                 workspace=self._workspace,
                 watch=self._watching.tell,
                 folder=self._home,
+                models=self._models,
                 policy=self._policy,
                 approval=self._approval,
                 can_ask=self._answer is not None,

@@ -103,14 +103,14 @@ class Models:
 
     def check(self, name: str) -> None:
         """Raise unless a name is known here; what only another program may know is named as `cursor:NAME`."""
-        if _is_wireless(name):
+        if self._is_wireless(name):
             self.open(name)
         else:
             self.catalog.resolve(name)
 
     def thinking(self, name: str) -> ThinkingLevel | None:
         """How hard a name asks its model to think."""
-        return None if _is_wireless(name) else self._named(name).thinking
+        return None if self._is_wireless(name) else self._named(name).thinking
 
     def has_key(self, provider: str) -> bool:
         """Whether a provider's models can be asked: it has a key, or needs none."""
@@ -128,21 +128,25 @@ class Models:
 
     def missing_key(self, name: str) -> str | None:
         """The provider whose key is missing for a model of this name; None when it can be asked."""
-        if _is_wireless(name):
+        if self._is_wireless(name):
             return None
         provider = self._named(name).provider
         return None if self.has_key(provider) else provider
 
     def provider_of(self, name: str) -> str:
         """Whose model this is; nobody's for one that no provider of the catalog is asked for."""
-        return "" if _is_wireless(name) else self._named(name).provider
+        return "" if self._is_wireless(name) else self._named(name).provider
 
     def full_name(self, name: str) -> str:
         """A model by its provider and its name there, whatever it is called here."""
-        if _is_wireless(name):
+        if self._is_wireless(name):
             return name
         named = self._named(name)
         return name if named.model == name else str(named)
+
+    def _is_wireless(self, name: str) -> bool:
+        """Whether no provider of the catalog is asked: such a model needs no key of ours and has no known price."""
+        return name in self._given or name.startswith((SCRIPT, OFFLINE, PYDANTIC_AI))
 
     def _named(self, name: str) -> Named:
         """What a name stands for; one that nobody knows is a name of the program that has anybody's models."""
@@ -155,7 +159,7 @@ class Models:
 
     def ceiling(self, name: str, input_tokens: int, output_tokens: int) -> int | None:
         """The most that so many tokens can cost, in billionths of a dollar; None where no price is known."""
-        if _is_wireless(name):
+        if self._is_wireless(name):
             return 0 if name.startswith(OFFLINE) else None
         prices = self.catalog.entry(self._named(name)).prices
         return priced(Used(input_tokens=input_tokens, output_tokens=output_tokens), prices).cost
@@ -173,7 +177,7 @@ class Models:
 
     def prices_of(self, name: str) -> Prices:
         """What is known of a model's prices, for whoever must approve what it can cost."""
-        window = None if _is_wireless(name) else self.catalog.entry(self._named(name)).window
+        window = None if self._is_wireless(name) else self.catalog.entry(self._named(name)).window
         return Prices(lambda given, taken: self.ceiling(name, given, taken), window)
 
     def _endpoint(self, provider: str) -> Endpoint:
@@ -220,11 +224,6 @@ class Models:
             idle_seconds=entry.idle_seconds or self._idle_seconds or IDLE_SECONDS,
             wall_clock=self._timing.wall_clock,
         )
-
-
-def _is_wireless(name: str) -> bool:
-    """Whether no provider of the catalog is asked: such a model needs no key of ours and has no known price."""
-    return name.startswith((SCRIPT, OFFLINE, PYDANTIC_AI))
 
 
 def pydantic_ai_model(name: str) -> Model:

@@ -246,7 +246,10 @@ class Crew(Generic[L]):
 
     async def _wake(self, run: str, topic: str, *, is_ours: bool) -> None:
         state = await self._journal.state(run)
-        if state is not None and (topic == CANCEL or (is_ours and topic in state.waits.values())):
+        if state is None:
+            return
+        is_ours = is_ours or self.minds(state.parent)
+        if topic == CANCEL or (is_ours and topic in state.waits.values()):
             await self.ensure(run)
 
     async def _clear_away(self, state: State) -> None:

@@ -198,7 +198,7 @@ class LocalEngine(Generic[L]):
             state = standing.state
             if not state.is_live:
                 await self._crew.take_up(state.parent)
-            elif standing.is_left and self._crew.minds(state.parent):
+            elif standing.is_left and state.status != "waiting" and self._crew.minds(state.parent):
                 await self._crew.ensure(state.run)
         return ended
 

@@ -7,7 +7,7 @@ import pytest
 @pytest.mark.parametrize(
     ("model", "problem"),
     [
-        ("nope:x", "write provider:model, with one of anthropic"),
+        ("nope:x", "no such model is known: write provider:model, with one of anthropic"),
         ("offline:x", "offline:scout is the only one"),
         ("script:/nowhere/to/be/found", "the script cannot be read"),
     ],
@@ -18,7 +18,7 @@ def test_a_model_that_nobody_has_is_refused_at_the_start(house, form, model, pro
     assert f"--model: found {model!r}; {problem}" in done.stderr
 
 
-@pytest.mark.parametrize("model", ["sonnet", "anthropic:claude-sonnet-4-5", "offline:scout", "some-model-of-cursors"])
+@pytest.mark.parametrize("model", ["sonnet", "anthropic:claude-sonnet-4-5", "offline:scout", "cursor:some-model"])
 def test_a_model_that_somebody_has_is_served_though_its_key_may_be_missing(house, model):
     assert house.run("mcp", "--model", model).returncode == 0
 
