@@ -60,13 +60,20 @@ def test_whoever_stops_waiting_does_not_keep_the_others_from_their_answers():
     asyncio.run(main())
 
 
-def test_a_look_that_is_refused_is_an_answer_to_everybody():
+@pytest.mark.parametrize(
+    "trouble",
+    [
+        StorageFailed("journal", "this process has closed it", "Open it again."),
+        RuntimeError("can't start new thread"),
+    ],
+    ids=["closed", "no thread"],
+)
+def test_a_look_that_is_refused_is_an_answer_to_everybody(trouble: Exception):
     def refuse(_: Sequence[str]) -> asyncio.Future[list[Found]]:
-        raise StorageFailed("journal", "this process has closed it", "Open it again.")
+        raise trouble
 
     async def main() -> None:
-        answers = await ask_all(AskedTogether(refuse), "a", "b")
-        assert [type(answer) for answer in answers] == [StorageFailed] * 2
+        assert await ask_all(AskedTogether(refuse), "a", "b") == [trouble] * 2
 
     asyncio.run(main())
 

@@ -224,6 +224,20 @@ def test_what_was_removed_is_not_missed(filled: Callable[..., Path]) -> None:
     assert read_mark(home) is None
 
 
+def test_what_is_removed_between_two_looks_is_not_missed(
+    filled: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = filled(ended=True)
+    probe = Reader.probe
+
+    def removed_first(reader: Reader) -> None:
+        prune(home, time.time() + 60)
+        probe(reader)
+
+    monkeypatch.setattr(Reader, "probe", removed_first)
+    assert read(home) == []
+
+
 def test_a_journal_that_is_made_anew_is_not_held_to_an_earlier_one(filled: Callable[..., Path]) -> None:
     home = filled()
     (home / "journal.db").unlink()

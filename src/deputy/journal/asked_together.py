@@ -6,8 +6,6 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING
 
-from deputy.core.errors import StorageError
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -37,7 +35,7 @@ class AskedTogether:
         asked, self._asked = self._asked, []
         try:
             self._look([run for run, _ in asked]).add_done_callback(partial(_answer, asked))
-        except StorageError as error:
+        except Exception as error:  # noqa: BLE001  it is told to those who ask, who would wait for ever
             _tell(asked, [error] * len(asked))
 
 

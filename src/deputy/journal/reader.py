@@ -107,6 +107,9 @@ class Reader:
                 return None
             reader.probe()
             reader.damage = reader._log_damage() or reader._broken_promise(promise)
+            if reader.damage and read_mark(folder) != promise:
+                # It was taken back meanwhile, or another one made: what it told of may have been removed since.
+                reader.damage = reader._log_damage()
             return (_salvaged(path, reader.damage) if reader.damage else None) or reader
         except StorageCorrupt as error:
             rest = _salvaged(path, error.what)

@@ -193,7 +193,10 @@ class Writer:
         except BaseException:
             self._forget_connection()
             raise
-        if tx.promise is not None and not tx.has_removed:
+        if tx.has_removed:
+            # Another process may have said in between what is removed now.
+            self._mark.clear()
+        elif tx.promise is not None:
             self._mark.set(tx.promise)
         tx.settle()
         self.paces = paces
