@@ -43,11 +43,10 @@ layers: $(READY)
 unit: $(READY)
 	@$(BIN)/pytest -n $(or $(JOBS),2)
 
-N ?= 20000
 FIRST ?= 0
 SECONDS ?= 1800
 simulate: $(READY)  ## the whole engine under random faults: N seeds (20,000) from FIRST (0), within SECONDS
-	@$(BIN)/python -m tests.simulation.many $(N) $(FIRST) $(SECONDS)
+	@$(BIN)/python -m tests.simulation.many $(or $(N),20000) $(FIRST) $(SECONDS)
 
 test-mcp: $(READY)  ## the MCP conformance suite and the Inspector, from the npm registry
 	@$(BIN)/python -m tests.mcp_suite.run
@@ -84,7 +83,7 @@ format: $(READY)  ## format and fix what can be fixed
 	@$(BIN)/ruff check --fix .
 
 crash: $(READY)  ## every crash, power loss, fault, kill and damage; N=1000 for so many of each, ONLY=loop,loop-fault for some
-	@$(BIN)/python -m tests.crash.campaign --trials $(or $(filter-out 20000,$(N)),0) $(if $(ONLY),--only $(ONLY))
+	@$(BIN)/python -m tests.crash.campaign --trials $(or $(N),0) $(if $(ONLY),--only $(ONLY))
 
 bench-redact: $(READY)  ## how fast secrets are taken out
 	@$(BIN)/python bench/redact.py
@@ -104,7 +103,7 @@ bench-journal: $(READY)  ## figures of the journal: throughput, cost per turn, o
 	@$(BIN)/python bench/journal.py
 
 bench-subtasks: $(READY)  ## figures of subtasks: memory of suspended parents, templates; N parents (10,000)
-	@$(BIN)/python bench/subtasks.py $(if $(filter-out 20000,$(N)),$(N))
+	@$(BIN)/python bench/subtasks.py $(N)
 
 clean:  ## remove what the targets made
 	@rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis build dist

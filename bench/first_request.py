@@ -55,7 +55,8 @@ async def once(argv: list[str], environment: dict[str, str], asked: asyncio.Even
     asked.clear()
     out = asyncio.subprocess.DEVNULL
     process = await asyncio.create_subprocess_exec(*argv, env=environment, stdout=out, stderr=out)
-    await asyncio.wait_for(asked.wait(), 60)
+    async with asyncio.timeout(60):
+        await asked.wait()
     used = cpu_ms(process.pid)
     assert await process.wait() == 0
     return used
