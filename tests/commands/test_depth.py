@@ -109,6 +109,9 @@ def test_a_helper_at_depth_3_has_nobody_below_it(project: Project):
     )
     assert [depth for depth, *_ in tree(project, ended)] == [1, 2, 3]
     assert told(project, "git-workflow-manager") == []
+    file = next((project.home / "subagent").glob("git-workflow-manager-*.transcript.json"))
+    (refused,) = [one for one in json.loads(file.read_text())["messages"] if one["role"] == "tool"]
+    assert refused["content"] == "The tool 'Delegate' does not exist; nothing was run. Your tools: Read."
     assert project.task().status == "completed"
 
 
@@ -128,8 +131,14 @@ def test_handing_work_back_to_an_agent_above_is_refused(project: Project):
     (result,) = given["results"]
     route = "orchestrator → implement → task-executor → implementer → task-executor"
     assert (given["failed"], result["status"]) == (1, "rejected")
-    assert result["error"]["code"] == "CYCLE_DETECTED"
-    assert result["error"]["message"] == f"'task-executor' is already at work on this path: {route}."
+    assert result["error"] == {
+        "type": "cycle",
+        "code": "CYCLE_DETECTED",
+        "message": f"'task-executor' is already at work on this path: {route}.",
+        "recoverable": True,
+        "recommendation": "Do this work yourself, or give it to an agent that is not one of "
+        "orchestrator, implement, task-executor, implementer.",
+    }
     assert [agent for _, agent, status, _ in tree(project, ended) if status == "completed"] == [
         "task-executor",
         "implementer",

@@ -11,6 +11,7 @@ from deputy.core.outcome import Completed, Rejected
 
 FOLDER = ".deputy/work/001_cache_the_index"
 REPORT = f"{FOLDER}/report.md"
+FILE = {"type": "file", "path": REPORT}
 
 
 def expected(status: str, summary: str, **more: Any) -> dict[str, Any]:
@@ -26,7 +27,7 @@ def expected(status: str, summary: str, **more: Any) -> dict[str, Any]:
         "errors": [],
         "warnings": [],
         "next_steps": "",
-        "usage": {"input": 200, "output": 40, "cached": 0, "requests": 2, "cost": None},
+        "usage": used(2),
         "backend": "native",
         "fallbacks": [],
         "isolated": True,
@@ -34,6 +35,10 @@ def expected(status: str, summary: str, **more: Any) -> dict[str, Any]:
         "delegation_path": ["orchestrator", "research", "researcher"],
         **more,
     }
+
+
+def used(requests: int) -> dict[str, Any]:
+    return {"input": 100 * requests, "output": 20 * requests, "cached": 0, "requests": requests, "cost": None}
 
 
 def invalid(*problems: str, repairs: str = "one repair") -> tuple[str, dict[str, Any]]:
@@ -78,15 +83,15 @@ def test_the_prompt_is_the_task_and_the_form_of_the_return(project: Project):
 
 @pytest.mark.rule("contract.evidence")
 @pytest.mark.parametrize(
-    ("calls", "path", "problem"),
+    ("calls", "path", "problem", "more"),
     [
-        ([], "missing.md", "Artifact does not exist: missing.md"),
-        ([write(REPORT, "")], REPORT, f"Artifact is empty: {REPORT}"),
-        ([], "old.md", "Artifact has not changed since before the delegation began: old.md"),
+        ([], "missing.md", "Artifact does not exist: missing.md", {"notes": ["seen"]}),
+        ([write(REPORT, "")], REPORT, f"Artifact is empty: {REPORT}", {"artifacts": [FILE]}),
+        ([], "old.md", "Artifact has not changed since before the delegation began: old.md", {"notes": ["seen"]}),
     ],
 )
 def test_a_completed_research_without_its_evidence_is_a_phantom_and_fails(
-    project: Project, calls: list[dict[str, Any]], path: str, problem: str
+    project: Project, calls: list[dict[str, Any]], path: str, problem: str, more: dict[str, Any]
 ):
     import os
 
@@ -97,10 +102,8 @@ def test_a_completed_research_without_its_evidence_is_a_phantom_and_fails(
     first = turn("", *(calls or [call("Note", content="seen")]))
     ended = project.order("research", 1, first, turn(said), turn(said))
     message, error = invalid(problem)
-    form = form_of(ended)
-    assert form["errors"] == [error]
-    assert (form["status"], form["summary"]) == ("failed", message)
-    assert form["report"] == said.replace("{session_id}", "SESSION")
+    report, usage = said.replace("{session_id}", "SESSION"), used(3)
+    assert form_of(ended) == expected("failed", message, report=report, errors=[error], usage=usage, **more)
     assert (project.task().status, project.task().work) == ("not started", None)
 
 
@@ -119,9 +122,9 @@ def test_an_artifact_outside_of_the_workspace_fails(project: Project):
     (project.root / "outside.md").write_text("x")
     said = returned("completed", "../outside.md")
     ended = project.order("research", 1, turn(said), turn(said))
-    (error,) = form_of(ended)["errors"]
-    assert error["code"] == "INVALID_RETURN"
-    assert "../outside.md" in error["message"]
+    message, error = invalid("Artifact path outside the workspace: ../outside.md (it leads out of it)")
+    report = said.replace("{session_id}", "SESSION")
+    assert form_of(ended) == expected("failed", message, report=report, errors=[error])
     assert project.task().status == "not started"
 
 
@@ -131,9 +134,8 @@ def test_plain_text_is_sent_back_once_and_what_comes_then_counts(project: Projec
     said = returned("completed", REPORT)
     ended = project.order("research", 1, turn("", write(REPORT)), turn("I am done."), turn(said))
     report = said.replace("{session_id}", "SESSION")
-    usage = {"input": 300, "output": 60, "cached": 0, "requests": 3, "cost": None}
     artifacts = [{"type": "research", "path": REPORT}]
-    assert form_of(ended) == expected("completed", "It is done.", report=report, artifacts=artifacts, usage=usage)
+    assert form_of(ended) == expected("completed", "It is done.", report=report, artifacts=artifacts, usage=used(3))
     assert project.task().status == "researched"
 
 
@@ -163,9 +165,14 @@ def test_a_return_that_breaks_the_contract_twice_fails_with_the_original_kept(
 def test_a_partial_return_leaves_the_task_in_progress(project: Project):
     project.add()
     ended = project.order("plan", 1, turn("", write(REPORT)), turn(returned("partial", REPORT)))
-    form = form_of(ended)
-    assert (form["status"], form["errors"]) == ("partial", [ERROR])
-    assert form["delegation_path"] == ["orchestrator", "plan", "planner"]
+    assert form_of(ended) == expected(
+        "partial",
+        "It is done.",
+        report=returned("partial", REPORT).replace("{session_id}", "SESSION"),
+        artifacts=[{"type": "research", "path": REPORT}],
+        errors=[ERROR],
+        delegation_path=["orchestrator", "plan", "planner"],
+    )
     assert (project.task().status, project.task().artifacts) == ("in progress", (REPORT,))
 
 
@@ -174,9 +181,23 @@ def test_a_question_blocks_the_task_and_the_answer_goes_on_with_the_same_session
     project.add()
     asks = turn("", call("Ask", question="Red or blue?"))
     ended = project.order("research", 1, turn("", write(REPORT)), asks, turn(returned("completed", REPORT)))
-    form = form_of(ended)
-    assert (form["status"], form["question"]) == ("blocked", "Red or blue?")
-    assert form["errors"][0]["code"] == "AWAITING_HUMAN_INPUT"
+    assert form_of(ended) == expected(
+        "blocked",
+        "It asks: Red or blue?",
+        report="Red or blue?",
+        question="Red or blue?",
+        artifacts=[FILE],
+        errors=[
+            {
+                "type": "question",
+                "code": "AWAITING_HUMAN_INPUT",
+                "message": "Red or blue?",
+                "recoverable": True,
+                "recommendation": 'Answer it: deputy resume SESSION --answer "…"',
+            }
+        ],
+        next_steps='deputy resume SESSION --answer "…"',
+    )
     assert (project.task().status, project.task().question) == ("blocked", "Red or blue?")
     outcome = project.resume(ended.outcome.session_id, "Red.")
     assert isinstance(outcome, Completed)
@@ -191,12 +212,21 @@ def test_at_a_timeout_the_files_are_found_and_resume_goes_on_with_them(project: 
     hangs = turn("", write(f"{FOLDER}/more.md"), delay_seconds=600.0)
     ended = project.order("research", 1, turn("", write(REPORT)), hangs, turn("Out of time."), seconds=1.0)
     form, session_id = form_of(ended), ended.outcome.session_id
-    assert form["status"] == "partial"
-    assert form["artifacts"] == [{"type": "file", "path": REPORT}]
-    (error,) = form["errors"]
-    assert (error["code"], error["recoverable"]) == ("TIMEOUT", True)
-    assert error["recommendation"] == "Use what was found, or go on with: deputy resume SESSION"
-    assert form["next_steps"] == "deputy resume SESSION"
+    error = {
+        "type": "timeout",
+        "code": "TIMEOUT",
+        "message": "The time limit of 1 s was reached.",
+        "recoverable": True,
+        "recommendation": "Use what was found, or go on with: deputy resume SESSION",
+    }
+    assert form == expected(
+        "partial",
+        "Partial: The time limit of 1 s was reached.",
+        artifacts=[FILE],
+        errors=[error],
+        next_steps="deputy resume SESSION",
+        usage=used(1),
+    )
     assert (project.task().status, project.task().artifacts) == ("in progress", (REPORT,))
 
     project.script({"turns": [turn(returned("completed", REPORT))] * 4})
