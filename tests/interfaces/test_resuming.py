@@ -105,6 +105,21 @@ def test_a_task_resumed_by_itself_brings_its_call_up_to_date(house, place):
 
 
 @pytest.mark.rule("resume")
+def test_tasks_resumed_together_bring_their_call_up_to_date_once(house, place):
+    model = house.script("m", asks_then("one", "Blue, then."), asks_then("two", "Red, then."))
+
+    async def go():
+        async with Deputy(model, **place) as deputy, asyncio.timeout(60):
+            call, ids = await called(deputy, "one", "two")
+            ended = await asyncio.gather(deputy.resume(ids["one"], "blue"), deputy.resume(ids["two"], "red"))
+            await asyncio.gather(*(deputy.settle_caller(run) for run in ids.values()))
+            return ended, await deputy.outcome(call)
+
+    ended, whole = asyncio.run(go())
+    assert [outcome.status for outcome in (*ended, whole)] == ["completed"] * 3
+
+
+@pytest.mark.rule("resume")
 def test_a_completed_run_goes_on_with_a_further_message(house, place):
     model = house.script("m", {"turns": [{"text": "Done."}, {"text": "More."}]})
 

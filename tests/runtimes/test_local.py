@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from deputy.core.errors import Error, StorageDenied, StorageError, StorageFull
+from deputy.core.errors import Error, LeaseHeld, StorageDenied, StorageError, StorageFull, UsageError
 from deputy.core.events import Adopted, Noted, Opened, Requested, Resumed, Returned
 from deputy.core.outcome import Completed, Outcome
 from deputy.core.request import Grant, Hop, Lineage, Request
@@ -151,6 +151,9 @@ def test_a_run_that_only_waits_for_its_child_is_suspended_and_stays_its_process_
             # To others the parent is at work, though nothing of it is in memory: only its child may be answered.
             assert (parent.state.status, parent.is_left) == ("requested", False)
             assert (child.state.status, child.is_left) == ("waiting", True)
+            with pytest.raises(UsageError, match="only one that has ended is resumed"):
+                await engine.resume("sess_1_a")
+            assert not (await journal.standings())[0].is_left
             await engine.send("sess_1_a_c", "answer", "this")
             assert (await engine.result("sess_1_a")).summary == "the child said this"
             records = await journal.records("sess_1_a")
@@ -275,6 +278,40 @@ def test_a_run_that_is_being_put_to_work_is_taken_up_by_nobody_else(tmp_path: Pa
 
     asyncio.run(main())
     assert made == ["parent 0", "child 0", "parent 1"]
+
+
+@pytest.mark.rule("resume")
+def test_a_run_that_is_resumed_twice_goes_on_from_the_first_time(tmp_path: Path) -> None:
+    async def main() -> list[str]:
+        begun, goes_on, told = asyncio.Event(), asyncio.Event(), []
+
+        async def flow(run: RunContext, birth: object) -> Outcome:
+            if run.state.round == 1:
+                begun.set()
+                await goes_on.wait()
+            return Completed(lineage=Lineage.root(run.run), summary=f"round {run.state.round}")
+
+        async with (
+            SqliteJournal(tmp_path / "home", fsync="off") as journal,
+            LocalEngine(journal, flow, RealWorld()) as engine,
+            asyncio.timeout(30),
+        ):
+            await engine.submit("sess_1_a", Opened(lineage=Lineage.root("sess_1_a")))
+            await engine.result("sess_1_a")
+            await engine.resume("sess_1_a")
+            waiting = asyncio.create_task(engine.result("sess_1_a"))
+            await begun.wait()
+            for _ in range(2):
+                with pytest.raises(LeaseHeld, match="this process is at work on it"):
+                    await engine.resume("sess_1_a")
+            goes_on.set()
+            told.append((await waiting).summary)
+            # It may still be on its way out; whoever resumes it then has it work again nevertheless.
+            await engine.resume("sess_1_a")
+            told.append((await engine.result("sess_1_a")).summary)
+        return told
+
+    assert asyncio.run(main()) == ["round 1", "round 2"]
 
 
 @pytest.mark.rule("recover")

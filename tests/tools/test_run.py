@@ -43,6 +43,7 @@ def test_output_and_exit_code_come_back(root, run, call):
     failed = call(run, command="exit 3")
     assert (failed.text, failed.is_error) == ("[exit code 3]", True)
     assert call(run, command="kill -9 $$").text == "[ended by the signal SIGKILL]"
+    assert call(run, command="kill -40 $$").text == "[ended by the signal 40]"
 
 
 def test_keys_and_tokens_are_not_passed_on(run, call):

@@ -10,7 +10,10 @@ import pytest
 
 from deputy.engine.ports import NoWorkplace, WorkDone, Workplace
 from deputy.journal.transcript import safe_id
-from deputy.tools.worktree import GitWorktrees, branch_name
+from deputy.tools.children import watch
+from deputy.tools.git import Git, GitStopped
+from deputy.tools.interruptible import Stop
+from deputy.tools.worktree import GitWorktrees, _is_there, branch_name
 
 RUN = "sess_1700000000_abc123"
 
@@ -111,6 +114,71 @@ def test_half_a_worktree_that_a_dead_process_left_is_made_anew(home: Home):
     shutil.rmtree(place.folder)
     Path(place.folder).mkdir()
     assert home.open() == place
+
+
+def own_directory(place: Workplace) -> Path:
+    """Where git keeps what is this worktree's own."""
+    return Path(git(Path(place.folder), "rev-parse", "--path-format=absolute", "--git-dir").strip())
+
+
+@pytest.mark.rule("recover")
+def test_locks_that_a_killed_git_left_do_not_keep_work_from_being_committed(home: Home, repository: Path):
+    place = home.open()
+    own = own_directory(place)
+    branch = repository / ".git" / "refs" / "heads" / f"{place.branch}.lock"
+    for number in range(2):
+        (Path(place.root) / "new.txt").write_text(f"{number}")
+        for lock in (own / "index.lock", own / "HEAD.lock", branch):
+            lock.touch()
+        others = repository / ".git" / "index.lock"
+        others.touch()
+        assert home.close(place) == WorkDone(changed=("new.txt",), branch=place.branch)
+        assert git(repository, "show", f"{place.branch}:new.txt") == f"{number}"
+        assert others.exists()
+    (own / "index.lock").touch()
+    assert home.open() == place
+    assert not (own / "index.lock").exists()
+
+
+@pytest.mark.rule("recover")
+def test_a_worktree_whose_making_was_killed_is_made_anew(home: Home):
+    place = home.open()
+    own = own_directory(place)
+    (own / "index").rename(own / "index.lock")
+    (own / "locked").write_text("initializing\n")
+    (Path(place.root) / "a.txt").unlink()
+    assert home.open() == place
+    assert (Path(place.root) / "a.txt").exists()
+    assert home.close(place) == WorkDone()
+
+
+@pytest.mark.rule("recover")
+def test_whoever_is_stopped_while_it_looks_for_its_worktree_loses_nothing_there(home: Home, repository: Path):
+    place = home.open()
+    (Path(place.root) / "new.txt").write_text("half")
+    stop = Stop()
+    stop.wish()
+    try:
+        with pytest.raises(GitStopped):
+            _is_there(Git(str(repository), os.environ, stop), Path(place.folder))
+    finally:
+        stop.close()
+    assert (Path(place.root) / "new.txt").read_text() == "half"
+
+
+def test_a_git_that_is_stopped_takes_its_locks_away(tmp_path: Path):
+    said = tmp_path / "said"
+    tidy = f"trap 'echo tidied >{said}; exit' TERM; echo ready; while :; do sleep 0.01; done"
+    stop = Stop()
+    with subprocess.Popen(["sh", "-c", tidy], stdout=subprocess.PIPE, start_new_session=True) as child:
+
+        def once_ready(_: bytes) -> bool:
+            stop.wish()
+            return True
+
+        ended = watch(child, {child.stdout: once_ready}, stop=stop, seconds=60, grace_seconds=60)
+    stop.close()
+    assert (ended.how, said.read_text()) == ("stopped", "tidied\n")
 
 
 @pytest.mark.rule("tools.readonly")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import UNSET, Raw, Struct, json
 
@@ -15,6 +15,19 @@ if TYPE_CHECKING:
     from deputy.engine.ports import RunContext
 
 
+class Models(Struct, frozen=True, kw_only=True):
+    """The models that are to be asked."""
+
+    names: tuple[str, ...]
+
+
+class Means(NamedTuple):
+    """What they could be asked by."""
+
+    missing_key: Callable[[str], str | None]
+    has_program: Callable[[str], Awaitable[bool]] | None
+
+
 async def why_unreachable(
     run: RunContext,
     key: str,
@@ -22,22 +35,24 @@ async def why_unreachable(
     missing_key: Callable[[str], str | None],
     has_program: Callable[[str], Awaitable[bool]] | None,
 ) -> str:
-    """Why one of these models cannot be asked by anything here; nothing when all can, and a replay finds the same."""
-    missing = {model: provider for model in dict.fromkeys(models) if (provider := missing_key(model)) is not None}
-    if missing and has_program is not None:
-        ended = await run.step(f"{key}:programs", _without, ModelArgs(models=tuple(missing)), view=has_program)
-        if isinstance(ended, Lost) or ended.result is UNSET:
-            raise TypeError("looking may be repeated, is never lost and has a result")
-        missing = {model: missing[model] for model in json.decode(ended.result, type=list[str])}
-    return next((cannot_spawn(model, provider) for model, provider in missing.items()), "")
+    """Why one of these models cannot be asked by anything here; nothing when all can.
+
+    It is looked at once: whoever goes on elsewhere, where there are other keys, must find what was found before.
+    """
+    args, means = Models(names=tuple(dict.fromkeys(models))), Means(missing_key, has_program)
+    ended = await run.step(f"{key}:reachable", _look, args, view=means, reads=True)
+    if isinstance(ended, Lost) or ended.result is UNSET:
+        raise TypeError("looking may be repeated, is never lost and has a result")
+    return json.decode(ended.result, type=str)
 
 
-class ModelArgs(Struct, frozen=True, kw_only=True):
-    """The models that are to be asked."""
-
-    models: tuple[str, ...]
+async def _look(args: Models, means: Means) -> StepEnded:
+    return StepEnded(step="reachable", result=Raw(json.encode(await _why(args.names, means))))
 
 
-async def _without(args: ModelArgs, has_program: Callable[[str], Awaitable[bool]]) -> StepEnded:
-    without = [model for model in args.models if not await has_program(model)]
-    return StepEnded(step="programs", result=Raw(json.encode(without)))
+async def _why(models: Iterable[str], means: Means) -> str:
+    for model in models:
+        provider = means.missing_key(model)
+        if provider is not None and (means.has_program is None or not await means.has_program(model)):
+            return cannot_spawn(model, provider)
+    return ""

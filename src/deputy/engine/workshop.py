@@ -93,9 +93,9 @@ class Workshop:
         self._aside: set[str] = set()
         """Who was put aside, and will be taken up again."""
         self._told: dict[str, int] = {}
+        """The round of each run that watchers know of."""
         self._waiting: dict[str, str] = {}
         """By run, what watchers were last told that it waits for: it may be taken up again only to wait on."""
-        """The round of each run that watchers know of."""
 
     def window(self, name: str, model: Model) -> int | None:
         """How much a model can hold: what the user says, else what the catalog knows."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
-from deputy.core.errors import UsageError
+from deputy.core.errors import LeaseHeld, UsageError
 from deputy.core.outcome import shortened
 from deputy.engine.root import DELEGATE
 from deputy.interfaces.answering import Question
@@ -66,7 +66,11 @@ async def settle_caller(runtime: Runtime, run: str) -> None:
     if caller is None or caller.command != DELEGATE or caller.is_live or caller.status == "completed":
         return
     if not await unfinished(runtime, caller):
-        await runtime.engine.resume(caller.run)
+        try:
+            await runtime.engine.resume(caller.run)
+        except LeaseHeld:
+            # Another of its tasks has completed too, and whoever saw to that one brings it up to date.
+            return
         await runtime.engine.result(caller.run)
         await runtime.engine.deliver(caller.run, "caller")
 

@@ -47,6 +47,7 @@ class Rounds(Generic[L]):
         if self._crew.is_starting(run):
             raise LeaseHeld(run, "this process")
         with self._crew.starting(run):
+            await self._have_ended(run)
             lease = await self._journal.acquire(run)
             try:
                 resumed = self._resumed(lease.state, message, seconds, within)
@@ -59,10 +60,20 @@ class Rounds(Generic[L]):
                 raise
             return resumed.round
 
+    async def _have_ended(self, run: str) -> None:
+        """Refuse a run that goes on here: taking it up again would take it from whoever is at work on it."""
+        work = self._crew.work.get(run)
+        if work is not None and work.is_ending:
+            await work.over()
+        if run in self._crew.work:
+            raise LeaseHeld(run, "this process")
+        state = await self._journal.state(run)
+        if state is not None:
+            _check_ended(state)
+
     def _resumed(self, state: State, message: Any, seconds: float | None, within: float | None) -> Resumed:
         """The beginning of the next round."""
-        if state.is_live:
-            raise UsageError("ID", state.run, f"this run is {state.status}; only one that has ended is resumed")
+        _check_ended(state)
         # A round has the time that the one before it had, unless another is given, and never its caller's last.
         seconds = state.seconds if seconds is None else seconds
         return Resumed(
@@ -71,3 +82,8 @@ class Rounds(Generic[L]):
             seconds=seconds,
             deadline=None if within is None else inherited_deadline(self._crew.world.now(), within, seconds),
         )
+
+
+def _check_ended(state: State) -> None:
+    if state.is_live:
+        raise UsageError("ID", state.run, f"this run is {state.status}; only one that has ended is resumed")

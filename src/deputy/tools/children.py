@@ -39,16 +39,18 @@ def watch(
     *,
     stop: Stop,
     seconds: float,
+    grace_seconds: float = 0.0,
 ) -> Ended:
     """Hand a child's output to its sinks until it exits, a sink has enough, time is up or a stop is wished.
 
-    The child must lead its own group. Afterwards nothing of the group is left.
+    The child must lead its own group. Afterwards nothing of the group is left; one that is given grace is asked first,
+    and may tidy up.
     """
     how: Ending = "stopped"
     try:
         how = _listen(child, sinks, stop, time.monotonic() + seconds)
     finally:
-        code = _end(child)
+        code = _end(child, grace_seconds)
     if how != "enough":
         _drain(sinks)
     return Ended(how, code)
@@ -91,11 +93,20 @@ def _drain(sinks: Sinks) -> None:
                 pass
 
 
-def _end(child: Popen[bytes]) -> int:
+def _end(child: Popen[bytes], grace_seconds: float) -> int:
     """The exit code, after the whole group is gone. Its number is ours until the leader is reaped, so kill first."""
     with suppress(ProcessLookupError, PermissionError):
+        if grace_seconds and not _has_exited(child):
+            os.killpg(child.pid, signal.SIGTERM)
+            _wait(child, time.monotonic() + grace_seconds)
         os.killpg(child.pid, signal.SIGKILL)
     return child.wait()
+
+
+def _wait(child: Popen[bytes], deadline: float) -> None:
+    """Until it has exited, but no longer; it is not reaped."""
+    while not _has_exited(child) and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
 
 
 @contextmanager

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from deputy.tools.interruptible import Stop
 
 SECONDS = 120.0
+_GRACE_SECONDS = 0.5
+"""What git gets to take its locks away with when it is stopped."""
 _OUTPUT_BYTES = 4 * 1024 * 1024
 _ERROR_LENGTH = 300
 _MOST_OVERRIDES = 500
@@ -62,6 +64,10 @@ class GitFailed(Exception):
         super().__init__(message)
 
 
+class GitStopped(GitFailed):
+    """git was stopped before it had done it, which says nothing about what it was asked."""
+
+
 class Git:
     """Runs git in one directory."""
 
@@ -102,9 +108,9 @@ class Git:
             raise GitFailed(127, f"git cannot be run: {error.strerror}") from error
         with child:
             sinks = {child.stdout: output.feed, child.stderr: errors.feed}
-            ended = watch(child, sinks, stop=self._stop, seconds=SECONDS)
+            ended = watch(child, sinks, stop=self._stop, seconds=SECONDS, grace_seconds=_GRACE_SECONDS)
         if ended.how != "exited":
-            raise GitFailed(1, f"git {arguments[0]} was stopped: {ended.how}")
+            raise GitStopped(1, f"git {arguments[0]} was stopped: {ended.how}")
         if ended.code:
             said = " ".join(errors.text.split()) or f"git {arguments[0]} failed"
             raise GitFailed(ended.code, said[:_ERROR_LENGTH])

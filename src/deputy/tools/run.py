@@ -135,10 +135,18 @@ def _ending(ended: Exit | None, seconds: float) -> str:
         case None:
             return f"[stopped: it took longer than {seconds:g} s]"
         case Exit(code=int() as code) if code < 0:
-            return f"[ended by the signal {signal.Signals(-code).name}]"
+            return f"[ended by the signal {_signal_name(-code)}]"
         case Exit(code=int() as code):
             return f"[exit code {code}]"
         case Exit(errno=0):
             return "[ended; nobody is left to tell how]"
         case Exit(errno=errno):
             return f"[could not be run: {os.strerror(errno)}]"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        # Most of those for a program's own use have none.
+        return str(number)

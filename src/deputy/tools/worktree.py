@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec import DecodeError, Struct, ValidationError, json
 
 from deputy.engine.ports import NoWorkplace, WorkDone, Workplace
-from deputy.tools.git import Git, GitFailed
+from deputy.tools.git import Git, GitFailed, GitStopped
 from deputy.tools.interruptible import interruptible
 
 if TYPE_CHECKING:
@@ -88,6 +89,7 @@ class GitWorktrees:
         beginning = _read(folder) or _Beginning(branch=branch_name(label, run), base=head)
         if not _is_there(git, folder):
             _make(git, folder, beginning)
+        _unlock(git.within(str(folder)), folder, beginning.branch)
         place = Path(os.path.normpath(folder / prefix))
         place.mkdir(parents=True, exist_ok=True)
         is_behind = bool(git.run("status", "--porcelain", "-z", "--untracked-files=normal"))
@@ -99,6 +101,7 @@ class GitWorktrees:
         if not Path(place.folder).is_dir():
             return WorkDone()
         git = Git(place.folder, self._environ, stop).hardened()
+        _unlock(git, Path(place.folder), place.branch)
         git.run("add", "--all")
         if git.run("diff", "--cached", "--name-only", "-z", "--no-ext-diff", "--no-textconv"):
             message = _one_line(title)[:_TITLE_LENGTH] or "Work of a subagent"
@@ -123,7 +126,11 @@ def _is_there(git: Git, folder: Path) -> bool:
         there = git.within(str(folder))
         there.run("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
         top = there.run("rev-parse", "--show-toplevel").removesuffix("\n")
-        is_whole = top == str(folder) and _common(there) == _common(git)
+        # Files are checked out before there is an index: without one, those that lack would be taken for removed.
+        has_index = (_own(there) / "index").exists()
+        is_whole = has_index and top == str(folder) and _common(there) == _common(git)
+    except GitStopped:
+        raise
     except GitFailed:
         is_whole = False
     if not is_whole:
@@ -133,6 +140,9 @@ def _is_there(git: Git, folder: Path) -> bool:
 
 def _make(git: Git, folder: Path, beginning: _Beginning) -> None:
     _prepare(folder, beginning)
+    with suppress(GitFailed):
+        # One that was killed while it was being made is locked, and would stay for ever.
+        git.run("worktree", "unlock", "--", str(folder))
     git.run("worktree", "prune")
     try:
         git.run("rev-parse", "--verify", "--quiet", f"refs/heads/{beginning.branch}")
@@ -152,6 +162,25 @@ def _remove(git: Git, place: Workplace) -> None:
 def _common(git: Git) -> str:
     """The directory that all worktrees of a repository share."""
     return os.path.realpath(git.run("rev-parse", "--path-format=absolute", "--git-common-dir").removesuffix("\n"))
+
+
+def _own(git: Git) -> Path:
+    """The directory where git keeps what is one worktree's own."""
+    return Path(git.run("rev-parse", "--path-format=absolute", "--git-dir").removesuffix("\n"))
+
+
+def _unlock(git: Git, folder: Path, branch: str) -> None:
+    """Take away the locks that a killed git left in a worktree; its run is at work here, so nobody holds them."""
+    own = _own(git)
+    try:
+        belongs_to = os.path.realpath(own / (own / "gitdir").read_text().removesuffix("\n"))
+    except (OSError, ValueError):
+        return
+    # Whatever works there may have written into the folder that it belongs to another repository.
+    if belongs_to != os.path.realpath(folder / ".git"):
+        return
+    for left in (own / "index.lock", own / "HEAD.lock", Path(_common(git)) / "refs/heads" / f"{branch}.lock"):
+        left.unlink(missing_ok=True)
 
 
 def branch_name(label: str, run: str) -> str:
