@@ -57,6 +57,31 @@ def test_what_is_no_message_is_passed_over():
     assert run(called, "babbles").text == "gone"
 
 
+@pytest.mark.parametrize("way", ["regex", "unstructured"])
+def test_what_it_promises_of_its_answers_is_not_held_against_them(way):
+    # Matching what "regex" answers with the pattern that it promises would never end.
+    assert run(called, way).text == "gone"
+
+
+@pytest.mark.parametrize("way", ["malformed", "nameless", "asks"])
+def test_a_wrong_answer_is_told_to_the_model_and_the_server_can_be_asked_again(way):
+    async def check(servers):
+        return await called(servers), await called(servers)
+
+    for told in run(check, way):
+        assert (told.is_error, told.text.startswith("The MCP server 'docs' answered wrongly: ")) == (True, True)
+        assert len(told.text) < 400
+
+
+def test_the_list_of_tools_is_read_again_for_one_that_goes_by_another(tmp_path):
+    async def check(servers):
+        return await called(servers), await called(servers)
+
+    refused, again = run(check, "mismatches", str(tmp_path / "starts"))
+    assert "'docs' failed: Header mismatch" in refused.text
+    assert again.text == "gone"
+
+
 def test_one_that_never_starts_is_given_up(monkeypatch):
     monkeypatch.setattr(mcp, "START_SECONDS", 0.5)
 

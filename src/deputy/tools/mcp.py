@@ -105,10 +105,10 @@ class McpTool:
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
         """Call the tool; what the server says is data, and what goes wrong is told to the model."""
         try:
-            result = await self._link.call(self, dict(arguments))
+            text, is_error = await self._link.call(self, dict(arguments))
         except DeputyError as error:
             return ToolOutput(text=str(error), is_error=True)
-        return ToolOutput(text=cut(_text_of(result), context.output_bytes, "ask for less"), is_error=result.is_error)
+        return ToolOutput(text=cut(text, context.output_bytes, "ask for less"), is_error=is_error)
 
 
 class _Link:
@@ -148,10 +148,10 @@ class _Link:
             group.create_task(self._keep(self._client, self._done))
         return await asyncio.shield(self._client)
 
-    async def call(self, tool: McpTool, arguments: dict[str, Any]) -> CallToolResult:
-        """Call one of its tools within its time."""
+    async def call(self, tool: McpTool, arguments: dict[str, Any]) -> tuple[str, bool]:
+        """Call one of its tools within its time; what it says, and whether it says that it went wrong."""
         from mcp import MCPError
-        from mcp_types import CONNECTION_CLOSED
+        from mcp_types import CONNECTION_CLOSED, HEADER_MISMATCH
 
         if self._group is None:
             raise DeputyError(f"The MCP server {self.name!r} is not at work.")
@@ -159,7 +159,7 @@ class _Link:
         self._check(tool)
         try:
             async with asyncio.timeout(self.server.timeout_seconds):
-                result = await client.call_tool(tool.known_as, arguments)
+                result = await _answer(client, tool.known_as, arguments)
         except TimeoutError:
             self._timeouts += 1
             if self._timeouts >= MOST_FAILURES:
@@ -167,9 +167,13 @@ class _Link:
                 self._forget()
             raise DeputyError(f"The MCP server {self.name!r} took longer than its time.") from None
         except MCPError as error:
-            if error.error.code == CONNECTION_CLOSED:
+            if error.error.code in (CONNECTION_CLOSED, HEADER_MISMATCH):
+                # It has gone, or goes by another list of its tools than was read: the next call reads it again.
                 self._forget()
             raise DeputyError(f"The MCP server {self.name!r} failed: {_words(str(error))}") from error
+        except Exception as error:
+            # Whatever somebody else's server answers, it is never our own mistake.
+            raise DeputyError(f"The MCP server {self.name!r} answered wrongly: {_reason(error)}") from error
         self._timeouts = 0
         return result
 
@@ -256,6 +260,16 @@ async def _client_of(server: McpServer, stack: AsyncExitStack) -> Client:
         http_client(server.headers, connect_seconds=START_SECONDS, read_seconds=server.timeout_seconds)
     )
     return Client(streamable_http_client(server.url or "", http_client=http), cache=None)
+
+
+async def _answer(client: Client, name: str, arguments: dict[str, Any]) -> tuple[str, bool]:
+    """Call a tool, and of its answer take the text and whether it is an error."""
+    from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult
+
+    # Not by the client's own call, which matches the answer with the server's own patterns: some never end.
+    request = CallToolRequest(params=CallToolRequestParams(name=name, arguments=arguments))
+    result = await client.session.send_request(request, CallToolResult)
+    return _text_of(result), result.is_error
 
 
 def _server_of(name: str) -> str:
