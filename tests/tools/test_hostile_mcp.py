@@ -92,6 +92,22 @@ def test_one_that_never_starts_is_given_up(monkeypatch):
     run(check, "never starts")
 
 
+@pytest.mark.parametrize("is_running", [True, False])
+def test_one_that_is_still_starting_is_not_waited_for_at_the_end(is_running, tmp_path, monkeypatch):
+    monkeypatch.setattr(mcp, "START_SECONDS", 10)
+    place = tmp_path / "runs"
+
+    async def check(servers):
+        before = _children()
+        waiting = asyncio.create_task(servers.named(["mcp__docs__go"]))
+        while not (place.exists() if is_running else _children() != before):
+            await asyncio.sleep(0)
+        return waiting
+
+    with pytest.raises(DeputyError, match="'docs' is not wanted any more"):
+        run(check, "never starts", str(place)).result()
+
+
 def test_one_that_hangs_is_replaced_in_the_end_and_the_others_are_not_held_up():
     async def check(servers):
         told = [await called(servers) for _ in range(mcp.MOST_FAILURES)]

@@ -120,6 +120,7 @@ class _Link:
         self.tools: dict[str, McpTool] = {}
         self._group: asyncio.TaskGroup | None = None
         self._client: asyncio.Future[Client] | None = None
+        self._keeper: asyncio.Task[None] | None = None
         self._done = asyncio.Event()
         """Set when the connection that is open now is of no more use."""
         self._failures = 0
@@ -127,8 +128,11 @@ class _Link:
         """How many calls in a row took longer than their time."""
 
     def close(self) -> None:
-        """End it; who wants it then has another."""
+        """End it; one that is still starting is not waited for."""
         self._done.set()
+        if self._client is not None and self._keeper is not None and not self._client.done():
+            _refuse(self._client, f"The MCP server {self.name!r} is not wanted any more.")
+            self._keeper.cancel()
 
     async def try_to_open(self, group: asyncio.TaskGroup) -> None:
         """Start it if it can be; what it lacks then shows in the tools there are."""
@@ -145,7 +149,7 @@ class _Link:
                 raise DeputyError(f"The MCP server {self.name!r} failed {MOST_FAILURES} times and is left alone.")
             self._client = asyncio.get_running_loop().create_future()
             self._done = asyncio.Event()
-            group.create_task(self._keep(self._client, self._done))
+            self._keeper = group.create_task(self._keep(self._client, self._done))
         return await asyncio.shield(self._client)
 
     async def call(self, tool: McpTool, arguments: dict[str, Any]) -> tuple[str, bool]:
@@ -211,9 +215,7 @@ class _Link:
         except Exception as error:  # noqa: BLE001  whatever somebody else's server does, the others go on
             self._failures += 1
             if not opened.done():
-                opened.set_exception(DeputyError(f"The MCP server {self.name!r} did not start: {_reason(error)}"))
-                # Whoever waited is told; if nobody did, there is nobody to tell.
-                opened.exception()
+                _refuse(opened, f"The MCP server {self.name!r} did not start: {_reason(error)}")
         finally:
             if self._client is opened:
                 self._client = None
@@ -230,6 +232,12 @@ class _Link:
                 offered[name] = McpTool(self, tool, name)
                 left -= size
         return offered
+
+
+def _refuse(opened: asyncio.Future[Client], words: str) -> None:
+    """Tell whoever waits for a connection why there is none; if nobody does, there is nobody to tell."""
+    opened.set_exception(DeputyError(words))
+    opened.exception()
 
 
 async def _listed(client: Client) -> list[Listed]:
