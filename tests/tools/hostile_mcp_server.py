@@ -10,6 +10,14 @@ from pathlib import Path
 WAY = sys.argv[1]
 PLACE = Path(sys.argv[2]) if len(sys.argv) > 2 else None
 
+GONE = {"content": [{"type": "text", "text": "gone"}]}
+ANSWERS = {
+    "regex": {**GONE, "structuredContent": {"a": "a" * 40 + "!"}},
+    "malformed": {"content": "nonsense"},
+    "nameless": {"content": [{"type": "neither text nor image"}]},
+    "asks": {"resultType": "input_required", "inputRequests": {}},
+}
+
 
 def tool(name: str, **more) -> dict:
     return {
@@ -36,6 +44,11 @@ def offered(cursor: str) -> dict:
             is_first = not PLACE.exists()
             PLACE.touch()
             return {"tools": [tool("go", annotations={"readOnlyHint": is_first})]}
+        case "regex":
+            never_ends = {"type": "object", "properties": {"a": {"type": "string", "pattern": "^(a+)+$"}}}
+            return {"tools": [tool("go", outputSchema=never_ends)]}
+        case "unstructured":
+            return {"tools": [tool("go", outputSchema={"type": "object", "required": ["a"]})]}
     return {"tools": [tool("go")]}
 
 
@@ -56,7 +69,13 @@ def called() -> dict:
             os._exit(1)
         case "babbles":
             os.write(1, b'not json\n[]\n{}\n{"jsonrpc":"2.0","id":99999,"result":{}}\n\xff\n')
-    return {"content": [{"type": "text", "text": "gone"}]}
+    return ANSWERS.get(WAY, GONE)
+
+
+def refusal(method: str) -> dict:
+    if method == "tools/call":
+        return {"code": -32020, "message": "Header mismatch"}
+    return {"code": -32601, "message": "Method not found"}
 
 
 def answer(method: str, params: dict) -> dict | None:
@@ -67,19 +86,24 @@ def answer(method: str, params: dict) -> dict | None:
         case "tools/list":
             return offered(params.get("cursor", ""))
         case "tools/call":
-            return called()
+            return None if WAY == "mismatches" and PLACE.stat().st_size == 1 else called()
     return None
 
 
 if WAY == "never starts":
+    if PLACE is not None:
+        PLACE.touch()
     time.sleep(600)
+if WAY == "mismatches":
+    with PLACE.open("a") as starts:
+        starts.write("1")
 if WAY == "stays":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 for line in sys.stdin:
     message = json.loads(line)
     if "id" in message:
         result = answer(message["method"], message.get("params", {}))
-        outcome = {"error": {"code": -32601, "message": "Method not found"}} if result is None else {"result": result}
+        outcome = {"error": refusal(message["method"])} if result is None else {"result": result}
         sys.stdout.write(json.dumps({"jsonrpc": "2.0", "id": message["id"], **outcome}) + "\n")
         sys.stdout.flush()
 if WAY == "stays":

@@ -57,6 +57,31 @@ def test_what_is_no_message_is_passed_over():
     assert run(called, "babbles").text == "gone"
 
 
+@pytest.mark.parametrize("way", ["regex", "unstructured"])
+def test_what_it_promises_of_its_answers_is_not_held_against_them(way):
+    # Matching what "regex" answers with the pattern that it promises would never end.
+    assert run(called, way).text == "gone"
+
+
+@pytest.mark.parametrize("way", ["malformed", "nameless", "asks"])
+def test_a_wrong_answer_is_told_to_the_model_and_the_server_can_be_asked_again(way):
+    async def check(servers):
+        return await called(servers), await called(servers)
+
+    for told in run(check, way):
+        assert (told.is_error, told.text.startswith("The MCP server 'docs' answered wrongly: ")) == (True, True)
+        assert len(told.text) < 400
+
+
+def test_the_list_of_tools_is_read_again_for_one_that_goes_by_another(tmp_path):
+    async def check(servers):
+        return await called(servers), await called(servers)
+
+    refused, again = run(check, "mismatches", str(tmp_path / "starts"))
+    assert "'docs' failed: Header mismatch" in refused.text
+    assert again.text == "gone"
+
+
 def test_one_that_never_starts_is_given_up(monkeypatch):
     monkeypatch.setattr(mcp, "START_SECONDS", 0.5)
 
@@ -65,6 +90,22 @@ def test_one_that_never_starts_is_given_up(monkeypatch):
             await servers.named(["mcp__docs__go"])
 
     run(check, "never starts")
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+def test_one_that_is_still_starting_is_not_waited_for_at_the_end(is_running, tmp_path, monkeypatch):
+    monkeypatch.setattr(mcp, "START_SECONDS", 10)
+    place = tmp_path / "runs"
+
+    async def check(servers):
+        before = _children()
+        waiting = asyncio.create_task(servers.named(["mcp__docs__go"]))
+        while not (place.exists() if is_running else _children() != before):
+            await asyncio.sleep(0)
+        return waiting
+
+    with pytest.raises(DeputyError, match="'docs' is not wanted any more"):
+        run(check, "never starts", str(place)).result()
 
 
 def test_one_that_hangs_is_replaced_in_the_end_and_the_others_are_not_held_up():

@@ -105,10 +105,10 @@ class McpTool:
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
         """Call the tool; what the server says is data, and what goes wrong is told to the model."""
         try:
-            result = await self._link.call(self, dict(arguments))
+            text, is_error = await self._link.call(self, dict(arguments))
         except DeputyError as error:
             return ToolOutput(text=str(error), is_error=True)
-        return ToolOutput(text=cut(_text_of(result), context.output_bytes, "ask for less"), is_error=result.is_error)
+        return ToolOutput(text=cut(text, context.output_bytes, "ask for less"), is_error=is_error)
 
 
 class _Link:
@@ -120,6 +120,7 @@ class _Link:
         self.tools: dict[str, McpTool] = {}
         self._group: asyncio.TaskGroup | None = None
         self._client: asyncio.Future[Client] | None = None
+        self._keeper: asyncio.Task[None] | None = None
         self._done = asyncio.Event()
         """Set when the connection that is open now is of no more use."""
         self._failures = 0
@@ -127,8 +128,11 @@ class _Link:
         """How many calls in a row took longer than their time."""
 
     def close(self) -> None:
-        """End it; who wants it then has another."""
+        """End it; one that is still starting is not waited for."""
         self._done.set()
+        if self._client is not None and self._keeper is not None and not self._client.done():
+            _refuse(self._client, f"The MCP server {self.name!r} is not wanted any more.")
+            self._keeper.cancel()
 
     async def try_to_open(self, group: asyncio.TaskGroup) -> None:
         """Start it if it can be; what it lacks then shows in the tools there are."""
@@ -145,13 +149,13 @@ class _Link:
                 raise DeputyError(f"The MCP server {self.name!r} failed {MOST_FAILURES} times and is left alone.")
             self._client = asyncio.get_running_loop().create_future()
             self._done = asyncio.Event()
-            group.create_task(self._keep(self._client, self._done))
+            self._keeper = group.create_task(self._keep(self._client, self._done))
         return await asyncio.shield(self._client)
 
-    async def call(self, tool: McpTool, arguments: dict[str, Any]) -> CallToolResult:
-        """Call one of its tools within its time."""
+    async def call(self, tool: McpTool, arguments: dict[str, Any]) -> tuple[str, bool]:
+        """Call one of its tools within its time; what it says, and whether it says that it went wrong."""
         from mcp import MCPError
-        from mcp_types import CONNECTION_CLOSED
+        from mcp_types import CONNECTION_CLOSED, HEADER_MISMATCH
 
         if self._group is None:
             raise DeputyError(f"The MCP server {self.name!r} is not at work.")
@@ -159,7 +163,7 @@ class _Link:
         self._check(tool)
         try:
             async with asyncio.timeout(self.server.timeout_seconds):
-                result = await client.call_tool(tool.known_as, arguments)
+                result = await _answer(client, tool.known_as, arguments)
         except TimeoutError:
             self._timeouts += 1
             if self._timeouts >= MOST_FAILURES:
@@ -167,9 +171,13 @@ class _Link:
                 self._forget()
             raise DeputyError(f"The MCP server {self.name!r} took longer than its time.") from None
         except MCPError as error:
-            if error.error.code == CONNECTION_CLOSED:
+            if error.error.code in (CONNECTION_CLOSED, HEADER_MISMATCH):
+                # It has gone, or goes by another list of its tools than was read: the next call reads it again.
                 self._forget()
             raise DeputyError(f"The MCP server {self.name!r} failed: {_words(str(error))}") from error
+        except Exception as error:
+            # Whatever somebody else's server answers, it is never our own mistake.
+            raise DeputyError(f"The MCP server {self.name!r} answered wrongly: {_reason(error)}") from error
         self._timeouts = 0
         return result
 
@@ -207,9 +215,7 @@ class _Link:
         except Exception as error:  # noqa: BLE001  whatever somebody else's server does, the others go on
             self._failures += 1
             if not opened.done():
-                opened.set_exception(DeputyError(f"The MCP server {self.name!r} did not start: {_reason(error)}"))
-                # Whoever waited is told; if nobody did, there is nobody to tell.
-                opened.exception()
+                _refuse(opened, f"The MCP server {self.name!r} did not start: {_reason(error)}")
         finally:
             if self._client is opened:
                 self._client = None
@@ -226,6 +232,12 @@ class _Link:
                 offered[name] = McpTool(self, tool, name)
                 left -= size
         return offered
+
+
+def _refuse(opened: asyncio.Future[Client], words: str) -> None:
+    """Tell whoever waits for a connection why there is none; if nobody does, there is nobody to tell."""
+    opened.set_exception(DeputyError(words))
+    opened.exception()
 
 
 async def _listed(client: Client) -> list[Listed]:
@@ -256,6 +268,16 @@ async def _client_of(server: McpServer, stack: AsyncExitStack) -> Client:
         http_client(server.headers, connect_seconds=START_SECONDS, read_seconds=server.timeout_seconds)
     )
     return Client(streamable_http_client(server.url or "", http_client=http), cache=None)
+
+
+async def _answer(client: Client, name: str, arguments: dict[str, Any]) -> tuple[str, bool]:
+    """Call a tool, and of its answer take the text and whether it is an error."""
+    from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult
+
+    # Not by the client's own call, which matches the answer with the server's own patterns: some never end.
+    request = CallToolRequest(params=CallToolRequestParams(name=name, arguments=arguments))
+    result = await client.session.send_request(request, CallToolResult)
+    return _text_of(result), result.is_error
 
 
 def _server_of(name: str) -> str:

@@ -43,23 +43,25 @@ async def program_streams(
     if found is None:
         raise DeputyError(f"{command!r} is not a program that can be found")
     program = Command(argv=(found, *args), cwd=str(Path.cwd()), environment=environment, owner="mcp")
-    to_client, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-    outgoing, from_client = anyio.create_memory_object_stream[SessionMessage](0)
     async with supervised(program) as child, asyncio.TaskGroup() as group:
+        to_client, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        outgoing, from_client = anyio.create_memory_object_stream[SessionMessage](0)
         talk = _Talk(child)
         going_on = [
             group.create_task(talk.read_all(to_client)),
             group.create_task(talk.write_all(from_client, to_client)),
             group.create_task(_drop(child.stderr)),
         ]
-        try:
-            yield incoming, outgoing
-        finally:
-            outgoing.close()
-            incoming.close()
-            await _let_go(child)
-            for task in going_on:
-                task.cancel()
+        # Those that talk close their own ends, but may be cancelled before they begin.
+        with to_client, from_client:
+            try:
+                yield incoming, outgoing
+            finally:
+                outgoing.close()
+                incoming.close()
+                await _let_go(child)
+                for task in going_on:
+                    task.cancel()
 
 
 class _Talk:
