@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
+from tests.interfaces.mcp.conftest import until
 
 from deputy.config import McpServer
 from deputy.core.errors import DeputyError
@@ -100,8 +101,7 @@ def test_one_that_is_still_starting_is_not_waited_for_at_the_end(is_running, tmp
     async def check(servers):
         before = _children()
         waiting = asyncio.create_task(servers.named(["mcp__docs__go"]))
-        while not (place.exists() if is_running else _children() != before):
-            await asyncio.sleep(0)
+        await asyncio.to_thread(until, place.exists if is_running else lambda: _children() != before)
         return waiting
 
     with pytest.raises(DeputyError, match="'docs' is not wanted any more"):
