@@ -284,9 +284,40 @@ def test_what_is_removed_between_two_looks_is_not_missed(
     assert read(home) == []
 
 
+@pytest.mark.parametrize("how", ["empty", "missing"])
+@pytest.mark.parametrize("witness", ["mark", "log"])
+def test_a_journal_that_was_lost_is_not_started_anew_unasked(
+    home: Path, tmp_path: Path, how: str, witness: str
+) -> None:
+    left = tmp_path / "left"
+    asyncio.run(leave(home, left, turns=2))
+    (left / "journal.db").unlink()
+    if how == "empty":
+        (left / "journal.db").touch(0o600)
+    (left / ("journal.db-wal" if witness == "mark" else "journal.db-mark")).unlink()
+
+    async def write() -> None:
+        async with SqliteJournal(left) as journal:
+            await journal.begin("sess_1_bbbbbb", requested("sess_1_bbbbbb"))
+
+    with pytest.raises(StorageCorrupt, match=f"it is {how}, though .* start anew"):
+        asyncio.run(write())
+    if how == "missing" or witness == "mark":
+        with pytest.raises(StorageCorrupt, match=f"it is {how}, though .* start anew"):
+            Reader.open_any(left)
+    for path in left.glob("journal.db*"):
+        path.unlink()
+    asyncio.run(write())
+    reader = Reader.open_any(left)
+    assert reader is not None
+    with reader:
+        assert (len(reader.live()), reader.damage) == (1, "")
+
+
 def test_a_journal_that_is_made_anew_is_not_held_to_an_earlier_one(filled: Callable[..., Path]) -> None:
     home = filled()
     (home / "journal.db").unlink()
+    (home / "journal.db-mark").write_bytes(b"torn")
 
     async def purge() -> None:
         async with SqliteJournal(home) as journal:
