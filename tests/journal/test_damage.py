@@ -134,6 +134,24 @@ def test_one_page_that_is_gone_costs_what_stood_on_it_and_no_run(
             assert "damaged" in reader.damage or "malformed" in reader.damage, page
 
 
+def test_nothing_is_ended_by_who_finds_the_damage_in_looking_for_what_is_late(filled: Callable[..., Path]) -> None:
+    home = filled()
+    whole = Reader.open_any(home)
+    assert whole is not None
+    with whole:
+        assert [state.run for state in registry.late(whole, time.time() + 1e6)] == [RUN]
+    with closing(sqlite3.connect(home / "journal.db")) as connection:
+        (page,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'runs_live'").fetchone()
+    content = (home / "journal.db").read_bytes()
+    hole = content[: (page - 1) * PAGE] + bytes(PAGE) + content[page * PAGE :]
+    reader = Reader.open_any(damaged_copy(home, home, hole))
+    assert reader is not None
+    with reader:
+        assert reader.damage == ""
+        assert registry.late(reader, time.time() + 1e6) == []
+        assert "an index is damaged" in reader.damage
+
+
 def test_what_was_removed_does_not_come_back_by_damage(filled: Callable[..., Path], tmp_path: Path) -> None:
     filled(turns=20, size=600, ended=True)
     home = filled("sess_1_bbbbbb", turns=3)

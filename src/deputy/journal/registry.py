@@ -84,7 +84,9 @@ def _with_callers(reader: Reader, states: Iterable[State]) -> Iterable[State]:
 
 def late(reader: Reader, now: float) -> list[State]:
     """The runs past their deadline that should be ended by whoever looks, those below before those above."""
-    return [] if reader.damage else overdue(standings(reader, reader.live()), now)
+    found = overdue(standings(reader, reader.live()), now)
+    # Damage may have been found only by this look, and nothing is to be written over it.
+    return [] if reader.damage else found
 
 
 def orphaned(reader: Reader) -> list[str]:
