@@ -158,3 +158,26 @@ def test_errors_stand_together_by_recurrence_and_are_handed_to_diagnostics(tasks
     assert (run.returncode, outcome["summary"]) == (0, "It answers in prose.")
     assert outcome["delegation_path"] == ["orchestrator", "errors", "error-diagnostics"]
     assert tasks.run("errors", "fix", "err_nothing", "--yes").returncode == 3
+
+
+@pytest.mark.rule("delegate.cancel")
+def test_who_stops_a_range_is_told_which_tasks_never_began(tasks):
+    hang = {"when": "Task: 1\n", "turns": [{"text": "…", "delay_seconds": 600.0}]}
+    terminal = tasks.terminal("research", "1-3", "--yes", "--model", tasks.script("hang", hang))
+    terminal.until("thinking")
+    terminal.type("\x03")
+    assert terminal.end() == 130
+    assert "deputy: not begun: tasks 2, 3" in terminal.text
+    assert statuses(tasks)[1:] == ["not started"] * 2
+
+
+def test_programs_are_always_told_where_a_task_stands(tasks):
+    for command in (("task", "show", "1"), ("task", "list"), ("todo",)):
+        told = json.loads(tasks.run(*command, "--json").stdout)
+        assert (told["tasks"][0] if "tasks" in told else told)["status"] == "not started"
+
+
+def test_items_of_one_title_are_imported_as_one_task_with_all_their_text(tasks):
+    (tasks.workspace / "TODO.md").write_text("- [ ] Same\n  - nested\n- [ ] Other\n- [ ] Same\n  more\n- [ ] Same\n")
+    added = json.loads(tasks.run("task", "import", "TODO.md", "--json").stdout)["added"]
+    assert [(task["title"], task.get("text", "")) for task in added] == [("Same", "- nested\n\nmore"), ("Other", "")]

@@ -167,11 +167,13 @@ async def _carry_out(
             for number, prompt in works:
                 one = await _one(deputy, office, name, number, prompt, wanted, (audience, person, lines), stop)
                 if one is None:
+                    _tell_of_the_rest(works[len(ended) + 1 :])
                     return CANCELLED
                 ended.append(one)
                 if stop.is_set():
                     break
             _show(ended, wanted, lines, is_range=len(works) > 1)
+            _tell_of_the_rest(works[len(ended) :])
             return CANCELLED if stop.is_set() else exit_code([one.outcome for one in ended])
 
 
@@ -238,6 +240,12 @@ def _show(ended: Sequence[Ended], wanted: Wanted, lines: EventLines | None, *, i
     else:
         for one in ended:
             _tell(one)
+
+
+def _tell_of_the_rest(works: Sequence[tuple[int | None, str]]) -> None:
+    numbers = [str(number) for number, _ in works if number is not None]
+    if numbers:
+        click.echo(f"deputy: not begun: task{'s' * (len(numbers) > 1)} {', '.join(numbers)}", err=True)
 
 
 def _task_form(task: ProjectTask | None) -> dict[str, Any] | None:
