@@ -91,6 +91,16 @@ def test_without_a_yes_nothing_begins_where_nobody_can_be_asked(tasks):
     assert statuses(tasks) == ["not started"] * 3
 
 
+def test_a_text_that_nobody_approves_is_not_added(tasks):
+    run = tasks.run("research", "Something new", "--json", "--model", tasks.script("never", {"turns": []}))
+    outcome = json.loads(run.stdout)
+    assert (run.returncode, outcome["status"], outcome["task"]) == (6, "rejected", None)
+    assert outcome["errors"][0]["code"] == "NOT_APPROVED"
+    assert "no task was added" in run.stderr
+    assert statuses(tasks) == ["not started"] * 3
+    assert tasks.run("research", "!!").returncode == 2
+
+
 @pytest.mark.rule("time.wall")
 def test_more_time_than_the_maximum_is_refused_with_the_maximum(tasks):
     run = tasks.run("plan", "Something new", "--timeout", "3601", "--yes")
