@@ -169,3 +169,11 @@ def test_an_unknown_model_of_the_session_is_an_error_that_names_what_is_known(ho
     assert "found 'sonet-4.5'; no such model is known: did you mean sonnet-4.5" in done.stderr
     assert "anthropic" in done.stderr
     assert "provider cursor" not in done.stderr
+
+
+def test_a_model_whose_name_is_hidden_in_the_journal_is_tried_once_like_any_other(house):
+    name = "sk-abcdefghijklmnopqrstuvwxyz0123456789"
+    done = house.run("exec", "-", "--yes", "--json", stdin=f'<delegate model="{name}">Look around.</delegate>')
+    assert done.returncode == 0, done.stderr
+    assert name not in done.stdout
+    assert "sk-[redacted] on cli:cursor-agent" in done.stdout
