@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 from typing import NamedTuple
 
 import pytest
@@ -177,3 +178,19 @@ def test_a_model_whose_name_is_hidden_in_the_journal_is_tried_once_like_any_othe
     assert done.returncode == 0, done.stderr
     assert name not in done.stdout
     assert "sk-[redacted] on cli:cursor-agent" in done.stdout
+
+
+@pytest.mark.rule("delegate.cancel")
+def test_a_program_that_will_not_end_keeps_no_outcome_from_the_record(house, tmp_path):
+    made = install_fake_programs(tmp_path / "bin", ["claude"])
+    house.env["PATH"] = f"{tmp_path / 'bin'}{os.pathsep}{house.env['PATH']}"
+    made.play("claude", (ScriptedTurn(text="Working."),), misbehaviour="hangs and is deaf")
+    (house.workspace / "text.md").write_text('<delegate model="sonnet">Look around.</delegate>')
+    process = house.start("exec", "text.md", "--yes", "--json")
+    while not made.calls("claude"):
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert [result["status"] for result in json.loads(out)["results"]] == ["cancelled"]
+    assert json.loads(house.run("ps", "--json").stdout)["delegations"] == []
