@@ -98,8 +98,15 @@ class WorkspaceFiles:
 
     def _open(self, grant: Grant, root: str) -> Folder:
         from deputy.tools.folder import WorkspaceFolder
+        from deputy.tools.worktree import untouched
 
-        return WorkspaceFolder(root or self._root, grant, private=(self._folder,), main=self._root)
+        return WorkspaceFolder(
+            root or self._root,
+            grant,
+            private=(self._folder,),
+            main=self._root,
+            untouched=partial(untouched, self._folder / home.WORKTREES, os.environ) if root else None,
+        )
 
 
 class WorkspaceAgents:

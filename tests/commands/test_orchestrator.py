@@ -315,3 +315,33 @@ def test_the_model_that_is_named_goes_before_that_of_the_definition(project: Pro
     (agents / "researcher.md").write_text("---\nname: researcher\nmodel: haiku\ntools: Read, Write\n---\nYou look.\n")
     ended = project.order("research", 1, turn("", write(REPORT)), turn(returned("completed", REPORT)))
     assert (ended.outcome.status, ended.outcome.model.partition(":")[0]) == ("completed", "script")
+
+
+@pytest.mark.rule("commands.state")
+@pytest.mark.parametrize("is_reused", [False, True], ids=["gone", "its number given to another"])
+def test_a_session_whose_task_is_gone_settles_no_other(project: Project, is_reused: bool):
+    project.add()
+    ended = project.order("research", 1, turn("", write(REPORT)), turn(returned("partial", REPORT)))
+    project.tasks.remove(1)
+    other = project.add("Something else")
+    assert other.number == 2
+    if is_reused:
+        file = project.tasks.path
+        file.write_text(file.read_text().replace('"number": 2', '"number": 1'))
+    project.script({"turns": [turn(returned("completed", REPORT))] * 4})
+    outcome = project.resume(ended.outcome.session_id)
+    assert isinstance(outcome, Rejected)
+    assert outcome.errors[0].code == "TASK_STATE"
+    (task,) = project.tasks.tasks()
+    assert (task.title, task.status, task.artifacts, len(task.history)) == ("Something else", "not started", (), 1)
+
+
+@pytest.mark.rule("commands.state")
+def test_resuming_an_old_session_takes_its_task_no_step_back(project: Project):
+    project.add()
+    old = project.order("research", 1, turn("", write(REPORT)), turn(returned("partial", REPORT)))
+    project.order("research", 1, turn("", write(REPORT)), turn(returned("completed", REPORT)))
+    assert project.task().status == "researched"
+    project.script({"turns": [turn(returned("partial", REPORT))] * 4})
+    assert project.resume(old.outcome.session_id).status == "partial"
+    assert (project.task().status, project.task().work) == ("researched", None)
