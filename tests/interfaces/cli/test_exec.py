@@ -194,3 +194,15 @@ def test_a_program_that_will_not_end_keeps_no_outcome_from_the_record(house, tmp
     assert process.returncode == 130
     assert [result["status"] for result in json.loads(out)["results"]] == ["cancelled"]
     assert json.loads(house.run("ps", "--json").stdout)["delegations"] == []
+
+
+@pytest.mark.rule("delegate.order")
+def test_a_request_that_nobody_can_carry_out_keeps_none_of_the_others_from_it(house, tmp_path):
+    made = install_fake_programs(tmp_path / "bin", ["codex"])
+    house.env["PATH"] = f"{tmp_path / 'bin'}{os.pathsep}{house.env['PATH']}"
+    made.play("codex", (ScriptedTurn(text="It prints."),))
+    done = house.run("exec", "-", "--yes", "--no-inline", "--json", stdin=TWO)
+    assert done.returncode == 4
+    assert "[request-1] Cannot spawn subagents: no API key for provider anthropic" in done.stderr
+    first, second = json.loads(done.stdout)["results"]
+    assert (first["status"], second["status"], second["report"]) == ("error", "ok", "It prints.")
