@@ -47,7 +47,7 @@ async def take_and_carry_out(run: RunContext, birth: Birth, workshop: Workshop) 
             session_id=run.run,
             round=run.state.round,
             at=run.now(),
-            title="" if birth.request.task_context is None else birth.request.task_context.description,
+            title=_title(birth),
         )
         refusal = await _refusal(run, args)
         if refusal is not None:
@@ -87,6 +87,11 @@ def _taken(args: TakeArgs) -> Error | None:
     except StorageError as error:
         return _not_taken("TASK_FILE", str(error), "Put the file of tasks right, then ask again.")
     return None
+
+
+def _title(birth: Requested) -> str:
+    context = birth.request.task_context
+    return "" if context is None else context.description or ""
 
 
 def _check_same(task: ProjectTask, args: TakeArgs) -> None:
