@@ -345,3 +345,90 @@ def test_resuming_an_old_session_takes_its_task_no_step_back(project: Project):
     project.script({"turns": [turn(returned("partial", REPORT))] * 4})
     assert project.resume(old.outcome.session_id).status == "partial"
     assert (project.task().status, project.task().work) == ("researched", None)
+
+
+UNCHANGED = "Artifact has not changed since before the delegation began"
+NO_WORK = "Artifact is no work of the delegation"
+
+
+@pytest.mark.rule("contract.evidence")
+@pytest.mark.parametrize(
+    ("calls", "path", "problem"),
+    [
+        ([], "src/a.py", UNCHANGED),
+        ([write("src/a.py", "old\n")], "src/a.py", UNCHANGED),
+        ([write("other.py")], "src/a.py", UNCHANGED),
+        ([call("Run", command="git rm -q --cached src/a.py")], "src/a.py", UNCHANGED),
+        ([], "src", UNCHANGED),
+        ([write("src/empty.py", "")], "src", UNCHANGED),
+        ([], ".", NO_WORK),
+        ([write("src/b.py")], ".", NO_WORK),
+        ([], ".git", NO_WORK),
+        ([], ".deputy/tasks.json", NO_WORK),
+    ],
+)
+def test_what_a_worktree_had_from_the_beginning_is_no_evidence(
+    project: Project, calls: list[dict[str, Any]], path: str, problem: str
+):
+    project.add()
+    project.commit("src/a.py", "old\n")
+    said = returned("completed", path)
+    first = [turn("", *calls)] if calls else []
+    ended = project.order("implement", 1, *first, turn(said), turn(said))
+    message, _ = invalid(f"{problem}: {path}")
+    assert (ended.outcome.status, ended.outcome.errors[0].message) == ("failed", message)
+    assert project.task().status == "not started"
+
+
+@pytest.mark.rule("contract.evidence")
+@pytest.mark.parametrize(
+    ("calls", "path"),
+    [
+        ([write("src/a.py", "new\n")], "src/a.py"),
+        ([write("src/new [1].py")], "src/new [1].py"),
+        ([write("src/deep/new.py")], "src"),
+        ([call("Run", command="git mv src/a.py src/b.py")], "src/b.py"),
+        ([call("Run", command="echo x >> src/a.py; git -c user.name=x -c user.email=x@x commit -qam x")], "src/a.py"),
+    ],
+)
+def test_what_differs_from_the_beginning_of_a_worktree_is_evidence(
+    project: Project, calls: list[dict[str, Any]], path: str
+):
+    project.add()
+    project.commit("src/a.py", "old\n")
+    said = returned("completed", path)
+    ended = project.order("implement", 1, turn("", *calls), turn(said), turn(said))
+    assert (ended.outcome.status, ended.outcome.errors) == ("completed", ())
+    assert project.task().status == "completed"
+
+
+@pytest.mark.rule("contract.evidence")
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [
+        (".deputy/tasks.json", NO_WORK),
+        (".deputy/tasks.lock", NO_WORK),
+        (".deputy", NO_WORK),
+        (".deputy/work", "Artifact is empty"),
+        (FOLDER, "Artifact is empty"),
+        (".", NO_WORK),
+        ("to_tasks", NO_WORK),
+    ],
+)
+def test_what_deputy_keeps_for_itself_is_no_evidence(project: Project, path: str, problem: str):
+    project.add()
+    (project.folder / "to_tasks").symlink_to(".deputy/tasks.json")
+    said = returned("completed", path)
+    ended = project.order("research", 1, turn(said), turn(said))
+    message, _ = invalid(f"{problem}: {path}")
+    assert (ended.outcome.status, ended.outcome.errors[0].message) == ("failed", message)
+    assert project.task().status == "not started"
+
+
+@pytest.mark.rule("contract.evidence")
+@pytest.mark.parametrize("path", [FOLDER, ".deputy/work"])
+def test_a_directory_is_evidence_where_a_file_in_it_is(project: Project, path: str):
+    project.add()
+    said = returned("completed", path)
+    ended = project.order("research", 1, turn("", write(REPORT)), turn(said), turn(said))
+    assert ended.outcome.status == "completed"
