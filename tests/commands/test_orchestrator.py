@@ -432,3 +432,41 @@ def test_a_directory_is_evidence_where_a_file_in_it_is(project: Project, path: s
     said = returned("completed", path)
     ended = project.order("research", 1, turn("", write(REPORT)), turn(said), turn(said))
     assert ended.outcome.status == "completed"
+
+
+IGNORED = "build/only.py"
+
+
+@pytest.mark.rule("contract.evidence")
+def test_work_in_ignored_files_is_on_the_branch(project: Project):
+    project.add()
+    project.commit(".gitignore", "build/\n")
+    said = returned("completed", IGNORED)
+    ended = project.order("implement", 1, turn("", write(IGNORED)), turn(said), turn(said))
+    assert (ended.outcome.status, ended.outcome.warnings) == ("completed", ())
+    assert project.on_branch(ended.outcome.branch, IGNORED) == "found\n"
+    assert project.task().status == "completed"
+
+
+@pytest.mark.rule("time.partial")
+def test_work_in_ignored_files_outlives_the_time_limit_and_resume_finds_it(project: Project):
+    project.add()
+    project.commit(".gitignore", "build/\n")
+    hangs = turn("", write("more.py"), delay_seconds=600.0)
+    ended = project.order("implement", 1, turn("", write(IGNORED)), hangs, turn("Out of time."), seconds=1.0)
+    assert [artifact.path for artifact in ended.outcome.artifacts] == [IGNORED]
+    assert project.on_branch(ended.outcome.branch, IGNORED) == "found\n"
+    project.script({"turns": [turn(returned("completed", IGNORED))] * 4})
+    assert project.resume(ended.outcome.session_id).status == "completed"
+
+
+def test_ignored_files_that_nobody_names_stay_where_they_are_and_the_outcome_says_where(project: Project):
+    project.add()
+    project.commit(".gitignore", "build/\n")
+    said = returned("completed", "build")
+    ended = project.order("implement", 1, turn("", write(IGNORED)), turn(said), turn(said))
+    assert ended.outcome.status == "completed"
+    (place,) = (project.home / "worktrees").glob("*/")
+    warning = f"What it wrote is ignored by git; it stays in {place} and is in no commit."
+    assert ended.outcome.warnings == (warning,)
+    assert (place / IGNORED).read_text() == "found\n"
