@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec import UNSET, Raw, Struct, json
+from msgspec import UNSET, Raw, Struct, json, structs
 
 from deputy.commands.task_file import TaskFile
 from deputy.core.errors import Error, StorageError, TaskBusy, UsageError
@@ -14,6 +14,7 @@ from deputy.core.events import Lost, Requested, StepEnded
 from deputy.core.outcome import Rejected, shortened
 from deputy.core.project_task import MOVES, begun, has_worked_on
 from deputy.core.request import timestamp
+from deputy.engine.resumed import denied, outcome_before
 from deputy.engine.workflow import carry_out
 
 if TYPE_CHECKING:
@@ -38,6 +39,9 @@ class TakeArgs(Struct, frozen=True, kw_only=True):
 
 async def take_and_carry_out(run: RunContext, birth: Birth, workshop: Workshop) -> Outcome:
     """Carry out a run, whatever it is; a command of a numbered task only where the task can be taken."""
+    before = await denied(run, workshop)
+    if before is not None:
+        return before
     number = run.state.task_number
     if isinstance(birth, Requested) and birth.parent is None and number is not None and birth.command in MOVES:
         args = TakeArgs(
@@ -51,8 +55,14 @@ async def take_and_carry_out(run: RunContext, birth: Birth, workshop: Workshop) 
         )
         refusal = await _refusal(run, args)
         if refusal is not None:
-            return refusal
+            return _left_as_it_was(run, refusal)
     return await carry_out(run, birth, workshop)
+
+
+def _left_as_it_was(run: RunContext, refusal: Rejected) -> Outcome:
+    """How a run ends that could not take its task: what an earlier round came to is not lost by it."""
+    before = outcome_before(run)
+    return refusal if before is None else structs.replace(before, warnings=(*before.warnings, refusal.summary))
 
 
 async def _refusal(run: RunContext, args: TakeArgs) -> Rejected | None:

@@ -301,6 +301,8 @@ class Resumed(_Event, frozen=True, kw_only=True):
     seconds: float | None = None
     deadline: float | None = None
     """When it must be over because its caller must; None where only its own limit counts."""
+    question: str = ""
+    """What a person must approve before it goes on; nothing when that is settled."""
 
 
 class Adopted(_Event, frozen=True, kw_only=True):

@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
-from deputy.core.errors import LeaseHeld, UsageError
+from msgspec import Raw, json
+
+from deputy.core.errors import LeaseHeld, UnknownRun, UsageError
+from deputy.core.events import Opened, Requested
 from deputy.core.outcome import shortened
-from deputy.engine.root import DELEGATE
+from deputy.engine.root import DELEGATE, FanOut
 from deputy.interfaces.answering import Question
 from deputy.interfaces.calls import children_of
 
@@ -24,15 +27,29 @@ _YES = ("y", "yes", "true")
 _SHOWN = 200
 
 
-async def go_on(runtime: Runtime, state: State, answer: Answer) -> None:
+async def go_on(runtime: Runtime, state: State, answer: Answer, question: str = "") -> None:
     """Put a run to work again; a call of tasks goes on with those that did not complete, within its own bounds."""
     answers = await _addressed(runtime, state, answer)
     if state.is_live:
         await _revive(runtime, state, answers)
     elif state.command == DELEGATE:
-        await runtime.engine.resume(state.run, answers or None)
+        await runtime.engine.resume(state.run, answers or None, question=question)
     else:
-        await runtime.engine.resume(state.run, answers.get(state.run))
+        await runtime.engine.resume(state.run, answers.get(state.run), question=question)
+
+
+async def tools_of(runtime: Runtime, state: State) -> frozenset[str]:
+    """The tools that a run was granted; those of its tasks, where it is a call that only hands them on."""
+    match next(iter(await runtime.journal.records(state.run))).event:
+        case Opened(command=command, grant=grant, arguments=Raw() as arguments) if command == DELEGATE:
+            tasks = json.decode(arguments, type=FanOut).tasks
+            return frozenset[str]().union(*(task.wanted.granted(grant).tools for task in tasks))
+        case Opened(grant=grant):
+            return grant.tools
+        case Requested(request=request):
+            return request.wanted.granted(request.caller_grant).tools
+        case _:
+            raise UnknownRun(state.run)
 
 
 async def questions(runtime: Runtime, state: State) -> tuple[Question, ...]:

@@ -213,6 +213,10 @@ class LocalContext(Generic[L]):
         """Whether this round has put the question of a `recv` before."""
         return f"{self._prefix}{key}{ASKED}" in self._done
 
+    def was_reached(self, key: str) -> bool:
+        """Whether this round has a record under this key that is still ahead."""
+        return f"{self._prefix}{key}" in self._done
+
     async def sleep(self, key: str, seconds: float) -> None:
         """Wait, counted from the first time this was reached."""
         name = self._claim(key)

@@ -92,9 +92,9 @@ class LocalEngine(Generic[L]):
                 self._crew.start(lease, birth)
         return lease is not None
 
-    async def resume(self, run: str, message: Any = None, *, seconds: float | None = None) -> int:
+    async def resume(self, run: str, message: Any = None, *, seconds: float | None = None, question: str = "") -> int:
         """Start another round of a run that has ended; gives the round's number."""
-        return await self._crew.rounds.begin(run, message, seconds=seconds)
+        return await self._crew.rounds.begin(run, message, seconds=seconds, question=question)
 
     async def cancel(self, run: str, reason: str = "") -> None:
         """Stop a run and all runs below it, whoever is at work on them."""

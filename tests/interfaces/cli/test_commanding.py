@@ -55,6 +55,15 @@ def test_a_range_is_worked_on_one_after_the_other(tasks):
     }
 
 
+@pytest.mark.rule("delegate.view")
+def test_what_happens_in_a_range_is_shown_once(tasks):
+    model = tasks.script("shown", researching(1, "001_one"), researching(2, "002_two"), researching(3, "003_three"))
+    run = tasks.run("research", "1-3", "--yes", "--model", model)
+    lines = [line for line in run.stderr.splitlines() if "Write" in line]
+    assert run.returncode == 0, run.stderr
+    assert len(lines) == 3, run.stderr
+
+
 @pytest.mark.rule("commands")
 def test_a_text_is_added_as_a_task_first(tasks):
     model = tasks.script("text", researching(4, "004_cache_the_index"))

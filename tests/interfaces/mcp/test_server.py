@@ -252,3 +252,19 @@ def test_what_goes_wrong_outside_a_call_is_an_error_of_the_protocol_in_plain_wor
     error = asyncio.run(main())
     assert error.code in (-32602, -32603)
     assert error.message
+
+
+def test_what_goes_wrong_outside_a_tools_call_is_told_without_secrets(house, monkeypatch):
+    monkeypatch.setenv("DOCS_API_KEY", "swordfish-of-the-deep")
+    house.home = house.workspace.parent / "swordfish-of-the-deep"
+    house.home.write_text("no directory")
+
+    async def main():
+        async with here(house) as client:
+            with pytest.raises(MCPError) as told:
+                await client.read_resource("deputy://runs/sess_1_aaaaaa/outcome")
+            return told
+
+    told = asyncio.run(main())
+    assert "[redacted]" in str(told.value)
+    assert "swordfish" not in str(told.value)

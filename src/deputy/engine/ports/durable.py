@@ -143,6 +143,10 @@ class RunContext(Protocol):
         """Whether this round has put the question of a `recv` before: then its answer counts, whoever goes on."""
         ...
 
+    def was_reached(self, key: str) -> bool:
+        """Whether this round has a record under this key that is still ahead: what led there was decided then."""
+        ...
+
     async def sleep(self, key: str, seconds: float) -> None:
         """Wait, counted from the first time this was reached."""
         ...
@@ -171,8 +175,11 @@ class Engine(Protocol):
         """Start a run; False when there is one of this id already, which is then left as it is."""
         ...
 
-    async def resume(self, run: str, message: Any = None, *, seconds: float | None = None) -> int:
-        """Start another round of a run that has ended; gives the round's number."""
+    async def resume(self, run: str, message: Any = None, *, seconds: float | None = None, question: str = "") -> int:
+        """Start another round of a run that has ended; gives the round's number.
+
+        With a question it begins once a person has approved it, and else leaves the run as it was.
+        """
         ...
 
     async def cancel(self, run: str, reason: str = "") -> None:

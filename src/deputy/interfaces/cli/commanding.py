@@ -198,7 +198,10 @@ async def _one(
         person.view = view
         if lines is not None:
             lines.write("opened", {"session_id": session_id, "command": name, "task_number": number})
-        ended = await until_done(orchestrate(order, office), stop, lambda: _cancel(deputy, session_id))
+        try:
+            ended = await until_done(orchestrate(order, office), stop, lambda: _cancel(deputy, session_id))
+        finally:
+            audience.leave(view)
     if ended is None:
         not_stopped(session_id)
     return ended

@@ -120,8 +120,7 @@ async def _open(call: Call, wanted: DelegateCall) -> tuple[str, str]:
     run = await call.hub.start(wanted, question)
     if question:
         # Nobody may ever answer, or come back for the answer.
-        seconds = approving.FORM_SECONDS if approving.can_elicit(call.context) else call.hub.options.approval_seconds
-        call.hub.later(approving.give_up(call.hub, run, seconds))
+        call.hub.later(approving.give_up(call.hub, run, approving.patience(call)))
     return run, question
 
 
