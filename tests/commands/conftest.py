@@ -75,6 +75,11 @@ class Project:
         subprocess.run([*GIT, "add", "--all"], cwd=self.folder, check=True)
         subprocess.run([*GIT, "commit", "-q", "-m", path], cwd=self.folder, check=True)
 
+    def on_branch(self, branch: str, path: str) -> str:
+        """A file as a branch of the project has it."""
+        shown = subprocess.run([*GIT, "show", f"{branch}:{path}"], cwd=self.folder, check=True, capture_output=True)
+        return shown.stdout.decode()
+
     def task(self, number: int = 1) -> ProjectTask:
         return self.tasks.find(number)
 

@@ -330,8 +330,10 @@ def test_a_session_whose_task_is_gone_settles_no_other(project: Project, is_reus
         file.write_text(file.read_text().replace('"number": 2', '"number": 1'))
     project.script({"turns": [turn(returned("completed", REPORT))] * 4})
     outcome = project.resume(ended.outcome.session_id)
-    assert isinstance(outcome, Rejected)
-    assert outcome.errors[0].code == "TASK_STATE"
+    assert (outcome.status, outcome.usage) == ("partial", ended.outcome.usage)
+    reason = f"session {outcome.session_id} was about another task" if is_reused else "there are 2 to 2"
+    assert outcome.warnings[-1].startswith("Not started: ")
+    assert reason in outcome.warnings[-1]
     (task,) = project.tasks.tasks()
     assert (task.title, task.status, task.artifacts, len(task.history)) == ("Something else", "not started", (), 1)
 
@@ -432,3 +434,41 @@ def test_a_directory_is_evidence_where_a_file_in_it_is(project: Project, path: s
     said = returned("completed", path)
     ended = project.order("research", 1, turn("", write(REPORT)), turn(said), turn(said))
     assert ended.outcome.status == "completed"
+
+
+IGNORED = "build/only.py"
+
+
+@pytest.mark.rule("contract.evidence")
+def test_work_in_ignored_files_is_on_the_branch(project: Project):
+    project.add()
+    project.commit(".gitignore", "build/\n")
+    said = returned("completed", IGNORED)
+    ended = project.order("implement", 1, turn("", write(IGNORED)), turn(said), turn(said))
+    assert (ended.outcome.status, ended.outcome.warnings) == ("completed", ())
+    assert project.on_branch(ended.outcome.branch, IGNORED) == "found\n"
+    assert project.task().status == "completed"
+
+
+@pytest.mark.rule("time.partial")
+def test_work_in_ignored_files_outlives_the_time_limit_and_resume_finds_it(project: Project):
+    project.add()
+    project.commit(".gitignore", "build/\n")
+    hangs = turn("", write("more.py"), delay_seconds=600.0)
+    ended = project.order("implement", 1, turn("", write(IGNORED)), hangs, turn("Out of time."), seconds=1.0)
+    assert [artifact.path for artifact in ended.outcome.artifacts] == [IGNORED]
+    assert project.on_branch(ended.outcome.branch, IGNORED) == "found\n"
+    project.script({"turns": [turn(returned("completed", IGNORED))] * 4})
+    assert project.resume(ended.outcome.session_id).status == "completed"
+
+
+def test_ignored_files_that_nobody_names_stay_where_they_are_and_the_outcome_says_where(project: Project):
+    project.add()
+    project.commit(".gitignore", "build/\n")
+    said = returned("completed", "build")
+    ended = project.order("implement", 1, turn("", write(IGNORED)), turn(said), turn(said))
+    assert ended.outcome.status == "completed"
+    (place,) = (project.home / "worktrees").glob("*/")
+    warning = f"What it wrote is ignored by git; it stays in {place} and is in no commit."
+    assert ended.outcome.warnings == (warning,)
+    assert (place / IGNORED).read_text() == "found\n"
