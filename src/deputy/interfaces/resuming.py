@@ -27,15 +27,17 @@ _YES = ("y", "yes", "true")
 _SHOWN = 200
 
 
-async def go_on(runtime: Runtime, state: State, answer: Answer, question: str = "") -> None:
+async def go_on(
+    runtime: Runtime, state: State, answer: Answer, question: str = "", patience: float | None = None
+) -> None:
     """Put a run to work again; a call of tasks goes on with those that did not complete, within its own bounds."""
     answers = await _addressed(runtime, state, answer)
     if state.is_live:
         await _revive(runtime, state, answers)
     elif state.command == DELEGATE:
-        await runtime.engine.resume(state.run, answers or None, question=question)
+        await runtime.engine.resume(state.run, answers or None, question=question, patience=patience)
     else:
-        await runtime.engine.resume(state.run, answers.get(state.run), question=question)
+        await runtime.engine.resume(state.run, answers.get(state.run), question=question, patience=patience)
 
 
 async def tools_of(runtime: Runtime, state: State) -> frozenset[str]:

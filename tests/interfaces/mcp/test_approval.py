@@ -227,3 +227,34 @@ def test_approve_says_what_does_not_wait(house):
     ended = entries(house)[0]["session_id"]
     answered = house.run("approve", ended)
     assert (answered.returncode, "does not wait" in answered.stderr) == (3, True)
+
+
+@pytest.mark.rule("delegate.approve")
+def test_a_call_whose_server_is_gone_is_refused_by_whoever_looks_when_its_time_is_up(house):
+    async def main():
+        async with here(house, model="offline:scout", approval_seconds=1.5) as client:
+            return (await client.call_tool("DelegateStart", tasks("a"))).structured_content
+
+    started = asyncio.run(main())
+    assert started["status"] == "waiting"
+
+    async def look():
+        async with here(house, model="offline:scout") as client:
+            # Another client, of another server, which only looks.
+            return await client.call_tool("DelegateResult", {"session_id": started["session_id"], "wait": 60})
+
+    assert asyncio.run(look()).structured_content["results"][0]["status"] == "rejected"
+    assert [entry["status"] for entry in entries(house)] == ["rejected"]
+
+
+@pytest.mark.rule("delegate.approve")
+def test_a_client_that_never_comes_back_with_the_answer_has_nothing_started(house):
+    client = person("accept", [], {"approve": True})
+
+    async def main():
+        async with here(house, mode=MODERN, client=client, model="offline:scout", approval_seconds=0.05) as opened:
+            await opened.session.call_tool("Delegate", tasks("a"), allow_input_required=True)
+            await asyncio.to_thread(until, lambda: entries(house)[0]["status"] == "rejected")
+
+    asyncio.run(main())
+    assert len(entries(house)) == 1
