@@ -10,7 +10,7 @@ from msgspec import Raw, json
 from deputy.core.errors import LeaseHeld, UnknownRun, UsageError
 from deputy.core.events import Opened, Requested
 from deputy.core.outcome import shortened
-from deputy.engine.root import DELEGATE, FanOut
+from deputy.engine.root import APPROVAL, DELEGATE, FanOut
 from deputy.interfaces.answering import Question
 from deputy.interfaces.calls import children_of
 
@@ -144,6 +144,12 @@ def _check_addresses(state: State, asking: Sequence[State], answers: Mapping[str
 
 def _unanswered(state: State, asking: Sequence[State]) -> UsageError:
     """Say who asks what, and how each is answered."""
+    if len(asking) == 1 and APPROVAL in asking[0].waits.values():
+        run = asking[0].run
+        expected = (
+            f"it waits for approval: `deputy approve {run}`, or `deputy approve {run} --deny` ({_asked(asking[0])})"
+        )
+        return UsageError("ID", state.run, expected)
     if [one.run for one in asking] == [state.run]:
         return UsageError("ID", state.run, f"it waits for an answer: give --answer TEXT ({_asked(state)})")
     told = "; ".join(f'[{one.label}] asks: {_asked(one)} — deputy resume {one.run} --answer "…"' for one in asking)

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from contextlib import asynccontextmanager
 from itertools import pairwise
 
@@ -27,6 +28,7 @@ from tests.interfaces.mcp.conftest import (
 )
 
 from deputy.interfaces.mcp import following
+from deputy.journal.reader import Reader
 
 TRANSPORTS = ("stdio", "http")
 
@@ -258,3 +260,29 @@ def test_a_client_that_never_comes_back_with_the_answer_has_nothing_started(hous
 
     asyncio.run(main())
     assert len(entries(house)) == 1
+
+
+def waiting_run(house, **options) -> str:
+    """A run that waits for approval, and whose server is gone."""
+
+    async def main():
+        async with here(house, model="offline:scout", **options) as client:
+            return (await client.call_tool("DelegateStart", tasks("a"))).structured_content["session_id"]
+
+    return asyncio.run(main())
+
+
+def test_whoever_goes_on_with_a_run_that_waits_for_approval_is_told_how_to_approve_it(house):
+    run = waiting_run(house)
+    resumed = house.run("resume", run)
+    assert resumed.returncode == 2
+    assert f"deputy approve {run}" in resumed.stderr
+
+
+@pytest.mark.rule("delegate.approve")
+def test_a_yes_that_comes_too_late_is_a_no(house):
+    run = waiting_run(house, approval_seconds=0.5)
+    with Reader.open_any(house.home) as reader:
+        until(lambda: reader.state(run).answer_by < time.time())
+    answered = house.run("approve", run, "--json")
+    assert (json.loads(answered.stdout)["approved"], "in time" in answered.stderr) == (False, True)
