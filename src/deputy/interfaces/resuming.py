@@ -144,12 +144,9 @@ def _check_addresses(state: State, asking: Sequence[State], answers: Mapping[str
 
 def _unanswered(state: State, asking: Sequence[State]) -> UsageError:
     """Say who asks what, and how each is answered."""
-    if len(asking) == 1 and APPROVAL in asking[0].waits.values():
-        run = asking[0].run
-        expected = (
-            f"it waits for approval: `deputy approve {run}`, or `deputy approve {run} --deny` ({_asked(asking[0])})"
-        )
-        return UsageError("ID", state.run, expected)
+    if [one.run for one in asking] == [state.run] and APPROVAL in state.waits.values():
+        approve = f"`deputy approve {state.run}`, or `deputy approve {state.run} --deny`"
+        return UsageError("ID", state.run, f"it waits for approval: {approve} ({_asked(state)})")
     if [one.run for one in asking] == [state.run]:
         return UsageError("ID", state.run, f"it waits for an answer: give --answer TEXT ({_asked(state)})")
     told = "; ".join(f'[{one.label}] asks: {_asked(one)} — deputy resume {one.run} --answer "…"' for one in asking)
