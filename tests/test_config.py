@@ -12,12 +12,14 @@ import pytest
 from deputy.config import (
     LIMIT_BYTES,
     JournalSettings,
+    McpSettings,
     UserSettings,
     load_catalog,
     load_command_agents,
     load_rules,
     load_tables,
     load_user,
+    mcp_servers,
     read_settings,
 )
 from deputy.core.errors import UsageError
@@ -99,14 +101,14 @@ def test_outside_of_a_repository_only_the_own_directory_counts(tmp_path: Path, h
 @pytest.mark.parametrize(
     ("text", "key", "found", "expected"),
     [
-        ("[modles]\n", "modles", "{}", "no such key; there are: models, text, limits, approval"),
+        ("[modles]\n", "modles", "a table", "no such key; there are: models, text, limits, approval"),
         (
             '[models]\nurl = "http://x"\n',
             "models.url",
-            "'http://x'",
+            "a string",
             "no such key; there are: default, aliases, routes",
         ),
-        ("[models]\n'we`ird' = 1\n", "models.we`ird", "1", "no such key"),
+        ("[models]\n'we`ird' = 1\n", "models.we`ird", "a whole number", "no such key"),
         ("models = 3\n", "models", "3", "must be a table"),
         ("[models]\ndefault = 3\n", "models.default", "3", "must be a string"),
         ('[models.aliases]\nok = "x"\nbad = 3\n', "models.aliases.bad", "3", "must be a string"),
@@ -114,7 +116,12 @@ def test_outside_of_a_repository_only_the_own_directory_counts(tmp_path: Path, h
         ('[[models.routes]]\nwords = ["a"]\n', "models.routes.0", "{'words': ['a']}", "needs the key 'model'"),
         ('[[models.routes]]\nwords = "a"\nmodel = "b"\n', "models.routes.0.words", "'a'", "must be a list"),
         ('[[models.routes]]\nwords = ["a", 2]\nmodel = "b"\n', "models.routes.0.words.1", "2", "must be a string"),
-        ('[[models.routes]]\nwords = ["a"]\nmodel = "b"\nkey = "c"\n', "models.routes.0.key", "'c'", "no such key"),
+        (
+            '[[models.routes]]\nwords = ["a"]\nmodel = "b"\nkey = "c"\n',
+            "models.routes.0.key",
+            "a string",
+            "no such key",
+        ),
         ("[text]\ntriggers = [1]\n", "text.triggers.0", "1", "must be a string"),
         ('[text]\ntriggers = [""]\n', "text.triggers", "''", "give words"),
         ('[text]\ndelegations = ["[a] b"]\n', "text.delegations", "'[a] b'", "the first one not in brackets"),
@@ -130,10 +137,20 @@ def test_outside_of_a_repository_only_the_own_directory_counts(tmp_path: Path, h
         ("[limits]\nmax_depth = -1\n", "limits.max_depth", "-1", "a whole number from 0 to 10"),
         ("[limits]\nconcurrency = 5\n", "limits.concurrency", "5", "a whole number from 1 to 4"),
         ('[limits]\nidle_seconds = "x"\n', "limits.idle_seconds", "'x'", "a number from 1 to 86400"),
-        ("[limits]\ndepth = 1\n", "limits.depth", "1", "no such key; there are: concurrency, max_depth, max_spawns"),
+        (
+            "[limits]\ndepth = 1\n",
+            "limits.depth",
+            "a whole number",
+            "no such key; there are: concurrency, max_depth, max_spawns",
+        ),
         ("[limits.tools]\nRead = 5\nRun = 0\n", "limits.tools.Run", "0", "a number of seconds from 1 to 86400"),
         ("[limits.commands.plan]\nmax = 0\n", "limits.commands.plan.max", "0", "seconds from 1 to 2592000"),
-        ("[limits.commands.plan]\nmin = 9\n", "limits.commands.plan.min", "9", "no such key; there are: default, max"),
+        (
+            "[limits.commands.plan]\nmin = 9\n",
+            "limits.commands.plan.min",
+            "a whole number",
+            "no such key; there are: default, max",
+        ),
         ("[limits.commands]\nplan = 9\n", "limits.commands.plan", "9", "a table with default and max in seconds"),
         ("[limits.commands.paln]\nmax = 9\n", "limits.commands.paln", "'paln'", "no such command; there are: research"),
         (
@@ -154,6 +171,31 @@ def test_what_is_wrong_is_named_with_file_key_value_and_what_would_be_right(
     message = str(error.value)
     assert message.startswith(f"{path}: {key}: found {found};")
     assert expected in message
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        'password = "hunter2secretX9"\n',
+        '[models]\napi_key = "hunter2secretX9"\n',
+        '[token]\nvalue = ["hunter2secretX9"]\n',
+        "password = hunter2secretX9\n",
+        'password = "hunter2secretX9\n',
+    ],
+)
+def test_what_stands_under_a_key_that_nobody_knows_is_not_told(tmp_path: Path, text: str) -> None:
+    (tmp_path / "deputy.toml").write_text(text)
+    with pytest.raises(UsageError, match=r"password|api_key|token") as error:
+        read_settings(str(tmp_path / "deputy.toml"))
+    assert "hunter2" not in str(error.value)
+
+
+def test_a_server_that_is_not_right_is_named_without_its_keys() -> None:
+    said = {"env": {"KEY": "hunter2secretX9"}}
+    for wrong in (said, {**said, "comand": "x"}):
+        with pytest.raises(UsageError, match=r"mcp.servers.notes: found a table;") as error:
+            mcp_servers(McpSettings(servers={"notes": wrong}), "c.toml")
+        assert "hunter2" not in str(error.value)
 
 
 @pytest.mark.parametrize(
@@ -216,7 +258,9 @@ def test_the_user_sets_how_long_runs_are_kept_and_when_they_are_synced(tmp_path)
 
 def test_a_wrong_setting_of_the_journal_is_named(tmp_path):
     user_file(tmp_path, "[journal]\nretention = 3\n")
-    with pytest.raises(UsageError, match=r"journal.retention: found 3; there is no such key; there are: retention"):
+    with pytest.raises(
+        UsageError, match=r"journal.retention: found a whole number; there is no such key; .*: retention"
+    ):
         load_user(str(tmp_path))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from typing import NoReturn
 
 _CANCELLED = 130
 
@@ -11,15 +12,28 @@ _CANCELLED = 130
 def main() -> None:
     """Run the command line."""
     signal.signal(signal.SIGINT, _leave)
+    from deputy.interfaces.cli import deputy
     from deputy.interfaces.cli import main as command_line
 
+    # It is called when the command is loaded, and has not begun.
+    deputy.callback = _begin
     command_line()
 
 
-def _leave(_number: int, _frame: object) -> None:
-    """Ctrl-C where no command has taken care of it yet: nothing was begun, and there is nothing to say."""
+def _begin() -> None:
+    """Have a Ctrl-C pass whatever a command cleans up, unless that takes care of it itself."""
+    signal.signal(signal.SIGINT, _stop)
+
+
+def _leave(_number: int, _frame: object) -> NoReturn:
+    """Ctrl-C where no command is loaded: nothing was begun, and there is nothing to say."""
     # An exception could be raised where nobody passes it on, as in the middle of an import.
     os._exit(_CANCELLED)
+
+
+def _stop(_number: int, _frame: object) -> NoReturn:
+    """Ctrl-C in a command, which may have begun something; of a KeyboardInterrupt the parser would tell."""
+    raise SystemExit(_CANCELLED)
 
 
 if __name__ == "__main__":

@@ -187,6 +187,7 @@ _KINDS = {
     "object": "a table",
     "str": "a string",
 }
+_NAMES: dict[type, str] = {bool: "bool", dict: "object", float: "float", int: "int", list: "array", str: "str"}
 _RIGHT = {
     "approval.policy": 'one of "ask", "allow" and "refuse"',
     "journal.fsync": 'one of "group", "each" and "off"',
@@ -249,9 +250,9 @@ def mcp_servers(settings: McpSettings, path: str = "") -> dict[str, McpServer]:
         try:
             server = convert(said, McpServer)
         except ValidationError as error:
-            raise UsageError(where, said, str(error)) from error
+            raise UsageError(where, _kind_of(said), str(error)) from error
         if (server.command is None) == (server.url is None):
-            raise UsageError(where, said, "give it either a command to start or a url to call")
+            raise UsageError(where, _kind_of(said), "give it either a command to start or a url to call")
         if not name.isascii() or not name.replace("-", "").isalnum():
             raise UsageError(where, name, "name it with letters, digits and hyphens")
         servers[name] = server
@@ -389,10 +390,12 @@ def _content(path: str) -> bytes | None:
 
 
 def _line_of(content: bytes, problem: str) -> str:
-    """The line that a problem of TOML is in."""
+    """The line that a problem of TOML is in, without its value, which may be a secret; the problem has its column."""
     number = problem.partition("(at line ")[2].partition(",")[0]
     lines = content.decode(errors="replace").split("\n")
-    return lines[int(number) - 1] if number.isdigit() and int(number) <= len(lines) else lines[0]
+    line = lines[int(number) - 1] if number.isdigit() and int(number) <= len(lines) else lines[0]
+    key, equals, value = line.partition("=")
+    return f"{key}{equals} …" if value.strip() else line
 
 
 def _check(path: str, settings: Settings) -> None:
@@ -458,8 +461,13 @@ def _explained(path: str, said: Any, message: str, kind: type[Settings]) -> Usag
     table = _TABLES[".".join(pattern)] if pattern else kind
     known = ", ".join(table.__struct_fields__)
     return UsageError(
-        f"{path}: {'.'.join([*keys, subject])}", said[subject], f"there is no such key; there are: {known}"
+        f"{path}: {'.'.join([*keys, subject])}", _kind_of(said[subject]), f"there is no such key; there are: {known}"
     )
+
+
+def _kind_of(value: object) -> Described:
+    """What a value is, without the value: under a key that nobody knows it may be a secret."""
+    return Described(_KINDS.get(_NAMES.get(type(value), ""), "a value"))
 
 
 def _wrong_key(table: dict[str, Any], pattern: str) -> str:

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from deputy.journal.sqlite import Fsync, Lease
     from deputy.models.make import Models
     from deputy.processes.script import ProgramScripts
+    from deputy.tools.interruptible import Stop
     from deputy.tools.mcp import McpServers
     from deputy.tools.worktree import GitWorktrees
 
@@ -99,7 +100,18 @@ class WorkspaceFiles:
     def _open(self, grant: Grant, root: str) -> Folder:
         from deputy.tools.folder import WorkspaceFolder
 
-        return WorkspaceFolder(root or self._root, grant, private=(self._folder,), main=self._root)
+        return WorkspaceFolder(
+            root or self._root,
+            grant,
+            private=(self._folder,),
+            main=self._root,
+            untouched=self._untouched if root else None,
+        )
+
+    def _untouched(self, root: str, paths: Sequence[str], stop: Stop) -> Callable[[str], bool]:
+        from deputy.tools.worktree import untouched
+
+        return untouched(self._folder / home.WORKTREES, os.environ, root, paths, stop)
 
 
 class WorkspaceAgents:
@@ -379,15 +391,18 @@ async def _native_failures(journal: SqliteJournal, root: str) -> int:
 
 
 def _policy(ground: _Ground, given: Policy | None) -> Policy:
-    """The policy with what the user says about the depth of subtasks, unless the program says it itself."""
+    """The policy with what the user says about each bound that the program leaves as it usually is."""
     rules, said, usual = ground.rules, ground.settings.subtasks, Policy()
-    policy = given or Policy(max_depth=rules.max_depth, repairs=rules.repairs)
-    if (policy.max_subtask_depth, policy.subtask_depth_ceiling) != (
+    policy = given or usual
+    users = {"max_depth": rules.max_depth, "max_spawns": rules.max_spawns, "repairs": rules.repairs}
+    # Of a depth and how far it may be raised, both are the user's or neither.
+    if (policy.max_subtask_depth, policy.subtask_depth_ceiling) == (
         usual.max_subtask_depth,
         usual.subtask_depth_ceiling,
     ):
-        return policy
-    return structs.replace(policy, max_subtask_depth=said.max_depth, subtask_depth_ceiling=said.depth_ceiling)
+        users |= {"max_subtask_depth": said.max_depth, "subtask_depth_ceiling": said.depth_ceiling}
+    left = {name: value for name, value in users.items() if getattr(policy, name) == getattr(usual, name)}
+    return structs.replace(policy, **left)
 
 
 class _TemplatesOnce:

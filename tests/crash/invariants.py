@@ -72,6 +72,9 @@ def check_done(acks: Sequence[str]) -> list[str]:
     return [f"done {count} times: {what}" for what, count in done.items() if count > 1]
 
 
+NO_TRANSCRIPT = "has left no transcript"
+
+
 def check_transcripts(home: Path) -> list[str]:
     """Every transcript that is there can be read."""
     problems = []
@@ -95,7 +98,7 @@ def check_ended(reader: Reader, home: Path, names: Sequence[str]) -> list[str]:
         path = transcript_path(home, made.label, name)
         if not path.exists():
             if name.encode() not in told:
-                problems.append(f"{name} has left no transcript")
+                problems.append(f"{name} {NO_TRANSCRIPT}")
         elif json.loads(path.read_bytes()) != json.loads(encode_json(made)):
             problems.append(f"{path.name} is not what the records say")
     return problems

@@ -8,6 +8,7 @@ import shutil
 from typing import TYPE_CHECKING
 
 from tests.crash.disk import FATES, lay_out, power_losses
+from tests.crash.invariants import NO_TRANSCRIPT
 from tests.crash.lab import Ended, Fault, Lab, acks_of, crashes, read_log
 
 if TYPE_CHECKING:
@@ -85,9 +86,12 @@ class Bench:
         problems = _misbehaviour(ended, str(fault))
         if ended.raised and "StorageError" not in ended.raised:
             problems.append(f"{fault}: raised no storage error but: {ended.trace}")
-        # While there is still no room, neither a transcript nor the reason for its lack can be written.
-        whole = not ended.raised and not ended.status and not sticky
-        problems += [f"{fault}: {problem}" for problem in self.lab.check(home, self.variant, complete=whole)]
+        whole = not ended.raised and not ended.status
+        found = self.lab.check(home, self.variant, complete=whole)
+        if sticky:
+            # While the trouble lasts, neither a transcript nor the reason for its lack can be written.
+            found = [problem for problem in found if not problem.endswith(NO_TRANSCRIPT)]
+        problems += [f"{fault}: {problem}" for problem in found]
         problems += self._go_on(home, str(fault))
         self.clear(home)
         return problems

@@ -8,6 +8,7 @@ from deputy.core.conversation import Used
 from deputy.core.guard import Policy
 from deputy.core.limits import Budget
 from deputy.core.outcome import Cancelled, Completed, Failed, Partial, Rejected
+from deputy.core.rules import Rules
 from deputy.core.task import Task
 from deputy.testing import ProviderServer
 
@@ -65,6 +66,22 @@ def test_the_spawn_quota_refuses_before_anything_is_spent(house: House):
     assert isinstance(first, Completed)
     assert isinstance(second, Rejected)
     assert (second.code, second.usage.requests, len(provider.asked)) == ("SPAWN_QUOTA", 0, 1)
+
+
+@pytest.mark.rule("guard.quota")
+@pytest.mark.parametrize(
+    ("policy", "statuses"),
+    [
+        (None, ["completed", "rejected"]),
+        (Policy(max_live=4), ["completed", "rejected"]),
+        (Policy(max_spawns=2), ["completed", "completed"]),
+    ],
+)
+def test_the_users_spawn_quota_holds_unless_the_program_says_another(house: House, policy, statuses):
+    house.script(talk(turn("ok"), times=2), strict=False)
+    given = {"policy": policy, "rules": Rules(max_spawns=1)}
+    outcomes = asyncio.run(house.delegate(*tasks("one", "two"), concurrency=1, **given))
+    assert [outcome.status for outcome in outcomes] == statuses
 
 
 @pytest.mark.rule("time.partial")

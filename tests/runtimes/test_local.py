@@ -29,6 +29,7 @@ from deputy.testing.runtime_conformance import CASES, Host
 from deputy.testing.virtual_world import VirtualWorld
 
 if TYPE_CHECKING:
+    from deputy.core.state import State
     from deputy.engine.ports import Workflow
 
 
@@ -448,6 +449,70 @@ def test_a_journal_that_cannot_be_written_is_told_to_whoever_waits_and_ends_no_r
     asyncio.run(main())
 
 
+class Asked(SqliteJournal):
+    """A journal that keeps who was asked for."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.asked: list[str] = []
+
+    async def state(self, run: str) -> "State | None":
+        self.asked.append(run)
+        return await super().state(run)
+
+
+def test_a_run_that_stopped_by_trouble_and_ended_elsewhere_is_asked_for_once_more(tmp_path: Path) -> None:
+    async def main() -> None:
+        home = tmp_path / "home"
+        dead = msgspec.structs.replace(this_process(), boot="another")
+        async with Asked(home, owner=dead, fsync="off") as journal:
+            failing = Failing(journal)
+
+            async def flow(run: RunContext, birth: Opened) -> Outcome:
+                failing.is_full = True
+                raise StorageFull("/full", "no space left")
+
+            async with LocalEngine(failing, flow, RealWorld()) as engine:
+                await engine.submit("sess_1_a", Opened(lineage=Lineage.root("sess_1_a")))
+                with pytest.raises(StorageFull):
+                    await engine.result("sess_1_a")
+                failing.is_full = False
+                async with SqliteJournal(home, fsync="off") as other:
+                    lease = await other.acquire("sess_1_a")
+                    theirs = Returned(outcome=Completed(lineage=Lineage.root("sess_1_a"), summary="theirs"))
+                    await other.finish(lease, "returned:0", theirs)
+                journal.asked.clear()
+                for _ in range(3):
+                    assert await engine.adopt() == []
+                assert journal.asked == ["sess_1_a"]
+                assert not engine._crew._tries
+
+    asyncio.run(main())
+
+
+@pytest.mark.rule("recover")
+def test_storage_that_fails_while_all_work_is_left_ends_no_run(tmp_path: Path) -> None:
+    async def main() -> None:
+        begun = asyncio.Event()
+
+        async def flow(run: RunContext, birth: Opened) -> Outcome:
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                raise StorageFull("/full", "no space left")
+
+        async with SqliteJournal(tmp_path / "home", fsync="off") as journal:
+            async with LocalEngine(journal, flow, RealWorld()) as engine:
+                await engine.submit("sess_1_a", Opened(lineage=Lineage.root("sess_1_a")))
+                await begun.wait()
+            state = await journal.state("sess_1_a")
+            assert state is not None
+            assert state.is_live
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize(("error", "code"), [(StorageFull, "STORAGE_FULL"), (StorageDenied, "STORAGE_DENIED")])
 def test_a_child_whose_files_fail_is_a_failed_one_and_stops_no_sibling(
     tmp_path: Path, error: type[StorageError], code: str
@@ -507,7 +572,9 @@ def test_trouble_that_was_for_a_moment_loses_nothing(tmp_path: Path) -> None:
     async def main() -> Outcome:
         async with SqliteJournal(tmp_path / "home") as journal, LocalEngine(journal, flow, RealWorld()) as engine:
             await engine.submit("sess_1_a", Opened(lineage=Lineage.root("sess_1_a")))
-            return await engine.result("sess_1_a")
+            outcome = await engine.result("sess_1_a")
+            assert not engine._crew._tries
+            return outcome
 
     assert asyncio.run(main()).status == "completed"
     assert len(tried) == 2

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from aiohttp import web
+from tests.interfaces.mcp.conftest import until
 
 from deputy.config import McpServer
 from deputy.core.errors import DeputyError
@@ -45,7 +46,7 @@ def _resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-@pytest.mark.parametrize("way", ["floods", "chatters", "overwhelms"])
+@pytest.mark.parametrize("way", ["floods", "chatters", "overwhelms", "crumbles"])
 def test_one_that_says_too_much_is_heard_no_more(way):
     before = _resident_bytes()
     told = run(called, way)
@@ -100,8 +101,7 @@ def test_one_that_is_still_starting_is_not_waited_for_at_the_end(is_running, tmp
     async def check(servers):
         before = _children()
         waiting = asyncio.create_task(servers.named(["mcp__docs__go"]))
-        while not (place.exists() if is_running else _children() != before):
-            await asyncio.sleep(0)
+        await asyncio.to_thread(until, place.exists if is_running else lambda: _children() != before)
         return waiting
 
     with pytest.raises(DeputyError, match="'docs' is not wanted any more"):

@@ -134,6 +134,28 @@ def test_one_that_does_not_start_leaves_the_others_be_and_is_left_alone_in_the_e
     assert "mcp__docs__search" in run(check, broken=McpServer(command="/nowhere/to/be/found"), docs=DOCS)
 
 
+def test_an_address_is_reached_by_the_proxy_of_the_environment(monkeypatch):
+    for name in ("ALL_PROXY", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+    asked: list[bytes] = []
+
+    async def pass_on(reader, writer):
+        asked.append(await reader.readline())
+        writer.write(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    async def check(servers):
+        async with await asyncio.start_server(pass_on, "127.0.0.1", 0) as proxy:
+            monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{proxy.sockets[0].getsockname()[1]}")
+            with pytest.raises(DeputyError, match="'docs' did not start"):
+                await servers.named(["mcp__docs__search"])
+
+    run(check, docs=McpServer(url="http://docs.invalid/mcp"))
+    assert asked[0] == b"POST http://docs.invalid/mcp HTTP/1.1\r\n"
+
+
 @pytest.mark.parametrize(
     ("said", "problem"),
     [

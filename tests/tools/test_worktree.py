@@ -153,14 +153,21 @@ def test_a_worktree_whose_making_was_killed_is_made_anew(home: Home):
 
 
 @pytest.mark.rule("recover")
-def test_whoever_is_stopped_while_it_looks_for_its_worktree_loses_nothing_there(home: Home, repository: Path):
+def test_whoever_is_stopped_while_it_looks_for_its_worktree_loses_nothing_there(
+    home: Home, repository: Path, tmp_path: Path
+):
     place = home.open()
     (Path(place.root) / "new.txt").write_text("half")
+    endless = tmp_path / "bin" / "git"
+    endless.parent.mkdir()
+    endless.write_text("#!/bin/sh\nexec sleep 60\n")
+    endless.chmod(0o700)
+    environ = {**os.environ, "PATH": f"{endless.parent}:{os.environ['PATH']}"}
     stop = Stop()
     stop.wish()
     try:
         with pytest.raises(GitStopped):
-            _is_there(Git(str(repository), os.environ, stop), Path(place.folder))
+            _is_there(Git(str(repository), environ, stop), Path(place.folder))
     finally:
         stop.close()
     assert (Path(place.root) / "new.txt").read_text() == "half"

@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from functools import cache
+from deputy.core.text.plain import plain as plain
 
 _PIPE_COLUMNS = 240
-
-
-def plain(text: str) -> str:
-    """The text without control characters and terminal escapes; line ends and tabs stay."""
-    return text.translate(_controls())
 
 
 def one_line(text: str, width: int) -> str:
@@ -45,9 +40,3 @@ def filled(start: str, text: str) -> str:
         break_long_words=False,
         break_on_hyphens=False,
     )
-
-
-@cache
-def _controls() -> dict[int, int | None]:
-    removed = [*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x2028, 0x2029]
-    return {code: None for code in removed if chr(code) not in "\n\t"}

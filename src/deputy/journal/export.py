@@ -11,6 +11,7 @@ from msgspec import Raw, json
 from deputy.core.errors import UsageError
 from deputy.core.events import encode
 from deputy.core.request import timestamp
+from deputy.core.text.plain import plain
 from deputy.journal.home import explain
 from deputy.journal.registry import shown
 from deputy.journal.rows import Damaged
@@ -83,9 +84,14 @@ def _write_run(reader: Reader, state: State, folder: Path, now: float) -> None:
     if transcript is None:
         return
     _write(folder / "transcript.json", [_pretty(transcript)])
-    _write(folder / "transcript.md", [markdown(transcript).encode(errors="replace")])
+    _write(folder / "transcript.md", [_readable(markdown(transcript))])
     if transcript.notes:
-        _write(folder / "notes.md", (f"{note.rstrip()}\n\n".encode(errors="replace") for note in transcript.notes))
+        _write(folder / "notes.md", (_readable(f"{note.rstrip()}\n\n") for note in transcript.notes))
+
+
+def _readable(text: str) -> bytes:
+    """A text for people, who look at it in a terminal: as plain as it is shown there."""
+    return plain(text).encode(errors="replace")
 
 
 def _line(record: Record | Damaged) -> bytes:

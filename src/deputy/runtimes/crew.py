@@ -103,7 +103,7 @@ class Crew(Generic[L]):
         self.work[lease.run] = work
         work.is_cancelled = lease.run in self._unwanted
         work.is_late = is_late
-        self.endings.goes_on(lease.run)
+        self.endings.forget_trouble(lease.run)
         self.parking.forget(lease.run)
         work.task = self._group.create_task(self._carry_out(work, birth))
 
@@ -133,6 +133,7 @@ class Crew(Generic[L]):
     async def _adopt(self, run: str) -> bool:
         state = await self._journal.state(run)
         if state is None or not state.is_live:
+            self._forget_trouble(run)
             return False
         lease = await self._journal.acquire(run)
         try:
@@ -148,6 +149,7 @@ class Crew(Generic[L]):
             found = SoFar().fields(lease.state, self.world.now())
             ending = Returned(outcome=failed_by(error, found))
             await self._journal.finish(lease, ending_key(lease.state.round), ending)
+            self._forget_trouble(run)
             self.endings.tell(run)
         finally:
             if run not in self.work:
@@ -189,6 +191,7 @@ class Crew(Generic[L]):
         """Clear up behind a run that was put aside, or another's, and came to its end without being taken up."""
         await self._clear_away(state)
         self.parking.forget(state.run)
+        self._forget_trouble(state.run)
         self._is_over(state.run)
         self.endings.tell(state.run)
         await self.take_up(state.parent)
@@ -289,15 +292,14 @@ class Crew(Generic[L]):
             # Another process has it now, and will end it.
             return
         except StorageError as error:
-            if self._is_worth_trying(work.lease.state, error):
-                self._group.create_task(self._try_again(run, error))
-            else:
-                ended = await self._ended_by(error, work)
+            ended = await self._stopped_by(error, work)
         finally:
             self.parking.never_mind(work)
             work.is_over.set()
             if self.work.get(run) is work:
                 del self.work[run]
+            if ended is not None:
+                self._forget_trouble(run)
             self.endings.tell(run, ended)
         # What the journal keeps from being seen here is seen when it is looked at again.
         if ended is not None:
@@ -338,12 +340,21 @@ class Crew(Generic[L]):
             return await self._closing.failed(work, bug)
         return await self._closing.stopped(work)
 
+    async def _stopped_by(self, trouble: StorageError, work: Work[L]) -> Ended | None:
+        """What becomes of a run whose storage failed: it is left, goes on after a moment, or ends."""
+        if self._leaving:
+            return None
+        if not self._is_worth_trying(work.lease.state, trouble):
+            return await self._ended_by(trouble, work)
+        self._group.create_task(self._try_again(work.lease.run, trouble))
+        return None
+
     def _is_worth_trying(self, state: State, trouble: StorageError) -> bool:
         """Whether a run may go on by itself after trouble: it may have been for a moment, and not again and again."""
         counts, times = self._tries.get(state.run, (state.counts, 0))
         times = times + 1 if counts == state.counts else 1
         self._tries[state.run] = (state.counts, times)
-        return trouble.retryable and times <= len(_AGAIN_SECONDS) and not self._leaving
+        return trouble.retryable and times <= len(_AGAIN_SECONDS)
 
     async def _try_again(self, run: str, trouble: StorageError) -> None:
         """Go on with a run from its records after a moment; whoever waits for it hears of trouble that stays."""
@@ -353,6 +364,11 @@ class Crew(Generic[L]):
             await self.ensure(run)
         except StorageError:
             await self._give_up(run, trouble)
+
+    def _forget_trouble(self, run: str) -> None:
+        """An end was seen: whatever came between is not kept any longer."""
+        self._tries.pop(run, None)
+        self.endings.forget_trouble(run)
 
     async def _give_up(self, run: str | None, trouble: StorageError) -> None:
         """Let whoever waits for a run hear of trouble that stays; who was put aside until it ends waits no longer."""

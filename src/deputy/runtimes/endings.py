@@ -50,6 +50,7 @@ class Endings(Generic[L]):
         if state is None:
             raise UnknownRun(run)
         if not state.is_live:
+            self.forget_trouble(run)
             return Ended(state, await self.outcome(run, state.round))
         if run in self._troubles:
             raise self._troubles[run]
@@ -87,6 +88,6 @@ class Endings(Generic[L]):
         """A run that is not at work is kept from it by this, unless by something else before."""
         self._troubles.setdefault(run, error)
 
-    def goes_on(self, run: str) -> None:
-        """A run is at work again."""
+    def forget_trouble(self, run: str) -> None:
+        """A run is at work again, or has ended wherever it was."""
         self._troubles.pop(run, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from httpx2 import AsyncBaseTransport, AsyncByteStream, AsyncClient, AsyncHTTPTransport, ReadError, Timeout
+from httpx2 import AsyncByteStream, AsyncClient, ReadError, Timeout
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -20,29 +20,17 @@ def http_client(headers: Mapping[str, str] | None, *, connect_seconds: float, re
     return AsyncClient(
         headers={**(headers or {}), "Accept-Encoding": "identity"},
         timeout=Timeout(connect_seconds, read=read_seconds),
-        transport=_Bounded(AsyncHTTPTransport()),
+        # Not by a transport of our own: with one, the proxies of the environment are passed over.
+        event_hooks={"response": [_bound]},
     )
 
 
-class _Bounded(AsyncBaseTransport):
-    """Passes requests on, and of each answer so much."""
-
-    def __init__(self, inner: AsyncBaseTransport) -> None:
-        self._inner = inner
-
-    async def handle_async_request(self, request: Request) -> Response:
-        """Send a request; an answer that was packed unasked could be any size, and is not unpacked."""
-        response = await self._inner.handle_async_request(request)
-        if response.headers.get("content-encoding", "identity") != "identity":
-            await response.aclose()
-            raise ReadError("the answer is packed, which was not asked for", request=request)
-        if isinstance(response.stream, AsyncByteStream):
-            response.stream = _Bytes(response.stream, request)
-        return response
-
-    async def aclose(self) -> None:
-        """Close what is open."""
-        await self._inner.aclose()
+async def _bound(response: Response) -> None:
+    """Bound what is read of an answer; one that was packed unasked could be any size, and is not unpacked."""
+    if response.headers.get("content-encoding", "identity") != "identity":
+        raise ReadError("the answer is packed, which was not asked for", request=response.request)
+    if isinstance(response.stream, AsyncByteStream):
+        response.stream = _Bytes(response.stream, response.request)
 
 
 class _Bytes(AsyncByteStream):

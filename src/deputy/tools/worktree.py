@@ -17,7 +17,7 @@ from deputy.tools.git import Git, GitFailed, GitStopped
 from deputy.tools.interruptible import interruptible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from deputy.tools.interruptible import Stop
 
@@ -116,6 +116,33 @@ class GitWorktrees:
         prefix = os.path.relpath(place.root, place.folder)
         changed = [os.path.relpath(name, prefix) for name in names.split("\0") if name]
         return WorkDone(changed=tuple(changed[:_MOST_CHANGED]), branch=place.branch)
+
+
+def untouched(
+    worktrees: Path, environ: Mapping[str, str], root: str, paths: Sequence[str], stop: Stop
+) -> Callable[[str], bool]:
+    """Which files of a worktree, at or below these paths, are as in the commit that it began with.
+
+    Where nothing can be told of them, all are: what git does not know of is in no branch. Elsewhere than in a worktree
+    none are, as far as git tells.
+    """
+    top = os.path.realpath(worktrees)
+    name, _, prefix = os.path.relpath(os.path.realpath(root), top).partition("/")
+    beginning = None if name in ("", ".", "..") else _read(Path(top) / name)
+    if beginning is None or not paths:
+        return lambda path: False
+    names = [os.path.normpath(f"{prefix or '.'}/{path}") for path in paths]
+    try:
+        git = Git(f"{top}/{name}", environ, stop).hardened()
+        known = git.run("ls-tree", "-r", "-z", "--name-only", beginning.base, "--", *names)
+        # What is only gone from the index is still there; what was only written again is the same.
+        quiet = ("--literal-pathspecs", "-c", "diff.autoRefreshIndex=true")
+        plain = ("--name-only", "-z", "--no-renames", "--no-ext-diff", "--no-textconv", "--diff-filter=d")
+        differing = git.run(*quiet, "diff", *plain, beginning.base, "--", *names)
+    except GitFailed:
+        return lambda path: True
+    same = set(known.split("\0")) - set(differing.split("\0"))
+    return lambda path: os.path.normpath(f"{prefix or '.'}/{path}") in same
 
 
 def _is_there(git: Git, folder: Path) -> bool:

@@ -335,6 +335,13 @@ def test_a_file_that_will_be_missing_is_told_before_the_call_is_approved(house):
     assert "there.txt" not in run.stderr.replace("their.txt", "")
 
 
+def test_a_path_of_context_that_is_a_secret_is_not_said_again(house):
+    secret = f"ghp_{'a1b2c3' * 6}"
+    run = house.run("delegate", "-t", "a=x", "--context", secret, "--model", "offline:scout")
+    assert "warning: --context" in run.stderr
+    assert secret not in run.stderr + run.stdout
+
+
 def test_subagents_do_not_see_where_their_work_is_recorded(house):
     (house.workspace / "lamp.py").write_text("def light_lamp():\n    pass\n")
     home = str(house.workspace / "state")

@@ -65,6 +65,19 @@ def test_a_subagent_can_be_exported_alone_into_a_folder_of_its_name(house, runs)
     ]  # fmt: skip
 
 
+def test_what_people_read_of_it_has_nothing_that_a_terminal_obeys(house):
+    sly = "\x1b]0;title\x07one\x08\rtwo\x9b31m\u202ethree"
+    note = {"name": "Note", "arguments": {"content": sly}}
+    model = house.script("sly", {"turns": [{"calls": [note]}, {"text": sly}]})
+    run_sync(Task(label="a", prompt="first"), model=model, workspace=house.workspace, home=house.home)
+    *_, run = json.loads(house.run("ps", "--all", "--json").stdout)["delegations"]
+    assert house.run("export", run["session_id"], "--to", "kept").returncode == 0
+    for name in ("transcript.md", "notes.md"):
+        text = (house.workspace / "kept" / name).read_text()
+        assert "]0;titleonetwo31mthree" in text
+        assert all(sign == "\n" or sign.isprintable() for sign in text)
+
+
 @pytest.mark.rule("time.wall")
 def test_stats_are_shown_beside_the_limits(house, runs):
     told = json.loads(house.run("stats", "--json").stdout)["commands"]

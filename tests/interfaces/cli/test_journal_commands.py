@@ -123,14 +123,24 @@ def test_prune_and_pin(journal: Path) -> None:
 
 
 def test_an_age_is_read_with_its_unit() -> None:
-    assert [age_seconds(text) for text in ("7d", "12h", "30m", "5", "1.5w")] == [604800, 43200, 1800, 5, 907200]
+    assert [age_seconds(text) for text in ("7d", "12h", "30m", "5s", "1.5w")] == [604800, 43200, 1800, 5, 907200]
 
 
-@pytest.mark.parametrize("age", ["", "d", "-1d", "nan", "inf", "1e999d", "7 days"])
+@pytest.mark.parametrize("age", ["", "d", "-1d", "nan", "inf", "1e999d", "7 days", "7"])
 def test_what_is_no_age_is_refused(age: str, journal: Path) -> None:
     result = run_deputy(journal, "prune", "--older-than", age)
     assert result.returncode == 2
     assert "--older-than" in result.stderr
+
+
+@pytest.mark.parametrize("name", ["show", "transcript", "watch"])
+def test_an_id_that_is_a_secret_is_not_said_again(name: str, journal: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_TOKEN", "plainvalue77")
+    for secret in ("plainvalue77", f"ghp_{'a1b2c3' * 6}"):
+        result = call(name, secret)
+        assert result.exit_code == 3
+        assert "no run has the id" in result.stderr
+        assert secret not in result.output
 
 
 @pytest.mark.parametrize("name", ["show", "transcript", "pin"])

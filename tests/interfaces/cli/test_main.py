@@ -52,7 +52,24 @@ def test_ctrl_c_before_anything_began_is_exit_code_130_and_silent(module: str):
     assert (run.returncode, run.stdout, run.stderr) == (130, "", "")
 
 
-def deputy_after(module: str, program: str) -> subprocess.CompletedProcess[str]:
+@pytest.mark.parametrize(
+    ("module", "arguments"),
+    [
+        ("deputy.journal.export", ("export", "sess_1_a")),
+        ("deputy.journal.retention", ("prune",)),
+        ("deputy.interfaces.approving", ("approve", "sess_1_a")),
+    ],
+)
+def test_ctrl_c_in_a_command_is_exit_code_130_and_silent_after_all_is_cleaned_up(
+    module: str, arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("DEPUTY_HOME", str(tmp_path / "home"))
+    interrupt = "import atexit, os, signal; atexit.register(print, 'at exit'); os.kill(os.getpid(), signal.SIGINT)"
+    run = deputy_after(module, interrupt, *arguments)
+    assert (run.returncode, run.stdout, run.stderr) == (130, "at exit\n", "")
+
+
+def deputy_after(module: str, program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
     """The command line, with a program that runs when a module of it is about to be loaded."""
     hook = f"""
 import sys
@@ -61,7 +78,7 @@ class Hook:
         if name == {module!r}:
             exec({program!r})
 sys.meta_path.insert(0, Hook())
-sys.argv = ["deputy", "check-return", "-"]
+sys.argv = ["deputy", *{arguments or ("check-return", "-")!r}]
 from deputy.__main__ import main
 main()
 """

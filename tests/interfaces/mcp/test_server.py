@@ -266,3 +266,19 @@ def test_what_could_move_a_cursor_or_end_a_line_does_not_reach_the_person_of_a_c
     assert not [letter for letter in text if letter in "\x1b\x07\x9b"]
     assert "a b[31m" in text
     assert "found]0;owned it2J" in text
+
+
+def test_what_goes_wrong_outside_a_tools_call_is_told_without_secrets(house, monkeypatch):
+    monkeypatch.setenv("DOCS_API_KEY", "swordfish-of-the-deep")
+    house.home = house.workspace.parent / "swordfish-of-the-deep"
+    house.home.write_text("no directory")
+
+    async def main():
+        async with here(house) as client:
+            with pytest.raises(MCPError) as told:
+                await client.read_resource("deputy://runs/sess_1_aaaaaa/outcome")
+            return told
+
+    told = asyncio.run(main())
+    assert "[redacted]" in str(told.value)
+    assert "swordfish" not in str(told.value)

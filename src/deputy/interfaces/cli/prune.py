@@ -40,10 +40,10 @@ def command(age: str, dry_run: bool, as_json: bool) -> None:
 
 def age_seconds(text: str) -> float:
     """An age like `7d` in seconds."""
-    number, unit = (text[:-1], text[-1:]) if text[-1:] in _UNITS else (text, "s")
     try:
-        seconds = float(number) * _UNITS[unit]
-    except ValueError:
+        # A number alone is refused: seconds would be taken for days, and what is removed does not come back.
+        seconds = float(text[:-1]) * _UNITS[text[-1:]]
+    except (KeyError, ValueError):
         seconds = -1.0
     if not 0 <= seconds < float("inf"):
         raise UsageError("--older-than", text, "give a number with s, m, h, d or w, like 7d")

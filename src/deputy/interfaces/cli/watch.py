@@ -12,7 +12,7 @@ from msgspec import MsgspecError, json, structs
 
 from deputy.core.events import Record, Requested
 from deputy.core.progress import Progress
-from deputy.interfaces.cli.journal import end_what_is_late
+from deputy.interfaces.cli.journal import end_what_is_late, not_found
 from deputy.interfaces.cli.session import CANCELLED, NOTHING_FOUND, carry_out, exit_code
 from deputy.interfaces.cli.streams import is_unread
 
@@ -60,8 +60,9 @@ def command(ctx: click.Context, run: str | None, as_json: bool) -> None:
 
 
 def _nothing(run: str | None = None) -> int:
-    told = "nothing is running; `deputy ps --all` shows what ended" if run is None else f"there is no run {run!r}"
-    click.echo(f"deputy: {told}", err=True)
+    if run is not None:
+        not_found(run)
+    click.echo("deputy: nothing is running; `deputy ps --all` shows what ended", err=True)
     return NOTHING_FOUND
 
 

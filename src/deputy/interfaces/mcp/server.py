@@ -81,7 +81,7 @@ async def _as_protocol_errors(ctx: ServerRequestContext[Any, Any], call_next: Ca
         return await call_next(ctx)
     except DeputyError as error:
         code = INVALID_PARAMS if isinstance(error, UsageError) else INTERNAL_ERROR
-        raise MCPError(code=code, message=str(error)) from error
+        raise MCPError(code=code, message=tell(error)) from error
 
 
 def _call_params() -> type[CallToolRequestParams]:
