@@ -21,14 +21,14 @@ async def denied(run: RunContext, workshop: Workshop) -> Outcome | None:
     """The outcome that stands because nobody approved another round; None when the run may work."""
     if not run.state.round:
         return None
-    question = next((one.event.question for one in reversed(run.past) if isinstance(one.event, Resumed)), "")
-    if not question:
+    resumed = next((one.event for one in reversed(run.past) if isinstance(one.event, Resumed)), None)
+    if resumed is None or not resumed.question:
         return None
     if not run.was_reached(_KEY):
-        waiting = Progress(event="waiting", label=run.state.label, session_id=run.run, content=question)
+        waiting = Progress(event="waiting", label=run.state.label, session_id=run.run, content=resumed.question)
         run.emit(waiting)
         workshop.watch(waiting)
-    is_approved = json.decode(await run.recv(_KEY, "approval", question)) is True
+    is_approved = json.decode(await run.recv(_KEY, "approval", resumed.question, patience=resumed.patience)) is True
     return None if is_approved else outcome_before(run)
 
 

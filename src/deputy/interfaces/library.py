@@ -240,11 +240,13 @@ class Deputy:
         *,
         concurrency: int | None = None,
         question: str = "",
+        patience: float | None = None,
         agent: str | None = None,
     ) -> str:
         """Start a prompt or many tasks without waiting for them; gives the session id.
 
-        Tasks with a question wait until a person has approved it: `approve`, or `deputy approve ID` anywhere.
+        Tasks with a question wait until a person has approved it: `approve`, or `deputy approve ID` anywhere. After so
+        many seconds of `patience` it counts as refused.
         `agent` names the definition that a prompt is worked on by; tasks name their own.
         """
         if isinstance(work, str):
@@ -259,7 +261,9 @@ class Deputy:
         check_tasks(work)
         cast, more = await self._cast.prepare(work)
         tasks = tuple(structs.replace(task, timeout=self._rules.seconds(DELEGATE, task.timeout)) for task in cast)
-        fan_out = FanOut(tasks=tasks, concurrency=concurrency, question=question, is_counted=self._counts_own)
+        fan_out = FanOut(
+            tasks=tasks, concurrency=concurrency, question=question, patience=patience, is_counted=self._counts_own
+        )
         session_id = await self._open(command=DELEGATE, arguments=Raw(json.encode(fan_out)), more=more)
         if question:
             await self._until_it_asks(session_id)
@@ -292,13 +296,15 @@ class Deputy:
         await self.settle(session_id)
         return outcome
 
-    async def go_on(self, session_id: str, answer: Answer = None, *, question: str = "") -> None:
+    async def go_on(
+        self, session_id: str, answer: Answer = None, *, question: str = "", patience: float | None = None
+    ) -> None:
         """The same without waiting for its end; with a question, one that has ended waits until that is approved."""
         state = await self.state(session_id)
         await self._check_place(state)
         # A command that has ended gives its task back before it takes it again.
         await self._settle_tasks()
-        await go_on(self._of, state, answer, question)
+        await go_on(self._of, state, answer, question, patience)
         if question:
             await self._until_it_asks(session_id)
 
@@ -343,10 +349,11 @@ class Deputy:
         return state
 
     async def approve(self, session_id: str, *, is_approved: bool = True) -> bool:
-        """Say yes or no to what a run waits for; whether it did wait."""
+        """Say yes or no to what a run waits for; whether it did wait. A yes that comes too late is a no."""
         asking = await find_asking(self._of.journal, session_id)
         if asking is None:
             return False
+        is_approved = is_approved and not asking.is_late(self._of.workshop.world.now())
         await self._of.engine.send(asking.run, APPROVAL, is_approved, key=answer_key(asking.key))
         return True
 

@@ -193,7 +193,7 @@ class LocalContext(Generic[L]):
         """All runs below this one as they stand now."""
         return await self._journal.descendants(self.run)
 
-    async def recv(self, key: str, topic: str, question: str = "") -> Raw:
+    async def recv(self, key: str, topic: str, question: str = "", *, patience: float | None = None) -> Raw:
         """Wait for a message; a run that only waits is put aside until one comes."""
         name = self._claim(key)
         record = self._done.pop(name, None)
@@ -201,7 +201,8 @@ class LocalContext(Generic[L]):
             with self._at_work():
                 record = await self._journal.take(self._lease, name, topic)
                 if record is None:
-                    asked = Asked(topic=topic, question=question)
+                    until = None if patience is None else self._crew.world.now() + patience
+                    asked = Asked(topic=topic, question=question, until=until)
                     await self._journal.append(self._lease, f"{name}{ASKED}", asked)
                     # It may have come in between, when nobody knew that it was waited for.
                     record = await self._journal.take(self._lease, name, topic)

@@ -50,6 +50,7 @@ class Rounds(Generic[L]):
         seconds: float | None = None,
         within: float | None = None,
         question: str = "",
+        patience: float | None = None,
     ) -> int:
         """Start another round of a run that has ended; gives its number."""
         if self._crew.is_starting(run):
@@ -58,7 +59,7 @@ class Rounds(Generic[L]):
             await self._have_ended(run)
             lease = await self._journal.acquire(run)
             try:
-                resumed = self._resumed(lease.state, message, seconds, within, question)
+                resumed = self._resumed(lease.state, message, seconds, within, question, patience)
                 await self._journal.append(lease, f"resumed:{resumed.round}", resumed)
                 # Who wanted an earlier round stopped does not stop this one.
                 self._crew.want(run)
@@ -80,7 +81,13 @@ class Rounds(Generic[L]):
             _check_ended(state)
 
     def _resumed(
-        self, state: State, message: Any, seconds: float | None, within: float | None, question: str
+        self,
+        state: State,
+        message: Any,
+        seconds: float | None,
+        within: float | None,
+        question: str,
+        patience: float | None,
     ) -> Resumed:
         """The beginning of the next round."""
         _check_ended(state)
@@ -92,6 +99,7 @@ class Rounds(Generic[L]):
             seconds=seconds,
             deadline=None if within is None else inherited_deadline(self._crew.world.now(), within, seconds),
             question=question,
+            patience=patience,
         )
 
 

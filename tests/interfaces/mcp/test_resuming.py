@@ -116,3 +116,26 @@ def test_an_answer_that_is_no_clear_yes_starts_nothing(house, action):
         told = wire.answer(call)["result"]
     assert told["isError"]
     assert [entry["status"] for entry in entries(house)] == ["rejected"]
+
+
+@pytest.mark.rule("commands.state")
+def test_a_command_that_completed_keeps_its_outcome_and_its_task_when_it_is_gone_on_with_again(house, tmp_path):
+    house.env["HOME"] = str(tmp_path / "person")
+    assert house.run("task", "add", "One").returncode == 0
+    path = ".deputy/work/001_one/report.md"
+    writes = {"calls": [{"name": "Write", "arguments": {"path": path, "content": "found"}}]}
+    about = {"summary": "It is done.", "artifacts": [{"type": "research", "path": path}]}
+    meta = {"metadata": {"session_id": "{session_id}", "agent_type": "researcher"}}
+    done, half = (turn(json.dumps({"status": status, **about, **meta})) for status in ("completed", "partial"))
+    model = house.script("m", talk(writes, half, *[done] * 4, times=9))
+    run = json.loads(house.run("research", "1", "--yes", "--json", "--model", model).stdout)["session_id"]
+
+    async def main():
+        async with here(house, allow=WRITERS, approval="granted") as client:
+            for _ in range(2):
+                await client.call_tool("DelegateResume", {"session_id": run, "answer": "go on"})
+                await client.call_tool("DelegateResult", {"session_id": run, "wait": 30})
+
+    asyncio.run(main())
+    shown = json.loads(house.run("task", "show", "1", "--json").stdout)
+    assert (entries(house)[0]["status"], shown["status"]) == ("completed", "researched")

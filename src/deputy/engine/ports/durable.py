@@ -135,8 +135,11 @@ class RunContext(Protocol):
         """All runs below this one as they stand now: for sums, never to decide by, as it differs when replayed."""
         ...
 
-    async def recv(self, key: str, topic: str, question: str = "") -> Raw:
-        """Wait for a message. A run that only waits for messages is put aside: it costs nothing until one comes."""
+    async def recv(self, key: str, topic: str, question: str = "", *, patience: float | None = None) -> Raw:
+        """Wait for a message. A run that only waits for messages is put aside: it costs nothing until one comes.
+
+        After so many seconds of `patience` the message is a no, whoever looks then.
+        """
         ...
 
     def was_asked(self, key: str) -> bool:
@@ -175,10 +178,18 @@ class Engine(Protocol):
         """Start a run; False when there is one of this id already, which is then left as it is."""
         ...
 
-    async def resume(self, run: str, message: Any = None, *, seconds: float | None = None, question: str = "") -> int:
+    async def resume(
+        self,
+        run: str,
+        message: Any = None,
+        *,
+        seconds: float | None = None,
+        question: str = "",
+        patience: float | None = None,
+    ) -> int:
         """Start another round of a run that has ended; gives the round's number.
 
-        With a question it begins once a person has approved it, and else leaves the run as it was.
+        With a question it begins once a person has approved it, in time, and else leaves the run as it was.
         """
         ...
 

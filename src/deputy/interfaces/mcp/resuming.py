@@ -44,11 +44,11 @@ async def resume(call: Call) -> Answer:
     _check_end(state, wanted.answer)
     await check_allowed(hub, state)
     question = "" if hub.options.approval == "granted" or state.is_live else await _question(deputy, state, wanted)
-    await deputy.go_on(run, wanted.answer, question=question)
+    patience = approving.patience(call)
+    await deputy.go_on(run, wanted.answer, question=question, patience=patience)
     hub.later(_settled(deputy, run))
     if question:
-        seconds = approving.patience(call)
-        hub.later(approving.give_up(hub, run, seconds))
+        hub.later(approving.give_up(hub, run, patience))
         if approving.can_elicit(call.context):
             if approving.is_modern(call.context):
                 return approving.question_in_result(run, question)
