@@ -3,8 +3,10 @@
 import asyncio
 import random
 import shutil
+import sqlite3
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from tests.journal.conftest import requested, turn
 
 from deputy.core.errors import StorageCorrupt, StorageTooNew
 from deputy.core.events import Record
+from deputy.journal import registry
 from deputy.journal.mark import read_mark
 from deputy.journal.owner import Owner
 from deputy.journal.reader import Reader
@@ -99,6 +102,53 @@ def test_a_page_of_zeros_costs_the_records_on_it(filled: Callable[..., Path], tm
     assert 0 < worst <= 202
 
 
+@pytest.mark.parametrize("how", ["zeroed", "garbage"])
+def test_one_page_that_is_gone_costs_what_stood_on_it_and_no_run(
+    filled: Callable[..., Path], tmp_path: Path, how: str
+) -> None:
+    filled(turns=20, size=600, ended=True)
+    home = filled("sess_1_bbbbbb", turns=20, size=600)
+    runs = [RUN, "sess_1_bbbbbb"]
+    content = (home / "journal.db").read_bytes()
+    for page in range(1, len(content) // PAGE):
+        put = bytes(PAGE) if how == "zeroed" else random.Random(page).randbytes(PAGE)
+        hole = content[: page * PAGE] + put + content[(page + 1) * PAGE :]
+        reader = Reader.open_any(damaged_copy(home, tmp_path / "copy", hole))
+        assert reader is not None
+        with reader:
+            assert [one.state.run for one in listed(reader, ended=10)] == runs, page
+            assert [shown["session_id"] for run in runs if (shown := registry.shown(reader, run, 0.0))] == runs, page
+            found = [record for run in runs for record in reader.records(run)]
+            records = {(record.run, record.seq) for record in found if isinstance(record, Record)}
+            assert 205 - len(records) <= 16, page
+            assert len(records) == 205 or any(isinstance(record, Damaged) for record in found), page
+            assert all(transcribe(reader.records(run)) is not None for run in runs), page
+            (
+                reader.tree("sess_1_parent"),
+                reader.descendants(RUN),
+                reader.errors(5),
+                reader.progress(RUN),
+                reader.pinned(),
+            )
+            reader.examine()
+            assert "damaged" in reader.damage or "malformed" in reader.damage, page
+
+
+def test_what_was_removed_does_not_come_back_by_damage(filled: Callable[..., Path], tmp_path: Path) -> None:
+    filled(turns=20, size=600, ended=True)
+    home = filled("sess_1_bbbbbb", turns=3)
+    with closing(sqlite3.connect(home / "journal.db")) as connection, connection:
+        connection.execute("DELETE FROM events WHERE run = ?", (RUN,))
+        connection.execute("DELETE FROM runs WHERE run = ?", (RUN,))
+    content = (home / "journal.db").read_bytes()
+    hole = content[: 2 * PAGE] + bytes(PAGE) + content[3 * PAGE :]
+    reader = Reader.open_any(damaged_copy(home, tmp_path / "copy", hole))
+    assert reader is not None
+    with reader:
+        assert sum(isinstance(record, Record) for record in reader.records("sess_1_bbbbbb")) == 17
+        assert list(reader.records(RUN))[1:] == []
+
+
 def test_a_journal_cut_short_is_read_as_far_as_it_goes(filled: Callable[..., Path], tmp_path: Path) -> None:
     home = filled(turns=40, size=600)
     content = (home / "journal.db").read_bytes()
@@ -110,8 +160,6 @@ def test_a_journal_cut_short_is_read_as_far_as_it_goes(filled: Callable[..., Pat
 
 
 def test_a_damaged_index_of_runs_is_rebuilt_from_the_records(filled: Callable[..., Path]) -> None:
-    import sqlite3
-
     home = filled()
     with sqlite3.connect(home / "journal.db") as connection:
         connection.execute("UPDATE runs SET state = ?", (b'{"run":"sess_1_aaaaaa","status":"completed"}',))
@@ -125,8 +173,6 @@ def test_a_damaged_index_of_runs_is_rebuilt_from_the_records(filled: Callable[..
 
 
 def test_a_record_that_was_changed_is_left_out_and_named(filled: Callable[..., Path]) -> None:
-    import sqlite3
-
     home = filled()
     with sqlite3.connect(home / "journal.db") as connection:
         connection.execute("UPDATE events SET body = replace(body, 'finding 1', 'fabricated') WHERE key = 'note:1'")
@@ -238,9 +284,40 @@ def test_what_is_removed_between_two_looks_is_not_missed(
     assert read(home) == []
 
 
+@pytest.mark.parametrize("how", ["empty", "missing"])
+@pytest.mark.parametrize("witness", ["mark", "log"])
+def test_a_journal_that_was_lost_is_not_started_anew_unasked(
+    home: Path, tmp_path: Path, how: str, witness: str
+) -> None:
+    left = tmp_path / "left"
+    asyncio.run(leave(home, left, turns=2))
+    (left / "journal.db").unlink()
+    if how == "empty":
+        (left / "journal.db").touch(0o600)
+    (left / ("journal.db-wal" if witness == "mark" else "journal.db-mark")).unlink()
+
+    async def write() -> None:
+        async with SqliteJournal(left) as journal:
+            await journal.begin("sess_1_bbbbbb", requested("sess_1_bbbbbb"))
+
+    with pytest.raises(StorageCorrupt, match=f"it is {how}, though .* start anew"):
+        asyncio.run(write())
+    if how == "missing" or witness == "mark":
+        with pytest.raises(StorageCorrupt, match=f"it is {how}, though .* start anew"):
+            Reader.open_any(left)
+    for path in left.glob("journal.db*"):
+        path.unlink()
+    asyncio.run(write())
+    reader = Reader.open_any(left)
+    assert reader is not None
+    with reader:
+        assert (len(reader.live()), reader.damage) == (1, "")
+
+
 def test_a_journal_that_is_made_anew_is_not_held_to_an_earlier_one(filled: Callable[..., Path]) -> None:
     home = filled()
     (home / "journal.db").unlink()
+    (home / "journal.db-mark").write_bytes(b"torn")
 
     async def purge() -> None:
         async with SqliteJournal(home) as journal:

@@ -1,14 +1,17 @@
 """Retention: ended runs go after a while, whole trees at once, and nothing that somebody still needs."""
 
 import asyncio
+import sqlite3
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
-from deputy.core.errors import Error, UnknownRun
+from deputy.core.errors import Error, StorageFull, UnknownRun
 from deputy.core.events import Opened, Requested, Returned
 from deputy.core.outcome import Blocked, Completed, Outcome
 from deputy.core.request import Grant, Hop, Lineage, Request
+from deputy.journal import retention
 from deputy.journal.reader import Reader
 from deputy.journal.retention import DAY_SECONDS, keep_house, pin, prune
 from deputy.journal.sqlite import SqliteJournal
@@ -135,3 +138,36 @@ def test_what_a_process_died_over_goes_too(tmp_path: Path) -> None:
         path.write_bytes(b"half")
     keep_house(home, NOW)
     assert [path for path in left if path.exists()] == []
+
+
+def test_on_a_full_disk_files_go_first_and_make_room_for_removing_records(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = tmp_path / "home"
+    make(home, "sess_1_old", days_ago=9)
+    make(home, "sess_1_new", days_ago=1)
+    remove = retention.remove
+
+    def needs_room(connection: sqlite3.Connection, runs: Iterable[str]) -> None:
+        if files_of(home, "sess_1_oldc"):
+            raise StorageFull(str(home), "no space is left")
+        remove(connection, runs)
+
+    monkeypatch.setattr(retention, "remove", needs_room)
+    assert [tree.root for tree in prune(home, NOW - 7 * DAY_SECONDS)] == ["sess_1_old"]
+    assert runs(home) == {"sess_1_new", "sess_1_newc"}
+    assert files_of(home, "sess_1_newc")
+
+
+def test_where_no_room_can_be_made_it_is_to_be_freed_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = tmp_path / "home"
+    make(home, "sess_1_old", days_ago=9)
+
+    def full(connection: sqlite3.Connection, runs: Iterable[str]) -> None:
+        raise StorageFull(str(home), "no space is left")
+
+    monkeypatch.setattr(retention, "remove", full)
+    with pytest.raises(StorageFull, match="elsewhere") as error:
+        prune(home, NOW)
+    assert "deputy prune" not in str(error.value)
+    assert runs(home) == {"sess_1_old", "sess_1_oldc"}

@@ -37,6 +37,7 @@ _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PR
 def open_writer(folder: Path, fsync: Fsync, patience: float = PATIENCE_SECONDS) -> sqlite3.Connection:
     """A connection that writes; home, file and tables are made if they are missing."""
     path = home.make_home(folder) / home.JOURNAL
+    _refuse_lost(folder, path)
     if home.make_file(path, schema.fresh):
         # What was said of a journal that was here before does not hold for this one.
         mark.clear(folder)
@@ -58,7 +59,11 @@ def open_reader(
     One that this process writes itself is never taken to be at rest, or what it writes later would not be seen.
     """
     path = folder / home.JOURNAL
-    if not home.check_home(folder) or not home.has_file(path):
+    if not home.check_home(folder):
+        return None
+    if not home.has_file(path):
+        if not is_written:
+            _refuse_lost(folder, path)
         return None
     with typed(path):
         connection = patiently(lambda: _connect(path, "ro"), path, patience)
@@ -77,6 +82,29 @@ def open_reader(
     # An older, empty or half made file is brought up to date once, by a writer.
     open_writer(folder, "group", patience).close()
     return open_reader(folder, patience, is_written=is_written)
+
+
+def _refuse_lost(folder: Path, path: Path) -> None:
+    """Refuse to take a journal for a new one whose records are known to have been there."""
+    # Both are made behind the file itself, and so looked at before it.
+    promise, log = mark.read_mark(folder), _size(path.with_name(f"{path.name}-wal"))
+    size = _size(path)
+    if size or not (promise or log):
+        return
+    known = "its log is still there" if promise is None else f"record {promise.seq} of {promise.run!r} was in it"
+    raise StorageCorrupt(
+        str(path),
+        f"it is {'missing' if size is None else 'empty'}, though {known}",
+        f"Put it back from a copy; or move {path.name}, {path.name}-wal and {mark.NAME} aside, and start anew.",
+    )
+
+
+def _size(path: Path) -> int | None:
+    """How large a file is; None when it is not there."""
+    try:
+        return path.stat().st_size
+    except OSError:
+        return None
 
 
 def patiently(do: Callable[[], T], path: Path, patience: float = PATIENCE_SECONDS) -> T:

@@ -12,7 +12,8 @@ from deputy.journal import home
 if TYPE_CHECKING:
     from pathlib import Path
 
-_NAME: Final = f"{home.JOURNAL}-mark"
+NAME: Final = f"{home.JOURNAL}-mark"
+"""The file beside the journal."""
 _LONGEST: Final = 2048
 
 
@@ -31,7 +32,7 @@ class Mark:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._path = folder / _NAME
+        self._path = folder / NAME
         self._descriptor: int | None = None
 
     def set(self, promise: Promise) -> None:
@@ -55,13 +56,13 @@ class Mark:
 def clear(folder: Path) -> None:
     """Say nothing any more, whoever wrote the mark; the file stays, as others may have it open."""
     with suppress(OSError):
-        os.truncate(folder / _NAME, 0)
+        os.truncate(folder / NAME, 0)
 
 
 def read_mark(folder: Path) -> Promise | None:
     """What was promised last; None when nothing says so. Read it before the journal, which then has at least that."""
     try:
-        descriptor = os.open(folder / _NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+        descriptor = os.open(folder / NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
         return None
     try:

@@ -88,6 +88,7 @@ class Reader:
         self.path = path
         self.damage = damage
         """What is wrong with the file as a whole, when only what is left of it can be read."""
+        self._is_mendable = False
 
     @classmethod
     def open(cls, folder: Path, *, is_written: bool = False) -> Reader | None:
@@ -97,7 +98,17 @@ class Reader:
 
     @classmethod
     def open_any(cls, folder: Path) -> Reader | None:
-        """The same, also of a journal so damaged that nothing should be written to it any more."""
+        """The same, also of a journal so damaged that nothing should be written to it any more.
+
+        Damage that is found only later is mended then, in memory: `damage` tells of it from there on.
+        """
+        reader = cls._open_any(folder)
+        if reader is not None:
+            reader._is_mendable = True
+        return reader
+
+    @classmethod
+    def _open_any(cls, folder: Path) -> Reader | None:
         path = folder / home.JOURNAL
         reader = None
         promise = read_mark(folder)
@@ -276,7 +287,9 @@ class Reader:
                 expected += 1
         except BROKEN as error:
             yield Damaged(where=str(self.path), what=str(error))
-            last = max(last, expected)
+            if self._is_mendable:
+                self._mend(str(error))
+            last = max(last, expected, self._last(run))
         if expected <= last:
             yield from self._salvage(run, expected, last)
 
@@ -301,8 +314,36 @@ class Reader:
     # --- how ----------------------------------------------------------------------------------------------------------
 
     def _rows(self, query: str, *values: Any) -> list[Any]:
+        try:
+            return self._ask(query, values)
+        except StorageCorrupt as error:
+            if not self._is_mendable:
+                raise
+            self._mend(error.what)
+            return self._ask(query, values)
+
+    def _ask(self, query: str, values: Row) -> list[Any]:
         with typed(self.path):
             return patiently(lambda: self._connection.execute(query, values).fetchall(), self.path)
+
+    def _mend(self, what: str) -> None:
+        """Go on with a journal in memory that is made anew from the records that can be trusted."""
+        from deputy.journal.rebuild import damaged_parts, rebuild
+
+        self._is_mendable = False
+        damaged = self._connection
+        self.damage = self.damage or f"{damaged_parts(damaged)} ({what})"
+        self._connection = rebuild(damaged, self._readable())
+        damaged.close()
+
+    def examine(self) -> None:
+        """Look at every page of the file; `damage` then tells what was found."""
+        try:
+            found = self._ask("PRAGMA quick_check(1)", ())[0][0]
+        except StorageCorrupt as error:
+            found = error.what
+        if found != "ok" and self._is_mendable:
+            self._mend(str(found).splitlines()[-1])
 
     def _pages(self, run: str, after: int) -> Iterator[Row]:
         # A page at a time, so that a slow reader holds no old version of the file open.

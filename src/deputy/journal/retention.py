@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
+import sqlite3
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
 
-from deputy.core.errors import UnknownRun
+from deputy.core.errors import StorageFull, UnknownRun
 from deputy.core.state import State
 from deputy.journal import home, mark, transcript
 from deputy.journal.connection import open_writer, patiently, typed
@@ -15,7 +17,6 @@ from deputy.journal.owner import Owner, is_gone
 from deputy.journal.reader import Reader
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
@@ -24,6 +25,11 @@ if TYPE_CHECKING:
 DAY_SECONDS = 86_400.0
 KEPT_SECONDS = 7 * DAY_SECONDS
 _LOOKED_AT = 200
+_LONG_LOG = 16 << 20
+_FREE_ELSEWHERE = (
+    "Free some space elsewhere on its disk, then try again: removing records needs a little of it."
+    " The files of the runs that may go are removed already."
+)
 
 
 class Tree(Struct, frozen=True, kw_only=True):
@@ -67,9 +73,47 @@ def prune(folder: Path, before: float, *, dry_run: bool = False, delivered_only:
         trees = find_old(reader, before, delivered_only=delivered_only)
     if dry_run or not trees:
         return trees
+    try:
+        return _remove_trees(folder, trees, before)
+    except StorageFull:
+        _free_space(folder, trees, before)
+    try:
+        return _remove_trees(folder, trees, before)
+    except StorageFull as error:
+        raise StorageFull(error.path, error.what, _FREE_ELSEWHERE) from error
+
+
+def _remove_trees(folder: Path, trees: Sequence[Tree], before: float) -> list[Tree]:
     removed = [tree for tree in trees if _write(folder, lambda db, t=tree: _remove_tree(db, folder, t, before))]
     remove_files(folder, [state.run for tree in removed for state in tree.states])
     return removed
+
+
+def _free_space(folder: Path, trees: Sequence[Tree], before: float) -> None:
+    """Make room on a full disk for what removes records, which needs some itself: their files go first."""
+    path = folder / home.JOURNAL
+    try:
+        connection = open_writer(folder, "group")
+    except StorageFull:
+        # Where not even that can be had, nobody resumes anything.
+        remove_files(folder, [state.run for tree in trees for state in tree.states])
+        return
+    try:
+        with typed(path):
+            # Whoever would resume one of them waits meanwhile.
+            patiently(lambda: connection.execute("BEGIN IMMEDIATE"), path)
+            old = [tree for tree in trees if not _is_wanted(connection, tree, before)]
+            remove_files(folder, [state.run for tree in old for state in tree.states])
+            connection.execute("ROLLBACK")
+        _empty_log(connection)
+    finally:
+        connection.close()
+
+
+def _empty_log(connection: sqlite3.Connection) -> None:
+    """Give back the room of the log, unless somebody still reads it."""
+    with suppress(sqlite3.Error):
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
 
 
 def keep_house(folder: Path, now: float, kept_seconds: float = KEPT_SECONDS) -> int:
@@ -138,13 +182,24 @@ def remove_files(folder: Path, runs: Sequence[str]) -> None:
 
 
 def _remove_tree(connection: sqlite3.Connection, folder: Path, tree: Tree, before: float) -> bool:
-    # It may have been resumed since it was looked at.
-    query = "SELECT 1 FROM runs WHERE root = ? AND (is_live OR last_at >= ?)"
-    if connection.execute(query, (tree.root, before)).fetchone() is not None:
+    if _is_wanted(connection, tree, before):
         return False
     mark.clear(folder)
     remove(connection, [state.run for state in tree.states])
     return True
+
+
+def _is_wanted(connection: sqlite3.Connection, tree: Tree, before: float) -> bool:
+    """Whether it was resumed since it was looked at."""
+    query = "SELECT 1 FROM runs WHERE root = ? AND (is_live OR last_at >= ?)"
+    return connection.execute(query, (tree.root, before)).fetchone() is not None
+
+
+def _is_long(log: Path) -> bool:
+    try:
+        return log.stat().st_size > _LONG_LOG
+    except OSError:
+        return False
 
 
 def _write(folder: Path, do: Callable[[sqlite3.Connection], T]) -> T:
@@ -152,11 +207,15 @@ def _write(folder: Path, do: Callable[[sqlite3.Connection], T]) -> T:
     connection = open_writer(folder, "group")
     try:
         with typed(path):
+            if _is_long(path.with_name(f"{path.name}-wal")):
+                _empty_log(connection)
             patiently(lambda: connection.execute("BEGIN IMMEDIATE"), path)
             result = do(connection)
             connection.execute("COMMIT")
+        # What is done is done, also where there is no room to give room back.
+        with suppress(StorageFull), typed(path):
             # A script is stepped to its end; a single statement without columns would give back one page only.
             patiently(lambda: connection.executescript("PRAGMA incremental_vacuum"), path)
-            return result
+        return result
     finally:
         connection.close()

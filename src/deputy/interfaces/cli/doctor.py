@@ -10,7 +10,7 @@ import click
 from msgspec import Struct, structs
 
 from deputy import __version__
-from deputy.core.errors import StorageError
+from deputy.core.errors import StorageCorrupt, StorageError
 from deputy.interfaces.cli.show import show, show_json
 from deputy.interfaces.plain import filled
 from deputy.interfaces.telling import hide_secrets
@@ -118,11 +118,13 @@ def _home() -> Check:
             return bad
         if (low := _low_on_space(path)) is not None:
             return low
-        reader = Reader.open(path)
+        reader = Reader.open_any(path)
         if reader is None:
             return Check(name="home", status="ok", found=f"{path} (no runs yet)")
         with reader:
-            reader.probe()
+            reader.examine()
+            if reader.damage:
+                raise StorageCorrupt(str(reader.path), reader.damage)
             end_what_is_orphaned(reader)
             live = len(reader.live())
             return Check(name="home", status="ok", found=f"{path} ({live} live run{'s' * (live != 1)})")

@@ -24,16 +24,25 @@ NOTHING_FOUND = 3
 def open_journal() -> Generator[Reader | None]:
     """The journal of this user's home, or None where there is none; nothing is made."""
     reader = Reader.open_any(home_path())
-    if reader is not None and reader.damage:
-        click.echo(f"deputy: {reader.path}: {reader.damage}; this is what can still be read", err=True)
-    if reader is not None:
+    if reader is None:
+        yield None
+        return
+    with reader:
+        is_told = _tell_damage(reader)
         end_what_is_late(reader)
         end_what_is_orphaned(reader)
-    try:
-        yield reader
-    finally:
-        if reader is not None:
-            reader.close()
+        try:
+            yield reader
+        finally:
+            # What nobody has looked at before may turn out to be damaged only now.
+            if not is_told:
+                _tell_damage(reader)
+
+
+def _tell_damage(reader: Reader) -> bool:
+    if reader.damage:
+        click.echo(f"deputy: {reader.path}: {reader.damage}; this is what can still be read", err=True)
+    return bool(reader.damage)
 
 
 def end_what_is_late(reader: Reader) -> None:
