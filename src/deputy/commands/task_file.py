@@ -107,12 +107,12 @@ class TaskFile:
     def make_folder(self, folder: str) -> None:
         """Make a folder of the project, and those above it; a link on the way could lead anywhere, and is refused."""
         place = self._project
-        with _explained(self.path):
-            for part in folder.split("/"):
-                place /= part
+        for part in folder.split("/"):
+            place /= part
+            with _explained(place):
                 place.mkdir(exist_ok=True)
-                if place.is_symlink():
-                    raise StorageDenied(str(place), "it is a symbolic link", "Make it a directory of the project.")
+            if place.is_symlink():
+                raise StorageDenied(str(place), "it is a symbolic link", "Make it a directory of the project.")
 
     @contextmanager
     def _changing(self) -> Generator[_Content]:
