@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from deputy.journal.sqlite import Fsync, Lease
     from deputy.models.make import Models
     from deputy.processes.script import ProgramScripts
+    from deputy.tools.interruptible import Stop
     from deputy.tools.mcp import McpServers
     from deputy.tools.worktree import GitWorktrees
 
@@ -99,7 +100,18 @@ class WorkspaceFiles:
     def _open(self, grant: Grant, root: str) -> Folder:
         from deputy.tools.folder import WorkspaceFolder
 
-        return WorkspaceFolder(root or self._root, grant, private=(self._folder,), main=self._root)
+        return WorkspaceFolder(
+            root or self._root,
+            grant,
+            private=(self._folder,),
+            main=self._root,
+            untouched=self._untouched if root else None,
+        )
+
+    def _untouched(self, root: str, paths: Sequence[str], stop: Stop) -> Callable[[str], bool]:
+        from deputy.tools.worktree import untouched
+
+        return untouched(self._folder / home.WORKTREES, os.environ, root, paths, stop)
 
 
 class WorkspaceAgents:

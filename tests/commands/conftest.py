@@ -67,6 +67,19 @@ class Project:
     def add(self, title: str = "Cache the index", **more: str) -> ProjectTask:
         return self.tasks.add(title, at=AT, **more)
 
+    def commit(self, path: str, content: str) -> None:
+        """A file that is in the project's repository."""
+        file = self.folder / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(content)
+        subprocess.run([*GIT, "add", "--all"], cwd=self.folder, check=True)
+        subprocess.run([*GIT, "commit", "-q", "-m", path], cwd=self.folder, check=True)
+
+    def on_branch(self, branch: str, path: str) -> str:
+        """A file as a branch of the project has it."""
+        shown = subprocess.run([*GIT, "show", f"{branch}:{path}"], cwd=self.folder, check=True, capture_output=True)
+        return shown.stdout.decode()
+
     def task(self, number: int = 1) -> ProjectTask:
         return self.tasks.find(number)
 

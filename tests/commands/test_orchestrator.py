@@ -315,3 +315,160 @@ def test_the_model_that_is_named_goes_before_that_of_the_definition(project: Pro
     (agents / "researcher.md").write_text("---\nname: researcher\nmodel: haiku\ntools: Read, Write\n---\nYou look.\n")
     ended = project.order("research", 1, turn("", write(REPORT)), turn(returned("completed", REPORT)))
     assert (ended.outcome.status, ended.outcome.model.partition(":")[0]) == ("completed", "script")
+
+
+@pytest.mark.rule("commands.state")
+@pytest.mark.parametrize("is_reused", [False, True], ids=["gone", "its number given to another"])
+def test_a_session_whose_task_is_gone_settles_no_other(project: Project, is_reused: bool):
+    project.add()
+    ended = project.order("research", 1, turn("", write(REPORT)), turn(returned("partial", REPORT)))
+    project.tasks.remove(1)
+    other = project.add("Something else")
+    assert other.number == 2
+    if is_reused:
+        file = project.tasks.path
+        file.write_text(file.read_text().replace('"number": 2', '"number": 1'))
+    project.script({"turns": [turn(returned("completed", REPORT))] * 4})
+    outcome = project.resume(ended.outcome.session_id)
+    assert (outcome.status, outcome.usage) == ("partial", ended.outcome.usage)
+    reason = f"session {outcome.session_id} was about another task" if is_reused else "there are 2 to 2"
+    assert outcome.warnings[-1].startswith("Not started: ")
+    assert reason in outcome.warnings[-1]
+    (task,) = project.tasks.tasks()
+    assert (task.title, task.status, task.artifacts, len(task.history)) == ("Something else", "not started", (), 1)
+
+
+@pytest.mark.rule("commands.state")
+def test_resuming_an_old_session_takes_its_task_no_step_back(project: Project):
+    project.add()
+    old = project.order("research", 1, turn("", write(REPORT)), turn(returned("partial", REPORT)))
+    project.order("research", 1, turn("", write(REPORT)), turn(returned("completed", REPORT)))
+    assert project.task().status == "researched"
+    project.script({"turns": [turn(returned("partial", REPORT))] * 4})
+    assert project.resume(old.outcome.session_id).status == "partial"
+    assert (project.task().status, project.task().work) == ("researched", None)
+
+
+UNCHANGED = "Artifact has not changed since before the delegation began"
+NO_WORK = "Artifact is no work of the delegation"
+
+
+@pytest.mark.rule("contract.evidence")
+@pytest.mark.parametrize(
+    ("calls", "path", "problem"),
+    [
+        ([], "src/a.py", UNCHANGED),
+        ([write("src/a.py", "old\n")], "src/a.py", UNCHANGED),
+        ([write("other.py")], "src/a.py", UNCHANGED),
+        ([call("Run", command="git rm -q --cached src/a.py")], "src/a.py", UNCHANGED),
+        ([], "src", UNCHANGED),
+        ([write("src/empty.py", "")], "src", UNCHANGED),
+        ([], ".", NO_WORK),
+        ([write("src/b.py")], ".", NO_WORK),
+        ([], ".git", NO_WORK),
+        ([], ".deputy/tasks.json", NO_WORK),
+    ],
+)
+def test_what_a_worktree_had_from_the_beginning_is_no_evidence(
+    project: Project, calls: list[dict[str, Any]], path: str, problem: str
+):
+    project.add()
+    project.commit("src/a.py", "old\n")
+    said = returned("completed", path)
+    first = [turn("", *calls)] if calls else []
+    ended = project.order("implement", 1, *first, turn(said), turn(said))
+    message, _ = invalid(f"{problem}: {path}")
+    assert (ended.outcome.status, ended.outcome.errors[0].message) == ("failed", message)
+    assert project.task().status == "not started"
+
+
+@pytest.mark.rule("contract.evidence")
+@pytest.mark.parametrize(
+    ("calls", "path"),
+    [
+        ([write("src/a.py", "new\n")], "src/a.py"),
+        ([write("src/new [1].py")], "src/new [1].py"),
+        ([write("src/deep/new.py")], "src"),
+        ([call("Run", command="git mv src/a.py src/b.py")], "src/b.py"),
+        ([call("Run", command="echo x >> src/a.py; git -c user.name=x -c user.email=x@x commit -qam x")], "src/a.py"),
+    ],
+)
+def test_what_differs_from_the_beginning_of_a_worktree_is_evidence(
+    project: Project, calls: list[dict[str, Any]], path: str
+):
+    project.add()
+    project.commit("src/a.py", "old\n")
+    said = returned("completed", path)
+    ended = project.order("implement", 1, turn("", *calls), turn(said), turn(said))
+    assert (ended.outcome.status, ended.outcome.errors) == ("completed", ())
+    assert project.task().status == "completed"
+
+
+@pytest.mark.rule("contract.evidence")
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [
+        (".deputy/tasks.json", NO_WORK),
+        (".deputy/tasks.lock", NO_WORK),
+        (".deputy", NO_WORK),
+        (".deputy/work", "Artifact is empty"),
+        (FOLDER, "Artifact is empty"),
+        (".", NO_WORK),
+        ("to_tasks", NO_WORK),
+    ],
+)
+def test_what_deputy_keeps_for_itself_is_no_evidence(project: Project, path: str, problem: str):
+    project.add()
+    (project.folder / "to_tasks").symlink_to(".deputy/tasks.json")
+    said = returned("completed", path)
+    ended = project.order("research", 1, turn(said), turn(said))
+    message, _ = invalid(f"{problem}: {path}")
+    assert (ended.outcome.status, ended.outcome.errors[0].message) == ("failed", message)
+    assert project.task().status == "not started"
+
+
+@pytest.mark.rule("contract.evidence")
+@pytest.mark.parametrize("path", [FOLDER, ".deputy/work"])
+def test_a_directory_is_evidence_where_a_file_in_it_is(project: Project, path: str):
+    project.add()
+    said = returned("completed", path)
+    ended = project.order("research", 1, turn("", write(REPORT)), turn(said), turn(said))
+    assert ended.outcome.status == "completed"
+
+
+IGNORED = "build/only.py"
+
+
+@pytest.mark.rule("contract.evidence")
+def test_work_in_ignored_files_is_on_the_branch(project: Project):
+    project.add()
+    project.commit(".gitignore", "build/\n")
+    said = returned("completed", IGNORED)
+    ended = project.order("implement", 1, turn("", write(IGNORED)), turn(said), turn(said))
+    assert (ended.outcome.status, ended.outcome.warnings) == ("completed", ())
+    assert project.on_branch(ended.outcome.branch, IGNORED) == "found\n"
+    assert project.task().status == "completed"
+
+
+@pytest.mark.rule("time.partial")
+def test_work_in_ignored_files_outlives_the_time_limit_and_resume_finds_it(project: Project):
+    project.add()
+    project.commit(".gitignore", "build/\n")
+    hangs = turn("", write("more.py"), delay_seconds=600.0)
+    ended = project.order("implement", 1, turn("", write(IGNORED)), hangs, turn("Out of time."), seconds=1.0)
+    assert [artifact.path for artifact in ended.outcome.artifacts] == [IGNORED]
+    assert project.on_branch(ended.outcome.branch, IGNORED) == "found\n"
+    project.script({"turns": [turn(returned("completed", IGNORED))] * 4})
+    assert project.resume(ended.outcome.session_id).status == "completed"
+
+
+def test_ignored_files_that_nobody_names_stay_where_they_are_and_the_outcome_says_where(project: Project):
+    project.add()
+    project.commit(".gitignore", "build/\n")
+    said = returned("completed", "build")
+    ended = project.order("implement", 1, turn("", write(IGNORED)), turn(said), turn(said))
+    assert ended.outcome.status == "completed"
+    (place,) = (project.home / "worktrees").glob("*/")
+    warning = f"What it wrote is ignored by git; it stays in {place} and is in no commit."
+    assert ended.outcome.warnings == (warning,)
+    assert (place / IGNORED).read_text() == "found\n"

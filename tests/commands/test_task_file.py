@@ -114,6 +114,19 @@ def test_a_removed_task_is_gone(tmp_path: Path) -> None:
     assert msgspec.json.decode(tasks.path.read_bytes())["tasks"][0]["text"] == "new"
 
 
+def test_a_number_is_never_given_twice(tmp_path: Path) -> None:
+    tasks = TaskFile(tmp_path)
+    tasks.add_all([("a", "", ""), ("b", "", "")], at="now")
+    assert "next" not in msgspec.json.decode(tasks.path.read_bytes())
+    tasks.remove(2)
+    tasks.remove(1)
+    tasks = TaskFile(tmp_path)
+    assert tasks.add("c", at="now").number == 3
+    assert "next" not in msgspec.json.decode(tasks.path.read_bytes())
+    tasks.remove(3)
+    assert [task.number for task in tasks.add_all([("d", "", ""), ("e", "", "")], at="now")] == [4, 5]
+
+
 def test_the_work_folder_is_made_and_no_link_leads_out_of_the_project(tmp_path: Path) -> None:
     project, outside = tmp_path / "project", tmp_path / "outside"
     project.mkdir()

@@ -160,3 +160,24 @@ def test_a_task_is_given_back_as_it_stood_unless_it_is_in_other_hands() -> None:
     given_back = released(task, task.work, "now")
     assert (given_back.status, given_back.work, given_back.history[-1].what) == ("researched", None, "plan released")
     assert released(given_back, task.work, "now") == given_back
+
+
+@pytest.mark.rule("commands.state")
+@pytest.mark.parametrize(
+    ("outcome", "status"),
+    [("partial", "researched"), ("blocked", "researched"), ("failed", "researched"), ("completed", "planned")],
+)
+def test_a_session_that_others_came_after_takes_the_task_no_step_back(outcome: str, status: str) -> None:
+    task = settled(begun(ONE, "plan", "s1", "then"), "s1", OUTCOMES["partial"], "then")
+    task = settled(begun(task, "research", "s2", "then"), "s2", OUTCOMES["completed"], "then")
+    assert task.status == "researched"
+    task = settled(begun(task, "plan", "s1", "now", 1), "s1", OUTCOMES[outcome], "now")
+    assert (task.status, task.question, task.work) == (status, "", None)
+    assert [entry.session_id for entry in task.history] == ["s1", "s1", "s2", "s2", "s1", "s1"]
+
+
+@pytest.mark.rule("commands.state")
+def test_the_last_session_goes_on_as_any_other() -> None:
+    task = settled(begun(ONE, "plan", "s1", "then"), "s1", OUTCOMES["partial"], "then")
+    task = settled(begun(task, "plan", "s1", "now", 1), "s1", OUTCOMES["blocked"], "now")
+    assert (task.status, task.question) == ("blocked", "Which one?")

@@ -87,3 +87,37 @@ def test_a_script_is_believed_by_its_json_and_never_against_its_exit_code(
     assert verdict.script == script
     assert feedback is None or verdict.feedback == feedback
     assert len(verdict.feedback) <= 20_000
+
+
+@pytest.mark.rule("refine")
+@pytest.mark.parametrize(
+    "printed",
+    [
+        'checking\n{"success": false, "feedback": "too short"}',
+        '{"success": true}\n{"success": false, "feedback": "too short"}\ndone',
+        '{"success": "false", "feedback": "too short"}',
+        '{"success": 0, "feedback": "too short"}',
+        '{"success": null, "feedback": "too short"}',
+        '{"feedback": "too short", "success": fal',
+        'checking {"feedback": "too short", "success": False}',
+        "{'success': False, 'feedback': 'too short'}",
+        '{"success": true}\n{"success": fal too short',
+        '{"success": false, "success": true, "feedback": "too short"}',
+        '[{"success": false, "feedback": "too short"}]',
+        'too short\n{\n  "succ',
+        '{"success": true}\ntoo short\n{"succ',
+    ],
+)
+def test_a_script_that_does_not_clearly_accept_has_not_accepted(printed: str) -> None:
+    verdict = verdict_of_script(Script(stdout=printed))
+    assert not verdict.success
+    assert "too short" in verdict.feedback
+
+
+@pytest.mark.rule("refine")
+@pytest.mark.parametrize(
+    "printed", ["12 passed", '{"level": "info"}\n12 passed', "[info] fine", "int f() {\n}", 'log\n{"success": true}']
+)
+def test_other_output_leaves_it_to_the_exit_code(printed: str) -> None:
+    assert verdict_of_script(Script(stdout=printed)).success
+    assert not verdict_of_script(Script(stdout=printed, exit_code=1)).success

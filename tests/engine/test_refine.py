@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from typing import Any
 
 import msgspec
@@ -170,6 +171,36 @@ def test_a_loop_that_ended_goes_on_with_a_further_word(house: House):
 
     again = asyncio.run(go_on())
     assert (again.ending, [one.work for one in again.rounds]) == ("success", ["one", "two", "three"])
+
+
+@pytest.mark.rule("refine")
+@pytest.mark.rule("resume")
+@pytest.mark.parametrize(("stopped_over", "word"), [("one", None), ("two", None), ("one", "It is two.")])
+def test_what_was_made_when_the_loop_was_stopped_is_judged_when_it_goes_on(
+    house: House, stopped_over: str, word: str | None
+):
+    made = talk(turn("one"), turn("two"), when=DIRECTOR)
+    os.mkfifo(house.workspace / "judging")
+    judging = f'work=$(cat); test -p judging && test "$work" = {stopped_over} && echo > judging && sleep 600'
+    evaluator = script(house, f'{judging}; test "$work" = two')
+
+    async def stopped_and_resumed() -> Any:
+        async with Deputy(house.model, models=house.given, workspace=house.workspace, home=house.home) as deputy:
+            session_id = await deputy.start_refining("Count to three.", evaluator)
+            await asyncio.to_thread((house.workspace / "judging").read_text)
+            await deputy.cancel(session_id)
+            await deputy.refined(session_id)
+            (house.workspace / "judging").unlink()
+            await deputy.go_on(session_id, word)
+            return await deputy.refined(session_id)
+
+    with ProviderServer(Script(conversations=(made,))) as provider:
+        house.use(provider)
+        refined = asyncio.run(stopped_and_resumed())
+    assert refined.ending == "success"
+    # Who speaks to the director wants something else than what it has made.
+    assert [one.work for one in refined.rounds] == (["one", "two"] if word is None else ["two"])
+    assert len(provider.asked) == 2
 
 
 @pytest.mark.parametrize(

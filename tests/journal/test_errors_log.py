@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from deputy.core.errors import Error
-from deputy.core.events import ModelCallEnded, Opened, Returned
+from deputy.core.events import ModelCallEnded, Opened, Resumed, Returned
 from deputy.core.outcome import Failed
 from deputy.core.request import Lineage
 from deputy.journal.errors_log import Logged, form, read
@@ -53,3 +53,22 @@ def test_a_repeated_error_raises_its_count(tmp_path: Path) -> None:
     assert logged[2].severity == "error"
     assert len({error.id for error in logged}) == 4
     assert form(first)["first_at"] == "1970-01-01T00:00:02Z"
+
+
+@pytest.mark.rule("errors.log")
+def test_an_error_that_a_run_meets_and_ends_with_counts_once_in_each_of_its_rounds(tmp_path: Path) -> None:
+    async def main() -> list[Logged]:
+        async with SqliteJournal(tmp_path / "home") as journal:
+            opened = Opened(lineage=Lineage.root(RUN))
+            lease = await journal.begin(RUN, opened)
+            assert lease is not None
+            outcome = Failed(lineage=opened.lineage, summary="no", errors=(ERROR, FINAL))
+            await journal.append(lease, "m0", ModelCallEnded(model="m", error=ERROR))
+            await journal.finish(lease, "returned:0", Returned(outcome=outcome))
+            lease = await journal.acquire(RUN)
+            await journal.append(lease, "resumed:1", Resumed(round=1))
+            await journal.append(lease, "m1", ModelCallEnded(model="m", error=FINAL))
+            await journal.finish(lease, "returned:1", Returned(outcome=outcome))
+            return await journal.read(lambda reader: read(reader, 10))
+
+    assert {error.code: error.count for error in asyncio.run(main())} == {"OVERLOADED": 2, "BAD_KEY": 2}

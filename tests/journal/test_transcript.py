@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import Raw
 from tests.journal.conftest import requested
 
-from deputy.core.events import Lost, Record, ToolCallBegun
-from deputy.core.messages import LOST_CALL
+from deputy.core.events import Lost, ModelCallEnded, Record, Resumed, ToolCallBegun, ToolCallEnded
+from deputy.core.messages import INTERRUPTED_CALL, LOST_CALL
 from deputy.core.state import State
 from deputy.journal.reader import Reader
 from deputy.journal.transcript import (
@@ -146,3 +147,26 @@ def test_a_call_whose_end_nobody_knows_stands_there_as_the_model_was_told_of_it(
     assert transcript is not None
     assert [(one.role, one.content) for one in transcript.messages][1:] == [("tool", LOST_CALL)]
     assert transcript.messages[1].tool_call_id == "c1"
+
+
+@pytest.mark.rule("transcript")
+@pytest.mark.parametrize(("tool", "result"), [("Run", INTERRUPTED_CALL), ("Ask", "Go on.")])
+def test_a_call_that_was_stopped_has_one_result_when_it_goes_on(tool: str, result: str) -> None:
+    calls = [{"id": "c1", "name": "Read", "arguments": {}}, {"id": "c2", "name": tool, "arguments": {}}]
+    asked = Raw(json.dumps({"role": "assistant", "parts": calls}).encode())
+    events = [
+        ("asked", requested(RUN)),
+        ("model:1", ModelCallEnded(model="m", message=asked)),
+        ("tool:1.0", ToolCallEnded(tool="Read", call="c1", message=Raw(b'{"call_id": "c1", "content": "text"}'))),
+        ("resumed:1", Resumed(round=1, message=Raw(b'"Go on."'))),
+        ("model:2", ModelCallEnded(model="m", message=Raw(b'{"role": "assistant", "parts": [{"text": "Done."}]}'))),
+    ]
+    records = [Record(run=RUN, seq=n, key=key, at=1.0, event=event) for n, (key, event) in enumerate(events, 1)]
+    transcript = transcribe(records)
+    assert transcript is not None
+    told = [(one.role, one.content) for one in transcript.messages][2:]
+    said = [] if tool == "Ask" else [("user", "Go on.")]
+    assert told == [("tool", "text"), ("tool", result), *said, ("assistant", "Done.")]
+    under_way = transcribe(records[:3])
+    assert under_way is not None
+    assert len(under_way.messages) == 3

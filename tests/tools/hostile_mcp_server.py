@@ -63,6 +63,8 @@ def called() -> dict:
                 os.write(1, json.dumps(note).encode() + b"\n")
         case "overwhelms":
             return {"content": [{"type": "text", "text": "x" * 100_000_000}]}
+        case "crumbles":
+            return {**GONE, "structuredContent": {"a": [[]] * 1_000_000}}
         case "hangs" | "stays":
             time.sleep(600)
         case "turns":

@@ -42,12 +42,37 @@ def test_a_link_out_of_the_workspace_is_told_apart_from_nothing(root, tmp_path):
 
 
 @pytest.mark.rule("contract.evidence")
-def test_a_directory_counts_its_entries_and_one_that_is_closed_counts_none(root):
+def test_a_directory_is_worth_what_its_files_are(root):
     (root / "full").mkdir()
     (root / "full" / "x").write_text("x")
-    (root / "empty").mkdir()
+    os.utime(root / "full" / "x", (1, 1))
+    (root / "empty" / "deep").mkdir(parents=True)
+    (root / "empty" / "deep" / "x").write_text("")
     full, empty = facts(root, "full", "empty")
-    assert (full.size, full.is_file, empty.size) == (1, False, 0)
+    assert (full.size, full.is_file, full.modified_at, empty.size) == (1, False, 1, 0)
+
+
+@pytest.mark.rule("contract.evidence")
+@pytest.mark.parametrize(
+    ("path", "kept"),
+    [
+        (".", True),
+        ("./", True),
+        (".git", True),
+        (".git/HEAD", True),
+        (".deputy/", True),
+        (".deputy/tasks.json", True),
+        ("sub/.deputy/tasks.lock", True),
+        (".deputy/work", False),
+        ("tasks.json", False),
+    ],
+)
+def test_what_git_and_deputy_keep_is_told_apart_from_work(root, path, kept):
+    for place in (".git/HEAD", ".deputy/tasks.json", ".deputy/work/x", "sub/.deputy/tasks.lock", "tasks.json"):
+        (root / place).parent.mkdir(parents=True, exist_ok=True)
+        (root / place).write_text("x")
+    (fact,) = facts(root, path)
+    assert (fact.exists, fact.is_inside, fact.is_kept) == (True, True, kept)
 
 
 @pytest.mark.rule("guard.subset")

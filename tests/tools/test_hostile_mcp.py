@@ -46,7 +46,7 @@ def _resident_bytes() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
-@pytest.mark.parametrize("way", ["floods", "chatters", "overwhelms"])
+@pytest.mark.parametrize("way", ["floods", "chatters", "overwhelms", "crumbles"])
 def test_one_that_says_too_much_is_heard_no_more(way):
     before = _resident_bytes()
     told = run(called, way)

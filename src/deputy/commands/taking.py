@@ -6,18 +6,20 @@ import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec import UNSET, Raw, Struct, json
+from msgspec import UNSET, Raw, Struct, json, structs
 
 from deputy.commands.task_file import TaskFile
 from deputy.core.errors import Error, StorageError, TaskBusy, UsageError
 from deputy.core.events import Lost, Requested, StepEnded
 from deputy.core.outcome import Rejected, shortened
-from deputy.core.project_task import MOVES, begun
+from deputy.core.project_task import MOVES, begun, has_worked_on
 from deputy.core.request import timestamp
+from deputy.engine.resumed import denied, outcome_before
 from deputy.engine.workflow import carry_out
 
 if TYPE_CHECKING:
     from deputy.core.outcome import Outcome
+    from deputy.core.project_task import ProjectTask
     from deputy.engine.ports import Birth, RunContext
     from deputy.engine.workshop import Workshop
 
@@ -31,10 +33,15 @@ class TakeArgs(Struct, frozen=True, kw_only=True):
     session_id: str
     round: int
     at: float
+    title: str = ""
+    """What the task was called when the session was asked to work on it."""
 
 
 async def take_and_carry_out(run: RunContext, birth: Birth, workshop: Workshop) -> Outcome:
     """Carry out a run, whatever it is; a command of a numbered task only where the task can be taken."""
+    before = await denied(run, workshop)
+    if before is not None:
+        return before
     number = run.state.task_number
     if isinstance(birth, Requested) and birth.parent is None and number is not None and birth.command in MOVES:
         args = TakeArgs(
@@ -44,11 +51,18 @@ async def take_and_carry_out(run: RunContext, birth: Birth, workshop: Workshop) 
             session_id=run.run,
             round=run.state.round,
             at=run.now(),
+            title=_title(birth),
         )
         refusal = await _refusal(run, args)
         if refusal is not None:
-            return refusal
+            return _left_as_it_was(run, refusal)
     return await carry_out(run, birth, workshop)
+
+
+def _left_as_it_was(run: RunContext, refusal: Rejected) -> Outcome:
+    """How a run ends that could not take its task: what an earlier round came to is not lost by it."""
+    before = outcome_before(run)
+    return refusal if before is None else structs.replace(before, warnings=(*before.warnings, refusal.summary))
 
 
 async def _refusal(run: RunContext, args: TakeArgs) -> Rejected | None:
@@ -69,8 +83,13 @@ async def _take(args: TakeArgs, _: None) -> StepEnded:
 def _taken(args: TakeArgs) -> Error | None:
     """Take the task, under the lock of the project's file; why not, where that cannot be."""
     file, at = TaskFile(Path(args.project)), timestamp(args.at)
+
+    def take(task: ProjectTask) -> ProjectTask:
+        _check_same(task, args)
+        return begun(task, args.command, args.session_id, at, args.round)
+
     try:
-        file.change(args.number, lambda task: begun(task, args.command, args.session_id, at, args.round))
+        file.change(args.number, take)
     except TaskBusy as error:
         return _not_taken("TASK_BUSY", str(error), f"Follow it: deputy watch {error.session_id}")
     except UsageError as error:
@@ -78,6 +97,17 @@ def _taken(args: TakeArgs) -> Error | None:
     except StorageError as error:
         return _not_taken("TASK_FILE", str(error), "Put the file of tasks right, then ask again.")
     return None
+
+
+def _title(birth: Requested) -> str:
+    context = birth.request.task_context
+    return "" if context is None else context.description or ""
+
+
+def _check_same(task: ProjectTask, args: TakeArgs) -> None:
+    """Refuse a session that goes on where its number is that of another task by now."""
+    if args.round and not has_worked_on(task, args.session_id) and task.title != args.title:
+        raise UsageError(f"task {task.number}", task.title, f"session {args.session_id} was about another task")
 
 
 def _not_taken(code: str, message: str, advice: str) -> Error:

@@ -11,7 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import msgspec
-from msgspec import Struct, structs
+from msgspec import UNSET, Struct, UnsetType, structs
 
 from deputy.core.errors import (
     StorageBusy,
@@ -40,6 +40,8 @@ _CONFLICT = (b"<<<<<<<", b">>>>>>>")
 
 class _Content(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     version: int = VERSION
+    next: int | UnsetType = UNSET
+    """The number of the next task, where the tasks do not tell: the last ones were removed."""
     tasks: tuple[ProjectTask, ...] = ()
 
 
@@ -68,18 +70,18 @@ class TaskFile:
         for title, _, _ in wanted:
             check_title(title)
         with self._changing() as content:
-            last = max((task.number for task in content.tasks), default=0)
+            first = _next(content)
             added = tuple(
                 ProjectTask(
-                    number=last + offset,
+                    number=number,
                     title=" ".join(title.split()),
                     text=text,
                     language=language,
                     history=(HistoryEntry(at=at, what="added"),),
                 )
-                for offset, (title, text, language) in enumerate(wanted, 1)
+                for number, (title, text, language) in enumerate(wanted, first)
             )
-            self._write((*content.tasks, *added))
+            self._write(content, (*content.tasks, *added))
         return added
 
     def change(self, number: int, change: Callable[[ProjectTask], ProjectTask]) -> ProjectTask:
@@ -88,38 +90,41 @@ class TaskFile:
             before = _found(content.tasks, number, self.path)
             after = change(before)
             if after != before:
-                self._write(tuple(after if task.number == number else task for task in content.tasks))
+                self._write(content, tuple(after if task.number == number else task for task in content.tasks))
         return after
 
     def remove(self, number: int) -> ProjectTask:
-        """Take a task off the list. Its number is not given to another while a higher one is there."""
+        """Take a task off the list. Its number is never given to another."""
         with self._changing() as content:
             gone = _found(content.tasks, number, self.path)
             if gone.work is not None:
                 raise UsageError(
                     f"task {number}", f"{gone.work.command} at work", f"cancel session {gone.work.session_id} first"
                 )
-            self._write(tuple(task for task in content.tasks if task.number != number))
+            self._write(content, tuple(task for task in content.tasks if task.number != number))
         return gone
 
     def make_folder(self, folder: str) -> None:
         """Make a folder of the project, and those above it; a link on the way could lead anywhere, and is refused."""
         place = self._project
-        with _explained(self.path):
-            for part in folder.split("/"):
-                place /= part
+        for part in folder.split("/"):
+            place /= part
+            with _explained(place):
                 place.mkdir(exist_ok=True)
-                if place.is_symlink():
-                    raise StorageDenied(str(place), "it is a symbolic link", "Make it a directory of the project.")
+            if place.is_symlink():
+                raise StorageDenied(str(place), "it is a symbolic link", "Make it a directory of the project.")
 
     @contextmanager
     def _changing(self) -> Generator[_Content]:
         with _explained(self.path), _locked(self._lock):
             yield _read(self.path)
 
-    def _write(self, tasks: tuple[ProjectTask, ...]) -> None:
-        # One field a line and no counters: changes to different tasks merge by themselves.
-        encoded = msgspec.json.format(msgspec.json.encode(_Content(tasks=tasks)), indent=2) + b"\n"
+    def _write(self, before: _Content, tasks: tuple[ProjectTask, ...]) -> None:
+        # One field a line and no counter that the tasks make needless: changes to different tasks merge by themselves.
+        after, number = _Content(tasks=tasks), _next(before)
+        if number > _next(after):
+            after = structs.replace(after, next=number)
+        encoded = msgspec.json.format(msgspec.json.encode(after), indent=2) + b"\n"
         draft = self.path.with_name(f".{FILE}.{os.getpid()}")
         try:
             descriptor = os.open(draft, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
@@ -137,6 +142,12 @@ class TaskFile:
             with suppress(OSError):
                 draft.unlink(missing_ok=True)
             raise
+
+
+def _next(content: _Content) -> int:
+    """The number that no task has had."""
+    after_last = max((task.number for task in content.tasks), default=0) + 1
+    return after_last if content.next is UNSET else max(after_last, content.next)
 
 
 def project_root(start: Path) -> Path:

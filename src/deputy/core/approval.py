@@ -13,7 +13,7 @@ from deputy.core.redact import Redactor
 from deputy.core.role import WRITING_TOOLS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from deputy.core.task import Task
 
@@ -106,6 +106,17 @@ def spawn_summary(
     )
     plural = "s" * (len(tasks) != 1)
     return f"Spawn {len(tasks)} subagent{plural}: {goals}\n{' · '.join(facts)}"
+
+
+def resume_summary(
+    label: str, message: str | None, *, model: str, tools: Collection[str], redactor: Redactor | None = None
+) -> str:
+    """The approval for going on with a run that has ended, in the same form."""
+    redactor = redactor or Redactor()
+    goal = "where it stopped" if message is None else _flat(message, redactor)
+    named = ", ".join(_flat(tool, redactor) for tool in sorted(tools)) or "none"
+    facts = (f"model: {_flat(model, redactor, _MODEL_LENGTH)}", f"tools: {named}", "risk: medium")
+    return f"Go on with [{_flat(label, redactor)}]: {goal}\n{' · '.join(facts)}"
 
 
 def _policy(tasks: Sequence[Task], concurrency: int) -> str:

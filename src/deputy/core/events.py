@@ -263,6 +263,8 @@ class Asked(_Event, frozen=True, kw_only=True):
 
     topic: str
     question: str = ""
+    until: float | None = None
+    """When it counts as refused, in seconds since 1970; None is never."""
 
 
 class Answered(_Event, frozen=True, kw_only=True):
@@ -301,6 +303,10 @@ class Resumed(_Event, frozen=True, kw_only=True):
     seconds: float | None = None
     deadline: float | None = None
     """When it must be over because its caller must; None where only its own limit counts."""
+    question: str = ""
+    """What a person must approve before it goes on; nothing when that is settled."""
+    patience: float | None = None
+    """How many seconds they have for it; None is for ever."""
 
 
 class Adopted(_Event, frozen=True, kw_only=True):

@@ -22,6 +22,8 @@ LOST_CALL = (
     "This call was under way when its process died. What it did is unknown, and it was not made again: look first."
 )
 """What stands in place of a result that nobody knows."""
+INTERRUPTED_CALL = "This call was interrupted and has no result."
+"""What stands in place of a result that never came, because the run was stopped."""
 
 
 class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -41,6 +41,8 @@ class Work(Struct, frozen=True, kw_only=True, omit_defaults=True):
     before: TaskStatus
     round: int = 0
     """Which go of the session it is: a settled one may be resumed."""
+    is_late: bool = False
+    """Whether another session has worked on the task since this one did: it takes the task no step back."""
 
 
 class HistoryEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -107,9 +109,25 @@ def begun(task: ProjectTask, command: str, session_id: str, at: str, round_: int
         task,
         # A task that is over stays so while it is looked at again.
         status=task.status if task.status in OVER else "in progress",
-        work=Work(command=command, session_id=session_id, since=at, before=task.status, round=round_),
+        work=Work(
+            command=command,
+            session_id=session_id,
+            since=at,
+            before=task.status,
+            round=round_,
+            is_late=has_worked_on(task, session_id) and _last_session(task) != session_id,
+        ),
         history=(*task.history, entry),
     )
+
+
+def has_worked_on(task: ProjectTask, session_id: str) -> bool:
+    """Whether a session has ever taken this task."""
+    return any(entry.session_id == session_id for entry in task.history)
+
+
+def _last_session(task: ProjectTask) -> str:
+    return next((entry.session_id for entry in reversed(task.history) if entry.session_id), "")
 
 
 def settled(task: ProjectTask, session_id: str, outcome: Outcome, at: str) -> ProjectTask:
@@ -118,6 +136,8 @@ def settled(task: ProjectTask, session_id: str, outcome: Outcome, at: str) -> Pr
     if work is None or work.session_id != session_id:
         return task
     status, question = _status_after(task, work, outcome)
+    if work.is_late and not _is_further(status, work.before):
+        status, question = work.before, task.question
     paths = (artifact.path for artifact in outcome.artifacts)
     what = f"{work.command} ended"
     entry = HistoryEntry(at=at, what=what, session_id=session_id, outcome=outcome.status)
@@ -143,6 +163,13 @@ def _status_after(task: ProjectTask, work: Work, outcome: Outcome) -> tuple[Task
             return work.before, task.question
         case _:
             assert_never(outcome)
+
+
+def _is_further(status: TaskStatus, before: TaskStatus) -> bool:
+    """Whether a status is a step on; who is late asks no question and leaves nothing half done for the others."""
+    return status not in ("blocked", "in progress") and TASK_STATUSES.index(status) >= TASK_STATUSES.index(
+        "in progress" if before == "blocked" else before
+    )
 
 
 def released(task: ProjectTask, work: Work, at: str) -> ProjectTask:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
-from msgspec import DecodeError, Struct, json
+from msgspec import Struct, json
 
 from deputy.core.contract import Parsed, parse
+from deputy.core.contract.objects import find_objects
 from deputy.core.markdown import kept_apart
 
 if TYPE_CHECKING:
@@ -17,6 +18,9 @@ MOST_ROUNDS = 50
 EVALUATOR_SECONDS = 300.0
 FEEDBACK_CHARACTERS = 20_000
 _KEYS = ("success", "feedback")
+_SUCCESS = '"success"'
+_BROKEN = f"{{{_SUCCESS}:"
+"""What stands for an object that breaks off: it may have been a verdict."""
 
 Ending: TypeAlias = Literal["success", "limit", "no_change", "stopped"]
 
@@ -99,11 +103,11 @@ def verdict_of_report(report: str) -> Verdict:
 
 
 def verdict_of_script(script: Script) -> Verdict:
-    """What a script says: by the JSON it prints, else by its exit code alone. A failed script never says success."""
-    try:
-        found = _verdict(json.decode(script.stdout)) if script.stdout.strip() else None
-    except (DecodeError, RecursionError):
-        found = None
+    """What a script says: by the last verdict in JSON that it prints, else by its exit code alone.
+
+    A failed script never says success, nor does one whose verdict cannot be understood.
+    """
+    found = _verdict_in(script.stdout.strip())
     if found is None:
         said = script.stdout.strip() or script.stderr.strip()
         found = Verdict(success=True, feedback=_cut(said) or f"It ended with exit code {script.exit_code}.")
@@ -114,6 +118,33 @@ def verdict_of_script(script: Script) -> Verdict:
         details=found.details,
         script=script,
     )
+
+
+def _verdict_in(printed: str) -> Verdict | None:
+    """The last verdict among what a script printed; no success when it cannot be read, None when there is none."""
+    said, end = "", 0
+    for span in find_objects(printed):
+        end = span.end
+        found = printed[span.start : end] if span.is_whole else _BROKEN
+        said = found if _SUCCESS in found else said
+    if said == _BROKEN or _begins_object(printed[end:].lstrip()):
+        return _unread(printed, "it is not JSON")
+    if not said:
+        return None
+    parsed = parse(said, "lenient", keys=_KEYS)
+    if not isinstance(parsed, Parsed):
+        return _unread(printed, parsed.message)
+    return _verdict(parsed.value) or _unread(printed, f"{_SUCCESS} must be true or false")
+
+
+def _begins_object(printed: str) -> bool:
+    """Whether the last line that opens with a brace begins an object, by its quote or as far as it goes."""
+    last = printed[printed.rfind("\n{") + 1 :]
+    return last.startswith("{") and last[1:].lstrip()[:1] in ("", '"', "'")
+
+
+def _unread(printed: str, why: str) -> Verdict:
+    return Verdict(success=False, feedback=_cut(f"The script's verdict cannot be read: {why}. It printed:\n{printed}"))
 
 
 def _verdict(value: object) -> Verdict | None:

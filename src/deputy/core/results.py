@@ -73,10 +73,10 @@ def results_markdown(results: Sequence[Result]) -> str:
 
 
 def told_apart(labels: Sequence[str]) -> list[str]:
-    """The labels as people see them: one that was there before gets its number."""
+    """The labels as people see them, each on one line: one that was there before gets its number."""
     seen: Counter[str] = Counter()
     names: list[str] = []
-    for label in labels:
+    for label in (" ".join(label.split()) for label in labels):
         seen[label] += 1
         names.append(label if seen[label] == 1 else f"{label} #{seen[label]}")
     return names

@@ -106,6 +106,8 @@ class State(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """For how many seconds it, or somebody whose outcome it took, waited for a person in this round."""
     waited_until: float = 0.0
     question: str = ""
+    answer_by: float | None = None
+    """When what it asks counts as refused; None is never."""
     is_cancelling: bool = False
     is_delivered: bool = False
     reason: str = ""
@@ -295,6 +297,7 @@ def _at_work(state: State, event: _Step | _Turn, record: Record) -> dict[str, An
                 "waits": {**state.waits, record.key.removesuffix(ASKED): event.topic},
                 "waiting_since": state.waiting_since if state.waits else record.at,
                 "question": event.question or state.question,
+                "answer_by": event.until,
             }
         case Answered():
             return _answered(state, record)
@@ -309,6 +312,11 @@ def _at_work(state: State, event: _Step | _Turn, record: Record) -> dict[str, An
 BEGUN = ".begun"
 ASKED = ".asked"
 """How the key of a beginning differs from the key of its end."""
+
+
+def answer_key(key: str) -> str:
+    """Under which key an answer is sent: whoever answers, the first answer counts."""
+    return f"answer:{key}"
 
 
 def _name(event: ModelCallBegun | ToolCallBegun | StepBegun) -> str:
@@ -343,6 +351,7 @@ def _answered(state: State, record: Record) -> dict[str, Any]:
     lineage = state.lineage
     return {
         "waits": waits,
+        "answer_by": None,
         "status": "running" if state.started_at is not None else "requested",
         "question": "",
         "lineage": None if lineage is None else lineage.paused(waited),
@@ -371,6 +380,7 @@ def _ended(outcome: Outcome, record: Record) -> dict[str, Any]:
         "reason": "" if first is None else first.type,
         "under_way": {},
         "waits": {},
+        "answer_by": None,
         "question": getattr(outcome, "question", ""),
         "is_cancelling": False,
         "is_delivered": False,

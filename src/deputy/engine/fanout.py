@@ -69,11 +69,16 @@ async def fan_out(
     return tuple(task.result() for task in running)
 
 
+def ids_key(key: str, after: int = 0) -> str:
+    """Under which key ids are drawn, after so many; the first of what is done once the tasks may be started."""
+    return f"{key}:ids.{after}"
+
+
 async def _drawn(run: RunContext, key: str, count: int) -> list[str]:
     """An id for each child, in records of a bounded size."""
     ids: list[str] = []
     while len(ids) < count:
-        ids += await run.new_ids(f"{key}:ids.{len(ids)}", min(_IDS_AT_ONCE, count - len(ids)))
+        ids += await run.new_ids(ids_key(key, len(ids)), min(_IDS_AT_ONCE, count - len(ids)))
     return ids
 
 

@@ -54,10 +54,12 @@ class PlaceArgs(Struct, frozen=True, kw_only=True):
 
 
 class CloseArgs(Struct, frozen=True, kw_only=True):
-    """The place, and what its work is called."""
+    """The place, and what its work is called and consists of."""
 
     place: Workplace
     title: str
+    named: tuple[str, ...] = ()
+    """The files that the outcome speaks of."""
 
 
 async def take_place(run: RunContext, birth: Requested, grant: Grant, workshop: Workshop) -> Taken | Rejected:
@@ -78,7 +80,7 @@ async def give_back(run: RunContext, label: str, taken: Taken, outcome: Outcome,
     """The outcome with what was done in the place of a run's own: the files that differ, and the branch."""
     if taken.place is None or workshop.workplaces is None:
         return structs.replace(outcome, warnings=(*taken.warnings, *outcome.warnings)) if taken.warnings else outcome
-    args = CloseArgs(place=taken.place, title=_title(label, outcome))
+    args = CloseArgs(place=taken.place, title=_title(label, outcome), named=_named(outcome))
     ended = await run.step(GIVEN_BACK, _close, args, view=workshop.workplaces)
     return with_work(outcome, json.decode(_result(ended), type=WorkDone))
 
@@ -87,7 +89,7 @@ async def keep(workplaces: Workplaces, place: Workplace, label: str, outcome: Ou
     """The outcome of a run that was stopped before it could give its place back, with what it had done there."""
     try:
         async with asyncio.timeout(KEEP_SECONDS):
-            done = await workplaces.close(place, _title(label, outcome))
+            done = await workplaces.close(place, _title(label, outcome), _named(outcome))
     except TimeoutError:
         done = left_as_it_is(place)
     return with_work(outcome, done)
@@ -95,6 +97,10 @@ async def keep(workplaces: Workplaces, place: Workplace, label: str, outcome: Ou
 
 def _title(label: str, outcome: Outcome) -> str:
     return f"{label}: {outcome.summary}"
+
+
+def _named(outcome: Outcome) -> tuple[str, ...]:
+    return tuple(artifact.path for artifact in outcome.artifacts)
 
 
 async def _open(args: PlaceArgs, workplaces: Workplaces) -> StepEnded:
@@ -107,7 +113,7 @@ async def _open(args: PlaceArgs, workplaces: Workplaces) -> StepEnded:
 
 
 async def _close(args: CloseArgs, workplaces: Workplaces) -> StepEnded:
-    done = await workplaces.close(args.place, args.title)
+    done = await workplaces.close(args.place, args.title, args.named)
     return StepEnded(step=GIVEN_BACK, result=Raw(json.encode(done)))
 
 

@@ -77,7 +77,7 @@ class Ladder:
             return taken or best
         left, *others = skipped
         fell = await self._fall_back(left, taken, others, 0, has_failed=False)
-        return Rung(backend=fell.backend, model=fell.model)
+        return _recorded(fell, ladder) or taken
 
     async def carry(self, first: Rung, go: Callable[[Rung, int], Awaitable[Arrived]]) -> Carried:
         """Go one way after another until one leads to an end, or none is left that may be gone."""
@@ -93,7 +93,7 @@ class Ladder:
                 break
             number += 1
             fell = await self._fall_back(step, taken, skipped, number)
-            rung = Rung(backend=fell.backend, model=fell.model)
+            rung = _recorded(fell, ladder) or taken
         reasons = {(step.error.code, step.error.message): step.error for step in steps if step.error != error}
         return Carried(
             arrived=arrived, backend=rung.backend, fallbacks=tuple(self._fallbacks), reasons=tuple(reasons.values())
@@ -165,6 +165,12 @@ class Ladder:
             )
             self._workshop.tell(self._run, told)
         return fell
+
+
+def _recorded(fell: FellBack, ladder: Sequence[Rung]) -> Rung | None:
+    """The way that is on record; None where secrets taken out of its name have made it that of no way."""
+    rung = Rung(backend=fell.backend, model=fell.model)
+    return rung if rung in ladder else None
 
 
 def _is_other_wording(step: Step, ladder: Sequence[Rung]) -> bool:

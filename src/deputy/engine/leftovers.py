@@ -39,6 +39,6 @@ async def _look(args: LeftArgs, folder: Folder) -> StepEnded:
     found = list(await folder.changed_in(args.work_folder, args.since)) if args.work_folder else []
     for fact in await folder.facts(args.named):
         is_new = fact.modified_at is not None and fact.modified_at >= args.since
-        if fact.exists and fact.is_inside and fact.is_file and is_new:
+        if fact.exists and fact.is_inside and fact.is_file and fact.is_touched and is_new and not fact.is_kept:
             found.append(fact.path)
     return StepEnded(step="leftovers", result=Raw(json.encode(found)))

@@ -82,6 +82,12 @@ def overdue(standings: Iterable[Standing], now: float) -> list[State]:
     return sorted(late, key=_depth, reverse=True)
 
 
+def unanswered(standings: Iterable[Standing], now: float) -> list[State]:
+    """The runs that asked a person who did not answer in time."""
+    states = (standing.state for standing in standings)
+    return [state for state in states if state.waits and state.answer_by is not None and state.answer_by <= now]
+
+
 def has_time_below(below: Iterable[State], now: float) -> bool:
     """Whether somebody below still has time: a clock that stood still for a person goes on for longer than ours."""
     return any(_has_time(state, now) for state in below)

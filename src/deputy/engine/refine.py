@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec import UNSET, Raw, Struct, json
 
 from deputy.core.errors import Error, advice, passed_up
-from deputy.core.events import Lost, Requested, Resumed, Spawned, Started, StepEnded
+from deputy.core.events import Drawn, Joined, Lost, Requested, Resumed, Spawned, Started, StepEnded
 from deputy.core.outcome import Completed, Failed, Partial, shortened
 from deputy.core.refinement import (
     VERDICT_SCHEMA,
@@ -96,6 +96,8 @@ class _Loop:
         found = known.get(DIRECTOR)
         self._director = found.child if isinstance(found, Spawned) else None
         self._said = _said(run.past)
+        self._is_unjudged = _is_unjudged(run.past, self._director)
+        """Whether an earlier round of the run was stopped over what the director had made."""
 
     async def go(self) -> tuple[list[Round], _Stop]:
         """Make and judge, again and again."""
@@ -137,8 +139,10 @@ class _Loop:
             )
             self._director = await self._run.spawn(DIRECTOR, asked)
         else:
-            words = self._feedback(last)
-            await self._run.again(f"{_ROUND}:{number}:again", self._director, words, anew=True)
+            words = self._feedback(None if self._is_unjudged else last)
+            self._is_unjudged = False
+            # Unless there is something to say, what it has completed stands and is judged.
+            await self._run.again(_again(number), self._director, words, anew=words is not None)
         return await self._run.join(f"{_ROUND}:{number}:made", self._director)
 
     def _feedback(self, last: Round | None) -> str | None:
@@ -206,6 +210,26 @@ class _ScriptView(Struct, frozen=True, kw_only=True):
 async def _run_script(args: ScriptEvaluator, view: _ScriptView) -> StepEnded:
     script = await view.scripts.run(args.argv, view.work, seconds=args.seconds, owner=view.owner)
     return StepEnded(step="script", result=Raw(json.encode(script)))
+
+
+def _again(number: int) -> str:
+    return f"{_ROUND}:{number}:again"
+
+
+def _is_unjudged(past: Iterable[Record], director: str | None) -> bool:
+    """Whether the last that is known of a director is its end, with no verdict on it and no further word to it."""
+    is_unjudged, judged = False, 0
+    for record in past:
+        match record.event:
+            case Joined(child=child) if child == director:
+                is_unjudged = True
+            case StepEnded(step=step) if step == _ROUND:
+                is_unjudged, judged = False, judged + 1
+            case Drawn() if record.key.endswith(_again(judged + 1)):
+                is_unjudged = False
+            case _:
+                continue
+    return is_unjudged
 
 
 def _said(past: Iterable[Record]) -> str:

@@ -45,6 +45,8 @@ class FanOut(Struct, frozen=True, kw_only=True):
     concurrency: int
     question: str = ""
     """What a person must approve before anything is started; nothing when that is settled."""
+    patience: float | None = None
+    """How many seconds they have for it; None is for ever."""
     is_counted: bool = True
     """Whether these tasks count among the spawns of their tree: a program may hand over thousands."""
 
@@ -56,7 +58,7 @@ async def delegate_all(run: RunContext, birth: Opened, workshop: Workshop) -> Ou
     call = json.decode(birth.arguments, type=FanOut)
     try:
         await workshop.open_purse(run, birth.grant.budget, None, counts_own=call.is_counted)
-        if not await _is_approved(run, call.question, workshop):
+        if not await _is_approved(run, call, workshop):
             workshop.forget(run.run)
             return not_approved(birth.lineage)
         await run.record("started", Started())
@@ -90,16 +92,16 @@ def _messages(run: RunContext) -> dict[str, str]:
         return {}
 
 
-async def _is_approved(run: RunContext, question: str, workshop: Workshop) -> bool:
+async def _is_approved(run: RunContext, call: FanOut, workshop: Workshop) -> bool:
     """Whether a person lets it begin; one who did so in an earlier round is not asked again."""
     before = (record.event.body for record in run.past if isinstance(record.event, Answered))
-    if not question or any(json.decode(body) is True for body in before):
+    if not call.question or any(json.decode(body) is True for body in before):
         return True
-    waiting = Progress(event="waiting", label=DELEGATE, session_id=run.run, content=question)
+    waiting = Progress(event="waiting", label=DELEGATE, session_id=run.run, content=call.question)
     if not run.is_replaying:
         run.emit(waiting)
         workshop.watch(waiting)
-    return json.decode(await run.recv(APPROVAL, APPROVAL, question)) is True
+    return json.decode(await run.recv(APPROVAL, APPROVAL, call.question, patience=call.patience)) is True
 
 
 def not_approved(lineage: Lineage) -> Rejected:

@@ -22,10 +22,11 @@ from deputy.core.subtask.result import Asked, Malformed, failed_result, invalid_
 from deputy.core.subtask.settings import Settings, settle
 from deputy.core.subtask.template import DEFAULT, Template, check_inputs
 from deputy.core.task import MAX_LABEL, Task, Terms
+from deputy.engine.approval import decided
 from deputy.engine.fence import fenced
 from deputy.engine.ports.subtasks import Subtasks
 from deputy.engine.reachable import why_unreachable
-from deputy.engine.talk import SUBTASK
+from deputy.engine.talk import SUBTASK, TOLD
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -246,10 +247,21 @@ async def _refusal(
         return unreachable
     lineage = _lineage(run)
     # What is below was approved with what is above.
-    if desk.approval == "granted" or lineage.depth or lineage.subtask_depth:
+    if lineage.depth or lineage.subtask_depth:
         return ""
-    if desk.approval == "refuse":
-        return _NOBODY
+    match decided(run, f"{key}:approval", desk.approval, begun=_ids(key), ended=(key, f"{key}{TOLD}")):
+        case "granted":
+            return ""
+        case "nobody":
+            return _NOBODY
+        case "ask":
+            return await _answered(run, key, wanted, plans, desk, subtasks)
+
+
+async def _answered(
+    run: RunContext, key: str, wanted: Continuation, plans: Sequence[Plan], desk: Desk, subtasks: Subtasks
+) -> str:
+    """What a person's no says; nothing when it was a yes."""
     tasks = [
         Task(label=request.type, prompt=request.description, model=plan.model, timeout=subtasks.seconds)
         for request, plan in zip(wanted.requests, plans, strict=True)
@@ -327,13 +339,18 @@ async def _spawned(
     async with asyncio.TaskGroup() as group:
         briefing = [group.create_task(briefed(index, request, plan)) for index, (request, plan) in planned]
     # Nothing is waited for between the first spawn and the last, so that they are born in the order of the requests.
-    ids = await run.new_ids(f"{key}:ids", len(plans))
+    ids = await run.new_ids(_ids(key), len(plans))
     async with asyncio.TaskGroup() as group:
         spawning = [
             group.create_task(run.spawn(f"{key}.{index}", requested(index, request, plan, briefing[index].result())))
             for index, (request, plan) in planned
         ]
     return [task.result() for task in spawning]
+
+
+def _ids(key: str) -> str:
+    """Under which key the ids of the children are drawn: the first of what is done once they may be started."""
+    return f"{key}:ids"
 
 
 def _tools(desk: Desk) -> frozenset[str]:

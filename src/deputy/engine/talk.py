@@ -10,6 +10,7 @@ from msgspec import UNSET, Raw, json
 
 from deputy.core.conversation import AssistantMessage, Conversation, ToolMessage, ToolResult, UserMessage
 from deputy.core.events import Answered, ModelCallEnded, Noted, Resumed, Said, ToolCallBegun, ToolCallEnded
+from deputy.core.messages import INTERRUPTED_CALL
 from deputy.core.outcome import NO_USAGE, Usage
 from deputy.core.subtask.result import results_in
 from deputy.engine.fence import bare
@@ -33,7 +34,6 @@ TOLD = ":told"
 """How the keys end under which subtasks that were asked for in text are told of."""
 LAST = "handin:"
 """What the keys of a last turn have in them."""
-_INTERRUPTED = "This call was interrupted and has no result."
 
 
 class Talk:
@@ -228,4 +228,4 @@ def raw(message: Message | ToolResult) -> Raw:
 
 
 def _interrupted(call: ToolCall) -> ToolResult:
-    return ToolResult(call_id=call.id, name=call.name, content=_INTERRUPTED, is_error=True)
+    return ToolResult(call_id=call.id, name=call.name, content=INTERRUPTED_CALL, is_error=True)

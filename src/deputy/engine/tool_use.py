@@ -13,6 +13,8 @@ from deputy.core.conversation import ToolCall, ToolResult
 from deputy.core.events import Lost, ToolCallBegun, ToolCallEnded
 from deputy.core.messages import LOST_CALL
 from deputy.core.progress import Progress
+from deputy.core.state import BEGUN
+from deputy.engine.approval import decided
 from deputy.engine.fence import fenced
 from deputy.engine.ports import ToolContext, Tools
 from deputy.engine.talk import ASK, NOTE, raw
@@ -113,10 +115,11 @@ async def call_tool(args: ToolArgs, view: ToolView) -> ToolCallEnded:
 
 async def _is_approved(run: RunContext, desk: Desk, key: str, call: ToolCall) -> bool:
     tool = desk.tools.find(call.name)
-    if tool is None or not tool.traits.needs_approval or desk.approval == "granted":
+    if tool is None or not tool.traits.needs_approval:
         return True
-    if desk.approval == "refuse" and not run.was_asked(f"{key}:approval"):
-        return False
+    decision = decided(run, f"{key}:approval", desk.approval, begun=f"{key}{BEGUN}", ended=(key,))
+    if decision != "ask":
+        return decision == "granted"
     question = f"{call.name} {_shown(call, 400)} (risk: {tool.traits.risk})"
     desk.emit(Progress(event="waiting", label=desk.label, content=question))
     return json.decode(await run.recv(f"{key}:approval", "approval", question), type=bool)

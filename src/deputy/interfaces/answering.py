@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self, TypeAlias
 from msgspec import Struct
 
 from deputy.core.events import Asked
-from deputy.core.state import ASKED
+from deputy.core.state import ASKED, answer_key
 
 if TYPE_CHECKING:
     from deputy.core.progress import Progress
@@ -30,11 +30,6 @@ class Question(Struct, frozen=True, kw_only=True):
 
 Answerer: TypeAlias = Callable[[Question], Awaitable[bool | str]]
 """Who is asked: a person at a terminal, or a program's own rules."""
-
-
-def answer_key(key: str) -> str:
-    """Under which key an answer is sent: whoever answers, the first answer counts."""
-    return f"answer:{key}"
 
 
 class AnsweringDesk:

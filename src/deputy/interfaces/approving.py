@@ -18,6 +18,11 @@ class Asking(NamedTuple):
     run: str
     key: str
     question: str
+    until: float | None = None
+
+    def is_late(self, now: float) -> bool:
+        """Whether nobody can say yes any more."""
+        return self.until is not None and self.until <= now
 
 
 async def find_asking(journal: SqliteJournal, run: str) -> Asking | None:
@@ -35,4 +40,4 @@ async def find_asking(journal: SqliteJournal, run: str) -> Asking | None:
 
 def _asking(state: State) -> Asking | None:
     keys = [key for key, topic in state.waits.items() if topic == APPROVAL]
-    return Asking(state.run, keys[0], state.question) if keys else None
+    return Asking(state.run, keys[0], state.question, state.answer_by) if keys else None

@@ -36,9 +36,10 @@ from deputy.interfaces.checking import (
     check_tasks,
 )
 from deputy.interfaces.refining import arguments_of, refined
-from deputy.interfaces.resuming import go_on, questions, settle_caller, unfinished
+from deputy.interfaces.resuming import go_on, questions, settle_caller, tools_of, unfinished
 from deputy.interfaces.settling import settle_tasks
 from deputy.interfaces.watching import Watching
+from deputy.tools.mcp import PREFIX
 from deputy.tools.own import as_tool
 from deputy.wiring import Runtime, open_runtime
 
@@ -239,11 +240,13 @@ class Deputy:
         *,
         concurrency: int | None = None,
         question: str = "",
+        patience: float | None = None,
         agent: str | None = None,
     ) -> str:
         """Start a prompt or many tasks without waiting for them; gives the session id.
 
-        Tasks with a question wait until a person has approved it: `approve`, or `deputy approve ID` anywhere.
+        Tasks with a question wait until a person has approved it: `approve`, or `deputy approve ID` anywhere. After so
+        many seconds of `patience` it counts as refused.
         `agent` names the definition that a prompt is worked on by; tasks name their own.
         """
         if isinstance(work, str):
@@ -258,11 +261,12 @@ class Deputy:
         check_tasks(work)
         cast, more = await self._cast.prepare(work)
         tasks = tuple(structs.replace(task, timeout=self._rules.seconds(DELEGATE, task.timeout)) for task in cast)
-        fan_out = FanOut(tasks=tasks, concurrency=concurrency, question=question, is_counted=self._counts_own)
+        fan_out = FanOut(
+            tasks=tasks, concurrency=concurrency, question=question, patience=patience, is_counted=self._counts_own
+        )
         session_id = await self._open(command=DELEGATE, arguments=Raw(json.encode(fan_out)), more=more)
-        # It asks in a moment; from then on it can be seen to wait, and be answered.
-        while question and (await self.state(session_id)).status == "requested":  # noqa: ASYNC110  it is in the journal
-            await asyncio.sleep(_ASK_SECONDS)
+        if question:
+            await self._until_it_asks(session_id)
         return session_id
 
     async def cast(self, tasks: Sequence[Task]) -> tuple[Task, ...]:
@@ -289,20 +293,40 @@ class Deputy:
         """
         await self.go_on(session_id, answer)
         outcome = await self._whole(session_id, self.outcome(session_id))
-        await self.settle_caller(session_id)
-        await self._settle_tasks()
+        await self.settle(session_id)
         return outcome
 
-    async def go_on(self, session_id: str, answer: Answer = None) -> None:
-        """The same without waiting for its end."""
+    async def go_on(
+        self, session_id: str, answer: Answer = None, *, question: str = "", patience: float | None = None
+    ) -> None:
+        """The same without waiting for its end; with a question, one that has ended waits until that is approved."""
         state = await self.state(session_id)
         await self._check_place(state)
-        await go_on(self._of, state, answer)
+        # A command that has ended gives its task back before it takes it again.
+        await self._settle_tasks()
+        await go_on(self._of, state, answer, question, patience)
+        if question:
+            await self._until_it_asks(session_id)
+
+    async def tools_of(self, session_id: str) -> frozenset[str]:
+        """The tools that a run was granted."""
+        return await tools_of(self._of, await self.state(session_id))
+
+    async def not_allowed(self, tools: Collection[str]) -> tuple[str, ...]:
+        """Of these tools, those that whoever works here may not have; handing on gives nobody more than there is."""
+        others = frozenset(tools) - self._grant.tools - ALWAYS_GRANTED - {"Delegate", "Subtask"}
+        served = await self._of.servers.named([name for name in others if name.startswith(PREFIX)])
+        return tuple(sorted(others - self._cast.allowed(served)))
 
     async def take_up(self, session_id: str) -> bool:
         """Go on with a run that nobody is at work on any more, and with no other; whether there was such a one."""
         await self._check_place(await self.state(session_id))
         return await self._of.engine.ensure(session_id)
+
+    async def settle(self, session_id: str) -> None:
+        """Bring up to date what a run that has ended belongs to: its call, and the project's task."""
+        await self.settle_caller(session_id)
+        await self._settle_tasks()
 
     async def settle_caller(self, session_id: str) -> None:
         """Bring the call that a task belongs to up to date, when with this task all of it is completed."""
@@ -325,10 +349,11 @@ class Deputy:
         return state
 
     async def approve(self, session_id: str, *, is_approved: bool = True) -> bool:
-        """Say yes or no to what a run waits for; whether it did wait."""
+        """Say yes or no to what a run waits for; whether it did wait. A yes that comes too late is a no."""
         asking = await find_asking(self._of.journal, session_id)
         if asking is None:
             return False
+        is_approved = is_approved and not asking.is_late(self._of.workshop.world.now())
         await self._of.engine.send(asking.run, APPROVAL, is_approved, key=answer_key(asking.key))
         return True
 
@@ -435,6 +460,11 @@ class Deputy:
     def _cast(self) -> Casting:
         of = self._of
         return Casting(of.agents, of.servers, grant=self._grant, own=self._own, every=ALL_TOOLS, known=self._known)
+
+    async def _until_it_asks(self, session_id: str) -> None:
+        """It asks in a moment; from then on it can be seen to wait, and be answered."""
+        while (await self.state(session_id)).status == "requested":  # noqa: ASYNC110  it is in the journal
+            await asyncio.sleep(_ASK_SECONDS)
 
     async def _settle_tasks(self) -> None:
         await asyncio.to_thread(settle_tasks, self._workspace, self._of.folder)

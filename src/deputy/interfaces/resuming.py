@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeAlias
 
-from deputy.core.errors import LeaseHeld, UsageError
+from msgspec import Raw, json
+
+from deputy.core.errors import LeaseHeld, UnknownRun, UsageError
+from deputy.core.events import Opened, Requested
 from deputy.core.outcome import shortened
-from deputy.engine.root import DELEGATE
+from deputy.engine.root import APPROVAL, DELEGATE, FanOut
 from deputy.interfaces.answering import Question
 from deputy.interfaces.calls import children_of
 
@@ -24,15 +27,31 @@ _YES = ("y", "yes", "true")
 _SHOWN = 200
 
 
-async def go_on(runtime: Runtime, state: State, answer: Answer) -> None:
+async def go_on(
+    runtime: Runtime, state: State, answer: Answer, question: str = "", patience: float | None = None
+) -> None:
     """Put a run to work again; a call of tasks goes on with those that did not complete, within its own bounds."""
     answers = await _addressed(runtime, state, answer)
     if state.is_live:
         await _revive(runtime, state, answers)
     elif state.command == DELEGATE:
-        await runtime.engine.resume(state.run, answers or None)
+        await runtime.engine.resume(state.run, answers or None, question=question, patience=patience)
     else:
-        await runtime.engine.resume(state.run, answers.get(state.run))
+        await runtime.engine.resume(state.run, answers.get(state.run), question=question, patience=patience)
+
+
+async def tools_of(runtime: Runtime, state: State) -> frozenset[str]:
+    """The tools that a run was granted; those of its tasks, where it is a call that only hands them on."""
+    match next(iter(await runtime.journal.records(state.run))).event:
+        case Opened(command=command, grant=grant, arguments=Raw() as arguments) if command == DELEGATE:
+            tasks = json.decode(arguments, type=FanOut).tasks
+            return frozenset[str]().union(*(task.wanted.granted(grant).tools for task in tasks))
+        case Opened(grant=grant):
+            return grant.tools
+        case Requested(request=request):
+            return request.wanted.granted(request.caller_grant).tools
+        case _:
+            raise UnknownRun(state.run)
 
 
 async def questions(runtime: Runtime, state: State) -> tuple[Question, ...]:
@@ -125,6 +144,9 @@ def _check_addresses(state: State, asking: Sequence[State], answers: Mapping[str
 
 def _unanswered(state: State, asking: Sequence[State]) -> UsageError:
     """Say who asks what, and how each is answered."""
+    if [one.run for one in asking] == [state.run] and APPROVAL in state.waits.values():
+        approve = f"`deputy approve {state.run}`, or `deputy approve {state.run} --deny`"
+        return UsageError("ID", state.run, f"it waits for approval: {approve} ({_asked(state)})")
     if [one.run for one in asking] == [state.run]:
         return UsageError("ID", state.run, f"it waits for an answer: give --answer TEXT ({_asked(state)})")
     told = "; ".join(f'[{one.label}] asks: {_asked(one)} — deputy resume {one.run} --answer "…"' for one in asking)

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from msgspec import UNSET, Struct, json
 
+from deputy.core.events import errors_of
 from deputy.core.request import timestamp
+from deputy.journal.rows import Damaged, read_event
 
 if TYPE_CHECKING:
     import sqlite3
+    from collections.abc import Sequence
 
     from deputy.core.errors import Error
     from deputy.core.state import State
@@ -18,6 +21,11 @@ if TYPE_CHECKING:
 
 Severity: TypeAlias = Literal["warning", "error"]
 _TRACE_LENGTH = 16_000
+_STEPS_WITH_ERRORS = (
+    "SELECT run, seq, key, at, kind, body, sum FROM events WHERE run = ?1"
+    " AND seq > (SELECT coalesce(max(seq), 0) FROM events WHERE run = ?1 AND kind = 'resumed')"
+    " AND kind IN ('model_call_ended', 'tool_call_ended', 'step_ended') AND instr(body, ?2)"
+)
 
 
 class Context(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -87,6 +95,19 @@ def write(connection: sqlite3.Connection, error: Error, at: float, context: Cont
         " last_at = max(last_at, excluded.last_at), count = count + 1, body = excluded.body",
         (f"err_{blake2b(identity, digest_size=6).hexdigest()}", at, at, json.encode(body)),
     )
+
+
+def not_met(connection: sqlite3.Connection, run: str, errors: Sequence[Error]) -> list[Error]:
+    """Those of a run's last errors that none of its steps has met in this round: what a step met was logged then."""
+    met: set[tuple[object, ...]] = set()
+    for row in connection.execute(_STEPS_WITH_ERRORS, (run, b'"error":')) if errors else ():
+        record = read_event(row)
+        met |= set() if isinstance(record, Damaged) else {_kind(error) for error in errors_of(record.event)}
+    return [error for error in errors if _kind(error) not in met]
+
+
+def _kind(error: Error) -> tuple[object, ...]:
+    return error.type, error.code, error.message
 
 
 def form(logged: Logged) -> dict[str, Any]:

@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING
 from msgspec import Raw, json
 
 from deputy.core.errors import LeaseHeld, LeaseLost, StorageCorrupt, UnknownRun
-from deputy.core.events import CANCEL, Answered, CancelAsked, Delivered, Joined, Record, Resumed, encode, errors_of
+from deputy.core.events import (
+    CANCEL,
+    Answered,
+    CancelAsked,
+    Delivered,
+    Joined,
+    Record,
+    Resumed,
+    Returned,
+    encode,
+    errors_of,
+)
 from deputy.core.state import State, apply
 from deputy.journal import errors_log
 from deputy.journal.mark import Promise
@@ -32,8 +43,9 @@ from deputy.journal.rows import (
 
 if TYPE_CHECKING:
     import sqlite3
+    from collections.abc import Sequence
 
-    from deputy.core.errors import StorageError
+    from deputy.core.errors import Error, StorageError
     from deputy.core.events import Event
     from deputy.journal.rows import Row
 
@@ -122,7 +134,10 @@ class Transaction:
             # Who wanted an earlier round stopped does not stop this one.
             query = "UPDATE inbox SET is_taken = 1 WHERE run = ? AND topic = ? AND NOT is_taken"
             self._connection.execute(query, (lease.run, CANCEL))
-        for error in errors_of(event):
+        errors: Sequence[Error] = errors_of(event)
+        if errors and isinstance(event, Returned):
+            errors = errors_log.not_met(self.connection, lease.run, errors)
+        for error in errors:
             errors_log.write(self._connection, error, at, errors_log.context_of(state))
         return record
 

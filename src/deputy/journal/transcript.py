@@ -21,7 +21,7 @@ from deputy.core.events import (
     ToolCallEnded,
 )
 from deputy.core.forms import usage_form
-from deputy.core.messages import LOST_CALL, Call, Message, messages_in
+from deputy.core.messages import INTERRUPTED_CALL, LOST_CALL, Call, Message, messages_in
 from deputy.core.request import timestamp
 from deputy.core.state import BEGUN, State, apply
 from deputy.journal import home
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from deputy.journal.reader import Reader
 
 FOLDER = "subagent"
+_ASK = "Ask"
+"""The tool whose result is what a person answers."""
 _LABEL_LENGTH = 32
 _ID_LENGTH = 64
 _CONTROLS = {code: None for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
@@ -63,37 +65,28 @@ class Transcript(Struct, frozen=True, kw_only=True):
 def transcribe(records: Iterable[Record | Damaged], stands: State | None = None) -> Transcript | None:
     """The transcript of these records, folded into a state unless it is known; None when there is no run in them."""
     state = State() if stands is None else stands
-    opening: list[Message] = []
-    messages: list[Message] = []
-    notes: list[str] = []
+    told = _Conversation()
     damaged: list[str] = []
-    under_way: dict[str, str] = {}
     for record in records:
         if isinstance(record, Damaged):
             damaged.append(f"{record.where}: {record.what}")
             continue
         if stands is None:
             state = apply(state, record)
-        if isinstance(record.event, Noted):
-            notes.append(record.event.content)
-        if isinstance(record.event, ToolCallBegun):
-            under_way[record.key.removesuffix(BEGUN)] = record.event.call
-        elif isinstance(record.event, Lost) and record.key in under_way:
-            messages.append(Message(role="tool", content=LOST_CALL, tool_call_id=under_way[record.key]))
-        (opening if isinstance(record.event, Opened | Requested) else messages).extend(_said(record.event))
+        told.hear(record)
     if not state.seq:
         return None
-    if not messages or messages[0].role != "user":
-        # The task as it was asked for stands at the top, unless what was really said does.
-        messages = opening + messages
+    how = ending(state)
+    if how not in ("in_progress", "blocked"):
+        told.settle()
     return Transcript(
         session_id=state.run,
         label=state.label or state.agent,
         started_at=timestamp(state.started_at or state.requested_at) if state.requested_at else None,
         ended_at=None if state.ended_at is None else timestamp(state.ended_at),
-        outcome=ending(state),
-        messages=tuple(messages),
-        notes=tuple(notes),
+        outcome=how,
+        messages=tuple(told.whole()),
+        notes=tuple(told.notes),
         usage=usage_form(state.usage),
         damaged=tuple(damaged),
     )
@@ -112,6 +105,66 @@ def ending(state: State) -> Ending:
             return "error"
         case _:
             return "in_progress"
+
+
+class _Conversation:
+    """What records tell of a conversation: every call that is left behind has a result, as the model is told it."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+        self._opening: list[Message] = []
+        self._messages: list[Message] = []
+        self._under_way: dict[str, str] = {}
+        """The calls that began, by their records' keys."""
+        self._pending: dict[str, str] = {}
+        """The tools of the calls without a result, by the calls' ids."""
+
+    def hear(self, record: Record) -> None:
+        """One record more."""
+        said = tuple(_said(record.event))
+        match record.event:
+            case Noted(content=content):
+                self.notes.append(content)
+            case ToolCallBegun(call=call):
+                self._under_way[record.key.removesuffix(BEGUN)] = call
+            case Lost() if record.key in self._under_way:
+                self._add(_result(self._under_way[record.key], LOST_CALL))
+            case Opened() | Requested():
+                self._opening.extend(said)
+                return
+            case Resumed():
+                asked = next((call for call, tool in self._pending.items() if tool == _ASK), None)
+                if asked is not None and said:
+                    self._add(_result(asked, said[0].content))
+                    said = ()
+                self.settle()
+            case Said() | ModelCallEnded():
+                self.settle()
+            case _:
+                pass
+        for message in said:
+            self._add(message)
+
+    def settle(self) -> None:
+        """No result comes any more for the calls that have none."""
+        for call in tuple(self._pending):
+            self._add(_result(call, INTERRUPTED_CALL))
+
+    def whole(self) -> list[Message]:
+        """All messages; the task as it was asked for stands at the top, unless what was really said does."""
+        is_said = bool(self._messages) and self._messages[0].role == "user"
+        return self._messages if is_said else self._opening + self._messages
+
+    def _add(self, message: Message) -> None:
+        self._messages.append(message)
+        if message.tool_calls is not UNSET:
+            self._pending.update((call.id, call.name) for call in message.tool_calls)
+        if message.tool_call_id is not UNSET:
+            self._pending.pop(message.tool_call_id, None)
+
+
+def _result(call: str, content: str) -> Message:
+    return Message(role="tool", content=content, tool_call_id=call)
 
 
 # --- messages ---------------------------------------------------------------------------------------------------------

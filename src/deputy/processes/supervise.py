@@ -20,7 +20,7 @@ from deputy.processes.sweep import TAG, sweep, tag_of
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-GRACE_SECONDS = 2.0
+GRACE_SECONDS = 1.5
 _SETTLE_SECONDS = 6.0
 """Longer than the warden tries to kill what cannot be killed; as a rule it is over in milliseconds."""
 _STREAM_BYTES = 64 * 1024

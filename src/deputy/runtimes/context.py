@@ -193,7 +193,7 @@ class LocalContext(Generic[L]):
         """All runs below this one as they stand now."""
         return await self._journal.descendants(self.run)
 
-    async def recv(self, key: str, topic: str, question: str = "") -> Raw:
+    async def recv(self, key: str, topic: str, question: str = "", *, patience: float | None = None) -> Raw:
         """Wait for a message; a run that only waits is put aside until one comes."""
         name = self._claim(key)
         record = self._done.pop(name, None)
@@ -201,7 +201,8 @@ class LocalContext(Generic[L]):
             with self._at_work():
                 record = await self._journal.take(self._lease, name, topic)
                 if record is None:
-                    asked = Asked(topic=topic, question=question)
+                    until = None if patience is None else self._crew.world.now() + patience
+                    asked = Asked(topic=topic, question=question, until=until)
                     await self._journal.append(self._lease, f"{name}{ASKED}", asked)
                     # It may have come in between, when nobody knew that it was waited for.
                     record = await self._journal.take(self._lease, name, topic)
@@ -212,6 +213,10 @@ class LocalContext(Generic[L]):
     def was_asked(self, key: str) -> bool:
         """Whether this round has put the question of a `recv` before."""
         return f"{self._prefix}{key}{ASKED}" in self._done
+
+    def was_reached(self, key: str) -> bool:
+        """Whether this round has a record under this key that is still ahead."""
+        return f"{self._prefix}{key}" in self._done
 
     async def sleep(self, key: str, seconds: float) -> None:
         """Wait, counted from the first time this was reached."""

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Generic
 from msgspec import json
 
 from deputy.core.errors import StorageError, UnknownRun, UsageError
+from deputy.core.state import answer_key
 from deputy.engine.ports import L
-from deputy.engine.recover import LeftBehind, Overdue, find, overdue
+from deputy.engine.recover import LeftBehind, Overdue, find, overdue, unanswered
 from deputy.runtimes.closing import keep_nothing
 from deputy.runtimes.crew import Crew, leave_nothing
 from deputy.runtimes.parking import SUSPEND_SECONDS
@@ -92,9 +93,17 @@ class LocalEngine(Generic[L]):
                 self._crew.start(lease, birth)
         return lease is not None
 
-    async def resume(self, run: str, message: Any = None, *, seconds: float | None = None) -> int:
+    async def resume(
+        self,
+        run: str,
+        message: Any = None,
+        *,
+        seconds: float | None = None,
+        question: str = "",
+        patience: float | None = None,
+    ) -> int:
         """Start another round of a run that has ended; gives the round's number."""
-        return await self._crew.rounds.begin(run, message, seconds=seconds)
+        return await self._crew.rounds.begin(run, message, seconds=seconds, question=question, patience=patience)
 
     async def cancel(self, run: str, reason: str = "") -> None:
         """Stop a run and all runs below it, whoever is at work on them."""
@@ -194,6 +203,8 @@ class LocalEngine(Generic[L]):
         """
         standings = await self._journal.standings()
         ended = await self._crew.stopping.end_late(overdue(standings, self._world.now()))
+        for state in unanswered(standings, self._world.now()):
+            await self._refuse(state)
         for standing in standings:
             state = standing.state
             if not state.is_live:
@@ -201,6 +212,12 @@ class LocalEngine(Generic[L]):
             elif standing.is_left and state.status != "waiting" and self._crew.minds(state.parent):
                 await self._crew.ensure(state.run)
         return ended
+
+    async def _refuse(self, state: State) -> None:
+        """Answer a run that nobody answered in time, and see to its end: it is refused, and costs nothing."""
+        for key, topic in state.waits.items():
+            await self._journal.send(state.run, topic, answer_key(key), json.encode(False))
+        await self._crew.ensure(state.run)
 
     async def _watch(self) -> None:
         """The one task that looks for what other processes did."""

@@ -42,7 +42,16 @@ class Rounds(Generic[L]):
         else:
             await self._crew.ensure(run)
 
-    async def begin(self, run: str, message: Any, *, seconds: float | None = None, within: float | None = None) -> int:
+    async def begin(
+        self,
+        run: str,
+        message: Any,
+        *,
+        seconds: float | None = None,
+        within: float | None = None,
+        question: str = "",
+        patience: float | None = None,
+    ) -> int:
         """Start another round of a run that has ended; gives its number."""
         if self._crew.is_starting(run):
             raise LeaseHeld(run, "this process")
@@ -50,7 +59,7 @@ class Rounds(Generic[L]):
             await self._have_ended(run)
             lease = await self._journal.acquire(run)
             try:
-                resumed = self._resumed(lease.state, message, seconds, within)
+                resumed = self._resumed(lease.state, message, seconds, within, question, patience)
                 await self._journal.append(lease, f"resumed:{resumed.round}", resumed)
                 # Who wanted an earlier round stopped does not stop this one.
                 self._crew.want(run)
@@ -71,7 +80,15 @@ class Rounds(Generic[L]):
         if state is not None:
             _check_ended(state)
 
-    def _resumed(self, state: State, message: Any, seconds: float | None, within: float | None) -> Resumed:
+    def _resumed(
+        self,
+        state: State,
+        message: Any,
+        seconds: float | None,
+        within: float | None,
+        question: str,
+        patience: float | None,
+    ) -> Resumed:
         """The beginning of the next round."""
         _check_ended(state)
         # A round has the time that the one before it had, unless another is given, and never its caller's last.
@@ -81,6 +98,8 @@ class Rounds(Generic[L]):
             message=UNSET if message is None else Raw(json.encode(message)),
             seconds=seconds,
             deadline=None if within is None else inherited_deadline(self._crew.world.now(), within, seconds),
+            question=question,
+            patience=patience,
         )
 
 

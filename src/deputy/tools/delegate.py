@@ -14,7 +14,8 @@ from deputy.core.progress import Progress
 from deputy.core.results import results_form, results_markdown
 from deputy.core.role import NoRole, Role, in_role
 from deputy.core.task import DELEGATE_SCHEMA, DelegateCall, read_call
-from deputy.engine.fanout import fan_out
+from deputy.engine.approval import decided
+from deputy.engine.fanout import fan_out, ids_key
 from deputy.engine.ports import Agents, ToolOutput, ToolTraits
 from deputy.engine.reachable import why_unreachable
 from deputy.tools.typed import described
@@ -121,10 +122,16 @@ class DelegateTool:
         return structs.replace(wanted, tasks=tasks)
 
     async def _refusal(self, wanted: DelegateCall, key: str, run: RunContext, desk: Desk) -> str:
-        if desk.approval == "granted":
-            return ""
-        if desk.approval == "refuse" and not run.was_asked(f"{key}:approval"):
-            return _NOBODY
+        match decided(run, f"{key}:approval", desk.approval, begun=ids_key(key), ended=(key,)):
+            case "granted":
+                return ""
+            case "nobody":
+                return _NOBODY
+            case "ask":
+                return await self._answered(wanted, key, run, desk)
+
+    async def _answered(self, wanted: DelegateCall, key: str, run: RunContext, desk: Desk) -> str:
+        """What a person's no says; nothing when it was a yes."""
         question = spawn_summary(
             wanted.tasks,
             model=desk.asked,

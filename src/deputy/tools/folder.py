@@ -5,25 +5,33 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
+from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
+
+from msgspec import structs
 
 from deputy.core.contract import FileFact
+from deputy.core.contract.evidence import is_kept
 from deputy.tools.errors import ToolError
+from deputy.tools.interruptible import interruptible
 from deputy.tools.workspace import Workspace
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from deputy.core.request import Grant
     from deputy.core.subtask.passing import File
     from deputy.engine.ports import TaskFiles
+    from deputy.tools.interruptible import Stop
 
 CONTEXT_BYTES = 200_000
 MOST_CHANGED = 200
 _MOST_LOOKED_AT = 20_000
-_LISTED = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+Untouched: TypeAlias = "Callable[[str, Sequence[str], Stop], Callable[[str], bool]]"
+"""Tells of a directory, given paths in it, which of the files there are as the work began with them."""
 
 
 class WorkspaceFolder:
@@ -36,8 +44,10 @@ class WorkspaceFolder:
         *,
         private: Sequence[Path | str] = (),
         main: Path | str | None = None,
+        untouched: Untouched | None = None,
     ) -> None:
         self._workspace = Workspace(root, grant, private=private, main=main)
+        self._untouched = untouched
 
     @property
     def root(self) -> str:
@@ -64,24 +74,58 @@ class WorkspaceFolder:
 
     async def facts(self, paths: Sequence[str]) -> Sequence[FileFact]:
         """What is on disk where artifacts are said to be; what cannot be looked at is not there."""
-        return await asyncio.to_thread(lambda: [self.fact(path) for path in paths])
+        return await interruptible(partial(self._facts, paths))
 
     async def changed_in(self, folder: str, since: float) -> Sequence[str]:
         """The files of a folder that were written since a moment, a bounded number of them."""
         return await asyncio.to_thread(lambda: list(islice(self._changed(folder, since), MOST_CHANGED)))
 
-    def fact(self, path: str) -> FileFact:
-        """What is on disk at a path."""
+    def _facts(self, paths: Sequence[str], stop: Stop) -> list[FileFact]:
+        if self._untouched is None:
+            return [self.fact(path) for path in paths]
+        own = [where for path in paths if (where := self._where(path)) is not None]
+        is_untouched = self._untouched(self.root, own, stop)
+        return [self.fact(path, is_untouched) for path in paths]
+
+    def _where(self, path: str) -> str | None:
+        """The path from the root, free of links, of what is there and no other worktree's."""
+        try:
+            with self._workspace.place(path) as place:
+                is_own = place.status is not None and not self._workspace.is_elsewhere(place)
+                return place.path if is_own and not is_kept(place.parts) else None
+        except (ToolError, OSError, ValueError):
+            return None
+
+    def fact(self, path: str, is_untouched: Callable[[str], bool] = lambda path: False) -> FileFact:
+        """What is on disk at a path, given which files are as the work began with them."""
         try:
             with self._workspace.place(path) as place:
                 found = place.status
                 if found is None:
                     return FileFact(path=path, exists=False)
-                size = _has_entries(place.name, place.directory) if place.is_directory else found.st_size
-                is_file = stat.S_ISREG(found.st_mode)
-                return FileFact(path=path, exists=True, size=size, modified_at=found.st_mtime, is_file=is_file)
+                fact = FileFact(
+                    path=path,
+                    exists=True,
+                    size=found.st_size,
+                    modified_at=found.st_mtime,
+                    is_file=stat.S_ISREG(found.st_mode),
+                    is_kept=is_kept(place.parts),
+                )
+                if place.is_directory:
+                    return fact if fact.is_kept else self._directory(fact, place.path, is_untouched)
+                is_own = not self._workspace.is_elsewhere(place)
+                return structs.replace(fact, is_touched=not (is_own and is_untouched(place.path)))
         except (ToolError, OSError, ValueError):
             return FileFact(path=path, exists=self._leads_out(path), is_inside=False)
+
+    def _directory(self, fact: FileFact, path: str, is_untouched: Callable[[str], bool]) -> FileFact:
+        """A directory is worth what the files in it are."""
+        root = self._workspace.top_of(path)
+        full = [(name, status) for name, status in self._files(path) if status.st_size]
+        is_own = root == self.root
+        times = [status.st_mtime for name, status in full if not (is_own and is_untouched(name))]
+        newest = max(times, default=None)
+        return structs.replace(fact, size=min(1, len(full)), modified_at=newest, is_touched=newest is not None)
 
     def _leads_out(self, path: str) -> bool:
         try:
@@ -91,6 +135,10 @@ class WorkspaceFolder:
         return os.path.commonpath((real, self.root)) != self.root
 
     def _changed(self, folder: str, since: float) -> Iterator[str]:
+        return (path for path, status in self._files(folder) if status.st_mtime >= since)
+
+    def _files(self, folder: str) -> Iterator[tuple[str, os.stat_result]]:
+        """The regular files below a folder that are shown, a bounded number of them; none that others keep."""
         try:
             with self._workspace.place(folder) as place:
                 root = self._workspace.top_of(place.path)
@@ -106,23 +154,16 @@ class WorkspaceFolder:
                 return
             for name in sorted(files):
                 path = os.path.relpath(f"{directory}/{name}", root)
-                if self._workspace.shows(path.split("/")) and _is_newer(f"{directory}/{name}", since):
-                    yield path
+                parts = tuple(path.split("/"))
+                status = None if is_kept(parts) else _status(f"{directory}/{name}")
+                if status is not None and self._workspace.shows(parts):
+                    yield path, status
 
 
-def _has_entries(name: str, directory: int) -> int:
-    """Whether there is anything in a directory: 1 or 0."""
-    descriptor = os.open(name, _LISTED, dir_fd=directory)
-    try:
-        with os.scandir(descriptor) as entries:
-            return sum(1 for _ in islice(entries, 1))
-    finally:
-        os.close(descriptor)
-
-
-def _is_newer(path: str, since: float) -> bool:
+def _status(path: str) -> os.stat_result | None:
+    """The status of a regular file; None for whatever else."""
     try:
         found = os.lstat(path)
     except OSError:
-        return False
-    return stat.S_ISREG(found.st_mode) and found.st_mtime >= since
+        return None
+    return found if stat.S_ISREG(found.st_mode) else None

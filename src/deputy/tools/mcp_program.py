@@ -16,6 +16,7 @@ from mcp_types import JSONRPCRequest, jsonrpc_message_adapter
 from deputy.core.errors import DeputyError
 from deputy.processes.output import Lines
 from deputy.processes.supervise import Command, supervised
+from deputy.tools.mcp_parts import has_too_many_parts
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
@@ -79,6 +80,10 @@ class _Talk:
                 while chunk := await self._child.stdout.read(_PIECE):
                     for line in lines.feed(chunk):
                         self._heard += 1
+                        if has_too_many_parts(line):
+                            # Not even in a thread: reading it would hold everybody up there as well.
+                            self._heard = MOST_MESSAGES + 1
+                            break
                         with suppress(ValueError):
                             message = jsonrpc_message_adapter.validate_json(line, by_name=False)
                             await to_client.send(SessionMessage(message))

@@ -17,7 +17,7 @@ from deputy.tools.git import Git, GitFailed, GitStopped
 from deputy.tools.interruptible import interruptible
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from deputy.tools.interruptible import Stop
 
@@ -57,11 +57,11 @@ class GitWorktrees:
         except (GitFailed, OSError) as error:
             return NoWorkplace(reason=f"no worktree could be made: {_one_line(str(error))}")
 
-    async def close(self, place: Workplace, title: str) -> WorkDone:
-        """Commit what was done; a worktree where nothing was done goes, and its branch with it."""
+    async def close(self, place: Workplace, title: str, named: Sequence[str] = ()) -> WorkDone:
+        """Commit what was done, ignored files only where they are named; without anything done, all of it goes."""
         try:
             async with self._turn:
-                return await interruptible(partial(self._closed, place, title))
+                return await interruptible(partial(self._closed, place, title, named))
         except (GitFailed, OSError) as error:
             warning = f"What was done is in {place.folder} and could not be committed: {_one_line(str(error))}"
             return WorkDone(branch=place.branch, warning=warning)
@@ -97,17 +97,21 @@ class GitWorktrees:
             root=str(place), folder=str(folder), branch=beginning.branch, base=beginning.base, is_behind=is_behind
         )
 
-    def _closed(self, place: Workplace, title: str, stop: Stop) -> WorkDone:
+    def _closed(self, place: Workplace, title: str, named: Sequence[str], stop: Stop) -> WorkDone:
         if not Path(place.folder).is_dir():
             return WorkDone()
         git = Git(place.folder, self._environ, stop).hardened()
         _unlock(git, Path(place.folder), place.branch)
         git.run("add", "--all")
+        _add_ignored(git, place, named)
         if git.run("diff", "--cached", "--name-only", "-z", "--no-ext-diff", "--no-textconv"):
             message = _one_line(title)[:_TITLE_LENGTH] or "Work of a subagent"
             git.run("commit", "--quiet", "--no-verify", "--no-gpg-sign", "--cleanup=verbatim", "-m", message)
         head = git.run("rev-parse", "HEAD").strip()
         if head == place.base:
+            if _has_others(git):
+                warning = f"What it wrote is ignored by git; it stays in {place.folder} and is in no commit."
+                return WorkDone(branch=place.branch, warning=warning)
             _remove(git, place)
             return WorkDone()
         # Whoever left the branch still hands in what it committed.
@@ -116,6 +120,33 @@ class GitWorktrees:
         prefix = os.path.relpath(place.root, place.folder)
         changed = [os.path.relpath(name, prefix) for name in names.split("\0") if name]
         return WorkDone(changed=tuple(changed[:_MOST_CHANGED]), branch=place.branch)
+
+
+def untouched(
+    worktrees: Path, environ: Mapping[str, str], root: str, paths: Sequence[str], stop: Stop
+) -> Callable[[str], bool]:
+    """Which files of a worktree, at or below these paths, are as in the commit that it began with.
+
+    Where nothing can be told of them, all are: what git does not know of is in no branch. Elsewhere than in a worktree
+    none are, as far as git tells.
+    """
+    top = os.path.realpath(worktrees)
+    name, _, prefix = os.path.relpath(os.path.realpath(root), top).partition("/")
+    beginning = None if name in ("", ".", "..") else _read(Path(top) / name)
+    if beginning is None or not paths:
+        return lambda path: False
+    names = [os.path.normpath(f"{prefix or '.'}/{path}") for path in paths]
+    try:
+        git = Git(f"{top}/{name}", environ, stop).hardened()
+        known = git.run("ls-tree", "-r", "-z", "--name-only", beginning.base, "--", *names)
+        # What is only gone from the index is still there; what was only written again is the same.
+        quiet = ("--literal-pathspecs", "-c", "diff.autoRefreshIndex=true")
+        plain = ("--name-only", "-z", "--no-renames", "--no-ext-diff", "--no-textconv", "--diff-filter=d")
+        differing = git.run(*quiet, "diff", *plain, beginning.base, "--", *names)
+    except GitFailed:
+        return lambda path: True
+    same = set(known.split("\0")) - set(differing.split("\0"))
+    return lambda path: os.path.normpath(f"{prefix or '.'}/{path}") in same
 
 
 def _is_there(git: Git, folder: Path) -> bool:
@@ -150,6 +181,30 @@ def _make(git: Git, folder: Path, beginning: _Beginning) -> None:
     except GitFailed:
         what = ("-b", beginning.branch, "--", str(folder), beginning.base)
     git.run("worktree", "add", "--quiet", *what)
+
+
+def _add_ignored(git: Git, place: Workplace, named: Sequence[str]) -> None:
+    """Add the files that the work consists of, where what the repository ignores has them left out."""
+    prefix = os.path.relpath(place.root, place.folder)
+    paths = [os.path.normpath(f"{prefix}/{path.removeprefix(f'{place.root}/')}") for path in named[:_MOST_CHANGED]]
+    inside = [path for path in paths if not path.startswith(("/", "../")) and _is_file(Path(place.folder) / path)]
+    if not inside:
+        return
+    left = git.run("--literal-pathspecs", "ls-files", "--others", "-z", "--", *inside)
+    if ignored := [path for path in left.split("\0") if path]:
+        git.run("--literal-pathspecs", "add", "--force", "--", *ignored)
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def _has_others(git: Git) -> bool:
+    """Whether there are files that git was not given; a worktree has none when it is made."""
+    return bool(git.run("ls-files", "--others", "--directory", "--no-empty-directory", "-z"))
 
 
 def _remove(git: Git, place: Workplace) -> None:

@@ -154,6 +154,15 @@ def test_the_nearer_template_of_a_name_wins(tmp_path: Path) -> None:
     assert str(near) in loaded.findings[0].message
 
 
+@pytest.mark.rule("subtask.context")
+def test_a_template_that_passes_nothing_on_can_be_used_and_warns(tmp_path: Path) -> None:
+    matter = "type: x\ndescription: d\ncontext_management:\n  fresh_context: disabled\n"
+    template, (finding,) = read_template(write(tmp_path, "a.md", f"---\n{matter}---\nDo it.\n"))
+    assert template is not None
+    assert (finding.is_fatal, finding.line, finding.rule) == (False, 4, "subtask.context")
+    assert finding.message.startswith("Nothing but its inputs is passed")
+
+
 def test_pipes_links_and_binaries_are_findings_and_never_waits(tmp_path: Path) -> None:
     folder = write(tmp_path, "ok.md", MARKDOWN).parent
     os.mkfifo(folder / "pipe.md")

@@ -153,6 +153,8 @@ def test_artifacts_are_looked_for_where_a_workspace_is_given(run, tmp_path):
     report.mkdir()
     assert problems() == ["Artifact is empty: docs/report.md"]
     (report / "part.md").touch()
+    assert problems() == ["Artifact is empty: docs/report.md"]
+    (report / "part.md").write_text("findings")
     assert problems() == []
 
 

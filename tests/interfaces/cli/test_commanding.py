@@ -55,6 +55,15 @@ def test_a_range_is_worked_on_one_after_the_other(tasks):
     }
 
 
+@pytest.mark.rule("delegate.view")
+def test_what_happens_in_a_range_is_shown_once(tasks):
+    model = tasks.script("shown", researching(1, "001_one"), researching(2, "002_two"), researching(3, "003_three"))
+    run = tasks.run("research", "1-3", "--yes", "--model", model)
+    lines = [line for line in run.stderr.splitlines() if "Write" in line]
+    assert run.returncode == 0, run.stderr
+    assert len(lines) == 3, run.stderr
+
+
 @pytest.mark.rule("commands")
 def test_a_text_is_added_as_a_task_first(tasks):
     model = tasks.script("text", researching(4, "004_cache_the_index"))
@@ -80,6 +89,16 @@ def test_without_a_yes_nothing_begins_where_nobody_can_be_asked(tasks):
     assert (run.returncode, outcome["status"]) == (6, "rejected")
     assert outcome["errors"][0]["code"] == "NOT_APPROVED"
     assert statuses(tasks) == ["not started"] * 3
+
+
+def test_a_text_that_nobody_approves_is_not_added(tasks):
+    run = tasks.run("research", "Something new", "--json", "--model", tasks.script("never", {"turns": []}))
+    outcome = json.loads(run.stdout)
+    assert (run.returncode, outcome["status"], outcome["task"]) == (6, "rejected", None)
+    assert outcome["errors"][0]["code"] == "NOT_APPROVED"
+    assert "no task was added" in run.stderr
+    assert statuses(tasks) == ["not started"] * 3
+    assert tasks.run("research", "!!").returncode == 2
 
 
 @pytest.mark.rule("time.wall")
@@ -149,3 +168,26 @@ def test_errors_stand_together_by_recurrence_and_are_handed_to_diagnostics(tasks
     assert (run.returncode, outcome["summary"]) == (0, "It answers in prose.")
     assert outcome["delegation_path"] == ["orchestrator", "errors", "error-diagnostics"]
     assert tasks.run("errors", "fix", "err_nothing", "--yes").returncode == 3
+
+
+@pytest.mark.rule("delegate.cancel")
+def test_who_stops_a_range_is_told_which_tasks_never_began(tasks):
+    hang = {"when": "Task: 1\n", "turns": [{"text": "…", "delay_seconds": 600.0}]}
+    terminal = tasks.terminal("research", "1-3", "--yes", "--model", tasks.script("hang", hang))
+    terminal.until("thinking")
+    terminal.type("\x03")
+    assert terminal.end() == 130
+    assert "deputy: not begun: tasks 2, 3" in terminal.text
+    assert statuses(tasks)[1:] == ["not started"] * 2
+
+
+def test_programs_are_always_told_where_a_task_stands(tasks):
+    for command in (("task", "show", "1"), ("task", "list"), ("todo",)):
+        told = json.loads(tasks.run(*command, "--json").stdout)
+        assert (told["tasks"][0] if "tasks" in told else told)["status"] == "not started"
+
+
+def test_items_of_one_title_are_imported_as_one_task_with_all_their_text(tasks):
+    (tasks.workspace / "TODO.md").write_text("- [ ] Same\n  - nested\n- [ ] Other\n- [ ] Same\n  more\n- [ ] Same\n")
+    added = json.loads(tasks.run("task", "import", "TODO.md", "--json").stdout)["added"]
+    assert [(task["title"], task.get("text", "")) for task in added] == [("Same", "- nested\n\nmore"), ("Other", "")]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 from typing import NamedTuple
 
 import pytest
@@ -169,3 +170,39 @@ def test_an_unknown_model_of_the_session_is_an_error_that_names_what_is_known(ho
     assert "found 'sonet-4.5'; no such model is known: did you mean sonnet-4.5" in done.stderr
     assert "anthropic" in done.stderr
     assert "provider cursor" not in done.stderr
+
+
+def test_a_model_whose_name_is_hidden_in_the_journal_is_tried_once_like_any_other(house):
+    name = "sk-abcdefghijklmnopqrstuvwxyz0123456789"
+    done = house.run("exec", "-", "--yes", "--json", stdin=f'<delegate model="{name}">Look around.</delegate>')
+    assert done.returncode == 0, done.stderr
+    assert name not in done.stdout
+    assert "sk-[redacted] on cli:cursor-agent" in done.stdout
+
+
+@pytest.mark.rule("delegate.cancel")
+def test_a_program_that_will_not_end_keeps_no_outcome_from_the_record(house, tmp_path):
+    made = install_fake_programs(tmp_path / "bin", ["claude"])
+    house.env["PATH"] = f"{tmp_path / 'bin'}{os.pathsep}{house.env['PATH']}"
+    made.play("claude", (ScriptedTurn(text="Working."),), misbehaviour="hangs and is deaf")
+    (house.workspace / "text.md").write_text('<delegate model="sonnet">Look around.</delegate>')
+    process = house.start("exec", "text.md", "--yes", "--json")
+    while not made.calls("claude"):
+        assert process.poll() is None
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert [result["status"] for result in json.loads(out)["results"]] == ["cancelled"]
+    assert json.loads(house.run("ps", "--json").stdout)["delegations"] == []
+
+
+@pytest.mark.rule("delegate.order")
+def test_a_request_that_nobody_can_carry_out_keeps_none_of_the_others_from_it(house, tmp_path):
+    made = install_fake_programs(tmp_path / "bin", ["codex"])
+    house.env["PATH"] = f"{tmp_path / 'bin'}{os.pathsep}{house.env['PATH']}"
+    made.play("codex", (ScriptedTurn(text="It prints."),))
+    done = house.run("exec", "-", "--yes", "--no-inline", "--json", stdin=TWO)
+    assert done.returncode == 4
+    assert "[request-1] Cannot spawn subagents: no API key for provider anthropic" in done.stderr
+    first, second = json.loads(done.stdout)["results"]
+    assert (first["status"], second["status"], second["report"]) == ("error", "ok", "It prints.")

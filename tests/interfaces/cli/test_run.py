@@ -153,3 +153,14 @@ def test_an_agent_that_there_is_not_is_usage_and_names_near_ones(house):
         assert refused.returncode == 2
         assert "near to it are poet" in refused.stderr
         assert "Traceback" not in refused.stderr
+
+
+@pytest.mark.rule("delegate.cancel")
+def test_who_stops_it_is_told_how_to_go_on(house):
+    sleeping = {"name": "Run", "arguments": {"command": "sleep 600"}}
+    model = house.script("slow", {"turns": [{"text": "I wait.", "calls": [sleeping]}]})
+    terminal = house.terminal("run", "do it", "--yes", "--model", model)
+    terminal.until("→ Run")
+    terminal.type("\x03")
+    assert terminal.end() == 130
+    assert "deputy: go on with what is not complete: deputy resume sess_" in terminal.text

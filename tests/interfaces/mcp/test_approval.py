@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from contextlib import asynccontextmanager
 from itertools import pairwise
 
@@ -27,6 +28,7 @@ from tests.interfaces.mcp.conftest import (
 )
 
 from deputy.interfaces.mcp import following
+from deputy.journal.reader import Reader
 
 TRANSPORTS = ("stdio", "http")
 
@@ -227,3 +229,60 @@ def test_approve_says_what_does_not_wait(house):
     ended = entries(house)[0]["session_id"]
     answered = house.run("approve", ended)
     assert (answered.returncode, "does not wait" in answered.stderr) == (3, True)
+
+
+@pytest.mark.rule("delegate.approve")
+def test_a_call_whose_server_is_gone_is_refused_by_whoever_looks_when_its_time_is_up(house):
+    async def main():
+        async with here(house, model="offline:scout", approval_seconds=1.5) as client:
+            return (await client.call_tool("DelegateStart", tasks("a"))).structured_content
+
+    started = asyncio.run(main())
+    assert started["status"] == "waiting"
+
+    async def look():
+        async with here(house, model="offline:scout") as client:
+            # Another client, of another server, which only looks.
+            return await client.call_tool("DelegateResult", {"session_id": started["session_id"], "wait": 60})
+
+    assert asyncio.run(look()).structured_content["results"][0]["status"] == "rejected"
+    assert [entry["status"] for entry in entries(house)] == ["rejected"]
+
+
+@pytest.mark.rule("delegate.approve")
+def test_a_client_that_never_comes_back_with_the_answer_has_nothing_started(house):
+    client = person("accept", [], {"approve": True})
+
+    async def main():
+        async with here(house, mode=MODERN, client=client, model="offline:scout", approval_seconds=0.05) as opened:
+            await opened.session.call_tool("Delegate", tasks("a"), allow_input_required=True)
+            await asyncio.to_thread(until, lambda: entries(house)[0]["status"] == "rejected")
+
+    asyncio.run(main())
+    assert len(entries(house)) == 1
+
+
+def waiting_run(house, **options) -> str:
+    """A run that waits for approval, and whose server is gone."""
+
+    async def main():
+        async with here(house, model="offline:scout", **options) as client:
+            return (await client.call_tool("DelegateStart", tasks("a"))).structured_content["session_id"]
+
+    return asyncio.run(main())
+
+
+def test_whoever_goes_on_with_a_run_that_waits_for_approval_is_told_how_to_approve_it(house):
+    run = waiting_run(house)
+    resumed = house.run("resume", run)
+    assert resumed.returncode == 2
+    assert f"deputy approve {run}" in resumed.stderr
+
+
+@pytest.mark.rule("delegate.approve")
+def test_a_yes_that_comes_too_late_is_a_no(house):
+    run = waiting_run(house, approval_seconds=0.5)
+    with Reader.open_any(house.home) as reader:
+        until(lambda: reader.state(run).answer_by < time.time())
+    answered = house.run("approve", run, "--json")
+    assert (json.loads(answered.stdout)["approved"], "in time" in answered.stderr) == (False, True)

@@ -85,7 +85,7 @@ def test_over_http_in_the_newer_era_to_be_gone_is_to_cancel_and_the_run_can_be_g
         until(lambda: statuses(house) == {"cancelled"})
     house.script("work", QUICK)
     (run,) = (entry["session_id"] for entry in entries(house) if entry["parent"] is None)
-    with Wire(house) as wire:
+    with Wire(house, "--yes") as wire:
         wire.shake_hands()
         wire.answer(wire.call("DelegateResume", {"session_id": run}))
         assert collected(wire, run)["results"][0]["report"] == "done after all"

@@ -254,6 +254,20 @@ def test_what_goes_wrong_outside_a_call_is_an_error_of_the_protocol_in_plain_wor
     assert error.message
 
 
+def test_what_could_move_a_cursor_or_end_a_line_does_not_reach_the_person_of_a_client(house):
+    model = house.script("odd", talk(turn("found\x1b]0;owned\x07 it\x9b2J")))
+
+    async def main():
+        async with here(house, model=model, approval="granted") as client:
+            wanted = {"tasks": [{"label": "a\nb\x1b[31m", "prompt": "look"}]}
+            return await client.call_tool("Delegate", wanted)
+
+    text = text_of(asyncio.run(main()))
+    assert not [letter for letter in text if letter in "\x1b\x07\x9b"]
+    assert "a b[31m" in text
+    assert "found]0;owned it2J" in text
+
+
 def test_what_goes_wrong_outside_a_tools_call_is_told_without_secrets(house, monkeypatch):
     monkeypatch.setenv("DOCS_API_KEY", "swordfish-of-the-deep")
     house.home = house.workspace.parent / "swordfish-of-the-deep"

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import threading
 
 import pytest
 from mcp import Client
@@ -20,6 +21,8 @@ from tests.interfaces.mcp.conftest import (
     until,
 )
 
+from deputy.interfaces.mcp import stdio as stdio_transport
+from deputy.interfaces.mcp.hub import Hub, Options
 from deputy.interfaces.mcp.lines import MOST_LINE, read_message
 
 NAMES = [
@@ -178,6 +181,11 @@ PARSE_ERROR, INVALID_REQUEST = -32700, -32600
         (b'{"jsonrpc":"2.0","id":null,"method":"ping"}', INVALID_REQUEST, None),
         (b'{"jsonrpc":"2.0","id":true,"method":"ping"}', INVALID_REQUEST, None),
         (b'{"jsonrpc":"2.0","id":7,"result":"not an object"}', INVALID_REQUEST, None),
+        (
+            b'{"jsonrpc":"2.0","id":7,"method":"ping","params":{"a":[' + b"[]," * 100_000 + b"[]]}}",
+            INVALID_REQUEST,
+            None,
+        ),
     ],
     ids=lambda value: value[:44].decode("latin-1") if isinstance(value, bytes) else str(value),
 )
@@ -205,6 +213,29 @@ def test_what_is_no_message_is_answered_and_does_not_end_it(house):
         assert f"at most {MOST_LINE:,} bytes" in answers[3]["error"]["message"]
         assert (answers[4]["id"], "tools" in answers[4]["result"]) == (listed, True)
         assert wire.resident_bytes() - before < 4 * MOST_LINE
+
+
+def test_messages_are_read_where_nobody_else_waits(monkeypatch):
+    readers: list[str] = []
+
+    def read(line):
+        readers.append(threading.current_thread().name)
+        return read_message(line)
+
+    async def main():
+        source, ours = os.pipe()
+        hub = Hub(Options())
+        async with stdio_transport._streams(hub, source, os.open(os.devnull, os.O_WRONLY)) as (incoming, outgoing):
+            os.write(ours, b'{"jsonrpc":"2.0","id":7,"method":"ping"}\n')
+            message = (await incoming.receive()).message
+            os.close(ours)
+            await outgoing.aclose()
+            await incoming.aclose()
+        return message
+
+    monkeypatch.setattr(stdio_transport, "read_message", read)
+    assert asyncio.run(main()).method == "ping"
+    assert readers == ["deputy-mcp-reader"]
 
 
 def test_the_longest_message_is_read_and_one_byte_more_is_not(house):

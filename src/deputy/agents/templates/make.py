@@ -11,7 +11,7 @@ from deputy.core.field_readers import FieldProblem
 from deputy.core.model_name import ONLY_A_PERSON, is_script
 from deputy.core.subtask.request import MAX_FILES, MAX_HINTS, MAX_TYPE
 from deputy.core.subtask.settings import RULE as CONTEXT
-from deputy.core.subtask.settings import PartialSettings, read_settings, settle
+from deputy.core.subtask.settings import PartialSettings, Settings, read_settings, settle
 from deputy.core.subtask.template import INPUT_TYPES, Input, Template
 
 if TYPE_CHECKING:
@@ -199,6 +199,8 @@ def _settings(reader: _Reader, subtype: str) -> PartialSettings:
     settled = settle(subtype, [read])
     if not problems and isinstance(settled, FieldProblem):
         problems.append(settled)
+    elif isinstance(settled, Settings) and settled.warning:
+        reader.find(line, settled.warning, CONTEXT, is_fatal=False)
     for problem in problems:
         reader.find(line, f"{problem.field} {problem.message}", CONTEXT)
     return read

@@ -86,7 +86,7 @@ class Program(Struct, frozen=True, kw_only=True):
     """Files of the home directory that are there when it is logged in."""
     polite: signal.Signals = signal.SIGTERM
     """What asks it to end."""
-    grace_seconds: float = 3.0
+    grace_seconds: float = 1.5
     has_sessions: bool = True
     tells_all: bool = True
     """Whether it tells of every tool that it uses."""

@@ -14,9 +14,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 RULE = "contract.evidence"
+UNCHANGED = "has not changed since before the delegation began"
 KINDS_WITH_ARTIFACTS = frozenset({"research", "plan", "implement"})
 # File systems stamp files with a clock that ticks in steps and may lag behind the one that stamped the beginning.
 CLOCK_STEP_SECONDS = 0.02
+KEPT_FOLDER = ".deputy"
+KEPT_FILES = ("tasks.json", "tasks.lock")
+"""What there is of the tasks of a project, with the drafts of it."""
 
 
 class FileFact(Struct, frozen=True, kw_only=True):
@@ -26,13 +30,24 @@ class FileFact(Struct, frozen=True, kw_only=True):
     """As the artifact spells it."""
     exists: bool
     size: int = 0
-    """In bytes; of a directory, the number of its entries."""
+    """In bytes; of a directory, 1 where any of its files has content."""
     modified_at: float | None = None
-    """In seconds of the same clock as the beginning of the delegation."""
+    """In seconds of the same clock as the beginning of the delegation; of a directory, of the newest of its files."""
     is_inside: bool = True
     """Whether it lies in the workspace once links are followed."""
     is_file: bool = True
     """Whether it is a regular file."""
+    is_touched: bool = True
+    """Whether it differs from what the work began with; of a directory, whether any of its files does."""
+    is_kept: bool = False
+    """Whether git or Deputy keeps it for itself, as `is_kept` says."""
+
+
+def is_kept(parts: tuple[str, ...]) -> bool:
+    """Whether what lies here from the root is no work: the root itself, or what git or Deputy keeps for itself."""
+    if not parts or ".git" in parts or parts[-1] == KEPT_FOLDER:
+        return True
+    return parts[-2:-1] == (KEPT_FOLDER,) and parts[-1].removeprefix(".").startswith(KEPT_FILES)
 
 
 def weigh_evidence(
@@ -73,8 +88,12 @@ def _objection(fact: FileFact | None, started_at: float | None) -> str | None:
         return "does not exist"
     if not fact.is_inside:
         return "leads out of the workspace"
+    if fact.is_kept:
+        return "is no work of the delegation"
     if not fact.size:
         return "is empty"
+    if not fact.is_touched:
+        return UNCHANGED
     if started_at is not None and fact.modified_at is not None and fact.modified_at < started_at - CLOCK_STEP_SECONDS:
-        return "has not changed since before the delegation began"
+        return UNCHANGED
     return None

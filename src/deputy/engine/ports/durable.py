@@ -135,12 +135,19 @@ class RunContext(Protocol):
         """All runs below this one as they stand now: for sums, never to decide by, as it differs when replayed."""
         ...
 
-    async def recv(self, key: str, topic: str, question: str = "") -> Raw:
-        """Wait for a message. A run that only waits for messages is put aside: it costs nothing until one comes."""
+    async def recv(self, key: str, topic: str, question: str = "", *, patience: float | None = None) -> Raw:
+        """Wait for a message. A run that only waits for messages is put aside: it costs nothing until one comes.
+
+        After so many seconds of `patience` the message is a no, whoever looks then.
+        """
         ...
 
     def was_asked(self, key: str) -> bool:
         """Whether this round has put the question of a `recv` before: then its answer counts, whoever goes on."""
+        ...
+
+    def was_reached(self, key: str) -> bool:
+        """Whether this round has a record under this key that is still ahead: what led there was decided then."""
         ...
 
     async def sleep(self, key: str, seconds: float) -> None:
@@ -171,8 +178,19 @@ class Engine(Protocol):
         """Start a run; False when there is one of this id already, which is then left as it is."""
         ...
 
-    async def resume(self, run: str, message: Any = None, *, seconds: float | None = None) -> int:
-        """Start another round of a run that has ended; gives the round's number."""
+    async def resume(
+        self,
+        run: str,
+        message: Any = None,
+        *,
+        seconds: float | None = None,
+        question: str = "",
+        patience: float | None = None,
+    ) -> int:
+        """Start another round of a run that has ended; gives the round's number.
+
+        With a question it begins once a person has approved it, in time, and else leaves the run as it was.
+        """
         ...
 
     async def cancel(self, run: str, reason: str = "") -> None:

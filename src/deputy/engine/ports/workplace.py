@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from msgspec import Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
 class Workplace(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -42,6 +45,9 @@ class Workplaces(Protocol):
         """The workplace of a run, made from a directory; of a run that has one already, the same again."""
         ...
 
-    async def close(self, place: Workplace, title: str) -> WorkDone:
-        """Keep what was done on the branch; a workplace where nothing was done is removed."""
+    async def close(self, place: Workplace, title: str, named: Sequence[str] = ()) -> WorkDone:
+        """Keep what was done on the branch, and the files that are named even where the repository ignores them.
+
+        A workplace where nothing was done is removed.
+        """
         ...

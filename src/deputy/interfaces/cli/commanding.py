@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import Struct, convert
 
-from deputy.interfaces.cli.session import CANCELLED, carry_out, exit_code, not_stopped, until_done
+from deputy.interfaces.cli.session import CANCELLED, REJECTED, carry_out, exit_code, not_stopped, until_done
 from deputy.interfaces.plain import plain
 
 if TYPE_CHECKING:
@@ -85,7 +85,9 @@ def task_command(name: str, told: str) -> click.Command:
         wanted = wanted_of(options)
         project = _project()
         _check_time(name, wanted, project)
-        numbers = _numbers(TaskFile(project), work, language)
+        numbers = _numbers(TaskFile(project), work, language, lambda: _is_refused(wanted, project))
+        if numbers is None:
+            ctx.exit(_tell_of_refusal(wanted))
         ctx.exit(carry_out_orders(name, [(number, "") for number in numbers], wanted))
 
     return command
@@ -116,8 +118,8 @@ def _check_time(name: str, wanted: Wanted, project: Path) -> None:
     load_rules(str(project)).seconds(name, wanted.timeout)
 
 
-def _numbers(tasks: TaskFile, work: str, language: str) -> tuple[int, ...]:
-    """The tasks that are meant; a text is a new one, whose first line is its title."""
+def _numbers(tasks: TaskFile, work: str, language: str, is_refused: Callable[[], bool]) -> tuple[int, ...] | None:
+    """The tasks that are meant; a text is a new one, whose first line is its title. None when it is not to begin."""
     import time
 
     from deputy.core.errors import UsageError
@@ -132,10 +134,32 @@ def _numbers(tasks: TaskFile, work: str, language: str) -> tuple[int, ...]:
     first, _, rest = work.strip().partition("\n")
     if not any(letter.isalpha() for letter in first):
         raise UsageError("task", work, "give the number of a task, a range like 105-107, or what is to be done")
+    if is_refused():
+        return None
     title, text = (first, rest.strip()) if len(first) <= MAX_TITLE else (f"{first[: MAX_TITLE - 1]}…", work.strip())
     added = tasks.add(title, text=text, language=language, at=timestamp(time.time()))
     click.echo(f"Added: {added.number}  {plain(added.title)}", err=True)
     return (added.number,)
+
+
+def _is_refused(wanted: Wanted, project: Path) -> bool:
+    """Whether it is known beforehand that nobody approves."""
+    from deputy.config import load_rules
+    from deputy.interfaces.cli.asking import approval_for
+
+    return approval_for(load_rules(str(project)).approval, yes=wanted.yes) == "refuse"
+
+
+def _tell_of_refusal(wanted: Wanted) -> int:
+    from deputy.core.request import Lineage
+    from deputy.engine.root import not_approved
+    from deputy.interfaces.cli.ending import outcome_of
+    from deputy.interfaces.cli.show import show_json
+
+    if wanted.as_json:
+        show_json({**outcome_of(not_approved(Lineage.root(""))), "task": None})
+    click.echo("deputy: not approved, and no task was added; --yes approves it", err=True)
+    return REJECTED
 
 
 # --- the run ----------------------------------------------------------------------------------------------------------
@@ -167,11 +191,13 @@ async def _carry_out(
             for number, prompt in works:
                 one = await _one(deputy, office, name, number, prompt, wanted, (audience, person, lines), stop)
                 if one is None:
+                    _tell_of_the_rest(works[len(ended) + 1 :])
                     return CANCELLED
                 ended.append(one)
                 if stop.is_set():
                     break
             _show(ended, wanted, lines, is_range=len(works) > 1)
+            _tell_of_the_rest(works[len(ended) :])
             return CANCELLED if stop.is_set() else exit_code([one.outcome for one in ended])
 
 
@@ -198,7 +224,10 @@ async def _one(
         person.view = view
         if lines is not None:
             lines.write("opened", {"session_id": session_id, "command": name, "task_number": number})
-        ended = await until_done(orchestrate(order, office), stop, lambda: _cancel(deputy, session_id))
+        try:
+            ended = await until_done(orchestrate(order, office), stop, lambda: _cancel(deputy, session_id))
+        finally:
+            audience.leave(view)
     if ended is None:
         not_stopped(session_id)
     return ended
@@ -235,6 +264,12 @@ def _show(ended: Sequence[Ended], wanted: Wanted, lines: EventLines | None, *, i
     else:
         for one in ended:
             _tell(one)
+
+
+def _tell_of_the_rest(works: Sequence[tuple[int | None, str]]) -> None:
+    numbers = [str(number) for number, _ in works if number is not None]
+    if numbers:
+        click.echo(f"deputy: not begun: task{'s' * (len(numbers) > 1)} {', '.join(numbers)}", err=True)
 
 
 def _task_form(task: ProjectTask | None) -> dict[str, Any] | None:

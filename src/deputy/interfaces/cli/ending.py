@@ -77,4 +77,7 @@ def _ending(outcome: Outcome) -> list[str]:
     lines += [f"deputy: {error.message} {error.recommendation}".rstrip() for error in outcome.errors[:3]]
     if outcome.next_steps and not any(outcome.next_steps in line for line in lines):
         lines.append(f"next: {outcome.next_steps}")
+    way = way_on(outcome.session_id, [outcome])
+    if way and not any("deputy resume" in line for line in lines):
+        lines.append(f"deputy: {way}")
     return lines

@@ -140,7 +140,7 @@ async def _serve_http(
             show_json({"url": url, "token_in": token})
             sys.stdout.flush()
         else:
-            click.echo(f"deputy: MCP on {url}; the token is in {token}", err=True)
+            click.echo(f"deputy: MCP on {url} (the token is in {token})", err=True)
 
     async with Hub(options) as hub:
         await serve_http(make_server(hub), hub, stop, host=host, port=port, names=names, announce=announce)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -62,7 +62,7 @@ def list_tasks(everything: bool, as_json: bool) -> None:
 
     tasks = [task for task in _file().tasks() if everything or task.status not in OVER]
     if as_json:
-        show_json({"tasks": tasks})
+        show_json({"tasks": [_form(task) for task in tasks]})
     elif tasks:
         width = max(len(str(task.number)) for task in tasks)
         for task in tasks:
@@ -81,7 +81,7 @@ def show_(number: str, as_json: bool) -> None:
     """Show one task with its text, artifacts and history."""
     task = _file().find(_one(number))
     if as_json:
-        show_json(task)
+        show_json(_form(task))
     else:
         show("\n".join(_described(task)))
 
@@ -168,7 +168,7 @@ def import_(file: str, with_done: bool, language: str, as_json: bool) -> None:
     """Add the items of a Markdown TODO list.
 
     Checkboxes count where there are some, else the items of lists. What is indented below an item becomes its text.
-    A title that is a task already is left out, so that a list can be imported again.
+    A title that is a task already is left out, so that a list can be imported again; items of one title are one task.
     """
     from deputy.commands.todo_list import read_todo_list
     from deputy.interfaces.cli.source import read_text
@@ -176,16 +176,27 @@ def import_(file: str, with_done: bool, language: str, as_json: bool) -> None:
     tasks = _file()
     known = {task.title for task in tasks.tasks()}
     items = [item for item in read_todo_list(read_text(file)) if with_done or not item.is_done]
-    new = {item.title: (item.title, item.text, language) for item in items if item.title not in known}
-    added = tasks.add_all(list(new.values()), at=_now()) if new else ()
+    new: dict[str, dict[str, None]] = {}
+    for item in items:
+        if item.title not in known:
+            new.setdefault(item.title, {})[item.text] = None
+    texts = {title: "\n\n".join(filter(None, parts)) for title, parts in new.items()}
+    added = tasks.add_all([(title, text, language) for title, text in texts.items()], at=_now()) if new else ()
     if as_json:
-        show_json({"added": added, "known": len(items) - len(added)})
+        show_json({"added": [_form(task) for task in added], "known": len(items) - len(added)})
     else:
         for task in added:
             show(f"{task.number}  {one_line(task.title, WIDTH - 6)}")
         click.echo(f"Added {len(added)} of {len(items)} items.", err=True)
     if not added:
         raise SystemExit(NOTHING_FOUND)
+
+
+def _form(task: ProjectTask) -> dict[str, Any]:
+    """A task for programs: where it stands is always said."""
+    from msgspec import to_builtins
+
+    return {"number": task.number, "title": task.title, "status": task.status, **to_builtins(task)}
 
 
 def _described(task: ProjectTask) -> list[str]:
@@ -209,7 +220,7 @@ def _described(task: ProjectTask) -> list[str]:
 
 def _tell(task: ProjectTask, as_json: bool, what: str) -> None:
     if as_json:
-        show_json(task)
+        show_json(_form(task))
     else:
         show(f"{what}: {task.number}  {one_line(plain(task.title), WIDTH - 20)} ({task.status})")
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from mcp.shared.exceptions import MCPError
 from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitResult, InputRequiredResult
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
@@ -49,11 +50,9 @@ def request(question: str) -> ElicitRequest:
 
 
 def is_yes(answer: object) -> bool:
-    """Whether an answer approves: it was accepted, and the box was not unticked."""
+    """Whether an answer approves: it was accepted, and the box is ticked. Whatever else it is, it is a no."""
     return (
-        isinstance(answer, ElicitResult)
-        and answer.action == "accept"
-        and (answer.content or {}).get("approve", True) is True
+        isinstance(answer, ElicitResult) and answer.action == "accept" and (answer.content or {}).get("approve") is True
     )
 
 
@@ -64,7 +63,16 @@ async def elicit(call: Call, run: str, question: str) -> None:
         answer = await session.elicit_form(question, _FORM, related_request_id=call.context.request_id)
     except MCPError:
         return
+    except ValidationError:
+        # An answer that is none.
+        answer = None
     await answer_run(call.hub, run, is_approved=is_yes(answer))
+
+
+def patience(call: Call) -> float:
+    """How long somebody has to approve: longer only while a form of this very call is being shown."""
+    is_shown = can_elicit(call.context) and not is_modern(call.context)
+    return FORM_SECONDS if is_shown else call.hub.options.approval_seconds
 
 
 async def give_up(hub: Hub, run: str, seconds: float) -> None:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from mcp_types import CallToolResult, TextContent, ToolAnnotations
 from msgspec import json, to_builtins
 
+from deputy.interfaces.plain import plain
+
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
@@ -47,9 +49,9 @@ class ServedTool:
 
 
 def told(text: str, form: Any = None) -> CallToolResult:
-    """An answer: words for a model, the same as data for a program."""
+    """An answer: words for a model, which a person may see on a terminal too; the same as data for a program."""
     data = None if form is None else to_builtins(form)
-    return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=data)
+    return CallToolResult(content=[TextContent(type="text", text=plain(text))], structured_content=data)
 
 
 def told_as_json(form: Any) -> CallToolResult:

@@ -117,11 +117,11 @@ async def _open(call: Call, wanted: DelegateCall) -> tuple[str, str]:
             return run, ""
         return run, (await deputy.state(run)).question
     question = "" if call.hub.options.approval == "granted" else await _question(deputy, wanted)
-    run = await call.hub.start(wanted, question)
+    patience = approving.patience(call)
+    run = await call.hub.start(wanted, question, patience)
     if question:
         # Nobody may ever answer, or come back for the answer.
-        seconds = approving.FORM_SECONDS if approving.can_elicit(call.context) else call.hub.options.approval_seconds
-        call.hub.later(approving.give_up(call.hub, run, seconds))
+        call.hub.later(approving.give_up(call.hub, run, patience))
     return run, question
 
 

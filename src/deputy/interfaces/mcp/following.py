@@ -8,6 +8,7 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from deputy.interfaces.beside import beside
+from deputy.interfaces.plain import one_line
 from deputy.interfaces.view.board import Board, line, text_of
 
 if TYPE_CHECKING:
@@ -22,6 +23,7 @@ HEARTBEAT_SECONDS = 5.0
 """Some clients give up after a minute without a word."""
 GAP_SECONDS = 0.25
 """How long the next word waits for more to say: clients get lines to read, not every token."""
+_LINE = 240
 
 
 class Following:
@@ -40,7 +42,7 @@ class Following:
 
     def say(self, words: str) -> None:
         """Have something said."""
-        self._said = words
+        self._said = one_line(words, _LINE)
         self._come.set()
 
     async def next(self) -> str:

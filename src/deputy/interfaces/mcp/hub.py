@@ -149,10 +149,10 @@ class Hub:
 
     # --- runs ---------------------------------------------------------------------------------------------------------
 
-    async def start(self, wanted: DelegateCall, question: str) -> str:
+    async def start(self, wanted: DelegateCall, question: str, patience: float) -> str:
         """Start the run of a call; a caller that is cancelled in the middle of it leaves none behind."""
         started: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._begin(self._start(wanted, question, started), self._stopping)
+        self._begin(self._start(wanted, question, patience, started), self._stopping)
         try:
             run = await asyncio.shield(started)
         except asyncio.CancelledError:
@@ -162,10 +162,10 @@ class Hub:
         self.started.append(run)
         return run
 
-    async def _start(self, wanted: DelegateCall, question: str, started: asyncio.Future[str]) -> None:
+    async def _start(self, wanted: DelegateCall, question: str, patience: float, started: asyncio.Future[str]) -> None:
         try:
             deputy = await self.deputy()
-            run = await deputy.start(wanted.tasks, concurrency=wanted.concurrency, question=question)
+            run = await deputy.start(wanted.tasks, concurrency=wanted.concurrency, question=question, patience=patience)
         except DeputyError as error:
             started.set_exception(error)
         else:

@@ -16,6 +16,8 @@ from mcp_types import (
 from msgspec import Struct
 from pydantic_core import from_json
 
+from deputy.tools.mcp_parts import MOST_PARTS, has_too_many_parts
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -63,6 +65,8 @@ def read_message(line: bytes | None) -> JSONRPCMessage | NoMessage:
     """The message of a line, or what to answer where it is none."""
     if line is None:
         return _no_message(INVALID_REQUEST, f"Invalid Request: a message has at most {MOST_LINE:,} bytes")
+    if has_too_many_parts(line):
+        return _no_message(INVALID_REQUEST, f"Invalid Request: a message is made of at most {MOST_PARTS:,} values")
     try:
         said: object = from_json(line)
     except ValueError:

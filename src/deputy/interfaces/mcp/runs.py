@@ -1,4 +1,4 @@
-"""Runs that outlive a request: their status, their results, stopping them and going on with them."""
+"""Runs that outlive a request: their status, their results, and stopping them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from msgspec import Struct, ValidationError, convert, field
 
 from deputy.core.errors import DeputyError, UnknownRun
-from deputy.engine.root import APPROVAL
 from deputy.interfaces.mcp.call import told_as_json
 from deputy.interfaces.mcp.following import followed
 from deputy.interfaces.mcp.schemas import DEFAULT_WAIT_SECONDS, MOST_WAIT_SECONDS
@@ -41,22 +40,16 @@ class ResultArguments(RunArguments, frozen=True, kw_only=True, forbid_unknown_fi
     result_form: str = field(default="markdown", name="return")
 
 
-class ResumeArguments(RunArguments, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which run, and what to tell it."""
-
-    answer: str | None = None
-
-
 async def status(call: Call) -> Answer:
     """Say where a run and its subagents stand."""
-    return await status_of(call.hub, _read(call, RunArguments).session_id)
+    return await status_of(call.hub, read_arguments(call, RunArguments).session_id)
 
 
 async def result(call: Call) -> Answer:
     """Give the results of a run that has ended, or ends in time; else say where it stands."""
     from deputy.interfaces.mcp.delegating import answer
 
-    wanted = _read(call, ResultArguments)
+    wanted = read_arguments(call, ResultArguments)
     run = wanted.session_id
     deputy = await call.hub.deputy()
     is_live = (await deputy.state(run)).is_live
@@ -76,29 +69,13 @@ async def result(call: Call) -> Answer:
 
 async def cancel(call: Call) -> Answer:
     """Stop a run and everything below it."""
-    run = _read(call, RunArguments).session_id
+    run = read_arguments(call, RunArguments).session_id
     await (await call.hub.deputy()).cancel(run)
     return await status_of(call.hub, run)
 
 
-async def resume(call: Call) -> Answer:
-    """Go on with a run that ended or was interrupted, without waiting for its end."""
-    wanted = _read(call, ResumeArguments)
-    run = wanted.session_id
-    deputy = await call.hub.deputy()
-    state = await deputy.state(run)
-    if APPROVAL in state.waits.values():
-        # The one who asks cannot be the one who approves.
-        raise DeputyError(
-            f"It waits for a person's approval: `deputy approve {run}`, or `deputy approve {run} --deny`."
-        )
-    if state.is_live and not await is_left(call.hub, run) and not state.waits:
-        return await status_of(call.hub, run)
-    await deputy.go_on(run, wanted.answer)
-    return await status_of(call.hub, run)
-
-
-def _read(call: Call, kind: type[_Arguments]) -> _Arguments:
+def read_arguments(call: Call, kind: type[_Arguments]) -> _Arguments:
+    """The arguments of a call as this kind."""
     try:
         return convert(call.arguments, kind)
     except ValidationError as error:

@@ -105,15 +105,15 @@ class _Wire:
         # The loop may be gone when the last piece comes; then nobody waits for it.
         with suppress(RuntimeError, concurrent.futures.CancelledError):
             for line in read_lines(source):
-                asyncio.run_coroutine_threadsafe(self._receive(line), self._loop).result()
+                asyncio.run_coroutine_threadsafe(self._receive(read_message(line)), self._loop).result()
             self._loop.call_soon_threadsafe(self.close)
 
-    async def _receive(self, line: bytes | None) -> None:
+    async def _receive(self, said: JSONRPCMessage | NoMessage) -> None:
         while self._outgoing.statistics().tasks_waiting_send >= MOST_UNWRITTEN:
             self._written.clear()
             await self._written.wait()
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
-            match read_message(line):
+            match said:
                 case NoMessage(answer=answer):
                     await self._outgoing.send(SessionMessage(answer))
                 case message:

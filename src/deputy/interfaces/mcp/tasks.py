@@ -192,6 +192,9 @@ class RunTasks:
         if state is None:
             return None
         if state.is_live and not state.waits and await is_left(self._hub, task_id):
+            from deputy.interfaces.mcp.resuming import check_allowed
+
+            await check_allowed(self._hub, state)
             # Whatever has become of it meanwhile: one that has ended is not begun again.
             await (await self._hub.deputy()).take_up(task_id)
         return await self._task(state, can_ask=can_ask)

@@ -29,7 +29,7 @@ def served_tools() -> tuple[ServedTool, ...]:
         _tool("DelegateStatus", "Where started subagents stand", "runs.status", schemas.RUN, _READS),
         _tool("DelegateResult", "Results of started subagents", "runs.result", schemas.RESULT, _READS),
         _tool("DelegateCancel", "Stop subagents", "runs.cancel", schemas.RUN, _STOPS),
-        _tool("DelegateResume", "Go on with subagents", "runs.resume", schemas.RESUME, _SPENDS),
+        _tool("DelegateResume", "Go on with subagents", "resuming.resume", schemas.RESUME, _SPENDS),
         _tool("Detect", "Requests for delegation in a text", "looking.detect", schemas.DETECT, _READS),
         _tool("Agents", "Agent definitions found here", "looking.agents", schemas.AGENTS, _READS),
     )

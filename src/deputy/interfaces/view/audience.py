@@ -35,7 +35,7 @@ class Member(Protocol):
 
 
 class Audience:
-    """Those who are told; one may join while the work goes on."""
+    """Those who are told; one may join and leave while the work goes on."""
 
     def __init__(self, *members: Member | None) -> None:
         self._members = [member for member in members if member is not None]
@@ -43,6 +43,10 @@ class Audience:
     def join(self, member: Member) -> None:
         """Tell this one from now on."""
         self._members.append(member)
+
+    def leave(self, member: Member) -> None:
+        """Tell this one no more."""
+        self._members.remove(member)
 
     def tell(self, progress: Progress) -> None:
         """Something happened."""

@@ -1,0 +1,26 @@
+"""Whether something may be done that needs approval: as it was decided before, else as whoever is at work says now."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+if TYPE_CHECKING:
+    from deputy.engine.desk import Approval
+    from deputy.engine.ports import RunContext
+
+Decision: TypeAlias = Literal["granted", "ask", "nobody"]
+"""It may be; a person says so, now or on record; or there is nobody to ask."""
+
+
+def decided(run: RunContext, key: str, approval: Approval, *, begun: str, ended: tuple[str, ...]) -> Decision:
+    """How a request is decided: what was before a crash counts, whoever goes on, and only what is new is decided now.
+
+    `begun` is the first record of what needs approval, `ended` what there is once the request is over.
+    """
+    if run.was_asked(key):
+        return "ask"
+    if run.was_reached(begun):
+        return "granted"
+    if any(map(run.was_reached, ended)) or approval == "refuse":
+        return "nobody"
+    return approval
