@@ -179,7 +179,7 @@ def test_what_is_wrong_is_named_with_file_key_value_and_what_would_be_right(
         'password = "hunter2secretX9"\n',
         '[models]\napi_key = "hunter2secretX9"\n',
         '[token]\nvalue = ["hunter2secretX9"]\n',
-        "password = hunter2secretX9\n",
+        "not_named_token_x = hunter2secretX9\n",
         'password = "hunter2secretX9\n',
     ],
 )
