@@ -67,7 +67,7 @@ async def suspended_parents(folder: Path) -> None:
 
         async def fewer_than(tasks: int) -> None:
             while len(asyncio.all_tasks()) >= tasks:  # noqa: ASYNC110  nothing tells when a run is put aside
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(0.2)
 
         async def suspend(count: int) -> None:
             async def some(share: int) -> None:

@@ -88,7 +88,7 @@ class Workshop:
         self._purses: dict[str, Purse] = {}
         self._native_failures: dict[str, int] = {}
         """How often the native backend failed, by the root of the tree; kept as long as its census."""
-        self._counting = asyncio.Lock()
+        self._counting: dict[str, asyncio.Lock] = {}
         self._offers: dict[tuple[int, ...], Offer] = {}
         self._aside: set[str] = set()
         """Who was put aside, and will be taken up again."""
@@ -177,12 +177,14 @@ class Workshop:
 
     async def native_failures(self, root: str) -> int:
         """How often the native backend has failed in a tree, counted from the journal once."""
-        # Children start together, and each count looks at all of them.
-        async with self._counting:
-            if root not in self._native_failures:
-                found = 0 if self.ways is None else await self.ways.native_failures(root)
-                self._native_failures.setdefault(root, found)
-            return self._native_failures[root]
+        if root not in self._native_failures:
+            # Children start together, and each count looks at all of them; trees do not wait for each other.
+            async with self._counting.setdefault(root, asyncio.Lock()):
+                if root not in self._native_failures:
+                    found = 0 if self.ways is None else await self.ways.native_failures(root)
+                    self._native_failures.setdefault(root, found)
+            self._counting.pop(root, None)
+        return self._native_failures[root]
 
     def count_native_failure(self, root: str) -> None:
         """It failed once more."""
