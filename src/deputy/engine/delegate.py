@@ -45,7 +45,7 @@ async def delegate(run: RunContext, birth: Requested, workshop: Workshop) -> Out
     label = workshop.redactor.redact(birth.label)
     if label != birth.label:
         birth = structs.replace(birth, label=label)
-    try:
+    with workshop.minding(run):
         grant = await _admitted(run, birth, workshop)
         if isinstance(grant, Rejected):
             return grant
@@ -70,12 +70,6 @@ async def delegate(run: RunContext, birth: Requested, workshop: Workshop) -> Out
         if birth.terms.role is not None:
             outcome = structs.replace(outcome, warnings=(*birth.terms.role.warnings, *outcome.warnings))
         outcome = await give_back(run, label, taken, outcome, workshop)
-    except BaseException as stop:
-        workshop.stopped(run, stop)
-        raise
-    finally:
-        workshop.leave(run.run)
-    workshop.forget(run.run)
     reason = outcome.errors[0].type if outcome.errors else None
     workshop.watch(_progress("completed", run, label, status=outcome.status, reason=reason))
     return outcome

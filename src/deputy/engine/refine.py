@@ -56,15 +56,11 @@ async def refine(run: RunContext, birth: Opened, workshop: Workshop) -> Outcome:
     if birth.arguments is UNSET:
         raise TypeError("a refinement has what it was called with among its arguments")
     call = json.decode(birth.arguments, type=Refinement)
-    try:
+    with workshop.minding(run):
         # Its rounds bound how many it spawns.
         await workshop.open_purse(run, birth.grant.budget, None, counts_own=False)
         await run.record("started", Started(backend=NATIVE, model=birth.model))
         rounds, stop = await _Loop(run, birth, call, workshop).go()
-    except BaseException as stop:
-        workshop.stopped(run, stop)
-        raise
-    workshop.forget(run.run)
     return _outcome(run, rounds, stop)
 
 

@@ -56,10 +56,9 @@ async def delegate_all(run: RunContext, birth: Opened, workshop: Workshop) -> Ou
     if birth.arguments is UNSET:
         raise TypeError("a run of many tasks has them among its arguments")
     call = json.decode(birth.arguments, type=FanOut)
-    try:
+    with workshop.minding(run):
         await workshop.open_purse(run, birth.grant.budget, None, counts_own=call.is_counted)
         if not await _is_approved(run, call, workshop):
-            workshop.forget(run.run)
             return not_approved(birth.lineage)
         await run.record("started", Started())
         results = await fan_out(
@@ -73,10 +72,6 @@ async def delegate_all(run: RunContext, birth: Opened, workshop: Workshop) -> Ou
             messages=_messages(run),
             is_counted=call.is_counted,
         )
-    except BaseException as stop:
-        workshop.stopped(run, stop)
-        raise
-    workshop.forget(run.run)
     return _together(run, results)
 
 
@@ -129,7 +124,7 @@ async def parent(run: RunContext, birth: Opened, workshop: Workshop) -> Outcome:
         output_tokens=PARENT_OUTPUT_TOKENS,
         routing=birth.routing,
     )
-    try:
+    with workshop.minding(run):
         await run.record("started", Started(backend=NATIVE, model=desk.model.name))
         told = prompt("parent").format(tools=", ".join(spec.name for spec in desk.toolset().items))
         prompts = (
@@ -142,10 +137,6 @@ async def parent(run: RunContext, birth: Opened, workshop: Workshop) -> Outcome:
         if not await go_on(run, talk):
             await say(run, talk, "task", birth.prompt)
         worked = await converse_by_chain(run, talk, desk, birth.routing, workshop)
-    except BaseException as stop:
-        workshop.stopped(run, stop)
-        raise
-    workshop.forget(run.run)
     found = {**so_far(run, talk, worked.model), "fallbacks": worked.fallbacks}
     outcome = as_reported(found, worked.report, run.run)
     return outcome if birth.role is None else structs.replace(outcome, warnings=birth.role.warnings)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, cast
 
 from msgspec import structs
@@ -16,7 +17,7 @@ from deputy.engine.desk import Offer
 from deputy.engine.purse import Purse, amount
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Generator, Mapping
 
     from deputy.core.conversation import ThinkingLevel
     from deputy.core.outcome import Rejected
@@ -219,7 +220,21 @@ class Workshop:
             purse.count_from(state.run, amount(state.usage) + spawned)
         return purse
 
-    def stopped(self, run: RunContext, stop: BaseException) -> None:
+    @contextmanager
+    def minding(self, run: RunContext) -> Generator[None]:
+        """While a run is at work: at its end it is forgotten, and when it is stopped, its purse may be kept."""
+        try:
+            yield
+        except BaseException as stop:
+            # A cancel stops a run too; it is only seen here, and goes on.
+            self._stopped(run, stop)
+            raise
+        else:
+            self.forget(run.run)
+        finally:
+            self.leave(run.run)
+
+    def _stopped(self, run: RunContext, stop: BaseException) -> None:
         """A run stopped before its end. One to be taken up again leaves a purse that has caps to who pays from it."""
         if not (run.is_put_aside or _is_storage_trouble(stop)):
             self.forget(run.run)
