@@ -122,8 +122,31 @@ def test_at_a_timeout_the_way_on_is_printed_and_leads_on(tasks):
     # What was approved as a whole may go on writing.
     tasks.script("late", {"turns": [{}, {}, {"calls": [writing(folder)]}, returned(path), returned(path)]})
     again = tasks.run("resume", session_id, "--json")
-    assert (again.returncode, json.loads(again.stdout)["session_id"]) == (0, session_id)
+    outcome = json.loads(again.stdout)
+    assert (again.returncode, outcome["session_id"], outcome["task"]["status"]) == (0, session_id, "researched")
     assert statuses(tasks)[0] == "researched"
+
+
+@pytest.mark.rule("commands")
+@pytest.mark.rule("resume")
+def test_a_command_that_is_gone_on_with_says_what_it_says_itself(tasks):
+    folder, path = "001_one", REPORT.format(folder="001_one")
+    asks = [{"type": "input", "message": "Which?", "recoverable": True, "recommendation": "Say which."}]
+    first = tasks.script("ask", {"turns": [returned(status="blocked", errors=asks)]})
+    run = tasks.run("research", "1", "--yes", "--json", "--model", first)
+    session_id = json.loads(run.stdout)["session_id"]
+    assert (run.returncode, statuses(tasks)[0]) == (5, "blocked")
+
+    tasks.script("ask", {"turns": [{}, returned(status="blocked", errors=asks)]})
+    again = tasks.run("resume", session_id, "--answer", "The first.")
+    assert (again.returncode, again.stdout) == (5, "It is done.\n")
+    assert "Task 1 is blocked." in again.stderr
+    assert f'Answer it: deputy resume {session_id} --answer "…"' in again.stderr
+
+    tasks.script("ask", {"turns": [{}, {}, {"calls": [writing(folder)]}, returned(path)]})
+    last = tasks.run("resume", session_id, "--answer", "The second.")
+    assert (last.returncode, last.stdout) == (0, f"It is done.\n  {path}\n")
+    assert "Task 1 is researched." in last.stderr
 
 
 @pytest.mark.rule("registry.entry")

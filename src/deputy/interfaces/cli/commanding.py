@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 
     from deputy.commands.orchestrator import Ended, Office
     from deputy.commands.task_file import TaskFile
-    from deputy.core.project_task import ProjectTask
     from deputy.core.rules import Rules
     from deputy.core.task import Task
     from deputy.interfaces.cli.asking import Person
@@ -170,6 +169,7 @@ async def _carry_out(
 ) -> int:
     from deputy.config import load_rules
     from deputy.interfaces.cli.asking import Person, can_ask
+    from deputy.interfaces.cli.order_ending import show_ended
     from deputy.interfaces.library import Deputy
     from deputy.interfaces.view.audience import Audience, open_events
 
@@ -196,7 +196,8 @@ async def _carry_out(
                 ended.append(one)
                 if stop.is_set():
                     break
-            _show(ended, wanted, lines, is_range=len(works) > 1)
+            shown_on = lines if wanted.events == "-" else None
+            show_ended(ended, as_json=wanted.as_json, lines=shown_on, is_range=len(works) > 1)
             _tell_of_the_rest(works[len(ended) :])
             return CANCELLED if stop.is_set() else exit_code([one.outcome for one in ended])
 
@@ -251,53 +252,7 @@ def _approver(deputy: Deputy, person: Person, rules: Rules, *, yes: bool) -> Cal
     return approve
 
 
-def _show(ended: Sequence[Ended], wanted: Wanted, lines: EventLines | None, *, is_range: bool) -> None:
-    from deputy.interfaces.cli.ending import outcome_of
-    from deputy.interfaces.cli.show import show_json
-
-    forms = [{**outcome_of(one.outcome), "task": _task_form(one.task)} for one in ended]
-    if lines is not None and wanted.events == "-":
-        for form in forms:
-            lines.write("result", form)
-    elif wanted.as_json:
-        show_json({"outcomes": forms} if is_range else forms[0])
-    else:
-        for one in ended:
-            _tell(one)
-
-
 def _tell_of_the_rest(works: Sequence[tuple[int | None, str]]) -> None:
     numbers = [str(number) for number, _ in works if number is not None]
     if numbers:
         click.echo(f"deputy: not begun: task{'s' * (len(numbers) > 1)} {', '.join(numbers)}", err=True)
-
-
-def _task_form(task: ProjectTask | None) -> dict[str, Any] | None:
-    """Where a task stands, every field of it said."""
-    if task is None:
-        return None
-    names = ("number", "title", "status", "question", "artifacts")
-    return {name: getattr(task, name) for name in names}
-
-
-def _tell(ended: Ended) -> None:
-    """The end of one command for a person: the summary, the artifacts, where the task stands and the way on."""
-    from deputy.interfaces.cli.show import show
-
-    outcome, task = ended.outcome, ended.task
-    show(outcome.summary)
-    for artifact in outcome.artifacts:
-        show(f"  {artifact.path}")
-    if outcome.branch:
-        show(f"  on the branch {outcome.branch}")
-    if task is not None:
-        click.echo(plain(f"Task {task.number} is {task.status}."), err=True)
-    if outcome.status == "completed":
-        return
-    click.echo(f"deputy: {outcome.session_id} {outcome.status}", err=True)
-    for error in outcome.errors[:3]:
-        click.echo(plain(f"deputy: {error.message} {error.recommendation}".rstrip()), err=True)
-    if outcome.status in ("partial", "failed", "cancelled"):
-        click.echo(f"Go on with: deputy resume {outcome.session_id}", err=True)
-    elif outcome.status == "blocked":
-        click.echo(f'Answer it: deputy resume {outcome.session_id} --answer "…"', err=True)
