@@ -169,7 +169,8 @@ def remembered(system: str, records: Sequence[Record], overhead: int = 0) -> Tal
                 talk.say(_words(body))
             case Noted(content=content):
                 talk.notes.append(content)
-            case Resumed(message=raw):
+            # In a round that only ended it nothing was said: what it asked may still be answered in a later one.
+            case Resumed(message=raw, is_dismissed=False):
                 answer = None if raw is UNSET else json.decode(raw, type=str)
                 answered = _answering(answer, pending, results)
                 settle()

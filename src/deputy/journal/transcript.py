@@ -132,6 +132,8 @@ class _Conversation:
             case Opened() | Requested():
                 self._opening.extend(said)
                 return
+            case Resumed(is_dismissed=True):
+                return
             case Resumed():
                 asked = next((call for call, tool in self._pending.items() if tool == _ASK), None)
                 if asked is not None and said:

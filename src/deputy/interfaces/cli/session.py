@@ -34,7 +34,7 @@ def carry_out(command: Callable[[asyncio.Event], Coroutine[Any, Any, int]]) -> i
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-async def until_done(work: Awaitable[_T], stop: asyncio.Event, cancel: Callable[[], Awaitable[None]]) -> _T | None:
+async def until_done(work: Awaitable[_T], stop: asyncio.Event, cancel: Callable[[], Awaitable[object]]) -> _T | None:
     """Wait for work; asked to stop, cancel it and take what it ends with, or None when that takes too long."""
     loop = asyncio.get_running_loop()
     try:
