@@ -58,7 +58,15 @@ def test_where_nobody_can_be_asked_it_is_refused_unless_told_otherwise(house):
     outcome = json.loads(run.stdout)
     assert (run.returncode, outcome["status"], outcome["report"]) == (0, "completed", "It is **done**. \x1b[31m")
     assert not (house.workspace / "made.txt").exists()
+    told = run.stderr.splitlines()
+    assert told[:2] == [f"deputy: {warning}" for warning in outcome["warnings"]]
+    assert "Run echo hello > made.txt was refused: it needs approval, and nobody could be asked." in told[1]
+    assert "Delegate of 2 tasks was refused" in told[0]
+    assert "to allow it: --yes" in told[2]
+    run = house.run("run", "do it", "--model", parent(house))
+    assert (run.returncode, run.stderr.splitlines()[-3:]) == (0, told)
     run = house.run("run", "do it", "--yes", "--model", parent(house))
+    assert "to allow it" not in run.stderr
     assert (run.returncode, run.stdout) == (0, "It is **done**. [31m\n")
     assert "[b] ✓ complete" in run.stderr
     assert (house.workspace / "made.txt").exists()

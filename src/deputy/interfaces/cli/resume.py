@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from deputy.core.errors import UnknownRun, UsageError
-from deputy.engine.root import DELEGATE
+from deputy.engine.root import APPROVAL, DELEGATE
 from deputy.interfaces.cli.ending import show_outcome
 from deputy.interfaces.cli.session import CANCELLED, NOTHING_FOUND, carry_out, exit_code, not_stopped, until_done
 from deputy.interfaces.telling import tell
@@ -161,10 +161,12 @@ async def _answer(deputy: Deputy, state: State, given: str | None, person: Perso
     # Whoever is still live asks by itself when it is taken up.
     if given is not None or person is None or state.is_live:
         return given
-    answers = {question.session_id: await person.answer(question) for question in await deputy.questions(state.run)}
-    return {
-        asked: said if isinstance(said, str) else ("yes" if said else "no") for asked, said in answers.items()
-    } or None
+    answers: dict[str, str] = {}
+    for question in await deputy.questions(state.run):
+        said = await person.answer(question)
+        if isinstance(said, str) or question.topic == APPROVAL:
+            answers[question.session_id] = said if isinstance(said, str) else ("yes" if said else "no")
+    return answers or None
 
 
 def _root(run: str) -> State | None:
