@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from deputy.interfaces.beside import beside
+from deputy.interfaces.cli.keyboard import PASTE_SECONDS, forget_typed, push_unfinished_line
 from deputy.interfaces.plain import plain
 from deputy.interfaces.view.painters import Silence
 
@@ -71,6 +72,8 @@ class Person:
                 self.view.go_on()
 
     async def _line(self, prompt: str) -> str:
+        """What is typed after it is asked: a line, or all the lines of what is pasted."""
+        forget_typed()
         os.write(sys.stderr.fileno(), prompt.encode())
         loop = asyncio.get_running_loop()
         come: asyncio.Future[str] = loop.create_future()
@@ -79,7 +82,15 @@ class Person:
         def read() -> None:
             piece = os.read(sys.stdin.fileno(), 4096)
             typed.extend(piece)
-            if (not piece or b"\n" in piece) and not come.done():
+            if not piece:
+                whole()
+            elif piece.endswith(b"\n"):
+                push_unfinished_line()
+                loop.call_later(PASTE_SECONDS, whole, len(typed))
+
+        def whole(length: int | None = None) -> None:
+            # More may have come since, of which the last line ends later.
+            if length in (None, len(typed)) and not come.done():
                 come.set_result(typed.decode(errors="replace"))
 
         async def give_up() -> None:
