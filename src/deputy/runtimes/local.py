@@ -114,11 +114,12 @@ class LocalEngine(Generic[L]):
         stop = stopping.stop_below if top.is_live else stopping.stop_all
         await stop(below, reason or "a run above it was cancelled")
 
-    async def send(self, run: str, topic: str, body: Any, *, key: str = "") -> None:
-        """Send a run a message, once per key."""
+    async def send(self, run: str, topic: str, body: Any, *, key: str = "") -> bool:
+        """Send a run a message, once per key; False when another one was sent under that key before."""
         name = key or f"{topic}:{self._world.draw(_KEY_LETTERS, 12)}"
-        await self._journal.send(run, topic, name, json.encode(body))
+        is_first = await self._journal.send(run, topic, name, json.encode(body))
         await self._crew.hear([(run, topic)], wake=True)
+        return is_first
 
     async def get(self, run: str) -> State | None:
         """Where a run stands."""
