@@ -1,6 +1,7 @@
 """What a person types, and when: at a real terminal with its own line editing."""
 
 import pytest
+from tests.interfaces.mcp.conftest import entries
 
 ASK = {"name": "Ask", "arguments": {"question": "Which options?"}}
 RUN = {"name": "Run", "arguments": {"command": "echo ran > made.txt"}}
@@ -50,3 +51,32 @@ def test_a_paste_of_several_lines_arrives_whole_also_when_its_last_line_is_ended
     run = house.run("ps", "--all").stdout.splitlines()[1].split()[0]
     third = "third" if ends else "third line"
     assert f"first line\n  second line\n{third}\n" in house.run("transcript", run).stdout
+
+
+# --- what a question says is never obeyed by the terminal, wherever it is told ----------------------------------------
+
+SLY = "\x1b[2K\x9b31mWhich\x07 \u202eone?"
+
+
+def tasks_file(house) -> str:
+    path = house.workspace / "tasks.json"
+    path.write_text('{"tasks": [{"label": "a", "prompt": "b", "fo\\u001b[31mo\\u202e": 1}]}')
+    return str(path)
+
+
+def test_what_models_and_files_say_in_an_error_is_harmless(house):
+    ask = {"name": "Ask", "arguments": {"question": SLY}}
+    model = house.script("sly", {"times": 9, "turns": [{"calls": [ask]}]})
+    asked = house.run("delegate", "-y", "-t", f"la{SLY}bel=x", "--json", "--model", model)
+    assert asked.returncode == 5, asked
+    root = next(entry for entry in entries(house) if entry["parent"] is None)["session_id"]
+    refused = house.run("resume", root)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "one?" in refused.stderr
+    wrong = house.run("delegate", "-y", "--tasks", tasks_file(house), "--model", model)
+    assert wrong.returncode == 2
+    assert "tasks[0]" in wrong.stderr
+    unknown = house.run("run", f"--{SLY}")
+    assert unknown.returncode == 2
+    for said in (refused.stderr, wrong.stderr, unknown.stderr):
+        assert not set("\x1b\x07\x9b\u202e") & set(said), said

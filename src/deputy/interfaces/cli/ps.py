@@ -13,6 +13,7 @@ from deputy.interfaces.cli.journal import open_journal
 from deputy.interfaces.cli.show import show, show_json
 from deputy.interfaces.numbers import count, elapsed
 from deputy.interfaces.plain import one_line_at, terminal_width
+from deputy.interfaces.telling import tell
 
 if TYPE_CHECKING:
     from deputy.core.state import State
@@ -71,7 +72,7 @@ def _settle_here(reader: Reader) -> None:
     try:
         settle_from(reader, TaskFile(project_root(Path.cwd())))
     except StorageError as error:
-        click.echo(f"deputy: tasks could not be settled: {error}", err=True)
+        click.echo(f"deputy: tasks could not be settled: {tell(error)}", err=True)
 
 
 _HEADINGS = ("ID", "STATUS", "AGE", "LEFT", "IN", "OUT", "DELEGATION")
