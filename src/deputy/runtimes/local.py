@@ -117,11 +117,12 @@ class LocalEngine(Generic[L]):
             # One that is live sees to those below it when it ends.
             await stopping.dismiss((top, *below))
 
-    async def send(self, run: str, topic: str, body: Any, *, key: str = "") -> None:
-        """Send a run a message, once per key."""
+    async def send(self, run: str, topic: str, body: Any, *, key: str = "") -> bool:
+        """Send a run a message, once per key; False when another one was sent under that key before."""
         name = key or f"{topic}:{self._world.draw(_KEY_LETTERS, 12)}"
-        await self._journal.send(run, topic, name, json.encode(body))
+        is_first = await self._journal.send(run, topic, name, json.encode(body))
         await self._crew.hear([(run, topic)], wake=True)
+        return is_first
 
     async def get(self, run: str) -> State | None:
         """Where a run stands."""
