@@ -276,7 +276,7 @@ def write_transcript(folder: Path, transcript: Transcript) -> Path:
 def of_ended(reader: Reader, run: str) -> Transcript | None:
     """The transcript that a subagent leaves; None for one that never began, or stands at the top."""
     state = reader.state(run)
-    if state is None or state.status == "rejected" or state.lineage is None or state.lineage.depth == 0:
+    if state is None or state.status == "rejected" or state.lineage is None or state.lineage.is_top:
         return None
     return transcribe(reader.records(run), state)
 
