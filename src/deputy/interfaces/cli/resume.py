@@ -148,7 +148,7 @@ async def _labels(deputy: Deputy, state: State) -> tuple[str, ...]:
     """Whom the view will show: the tasks of a call that go on, or the one subagent."""
     if state.command == DELEGATE:
         return await deputy.unfinished(state.run)
-    is_parent = state.lineage is None or state.lineage.depth == 0
+    is_parent = state.lineage is None or state.lineage.is_top
     return () if is_parent else (state.label,)
 
 
