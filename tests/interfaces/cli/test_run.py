@@ -37,7 +37,7 @@ def test_it_asks_before_it_spends_and_before_it_runs_and_streams_its_answer(hous
     assert terminal.end() == 0
     assert (house.workspace / "made.txt").read_text() == "hello\n"
     assert "[a] ✓ complete" in terminal.text
-    assert "It is **done**. [31m" in terminal.text
+    assert "It is **done**. \r\n" in terminal.text
     assert terminal.text.count("→ Run") == 1
     assert terminal.text.count("Spawn 2 subagents") == 1
 
@@ -67,7 +67,7 @@ def test_where_nobody_can_be_asked_it_is_refused_unless_told_otherwise(house):
     assert (run.returncode, run.stderr.splitlines()[-3:]) == (0, told)
     run = house.run("run", "do it", "--yes", "--model", parent(house))
     assert "to allow it" not in run.stderr
-    assert (run.returncode, run.stdout) == (0, "It is **done**. [31m\n")
+    assert (run.returncode, run.stdout) == (0, "It is **done**. \n")
     assert "[b] ✓ complete" in run.stderr
     assert (house.workspace / "made.txt").exists()
 

@@ -10,7 +10,8 @@ import click
 
 from deputy.core.errors import UnknownRun
 from deputy.interfaces.cli.session import NOTHING_FOUND
-from deputy.interfaces.cli.show import plain, show_json
+from deputy.interfaces.cli.show import show_json
+from deputy.interfaces.plain import harmless
 from deputy.interfaces.telling import tell
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ async def _answer(run: str, is_approved: bool, as_json: bool) -> int:
     if as_json:
         show_json({"session_id": asking.run, "approved": is_approved, "taken": is_taken, "question": asking.question})
         return 0
-    click.echo(plain(f"{'Approved' if is_approved else 'Denied'}: {asking.question}"))
+    click.echo(harmless(f"{'Approved' if is_approved else 'Denied'}: {asking.question}"))
     if not is_taken:
         click.echo(f"deputy: nobody is at work on it now; go on with `deputy resume {asking.run}`", err=True)
     return 0
