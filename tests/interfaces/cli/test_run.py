@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 from tests.interfaces.mcp.conftest import entries, until
@@ -172,3 +173,41 @@ def test_who_stops_it_is_told_how_to_go_on(house):
     terminal.type("\x03")
     assert terminal.end() == 130
     assert "deputy: go on with what is not complete: deputy resume sess_" in terminal.text
+
+
+def test_what_the_parent_does_beside_its_subagents_leaves_no_half_picture(house):
+    look = {"name": "Glob", "arguments": {"pattern": "*"}}
+    model = house.script(
+        "parent",
+        {"when": "You are a subagent", "times": 2, "turns": [{"text": "Sub report.", "delay_seconds": 1}]},
+        {"turns": [{"text": "I delegate.", "calls": [DELEGATE, look]}, {"text": "Done."}]},
+    )
+    terminal = house.terminal("run", "do it", "--yes", "--model", model)
+    assert terminal.end() == 0
+    screen = Screen(terminal.shown)
+    assert [row for row in screen.rows if row.startswith("Delegate [")] == ["Delegate [2 subagents]"]
+    assert sum(row.startswith("total ") for row in screen.rows) == 1
+    assert sum(row.startswith("[a] ") for row in screen.rows) == 1
+    assert "→ Glob *" in screen.rows
+    assert screen.rows[-2:] != ["", ""]
+
+
+class Screen:
+    """What stands on a terminal in the end: lines, and a cursor that goes up and erases."""
+
+    def __init__(self, shown: str) -> None:
+        self.rows = [""]
+        row = column = 0
+        for escape, letter in re.findall(r"\x1b\[([0-9;?]*[A-Za-z])|([^\x1b])", shown):
+            if escape.endswith("A"):
+                row -= int(escape[:-1] or 1)
+            elif escape == "2K":
+                self.rows[row] = ""
+            elif letter == "\r":
+                column = 0
+            elif letter == "\n":
+                row += 1
+                self.rows += [""] * (row + 1 - len(self.rows))
+            elif letter:
+                self.rows[row] = self.rows[row].ljust(column)[:column] + letter + self.rows[row][column + 1 :]
+                column += 1

@@ -65,8 +65,11 @@ class ParentView:
             return
         self._last_aside = text
         self._end_line()
+        # A picture of subagents at work is painted below the line.
+        self._view.pause()
         sys.stderr.write(f"{one_line(text, _WIDTH)}\n")
         sys.stderr.flush()
+        self._view.go_on()
 
     def _end_line(self) -> None:
         # Whatever is said next is another text.
