@@ -87,7 +87,7 @@ def transcribe(records: Iterable[Record | Damaged], stands: State | None = None)
     return Transcript(
         session_id=state.run,
         label=state.label or state.agent,
-        started_at=timestamp(state.started_at or state.requested_at) if state.requested_at else None,
+        started_at=timestamp(state.began_at) if state.requested_at else None,
         ended_at=None if state.ended_at is None else timestamp(state.ended_at),
         outcome=how,
         messages=tuple(told.whole()),

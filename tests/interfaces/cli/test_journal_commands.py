@@ -98,7 +98,7 @@ def test_show_has_the_entry_and_the_outcome(journal: Path) -> None:
 @pytest.mark.rule("transcript")
 def test_transcript_shows_the_conversation_without_its_control_characters(journal: Path) -> None:
     page = call("transcript", RUN).stdout
-    assert "I found [2Jit." in page
+    assert "I found it." in page
     assert "\x1b" not in page
     assert [message["role"] for message in told("transcript", RUN)["messages"]] == ["user", "assistant"]
     assert told("transcript", DONE)["outcome"] == "timeout"
