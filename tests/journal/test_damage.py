@@ -139,7 +139,7 @@ def test_nothing_is_ended_by_who_finds_the_damage_in_looking_for_what_is_late(fi
     whole = Reader.open_any(home)
     assert whole is not None
     with whole:
-        assert [state.run for state in registry.late(whole, time.time() + 1e6)] == [RUN]
+        assert [state.run for state in registry.out_of_time(whole, time.time() + 1e6).late] == [RUN]
     with closing(sqlite3.connect(home / "journal.db")) as connection:
         (page,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'runs_live'").fetchone()
     content = (home / "journal.db").read_bytes()
@@ -148,7 +148,7 @@ def test_nothing_is_ended_by_who_finds_the_damage_in_looking_for_what_is_late(fi
     assert reader is not None
     with reader:
         assert reader.damage == ""
-        assert registry.late(reader, time.time() + 1e6) == []
+        assert registry.out_of_time(reader, time.time() + 1e6) == ([], [])
         assert "an index is damaged" in reader.damage
 
 
