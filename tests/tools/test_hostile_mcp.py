@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 from tests.interfaces.mcp.conftest import until
 
-from deputy.config import McpServer
+from deputy.config.settings import McpServer
 from deputy.core.errors import DeputyError
 from deputy.engine.ports import ToolContext
 from deputy.tools import mcp

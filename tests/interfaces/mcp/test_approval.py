@@ -330,12 +330,16 @@ def test_a_yes_that_came_in_time_is_not_taken_back_by_whoever_looks_later(house)
 
 @pytest.mark.rule("delegate.approve")
 @pytest.mark.parametrize("option", [("--yes",), ("--answer", "yes")])
-def test_a_yes_to_a_run_that_is_gone_on_with_is_heard_in_time_only(house, option):
+def test_a_yes_to_what_a_run_had_asked_is_heard_when_it_is_gone_on_with(house, option):
     run = waiting_run(house)
     resumed = house.run("resume", run, "--json", *option)
     assert (resumed.returncode, json.loads(resumed.stdout)["status"]) == (0, "completed"), resumed
-    late = late_run(house)
-    refused = house.run("resume", late, "--json", *option)
+
+
+@pytest.mark.rule("delegate.approve")
+def test_a_yes_to_a_run_that_is_gone_on_with_too_late_is_a_no(house):
+    run = late_run(house)
+    refused = house.run("resume", run, "--json", "--yes")
     # Whether it is refused by this very process or before it looked is a matter of chance.
     assert refused.returncode in (2, 6), refused
-    assert json.loads(house.run("show", late, "--json").stdout)["outcome"]["errors"][0]["code"] == "NOT_APPROVED"
+    assert json.loads(house.run("show", run, "--json").stdout)["outcome"]["errors"][0]["code"] == "NOT_APPROVED"

@@ -148,7 +148,7 @@ async def _labels(deputy: Deputy, state: State) -> tuple[str, ...]:
     """Whom the view will show: the tasks of a call that go on, or the one subagent."""
     if state.command == DELEGATE:
         return await deputy.unfinished(state.run)
-    is_parent = state.lineage is None or state.lineage.depth == 0
+    is_parent = state.lineage is None or state.lineage.is_top
     return () if is_parent else (state.label,)
 
 
@@ -159,15 +159,19 @@ async def _answer(deputy: Deputy, state: State, given: str | None, person: Perso
     if state.status == "completed" and given is None:
         raise UsageError("ID", state.run, "it is completed; give --answer to say what more you want")
     if yes and given is None and state.is_live:
-        asked = [one for one in await deputy.questions(state.run) if one.topic == APPROVAL]
-        return dict.fromkeys((one.session_id for one in asked), "yes") or None
+        for question in await deputy.questions(state.run):
+            if question.topic == APPROVAL:
+                await deputy.approve(question.session_id)
+        return None
     # Whoever is still live asks by itself when it is taken up.
     if given is not None or person is None or state.is_live:
         return given
-    answers = {question.session_id: await person.answer(question) for question in await deputy.questions(state.run)}
-    return {
-        asked: said if isinstance(said, str) else ("yes" if said else "no") for asked, said in answers.items()
-    } or None
+    answers: dict[str, str] = {}
+    for question in await deputy.questions(state.run):
+        said = await person.answer(question)
+        if isinstance(said, str) or question.topic == APPROVAL:
+            answers[question.session_id] = said if isinstance(said, str) else ("yes" if said else "no")
+    return answers or None
 
 
 def _root(run: str) -> State | None:
