@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 Answer: TypeAlias = str | Mapping[str, str] | None
 """What the one who asks is told; where several ask, by their session ids."""
 
-_YES = ("y", "yes", "true")
+_WORDS = {"y": True, "yes": True, "true": True, "n": False, "no": False, "false": False}
+"""What says yes or no to what waits for approval; any other word says neither."""
 _SHOWN = 200
 
 
@@ -31,6 +32,7 @@ async def go_on(
     runtime: Runtime, state: State, answer: Answer, question: str = "", patience: float | None = None
 ) -> None:
     """Put a run to work again; a call of tasks goes on with those that did not complete, within its own bounds."""
+    _check_not_empty(answer)
     answers = await _addressed(runtime, state, answer)
     if state.is_live:
         await _revive(runtime, state, answers)
@@ -132,6 +134,12 @@ async def _addressed(runtime: Runtime, state: State, answer: Answer) -> dict[str
     return {one.run: answer for one in tasks}
 
 
+def _check_not_empty(answer: Answer) -> None:
+    for given in answer.values() if isinstance(answer, Mapping) else [answer]:
+        if given is not None and not given.strip():
+            raise UsageError("answer", given, "an answer has at least a word")
+
+
 def _check_addresses(state: State, asking: Sequence[State], answers: Mapping[str, str]) -> None:
     known = [one.run for one in asking]
     strangers = [run for run in answers if run not in known]
@@ -165,19 +173,28 @@ def _asked(state: State) -> str:
 
 async def _revive(runtime: Runtime, state: State, answers: Mapping[str, str]) -> None:
     """Go on with a run that its process left, and give those who wait their answers."""
-    for run, answer in answers.items():
-        waiting = await runtime.engine.get(run)
-        if waiting is None or not waiting.waits:
-            continue
-        key, topic = next(iter(waiting.waits.items()))
-        body = _is_yes(waiting, answer, runtime.workshop.world.now()) if topic == APPROVAL else answer
-        await runtime.engine.send(run, topic, body, key=answer_key(key))
+    found = [(answer, await runtime.engine.get(run)) for run, answer in answers.items()]
+    waiting = [(answer, one) for answer, one in found if one is not None and one.waits]
+    # All are looked at before the first is sent.
+    now = runtime.workshop.world.now()
+    for run, topic, key, body in [_message(one, answer, now) for answer, one in waiting]:
+        if not await runtime.engine.send(run, topic, body, key=answer_key(key)):
+            raise UsageError("answer", answers[run], f"another answer to {run} came first; go on without one")
     is_taken_up = await runtime.engine.ensure(state.run) or runtime.engine.has(state.run)
-    now = await runtime.engine.get(state.run)
-    if not is_taken_up and not answers and now is not None and now.is_live:
+    after = await runtime.engine.get(state.run)
+    if not is_taken_up and not answers and after is not None and after.is_live:
         raise UsageError("ID", state.run, "another process is at work on it; follow it with `deputy watch`")
 
 
-def _is_yes(state: State, answer: str, now: float) -> bool:
-    """Whether it approves, and in time."""
-    return answer.strip().lower() in _YES and (state.answer_by is None or now < state.answer_by)
+def _message(state: State, answer: str, now: float) -> tuple[str, str, str, bool | str]:
+    """An answer as it is sent to who waits for it: to whom, about what, under which key, and what it says.
+
+    A yes that comes too late is a no.
+    """
+    key, topic = next(iter(state.waits.items()))
+    if topic != APPROVAL:
+        return state.run, topic, key, answer
+    word = _WORDS.get(answer.strip().lower())
+    if word is None:
+        raise UsageError("answer", answer, f"{state.run} waits for approval: answer yes or no ({_asked(state)})")
+    return state.run, topic, key, word and (state.answer_by is None or now < state.answer_by)

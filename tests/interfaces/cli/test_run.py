@@ -160,6 +160,23 @@ def test_the_first_answer_counts_and_whoever_gives_another_is_told_so(house, fir
     assert house.run("approve", run, *first).returncode == 0
 
 
+@pytest.mark.rule("resume")
+def test_what_waits_for_approval_is_answered_by_yes_or_no_and_by_nothing_else(house):
+    model = house.script("waits", {"times": 2, "turns": [{"calls": [RUN]}, {"text": "Done."}]})
+    process = house.start("run", "Do it.", "--wait", "--json", DEPUTY_MODEL=model)
+    run = until(lambda: [entry for entry in entries(house) if entry["status"] == "waiting"])[0]["session_id"]
+    process.kill()
+    process.wait()
+    for answer, told in (("", "at least a word"), (" ", "at least a word"), ("sure", "answer yes or no")):
+        refused = house.run("resume", run, "--answer", answer)
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert told in refused.stderr
+    assert not (house.workspace / "made.txt").exists()
+    resumed = house.run("resume", run, "--answer", "Yes")
+    assert (resumed.returncode, resumed.stdout) == (0, "Done.\n")
+    assert (house.workspace / "made.txt").exists()
+
+
 def define(house, name: str, prompt: str) -> None:
     folder = house.workspace / ".deputy" / "agents"
     folder.mkdir(parents=True, exist_ok=True)

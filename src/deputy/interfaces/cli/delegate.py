@@ -225,9 +225,11 @@ async def run_call(call: DelegateCall, how: How, stop: asyncio.Event) -> int:
             _show(results, call, last, session_id)
             await deputy.delivered(session_id)
             outcomes = [result.outcome for result in results]
-            if (told := way_on(session_id, outcomes)) and last is None:
+            is_cancelled = (await deputy.state(session_id)).status == "cancelled"
+            told = way_on(session_id, outcomes) or (f"{session_id} was cancelled when all had ended" * is_cancelled)
+            if told and last is None:
                 click.echo(f"deputy: {told}", err=True)
-            return CANCELLED if stop.is_set() else exit_code(outcomes)
+            return CANCELLED if is_cancelled or stop.is_set() else exit_code(outcomes)
 
 
 def _warn_of_context(call: DelegateCall, workspace: str) -> None:
