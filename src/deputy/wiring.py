@@ -209,8 +209,10 @@ def _tidy(ground: _Ground) -> None:
     from deputy.journal.reader import Reader
     from deputy.journal.registry import orphaned
     from deputy.processes.sweep import sweep, tag_of
+    from deputy.tools.kept_work import KeptWork
 
-    keep_house(ground.folder, ground.world.now(), ground.settings.journal.retention_days * _DAY_SECONDS)
+    kept_seconds = ground.settings.journal.retention_days * _DAY_SECONDS
+    keep_house(ground.folder, ground.world.now(), kept_seconds, KeptWork(os.environ))
     reader = Reader.open(ground.folder)
     if reader is not None:
         with reader:
