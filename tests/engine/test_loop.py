@@ -246,6 +246,8 @@ def test_what_the_provider_counted_decides_how_much_is_dropped(house: House):
         outcome = house.one(window=20_000)
     assert (outcome.errors[0].code, outcome.report) == ("CONTEXT_EXHAUSTED", "Handed in.")
     assert "old line" not in str(provider.asked[-1].body)
+    told = [seen for seen in house.seen if seen.event == "tokens"][-1]
+    assert (told.input, told.output) == (outcome.usage.input, outcome.usage.output)
 
 
 def test_a_model_that_fails_for_good_is_a_failed_outcome_that_keeps_what_there_is(house: House):
