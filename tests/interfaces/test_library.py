@@ -295,6 +295,34 @@ def test_a_cancelled_call_stops_its_subagents_and_leaves_their_outcomes(house, p
     assert [outcome.status for outcome in asyncio.run(carry_out())] == ["cancelled", "cancelled"]
 
 
+@pytest.mark.rule("delegate.cancel")
+def test_leaving_while_a_call_is_under_way_stops_it_and_leaves_its_outcomes(house, place):
+    model = house.script("slow", {"turns": [{"text": "never", "delay_seconds": 60}]})
+    calls, ids = [], []
+
+    async def leave():
+        started = asyncio.Event()
+
+        def watch(progress):
+            ids.append(progress.session_id)
+            started.set()
+
+        async with opened(place, model, watch=watch) as deputy:
+            calls.append(asyncio.create_task(deputy.delegate([Task(label="a", prompt="a")])))
+            await started.wait()
+            raise RuntimeError("mine")
+
+    async def carry_out():
+        with pytest.raises(RuntimeError, match="mine"):
+            await leave()
+        with pytest.raises(asyncio.CancelledError):
+            await calls[0]
+        async with opened(place, model) as deputy:
+            return await deputy.outcome(ids[0])
+
+    assert asyncio.run(carry_out()).status == "cancelled"
+
+
 @pytest.mark.rule("resume")
 def test_a_call_that_was_cancelled_goes_on_with_what_did_not_complete(house, place):
     quick = {"when": "quick", "turns": [{"text": "quick"}]}

@@ -78,7 +78,7 @@ async def converse(run: RunContext, talk: Talk, desk: Desk) -> Report:
         if isinstance(ended, Lost):
             raise TypeError("a model call may be repeated and is never lost")
         message = talk.hear(ended)
-        _tell_tokens(talk, desk)
+        desk.tell_tokens(talk.usage)
         _watch_size(run, talk, desk)
         if message is None:
             return await _failed(run, talk, desk, ended)
@@ -201,11 +201,6 @@ def _answered(text: str) -> Report:
     if words.endswith(AWAITING):
         return Report(kind="asked", text=words.removesuffix(AWAITING).rstrip())
     return Report(kind="answered", text=text)
-
-
-def _tell_tokens(talk: Talk, desk: Desk) -> None:
-    usage = talk.usage
-    desk.emit(Progress(event="tokens", label=desk.label, input=usage.input, output=usage.output, cost=usage.cost))
 
 
 def _watch_size(run: RunContext, talk: Talk, desk: Desk) -> None:

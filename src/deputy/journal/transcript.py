@@ -125,6 +125,8 @@ class _Conversation:
         """The calls that began, by their records' keys."""
         self._pending: dict[str, str] = {}
         """The tools of the calls without a result, by the calls' ids."""
+        self._order: dict[str, int] = {}
+        """The calls that were made together last, in which order."""
 
     def hear(self, record: Record) -> None:
         """One record more."""
@@ -170,11 +172,21 @@ class _Conversation:
         return self._messages if is_said else self._opening + self._messages
 
     def _add(self, message: Message) -> None:
-        self._messages.append(message)
+        place = len(self._messages)
         if message.tool_calls is not UNSET:
             self._pending.update((call.id, call.name) for call in message.tool_calls)
+            self._order = {call.id: number for number, call in enumerate(message.tool_calls)}
         if message.tool_call_id is not UNSET:
             self._pending.pop(message.tool_call_id, None)
+            # Calls that are carried out together end as they like; the model has their results in its own order.
+            number = self._turn_of(message)
+            while place and self._turn_of(self._messages[place - 1]) > number:
+                place -= 1
+        self._messages.insert(place, message)
+
+    def _turn_of(self, message: Message) -> int:
+        """Which of the calls that were made together last a message is the result of; of any other it is -1."""
+        return -1 if message.tool_call_id is UNSET else self._order.get(message.tool_call_id, -1)
 
 
 def _result(call: str, content: str) -> Message:
