@@ -201,6 +201,31 @@ def test_a_command_that_is_gone_on_with_says_what_it_says_itself(tasks):
     assert "Task 1 is researched." in last.stderr
 
 
+@pytest.mark.rule("commands.state")
+@pytest.mark.rule("resume")
+def test_a_command_whose_task_is_over_says_why_it_does_not_go_on_and_what_would_help(tasks):
+    folder, path = "001_one", REPORT.format(folder="001_one")
+    asks = [{"type": "input", "message": "Which?", "recoverable": True, "recommendation": "Say which."}]
+    first = tasks.script("ask", {"turns": [returned(status="blocked", errors=asks)]})
+    run = tasks.run("research", "1", "--yes", "--json", "--model", first)
+    session_id = json.loads(run.stdout)["session_id"]
+    assert tasks.run("task", "abandon", "1").returncode == 0
+    for _ in range(2):
+        refused = tasks.run("resume", session_id, "--answer", "The first.")
+        assert (refused.returncode, refused.stdout) == (6, "")
+        assert "research takes a task that is" in refused.stderr
+        assert "deputy task reopen 1" in refused.stderr
+        assert "deputy resume" not in refused.stderr
+    told = tasks.run("resume", session_id, "--answer", "The first.", "--json")
+    outcome = json.loads(told.stdout)
+    assert (told.returncode, outcome["status"], len(outcome["warnings"])) == (6, "blocked", 1)
+
+    assert tasks.run("task", "reopen", "1").returncode == 0
+    tasks.script("ask", {"turns": [{}, {"calls": [writing(folder)]}, returned(path)]})
+    last = tasks.run("resume", session_id, "--answer", "The second.")
+    assert (last.returncode, last.stdout) == (0, f"It is done.\n  {path}\n")
+
+
 @pytest.mark.rule("registry.entry")
 def test_a_command_stands_in_the_registry_with_its_task(tasks):
     model = tasks.script("entry", researching(2, "002_two"))

@@ -51,6 +51,8 @@ def _tell(ended: Ended) -> None:
         show(f"  on the branch {outcome.branch}")
     if task is not None:
         click.echo(plain(f"Task {task.number} is {task.status}."), err=True)
+    for warning in outcome.warnings:
+        click.echo(plain(f"deputy: warning: {warning}"), err=True)
     if outcome.status == "completed":
         return
     click.echo(f"deputy: {outcome.session_id} {outcome.status}", err=True)

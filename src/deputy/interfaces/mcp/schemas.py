@@ -56,6 +56,7 @@ RESULTS: dict[str, Any] = {
         "failed": {"type": "integer"},
         "total": {"type": "integer"},
         "notice": {"type": "string"},
+        "next": {"type": "string"},
         "results": {
             "type": "array",
             "items": {
