@@ -411,5 +411,6 @@ def _after_the_end(state: State, event: Delivered | Resumed | Adopted, record: R
                 "waited": 0.0,
                 "question": "",
                 "reason": "",
+                "is_cancelling": event.is_dismissed,
                 "is_delivered": False,
             }

@@ -8,13 +8,12 @@ from msgspec import json
 
 from deputy.core.events import Resumed, Returned
 from deputy.core.progress import Progress
+from deputy.core.rounds import APPROVAL
 
 if TYPE_CHECKING:
     from deputy.core.outcome import Outcome
     from deputy.engine.ports import RunContext
     from deputy.engine.workshop import Workshop
-
-_KEY = "resume:approval"
 
 
 async def denied(run: RunContext, workshop: Workshop) -> Outcome | None:
@@ -24,11 +23,11 @@ async def denied(run: RunContext, workshop: Workshop) -> Outcome | None:
     resumed = next((one.event for one in reversed(run.past) if isinstance(one.event, Resumed)), None)
     if resumed is None or not resumed.question:
         return None
-    if not run.was_reached(_KEY):
+    if not run.was_reached(APPROVAL):
         waiting = Progress(event="waiting", label=run.state.label, session_id=run.run, content=resumed.question)
         run.emit(waiting)
         workshop.watch(waiting)
-    is_approved = json.decode(await run.recv(_KEY, "approval", resumed.question, patience=resumed.patience)) is True
+    is_approved = json.decode(await run.recv(APPROVAL, "approval", resumed.question, patience=resumed.patience)) is True
     return None if is_approved else outcome_before(run)
 
 

@@ -38,6 +38,7 @@ from deputy.interfaces.checking import (
 from deputy.interfaces.refining import arguments_of, refined
 from deputy.interfaces.resuming import go_on, questions, settle_caller, tools_of, unfinished
 from deputy.interfaces.settling import settle_tasks
+from deputy.interfaces.stopping import stop
 from deputy.interfaces.watching import Watching
 from deputy.tools.mcp import PREFIX
 from deputy.tools.own import as_tool
@@ -349,18 +350,20 @@ class Deputy:
         return state
 
     async def approve(self, session_id: str, *, is_approved: bool = True) -> bool:
-        """Say yes or no to what a run waits for; whether it did wait. A yes that comes too late is a no."""
+        """Say yes or no to what a run waits for; whether that counts: it did wait, and no other answer came first.
+
+        A yes that comes too late is a no.
+        """
         asking = await find_asking(self._of.journal, session_id)
         if asking is None:
             return False
         is_approved = is_approved and not asking.is_late(self._of.workshop.world.now())
-        await self._of.engine.send(asking.run, APPROVAL, is_approved, key=answer_key(asking.key))
-        return True
+        return await self._of.engine.send(asking.run, APPROVAL, is_approved, key=answer_key(asking.key))
 
-    async def cancel(self, session_id: str) -> None:
-        """Stop a delegation and everything below it."""
+    async def cancel(self, session_id: str) -> bool:
+        """Stop a delegation and everything below it; whether anything of it was at work or waited for a person."""
         check_id(session_id)
-        await self._of.engine.cancel(session_id)
+        return await stop(self._of, session_id)
 
     async def delivered(self, session_id: str) -> None:
         """Say that a result has arrived: until then it is kept for whoever asked."""

@@ -165,7 +165,7 @@ def outcomes(reader: Reader, runs: Iterable[str]) -> dict[str, Outcome]:
 
 def outcome(reader: Reader, state: State) -> Outcome | None:
     """How a run's last round ended; None when it has not, or the record of it is damaged."""
-    record = None if state.is_live else reader.get(state.run, f"returned:{state.round}")
+    record = None if state.is_live else reader.must_get(state.run, f"returned:{state.round}")
     if record is None or isinstance(record, Damaged) or not isinstance(record.event, Returned | Refused):
         return None
     return record.event.outcome

@@ -215,8 +215,8 @@ class Transaction:
             self.deliver(child.run, at, lease.run, child)
         return self.append(lease, key, at, joined, encode(joined))
 
-    def send(self, run: str, topic: str, key: str, body: bytes) -> None:
-        """Leave a message for a run, once per key."""
+    def send(self, run: str, topic: str, key: str, body: bytes) -> bool:
+        """Leave a message for a run, once per key; whether that is what lies there under the key, and no other."""
         if self._connection.execute("SELECT 1 FROM runs WHERE run = ?", (run,)).fetchone() is None:
             raise UnknownRun(run)
         row = (run, topic, key, body, message_sum(run, topic, key, body))
@@ -224,6 +224,8 @@ class Transaction:
             "INSERT INTO inbox (run, topic, key, body, sum) VALUES (?, ?, ?, ?, ?) ON CONFLICT (run, key) DO NOTHING"
         )
         self._connection.execute(query, row)
+        under_key = "SELECT body FROM inbox WHERE run = ? AND key = ?"
+        return self._connection.execute(under_key, (run, key)).fetchone()[0] == body
 
     def take(self, lease: Lease, key: str, at: float, topic: str) -> Record | None:
         """Turn the oldest message of a topic into a record; None when there is none."""

@@ -52,7 +52,7 @@ def test_what_was_refused_before_a_kill_is_not_started_by_whoever_approves_the_r
     asks = turn("", calls=[calls(tool)])
     model = script(house, asks, turn("never said", delay_seconds=60))
     process = house.start("run", "do it", "--model", model)
-    until(lambda: [entry for entry in entries(house) if entry["turns"] == 1 and entry["under_way"]])
+    until(lambda: [entry for entry in entries(house) if entry["tool_calls"] == 1 and entry["under_way"]])
     run = killed(house, process)
     script(house, asks)
     resumed = house.run("resume", run, "--yes", "--json")

@@ -58,7 +58,15 @@ def test_where_nobody_can_be_asked_it_is_refused_unless_told_otherwise(house):
     outcome = json.loads(run.stdout)
     assert (run.returncode, outcome["status"], outcome["report"]) == (0, "completed", "It is **done**. \x1b[31m")
     assert not (house.workspace / "made.txt").exists()
+    told = run.stderr.splitlines()
+    assert told[:2] == [f"deputy: {warning}" for warning in outcome["warnings"]]
+    assert "Run echo hello > made.txt was refused: it needs approval, and nobody could be asked." in told[1]
+    assert "Delegate of 2 tasks was refused" in told[0]
+    assert "to allow it: --yes" in told[2]
+    run = house.run("run", "do it", "--model", parent(house))
+    assert (run.returncode, run.stderr.splitlines()[-3:]) == (0, told)
     run = house.run("run", "do it", "--yes", "--model", parent(house))
+    assert "to allow it" not in run.stderr
     assert (run.returncode, run.stdout) == (0, "It is **done**. [31m\n")
     assert "[b] ✓ complete" in run.stderr
     assert (house.workspace / "made.txt").exists()
@@ -129,6 +137,26 @@ def test_where_nobody_is_at_the_terminal_it_can_wait_for_an_answer_from_another(
     assert house.run("approve", waiting["session_id"], *option).returncode == 0
     process.communicate(timeout=60)
     assert told in house.run("transcript", waiting["session_id"]).stdout
+
+
+@pytest.mark.rule("delegate.approve")
+@pytest.mark.parametrize(("first", "second", "told"), [((), ("--deny",), "approved"), (("--deny",), (), "denied")])
+def test_the_first_answer_counts_and_whoever_gives_another_is_told_so(house, first, second, told):
+    model = house.script("waits", {"turns": [{"calls": [DELEGATE]}, {"text": "Done."}]})
+    process = house.start("run", "Do it.", "--wait", "--json", DEPUTY_MODEL=model)
+    run = until(lambda: [entry for entry in entries(house) if entry["status"] == "waiting"])[0]["session_id"]
+    process.kill()
+    process.wait()
+    assert f"Answer with: deputy approve {run}" in house.run("ps").stderr
+    assert house.run("approve", run, *first).returncode == 0
+    assert house.run("ps").stderr == f"{run} is answered; go on with: deputy resume {run}\n"
+    late = house.run("approve", run, *second)
+    assert (late.returncode, late.stdout) == (3, "")
+    assert f"another answer came first, and counts: {run} is {told}\n" in late.stderr
+    late = house.run("approve", run, *second, "--json")
+    assert (late.returncode, json.loads(late.stdout)["approved"]) == (3, told == "approved")
+    # To say again what counts is no mistake.
+    assert house.run("approve", run, *first).returncode == 0
 
 
 def define(house, name: str, prompt: str) -> None:

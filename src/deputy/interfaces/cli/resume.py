@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from deputy.core.errors import UnknownRun, UsageError
-from deputy.engine.root import DELEGATE
+from deputy.engine.root import APPROVAL, DELEGATE
 from deputy.interfaces.cli.ending import show_outcome
 from deputy.interfaces.cli.session import CANCELLED, NOTHING_FOUND, carry_out, exit_code, not_stopped, until_done
 from deputy.interfaces.telling import tell
@@ -17,6 +17,8 @@ from deputy.interfaces.telling import tell
 if TYPE_CHECKING:
     import asyncio
 
+    from deputy.commands.orchestrator import Ended
+    from deputy.core.outcome import Outcome
     from deputy.core.state import State
     from deputy.interfaces.cli.asking import Person
     from deputy.interfaces.library import Deputy
@@ -76,8 +78,8 @@ async def _resume(
 ) -> int:
     from deputy.config import load_rules
     from deputy.interfaces.cli.asking import Person, approval_for, can_ask
+    from deputy.interfaces.cli.order_ending import show_ended
     from deputy.interfaces.library import Deputy
-    from deputy.interfaces.settling import settle_tasks
     from deputy.interfaces.view.audience import Audience, open_events
     from deputy.interfaces.view.painters import open_view
     from deputy.interfaces.view.parent import ParentView
@@ -113,24 +115,40 @@ async def _resume(
             if results is None:
                 return not_stopped(run)
             outcome = await deputy.outcome(run)
-            show_outcome(
-                outcome,
-                as_json=as_json,
-                is_told=parent.has_streamed and outcome.status == "completed",
-                results=results if state.command == DELEGATE else (),
-                lines=lines if events == "-" else None,
-            )
-            await deputy.delivered(run)
-            await deputy.settle_caller(run)
-            settle_tasks(Path(workspace))
+            shown_on = lines if events == "-" else None
+            if _is_order(state):
+                show_ended([await _ended(deputy, state, outcome)], as_json=as_json, lines=shown_on)
+            else:
+                show_outcome(
+                    outcome,
+                    as_json=as_json,
+                    is_told=parent.has_streamed and outcome.status == "completed",
+                    results=results if state.command == DELEGATE else (),
+                    lines=shown_on,
+                )
+                await deputy.delivered(run)
+                await deputy.settle(run)
             return CANCELLED if stop.is_set() else exit_code([result.outcome for result in results])
+
+
+def _is_order(state: State) -> bool:
+    """Whether it is a command of its own, and no subagent of one."""
+    return state.parent is None and state.command in ORDERS
+
+
+async def _ended(deputy: Deputy, state: State, outcome: Outcome) -> Ended:
+    """A command cleaned up as it is after its first go: its task settled, its result taken over."""
+    from deputy.commands.orchestrator import Order, clean_up
+
+    order = Order(session_id=state.run, command=state.command, number=state.task_number)
+    return await clean_up(order, outcome, deputy.office())
 
 
 async def _labels(deputy: Deputy, state: State) -> tuple[str, ...]:
     """Whom the view will show: the tasks of a call that go on, or the one subagent."""
     if state.command == DELEGATE:
         return await deputy.unfinished(state.run)
-    is_parent = state.lineage is None or state.lineage.depth == 0
+    is_parent = state.lineage is None or state.lineage.is_top
     return () if is_parent else (state.label,)
 
 
@@ -143,10 +161,12 @@ async def _answer(deputy: Deputy, state: State, given: str | None, person: Perso
     # Whoever is still live asks by itself when it is taken up.
     if given is not None or person is None or state.is_live:
         return given
-    answers = {question.session_id: await person.answer(question) for question in await deputy.questions(state.run)}
-    return {
-        asked: said if isinstance(said, str) else ("yes" if said else "no") for asked, said in answers.items()
-    } or None
+    answers: dict[str, str] = {}
+    for question in await deputy.questions(state.run):
+        said = await person.answer(question)
+        if isinstance(said, str) or question.topic == APPROVAL:
+            answers[question.session_id] = said if isinstance(said, str) else ("yes" if said else "no")
+    return answers or None
 
 
 def _root(run: str) -> State | None:
