@@ -10,18 +10,15 @@ from typing import TYPE_CHECKING
 import pytest
 
 from deputy.config import (
-    LIMIT_BYTES,
-    JournalSettings,
-    McpSettings,
-    UserSettings,
     load_catalog,
     load_command_agents,
     load_rules,
     load_tables,
     load_user,
     mcp_servers,
-    read_settings,
 )
+from deputy.config.reading import LIMIT_BYTES, read_settings
+from deputy.config.settings import JournalSettings, McpSettings, UserSettings
 from deputy.core.errors import UsageError
 from deputy.core.limits import WallLimit
 from deputy.core.rules import Rules

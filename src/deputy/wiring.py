@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
-import time
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
-from random import SystemRandom
 from typing import TYPE_CHECKING
 
 from msgspec import structs
 
+from deputy.agents.workspace import WorkspaceAgents, is_trusted
 from deputy.commands.taking import take_and_carry_out
 from deputy.config import load_catalog, load_ladder, load_rules, load_user, mcp_servers
 from deputy.core.events import Opened
@@ -29,19 +28,17 @@ from deputy.journal.retention import keep_house
 from deputy.journal.sqlite import SqliteJournal
 from deputy.runtimes.local import LocalEngine
 from deputy.runtimes.parking import SUSPEND_SECONDS
+from deputy.runtimes.real_world import RealWorld
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
-    from deputy.agents.catalogue import Catalogue
     from deputy.backends.ways import MachineWays
-    from deputy.config import UserSettings
+    from deputy.config.settings import UserSettings
     from deputy.core.outcome import Outcome
     from deputy.core.progress import Progress
     from deputy.core.request import Grant
-    from deputy.core.role import NoRole, Role
     from deputy.core.rules import Rules
-    from deputy.core.subtask.matching import TemplateIndex
     from deputy.engine.desk import Approval
     from deputy.engine.ports import FlowTool, Folder, Model, Ranker, RunContext, Tool, Tools, Workplace
     from deputy.engine.ports.durable import Birth
@@ -56,23 +53,6 @@ _DAY_SECONDS = 86_400.0
 _GRANTS = 64
 SEARCHES = 8
 """How many searches and conversions, each a process of its own, run at once."""
-
-
-class RealWorld:
-    """The clock and the chance of this machine."""
-
-    def __init__(self) -> None:
-        self._random = SystemRandom()
-
-    def now(self) -> float:
-        """Seconds since 1970."""
-        return time.time()
-
-    def draw(self, letters: str, count: int) -> str:
-        """So many letters, drawn at random."""
-        # One number for all of them, since every draw asks the system.
-        base, number = len(letters), self._random.randrange(len(letters) ** count)
-        return "".join(letters[number // base**place % base] for place in range(count))
 
 
 class WorkspaceFiles:
@@ -112,39 +92,6 @@ class WorkspaceFiles:
         from deputy.tools.worktree import untouched
 
         return untouched(self._folder / home.WORKTREES, os.environ, root, paths, stop)
-
-
-class WorkspaceAgents:
-    """The agents whose definitions can be seen from the workspace, read anew whenever one is asked for."""
-
-    def __init__(self, workspace: Path, models: Models, *, trusts_project: bool) -> None:
-        self._workspace = workspace
-        self._models = models
-        self._trusts_project = trusts_project
-
-    def names(self) -> Sequence[str]:
-        """The names to choose from."""
-        from deputy.agents.roles import names_in
-
-        return names_in(self._catalogue())
-
-    async def find(self, name: str) -> Role | NoRole:
-        """What a definition says now, or why it cannot be used."""
-        from deputy.agents.roles import find_role
-
-        catalogue = await asyncio.to_thread(self._catalogue)
-        return find_role(catalogue, name, self._models.usable, trusts_project=self._trusts_project)
-
-    def _catalogue(self) -> Catalogue:
-        from deputy.agents.catalogue import load_agents
-
-        return load_agents(self._workspace, Path.home(), with_shipped=True)
-
-
-def is_trusted(workspace: Path, trusted: Sequence[str]) -> bool:
-    """Whether the user trusts the definitions of a project: it is named, or lies in a folder that is."""
-    real = Path(os.path.realpath(workspace))
-    return any(real.is_relative_to(os.path.realpath(Path(folder).expanduser())) for folder in trusted if folder)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -190,7 +137,7 @@ async def open_runtime(
     async with _open_means(ground, fsync, {} if models is None else models) as (journal, opened, servers):
         if trusts_project is None:
             trusts_project = is_trusted(workspace, ground.settings.agents.trusted)
-        agents = WorkspaceAgents(workspace, opened, trusts_project=trusts_project)
+        agents = WorkspaceAgents(workspace, opened.usable, trusts_project=trusts_project)
         own = (ground.folder, *private)
         ways = _find_ways(ground, own, journal, opened)
         workshop = Workshop(
@@ -347,11 +294,12 @@ def _scripts(ground: _Ground) -> ProgramScripts:
 def _subtasks(
     ground: _Ground, models: Models, ranker: Ranker | None, window_of: Callable[[str], int | None]
 ) -> Subtasks:
+    from deputy.agents.templates.workspace import WorkspaceTemplates
     from deputy.tools.word_ranker import WordRanker
 
     said = ground.settings.subtasks
     return Subtasks(
-        templates=_TemplatesOnce(ground.workspace).load,
+        templates=WorkspaceTemplates(ground.workspace).load,
         ranker=ranker or WordRanker(),
         window_of=window_of,
         missing_key=models.missing_key,
@@ -403,29 +351,6 @@ def _policy(ground: _Ground, given: Policy | None) -> Policy:
         users |= {"max_subtask_depth": said.max_depth, "subtask_depth_ceiling": said.depth_ceiling}
     left = {name: value for name, value in users.items() if getattr(policy, name) == getattr(usual, name)}
     return structs.replace(policy, **left)
-
-
-class _TemplatesOnce:
-    """The templates that can be seen from a workspace: read off the loop when they are first asked for."""
-
-    def __init__(self, workspace: Path) -> None:
-        self._workspace = workspace
-        self._reading = asyncio.Lock()
-        self._index: TemplateIndex | None = None
-
-    async def load(self) -> TemplateIndex:
-        """An index of them."""
-        async with self._reading:
-            if self._index is None:
-                self._index = await asyncio.to_thread(_index_templates, self._workspace)
-        return self._index
-
-
-def _index_templates(workspace: Path) -> TemplateIndex:
-    from deputy.agents.templates.find import load_templates
-    from deputy.core.subtask.matching import TemplateIndex
-
-    return TemplateIndex(load_templates(workspace, Path.home()).templates)
 
 
 async def _end_children(run: str) -> None:

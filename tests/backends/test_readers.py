@@ -5,9 +5,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deputy.backends.cli import NAMES
-from deputy.backends.cli.ending import Printed, end_of
+from deputy.backends.cli.ending import end_of
 from deputy.backends.cli.installed import numbers
 from deputy.backends.cli.program import Order
+from deputy.backends.hearing import Printed
 from deputy.backends.told import Told
 from deputy.engine.ports.backend import Assignment
 from deputy.processes.supervise import Exit

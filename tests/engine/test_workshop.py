@@ -4,7 +4,7 @@ import asyncio
 from types import SimpleNamespace
 
 from deputy.engine.workshop import Workshop
-from deputy.wiring import RealWorld
+from deputy.runtimes.real_world import RealWorld
 
 
 class CountedWays:

@@ -233,7 +233,7 @@ def test_an_answer_to_an_interrupted_call_reaches_the_task_that_waits(house, pla
     async def later(call):
         # Nobody is asked here and nothing is granted: what was asked before is for whoever resumes to answer.
         async with Deputy(model, approval="refuse", **place) as deputy:
-            with pytest.raises(UsageError, match=r"\[one\] asks: Run touch .* \(risk: .*deputy resume sess_"):
+            with pytest.raises(UsageError, match=r"\[one\] asks: Run touch .* \(risk: .*deputy approve sess_"):
                 await deputy.go_on(call)
             assert not mark.exists()
             return await deputy.resume(call, answer)

@@ -9,12 +9,11 @@ from contextlib import asynccontextmanager
 
 import msgspec
 import pytest
-from tests.real_clis.real_programs import FOLDER, START_SECONDS, UNTOLD, RealStage
-from tests.real_clis.real_programs import MODELS as PROGRAM_MODELS
+from tests.real_clis.stage import FOLDER, RealStage, adapted, go_on_with_what_is_gone, look_for
+from tests.real_clis.stage import MODELS as PROGRAM_MODELS
 
 from deputy.backends.acp import acp_backend
 from deputy.core.script import Script, ScriptedConversation, ScriptedTurn
-from deputy.engine.ports.backend import Assignment, OwnSession
 from deputy.testing import ProviderServer
 from deputy.testing.backend_suite import CASES, leave_in_the_middle, play
 from deputy.tools.text_files import open_text_files
@@ -78,24 +77,9 @@ class RealAcpStage(RealStage):
         return acp_backend(self.name, self.environ(provider), open_text_files)
 
 
-@pytest.fixture
-def home(tmp_path):
-    return tmp_path / "home"
-
-
-@pytest.fixture
-def workspace(tmp_path):
-    (tmp_path / "work").mkdir()
-    return tmp_path / "work"
-
-
 @pytest.mark.parametrize("name", MODELS)
 def test_it_is_found_with_its_version(name, home):
-    async def check():
-        async with ProviderServer(strict=False) as provider:
-            return await RealAcpStage(name, home).backend(provider).check()
-
-    ready = asyncio.run(check())
+    ready = asyncio.run(look_for(RealAcpStage(name, home)))
     print(f"acp:{name} {ready.version}")
     assert ready.version
     assert ready.path.startswith(str(FOLDER))
@@ -104,17 +88,7 @@ def test_it_is_found_with_its_version(name, home):
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 def test_the_same_script_comes_to_the_same_end(case, name, home, workspace):
-    case = as_told(case, name)
-    if (case.name, name) in PATIENT:
-        case = msgspec.structs.replace(
-            case, seconds=START_SECONDS, ends=(msgspec.structs.replace(case.ends[0], kind="limited", code="TIMEOUT"),)
-        )
-    elif (case.name, name) in UNTOLD:
-        case = msgspec.structs.replace(case, ends=(msgspec.structs.replace(case.ends[0], calls=None),))
-    elif case.name == "time is up":
-        case = msgspec.structs.replace(
-            case, seconds=START_SECONDS, turns=(msgspec.structs.replace(case.turns[0], delay_seconds=120),)
-        )
+    case = adapted(as_told(case, name), name, PATIENT)
     ends = asyncio.run(play(case, RealAcpStage(name, home), workspace))
     print(f"acp:{name} {case.name}: {[(end.kind, end.usage, end.context) for end in ends]}")
     assert all(end.own_session is not None or end.kind == "failed" for end in ends)
@@ -127,19 +101,5 @@ def test_a_run_that_is_cancelled_leaves_nothing(name, home, workspace):
 
 @pytest.mark.parametrize("name", MODELS)
 def test_a_session_that_is_gone_says_so(name, home, workspace):
-    session = "ses_e1c2c94b9ffeUaVZQOc5lM4UKA" if name == "opencode" else "0199f1de-0000-7000-8000-000000000000"
-
-    async def go_on():
-        async with ProviderServer(strict=False) as provider:
-            assignment = Assignment(
-                session_id="sess_1_gone",
-                prompt="x",
-                model=MODELS[name],
-                workspace=str(workspace),
-                resume=OwnSession(id=session),
-                seconds=60,
-            )
-            return await RealAcpStage(name, home).backend(provider).run(assignment, lambda _: None)
-
-    end = asyncio.run(go_on())
+    end = asyncio.run(go_on_with_what_is_gone(RealAcpStage(name, home), workspace))
     assert (end.kind, end.error.code, end.is_resumable) == ("failed", "SESSION_GONE", False)

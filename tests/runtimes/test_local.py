@@ -25,7 +25,7 @@ from deputy.journal.sqlite import SqliteJournal
 from deputy.runtimes.local import LocalEngine
 from deputy.testing.clock import run_in_virtual_time
 from deputy.testing.memory_journal import MemoryDisk, MemoryJournal
-from deputy.testing.runtime_conformance import CASES, Host
+from deputy.testing.runtime_suite import CASES, Host
 from deputy.testing.virtual_world import VirtualWorld
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import pytest
 from deputy.runtimes.local import LocalEngine
 from deputy.testing import run_in_virtual_time
 from deputy.testing.memory_journal import MemoryDisk, MemoryJournal
-from deputy.testing.runtime_conformance import CASES
+from deputy.testing.runtime_suite import CASES
 from deputy.testing.virtual_world import VirtualWorld
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 from tests.interfaces.conftest import house
 
-from deputy.config import McpServer, McpSettings, mcp_servers
+from deputy.config import mcp_servers
+from deputy.config.settings import McpServer, McpSettings
 from deputy.core.errors import DeputyError, UsageError
 from deputy.core.request import Grant
 from deputy.engine.ports import ToolContext

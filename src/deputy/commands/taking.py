@@ -14,6 +14,7 @@ from deputy.core.events import Lost, Requested, StepEnded
 from deputy.core.outcome import Rejected, shortened
 from deputy.core.project_task import MOVES, begun, has_worked_on
 from deputy.core.request import timestamp
+from deputy.core.rounds import TAKE
 from deputy.engine.resumed import denied, outcome_before
 from deputy.engine.workflow import carry_out
 
@@ -66,7 +67,7 @@ def _left_as_it_was(run: RunContext, refusal: Rejected) -> Outcome:
 
 
 async def _refusal(run: RunContext, args: TakeArgs) -> Rejected | None:
-    ended = await run.step("take", _take, args, view=None)
+    ended = await run.step(TAKE, _take, args, view=None)
     if isinstance(ended, Lost) or ended.result is UNSET:
         raise TypeError("taking may be repeated, is never lost and has a result")
     error = json.decode(ended.result, type=Error | None)
@@ -77,7 +78,7 @@ async def _refusal(run: RunContext, args: TakeArgs) -> Rejected | None:
 
 
 async def _take(args: TakeArgs, _: None) -> StepEnded:
-    return StepEnded(step="take", result=Raw(json.encode(await asyncio.to_thread(_taken, args))))
+    return StepEnded(step=TAKE, result=Raw(json.encode(await asyncio.to_thread(_taken, args))))
 
 
 def _taken(args: TakeArgs) -> Error | None:

@@ -22,6 +22,8 @@ VERSION = 1
 
 CANCEL = "cancel"
 """The topic that every run listens to: what comes under it is a `CancelAsked`."""
+ANSWER = "answer"
+"""The topic of a person's words; under others they say yes or no to something."""
 
 
 def _snake(name: str) -> str:

@@ -112,6 +112,11 @@ class Lineage(Struct, frozen=True, kw_only=True, gc=False):
         return self if self.deadline is None else structs.replace(self, deadline=self.deadline + seconds)
 
     @property
+    def is_top(self) -> bool:
+        """Whether nobody delegated it: a subtask of such a run stands at its depth, and below it all the same."""
+        return not self.depth and not self.subtask_depth
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The path as the registry and a return's metadata have it: it ends with the delegation."""
         return tuple(hop.name for hop in self.path)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct, json, structs
 
 from deputy.core.errors import Error
-from deputy.core.events import Lost, ModelCallBegun, Said
+from deputy.core.events import ANSWER, Lost, ModelCallBegun, Said
 from deputy.core.messages import UNANSWERED_CALL, is_unanswered
 from deputy.core.progress import Progress
 from deputy.core.subtask.result import read_report
@@ -15,7 +15,7 @@ from deputy.engine.handin import budget_warning, hand_in, pressing
 from deputy.engine.prompts import prompt
 from deputy.engine.reached import nearly_full, repeats_itself
 from deputy.engine.subtasks import answer_in_words
-from deputy.engine.talk import ANSWER, ASK, TOLD, said, words_of
+from deputy.engine.talk import ASK, TOLD, said, words_of
 from deputy.engine.tool_use import may_act, tool_key, use_tools
 from deputy.engine.turn import TurnArgs, TurnView, call_model
 

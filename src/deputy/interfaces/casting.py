@@ -16,10 +16,10 @@ from deputy.tools.mcp import PREFIX
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from deputy.agents.workspace import WorkspaceAgents
     from deputy.core.request import Grant
     from deputy.core.task import Task
     from deputy.tools.mcp import McpServers
-    from deputy.wiring import WorkspaceAgents
 
 
 class Casting:

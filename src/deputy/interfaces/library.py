@@ -350,13 +350,15 @@ class Deputy:
         return state
 
     async def approve(self, session_id: str, *, is_approved: bool = True) -> bool:
-        """Say yes or no to what a run waits for; whether it did wait. A yes that comes too late is a no."""
+        """Say yes or no to what a run waits for; whether that counts: it did wait, and no other answer came first.
+
+        A yes that comes too late is a no.
+        """
         asking = await find_asking(self._of.journal, session_id)
         if asking is None:
             return False
         is_approved = is_approved and not asking.is_late(self._of.workshop.world.now())
-        await self._of.engine.send(asking.run, APPROVAL, is_approved, key=answer_key(asking.key))
-        return True
+        return await self._of.engine.send(asking.run, APPROVAL, is_approved, key=answer_key(asking.key))
 
     async def cancel(self, session_id: str) -> bool:
         """Stop a delegation and everything below it; whether anything of it was at work or waited for a person."""

@@ -11,7 +11,7 @@ from deputy.core.errors import LeaseHeld, UnknownRun, UsageError
 from deputy.core.events import Opened, Requested
 from deputy.core.outcome import shortened
 from deputy.engine.root import APPROVAL, DELEGATE, FanOut
-from deputy.interfaces.answering import Question
+from deputy.interfaces.answering import Question, answer_key
 from deputy.interfaces.calls import children_of
 
 if TYPE_CHECKING:
@@ -146,11 +146,16 @@ def _unanswered(state: State, asking: Sequence[State]) -> UsageError:
     """Say who asks what, and how each is answered."""
     if [one.run for one in asking] == [state.run] and APPROVAL in state.waits.values():
         approve = f"`deputy approve {state.run}`, or `deputy approve {state.run} --deny`"
-        return UsageError("ID", state.run, f"it waits for approval: {approve} ({_asked(state)})")
+        return UsageError("ID", state.run, f"it waits for approval: {approve}, then resume it ({_asked(state)})")
     if [one.run for one in asking] == [state.run]:
         return UsageError("ID", state.run, f"it waits for an answer: give --answer TEXT ({_asked(state)})")
-    told = "; ".join(f'[{one.label}] asks: {_asked(one)} — deputy resume {one.run} --answer "…"' for one in asking)
+    told = "; ".join(f"[{one.label}] asks: {_asked(one)} — {_way_to_answer(one)}" for one in asking)
     return UsageError("ID", state.run, f"answer first who waits for it. {told}")
+
+
+def _way_to_answer(state: State) -> str:
+    is_approval = APPROVAL in state.waits.values()
+    return f"deputy approve {state.run}" if is_approval else f'deputy resume {state.run} --answer "…"'
 
 
 def _asked(state: State) -> str:
@@ -162,8 +167,17 @@ async def _revive(runtime: Runtime, state: State, answers: Mapping[str, str]) ->
     """Go on with a run that its process left, and give those who wait their answers."""
     for run, answer in answers.items():
         waiting = await runtime.engine.get(run)
-        for topic in [] if waiting is None else list(waiting.waits.values())[:1]:
-            body = answer.strip().lower() in _YES if topic == "approval" else answer
-            await runtime.engine.send(run, topic, body)
-    if not await runtime.engine.ensure(state.run) and not answers:
+        if waiting is None or not waiting.waits:
+            continue
+        key, topic = next(iter(waiting.waits.items()))
+        body = _is_yes(waiting, answer, runtime.workshop.world.now()) if topic == APPROVAL else answer
+        await runtime.engine.send(run, topic, body, key=answer_key(key))
+    is_taken_up = await runtime.engine.ensure(state.run) or runtime.engine.has(state.run)
+    now = await runtime.engine.get(state.run)
+    if not is_taken_up and not answers and now is not None and now.is_live:
         raise UsageError("ID", state.run, "another process is at work on it; follow it with `deputy watch`")
+
+
+def _is_yes(state: State, answer: str, now: float) -> bool:
+    """Whether it approves, and in time."""
+    return answer.strip().lower() in _YES and (state.answer_by is None or now < state.answer_by)

@@ -265,11 +265,11 @@ class SqliteJournal:
         at = self._clock()
         return await self.transact(lambda tx: tx.take(lease, key, at, topic))
 
-    async def send(self, run: str, topic: str, key: str, body: bytes) -> None:
-        """Leave a message for a run, once per key; whoever is at work on it takes it up."""
+    async def send(self, run: str, topic: str, key: str, body: bytes) -> bool:
+        """Leave a message for a run, once per key; whoever is at work on it takes it up. False: another came first."""
         written(Answered(topic=topic, body=Raw(body)))
         clean = body if self._redact is None else self._redact(body)
-        await self.transact(lambda tx: tx.send(run, topic, key, clean))
+        return await self.transact(lambda tx: tx.send(run, topic, key, clean))
 
     async def deliver(self, run: str, to: str) -> None:
         """Record that a result was handed over."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 from msgspec import UNSET, Raw, Struct, json
 
 from deputy.core.events import (
+    ANSWER,
     Answered,
     Event,
     Lost,
@@ -23,6 +24,7 @@ from deputy.core.events import (
 from deputy.core.forms import usage_form
 from deputy.core.messages import INTERRUPTED_CALL, LOST_CALL, Call, Message, is_unanswered, messages_in
 from deputy.core.request import timestamp
+from deputy.core.rounds import not_begun
 from deputy.core.state import BEGUN, State, apply
 from deputy.journal import home
 from deputy.journal.rows import Damaged
@@ -67,7 +69,8 @@ class Transcript(Struct, frozen=True, kw_only=True):
 def transcribe(records: Iterable[Record | Damaged], stands: State | None = None) -> Transcript | None:
     """The transcript of these records, folded into a state unless it is known; None when there is no run in them."""
     state = State() if stands is None else stands
-    told = _Conversation()
+    records = list(records)
+    told = _Conversation(not_begun(record for record in records if not isinstance(record, Damaged)))
     damaged: list[str] = []
     for record in records:
         if isinstance(record, Damaged):
@@ -112,7 +115,9 @@ def ending(state: State) -> Ending:
 class _Conversation:
     """What records tell of a conversation: every call that is left behind has a result, as the model is told it."""
 
-    def __init__(self) -> None:
+    def __init__(self, unsaid: frozenset[int]) -> None:
+        self._unsaid = unsaid
+        """The rounds that did not come to say what they were begun with."""
         self.notes: list[str] = []
         self._opening: list[Message] = []
         self._messages: list[Message] = []
@@ -135,6 +140,11 @@ class _Conversation:
                 self._opening.extend(said)
                 return
             case Resumed(is_dismissed=True):
+                return
+            case Answered(topic=topic) if topic != ANSWER or self._pending:
+                # A yes or no is not said to the subagent; the answer to a call is its result.
+                return
+            case Resumed(round=number) if number in self._unsaid:
                 return
             case Resumed():
                 asked = next((call for call, tool in self._pending.items() if tool == _ASK), None)
@@ -270,7 +280,7 @@ def write_transcript(folder: Path, transcript: Transcript) -> Path:
 def of_ended(reader: Reader, run: str) -> Transcript | None:
     """The transcript that a subagent leaves; None for one that never began, or stands at the top."""
     state = reader.state(run)
-    if state is None or state.status == "rejected" or state.lineage is None or state.lineage.depth == 0:
+    if state is None or state.status == "rejected" or state.lineage is None or state.lineage.is_top:
         return None
     return transcribe(reader.records(run), state)
 

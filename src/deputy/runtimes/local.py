@@ -117,11 +117,12 @@ class LocalEngine(Generic[L]):
             # One that is live sees to those below it when it ends.
             await stopping.dismiss((top, *below))
 
-    async def send(self, run: str, topic: str, body: Any, *, key: str = "") -> None:
-        """Send a run a message, once per key."""
+    async def send(self, run: str, topic: str, body: Any, *, key: str = "") -> bool:
+        """Send a run a message, once per key; False when another one was sent under that key before."""
         name = key or f"{topic}:{self._world.draw(_KEY_LETTERS, 12)}"
-        await self._journal.send(run, topic, name, json.encode(body))
+        is_first = await self._journal.send(run, topic, name, json.encode(body))
         await self._crew.hear([(run, topic)], wake=True)
+        return is_first
 
     async def get(self, run: str) -> State | None:
         """Where a run stands."""
@@ -142,6 +143,10 @@ class LocalEngine(Generic[L]):
     async def ensure(self, run: str) -> bool:
         """Put a run to work that should be and is not; whether that was so."""
         return await self._crew.ensure(run)
+
+    def has(self, run: str) -> bool:
+        """Whether a run is at work here, or about to be."""
+        return self._crew.minds(run) or self._crew.is_starting(run)
 
     async def deliver(self, run: str, to: str) -> None:
         """Say that a result has reached whoever asked; until then it is kept."""

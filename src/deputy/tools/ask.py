@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta, Struct, json
 
+from deputy.core.events import ANSWER
 from deputy.core.messages import UNANSWERED_CALL, is_unanswered
 from deputy.core.progress import Progress
 from deputy.engine.ports import ToolOutput, ToolTraits
-from deputy.engine.talk import ANSWER
 from deputy.tools.described import DescribedTool
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mcp_types import CallToolResult
     from mcp_types import Tool as Listed
 
-    from deputy.config import McpServer
+    from deputy.config.settings import McpServer
     from deputy.engine.ports import ToolContext
 
 PREFIX = "mcp__"

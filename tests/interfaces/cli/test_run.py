@@ -140,6 +140,26 @@ def test_where_nobody_is_at_the_terminal_it_can_wait_for_an_answer_from_another(
     assert told in house.run("transcript", waiting["session_id"]).stdout
 
 
+@pytest.mark.rule("delegate.approve")
+@pytest.mark.parametrize(("first", "second", "told"), [((), ("--deny",), "approved"), (("--deny",), (), "denied")])
+def test_the_first_answer_counts_and_whoever_gives_another_is_told_so(house, first, second, told):
+    model = house.script("waits", {"turns": [{"calls": [DELEGATE]}, {"text": "Done."}]})
+    process = house.start("run", "Do it.", "--wait", "--json", DEPUTY_MODEL=model)
+    run = until(lambda: [entry for entry in entries(house) if entry["status"] == "waiting"])[0]["session_id"]
+    process.kill()
+    process.wait()
+    assert f"Answer with: deputy approve {run}" in house.run("ps").stderr
+    assert house.run("approve", run, *first).returncode == 0
+    assert house.run("ps").stderr == f"{run} is answered; go on with: deputy resume {run}\n"
+    late = house.run("approve", run, *second)
+    assert (late.returncode, late.stdout) == (3, "")
+    assert f"another answer came first, and counts: {run} is {told}\n" in late.stderr
+    late = house.run("approve", run, *second, "--json")
+    assert (late.returncode, json.loads(late.stdout)["approved"]) == (3, told == "approved")
+    # To say again what counts is no mistake.
+    assert house.run("approve", run, *first).returncode == 0
+
+
 def define(house, name: str, prompt: str) -> None:
     folder = house.workspace / ".deputy" / "agents"
     folder.mkdir(parents=True, exist_ok=True)

@@ -12,31 +12,29 @@ from deputy.backends.acp.connection import Connection
 from deputy.backends.acp.desk import Desk
 from deputy.backends.acp.opening import Opened, Opening
 from deputy.backends.acp.updates import Calls, take_end, take_update
-from deputy.backends.cli.backend import CliBackend, command_of, order_of, spill_of, words_of
-from deputy.backends.cli.ending import Printed, Stopping, end_of
+from deputy.backends.cli.backend import CliBackend, command_of, order_of, words_of
+from deputy.backends.cli.ending import Stopping, end_of
 from deputy.backends.cli.program import Order, part
+from deputy.backends.hearing import hearing
 from deputy.backends.problems import cannot_run, not_logged_in
 from deputy.backends.told import Told
 from deputy.core.errors import Silent
 from deputy.core.limits import TOOL_SECONDS, RunningTool, is_hung
 from deputy.core.outcome import NO_USAGE
 from deputy.engine.ports.backend import BackendEnd, NotReady, Ready
-from deputy.processes.head_and_tail import HeadAndTail
-from deputy.processes.output import Lines, Spill
 from deputy.processes.supervise import Command, Exit, supervised
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from deputy.backends.acp.agent import Agent
+    from deputy.backends.hearing import Hearing
     from deputy.core.errors import Error
     from deputy.core.redact import Redactor
     from deputy.engine.ports.backend import Assignment, Emit
     from deputy.engine.ports.text_files import OpenTextFiles
     from deputy.processes.supervise import Child
 
-_CHUNK = 64 * 1024
-_NOISE_BYTES = 8_000
 _WATCH_SECONDS = 1.0
 _LEAVE_SECONDS = 3.0
 """How long an agent has to go by itself once nothing more is asked of it."""
@@ -78,9 +76,10 @@ class AcpBackend:
         if not isinstance(order, Order):
             return BackendEnd(kind="failed", error=order)
         files = self._open_files(assignment.workspace, assignment.grant)
-        turn = _Turn(self.agent, order, Desk(self.agent, order, files), emit)
         try:
-            return await turn.play(command_of(program, ready, order), spill_of(assignment, self._redactor))
+            with hearing(assignment.spill, self._redactor) as heard:
+                turn = _Turn(self.agent, order, Desk(self.agent, order, files), heard, emit)
+                return await turn.play(command_of(program, ready, order))
         except OSError as error:
             reason = error.strerror or str(error)
             return BackendEnd(kind="failed", error=cannot_run(program.name, reason, program.install))
@@ -89,48 +88,33 @@ class AcpBackend:
 class _Turn:
     """An agent being talked to."""
 
-    def __init__(self, agent: Agent, order: Order, desk: Desk, emit: Emit) -> None:
+    def __init__(self, agent: Agent, order: Order, desk: Desk, heard: Hearing, emit: Emit) -> None:
         resume = order.assignment.resume
         self._clock = asyncio.get_running_loop().time
         self._agent = agent
         self._order = order
         self._desk = desk
+        self._heard = heard
         self._told = Told(emit, self._clock, NO_USAGE if resume is None else resume.counted)
         self._calls = Calls()
-        self._noise = HeadAndTail(_NOISE_BYTES, _NOISE_BYTES)
-        self._errors = HeadAndTail(_NOISE_BYTES, _NOISE_BYTES)
-        self._lines = Lines()
-        self._messages = 0
-        self._bytes = 0
         self._is_asked = False
         """Whether the task is put: what was told before is of earlier turns."""
         self._can_go_on = False
-        self._heard = asyncio.Event()
+        self._stirred = asyncio.Event()
 
-    async def play(self, command: Command, spill: Spill | None) -> BackendEnd:
-        try:
-            async with supervised(command) as child:
-                stopping, exit_ = await self._attend(child, command, spill)
-        finally:
-            if spill is not None:
-                spill.close()
-        printed = Printed(
-            lines=self._messages,
-            noise=self._noise.text,
-            errors=self._errors.text,
-            too_long=self._lines.too_long,
-            total_bytes=self._bytes,
-        )
-        end = end_of(self._agent.program, self._order, self._told, stopping, exit_, printed)
+    async def play(self, command: Command) -> BackendEnd:
+        async with supervised(command) as child:
+            stopping, exit_ = await self._attend(child, command)
+        end = end_of(self._agent.program, self._order, self._told, stopping, exit_, self._heard.printed)
         return structs.replace(end, is_resumable=end.is_resumable and self._can_go_on)
 
-    async def _attend(self, child: Child, command: Command, spill: Spill | None) -> tuple[Stopping, Exit]:
+    async def _attend(self, child: Child, command: Command) -> tuple[Stopping, Exit]:
         """Talk to it until the turn is over, it exits, or it has to stop; then it is let go."""
         connection = Connection(child.stdin, self._serve)
         async with asyncio.TaskGroup() as group:
             talking = group.create_task(self._talk(connection))
-            listening = group.create_task(self._listen(child, connection, spill))
-            overhearing = group.create_task(self._overhear(child, spill))
+            listening = group.create_task(self._listen(child, connection))
+            overhearing = group.create_task(self._heard.overhear(child.stderr))
             exiting = group.create_task(child.exited())
             try:
                 stopping = await self._watch(talking, exiting)
@@ -195,10 +179,10 @@ class _Turn:
         """Wait until what was said before is told: one of them does so after it says that the session is there."""
         until, is_quiet = self._clock() + _RETELLING_SECONDS, False
         while not is_quiet and self._clock() < until:
-            self._heard.clear()
+            self._stirred.clear()
             try:
                 async with asyncio.timeout(_QUIET_SECONDS):
-                    await self._heard.wait()
+                    await self._stirred.wait()
             except TimeoutError:
                 is_quiet = True
 
@@ -217,7 +201,7 @@ class _Turn:
 
     async def _serve(self, asked: wire.Asked) -> bytes | None:
         if asked.method == "session/update":
-            self._heard.set()
+            self._stirred.set()
             if self._is_asked and asked.params.get("sessionId") == self._told.session:
                 take_update(part(asked.params, "update"), self._told, self._order, self._calls, self._agent.notice)
             return None
@@ -225,29 +209,15 @@ class _Turn:
             return None
         return await self._desk.serve(asked, asked.id, self._told, self._calls)
 
-    async def _listen(self, child: Child, connection: Connection, spill: Spill | None) -> None:
-        while chunk := await child.stdout.read(_CHUNK):
-            self._bytes += len(chunk)
-            if spill is not None:
-                spill.feed(chunk)
-            for line in self._lines.feed(chunk):
-                await self._hear(line, connection)
-        await self._hear(self._lines.rest(), connection)
+    async def _listen(self, child: Child, connection: Connection) -> None:
+        async for line in self._heard.lines(child.stdout):
+            message = wire.read(line)
+            if message is None:
+                self._heard.take_noise(line)
+            else:
+                self._heard.count_event()
+                await connection.hear(message)
         connection.end()
-
-    async def _overhear(self, child: Child, spill: Spill | None) -> None:
-        while chunk := await child.stderr.read(_CHUNK):
-            self._errors.feed(chunk)
-            if spill is not None:
-                spill.feed(chunk)
-
-    async def _hear(self, line: bytes, connection: Connection) -> None:
-        message = wire.read(line)
-        if message is None:
-            self._noise.feed(line + b"\n" if line.strip() else b"")
-        else:
-            self._messages += 1
-            await connection.hear(message)
 
     def _cancel(self, connection: Connection) -> None:
         if self._told.session:

@@ -9,30 +9,28 @@ from typing import TYPE_CHECKING, Any, cast
 
 import msgspec
 
-from deputy.backends.cli.ending import Printed, Stopping, end_of
+from deputy.backends.cli.ending import Stopping, end_of
 from deputy.backends.cli.installed import Found, find, look_for
 from deputy.backends.cli.program import Order
+from deputy.backends.hearing import hearing
 from deputy.backends.problems import cannot_run, grant_not_held, model_unknown, session_gone
 from deputy.backends.told import Told
 from deputy.core.limits import TOOL_SECONDS, RunningTool, is_hung
 from deputy.core.outcome import NO_USAGE
 from deputy.engine.ports.backend import BackendEnd, NotReady, Ready
 from deputy.processes.environment import NETWORK, scrubbed
-from deputy.processes.head_and_tail import HeadAndTail
-from deputy.processes.output import Lines, Spill
 from deputy.processes.supervise import Command, Exit, supervised
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from deputy.backends.cli.program import Program
+    from deputy.backends.hearing import Hearing
     from deputy.core.errors import Error
     from deputy.core.redact import Redactor
     from deputy.engine.ports.backend import Assignment, Emit
     from deputy.processes.supervise import Child
 
-_CHUNK = 64 * 1024
-_NOISE_BYTES = 8_000
 _WATCH_SECONDS = 1.0
 _LINGER_SECONDS = 3.0
 """How long a program may stay after it has said that it is done."""
@@ -69,9 +67,9 @@ class CliBackend:
         order = order_of(self.program, assignment, self._environ)
         if not isinstance(order, Order):
             return BackendEnd(kind="failed", error=order)
-        turn = _Turn(self.program, order, emit)
         try:
-            return await turn.play(command_of(self.program, ready, order), spill_of(assignment, self._redactor))
+            with hearing(assignment.spill, self._redactor) as heard:
+                return await _Turn(self.program, order, heard, emit).play(command_of(self.program, ready, order))
         except OSError as error:
             reason = error.strerror or str(error)
             return BackendEnd(kind="failed", error=cannot_run(self.program.name, reason, self.program.install))
@@ -80,39 +78,27 @@ class CliBackend:
 class _Turn:
     """A program being listened to."""
 
-    def __init__(self, program: Program, order: Order, emit: Emit) -> None:
+    def __init__(self, program: Program, order: Order, heard: Hearing, emit: Emit) -> None:
         resume = order.assignment.resume
         self._clock = asyncio.get_running_loop().time
         self._program = program
         self._order = order
+        self._heard = heard
         self._told = Told(emit, self._clock, NO_USAGE if resume is None else resume.counted)
-        self._noise = HeadAndTail(_NOISE_BYTES, _NOISE_BYTES)
-        self._errors = HeadAndTail(_NOISE_BYTES, _NOISE_BYTES)
-        self._lines = Lines()
-        self._events = 0
-        self._bytes = 0
 
-    async def play(self, command: Command, spill: Spill | None) -> BackendEnd:
-        try:
-            async with supervised(command) as child:
-                stopping, exit_ = await self._attend(child, command, spill)
-        finally:
-            if spill is not None:
-                spill.close()
-        printed = Printed(
-            lines=self._events,
-            noise=self._noise.text,
-            errors=self._errors.text,
-            too_long=self._lines.too_long,
-            total_bytes=self._bytes,
-        )
-        return end_of(self._program, self._order, self._told, stopping, exit_, printed)
+    async def play(self, command: Command) -> BackendEnd:
+        async with supervised(command) as child:
+            stopping, exit_ = await self._attend(child, command)
+        return end_of(self._program, self._order, self._told, stopping, exit_, self._heard.printed)
 
-    async def _attend(self, child: Child, command: Command, spill: Spill | None) -> tuple[Stopping, Exit]:
+    async def _attend(self, child: Child, command: Command) -> tuple[Stopping, Exit]:
         """Feed it and listen until it exits or has to; then it has its grace to say the last of it."""
         async with asyncio.TaskGroup() as group:
             feeding = group.create_task(child.feed(words_of(self._order.assignment)))
-            listening = {group.create_task(self._listen(child, spill)), group.create_task(self._overhear(child, spill))}
+            listening = {
+                group.create_task(self._listen(child)),
+                group.create_task(self._heard.overhear(child.stderr)),
+            }
             exiting = group.create_task(child.exited())
             stopping = await self._watch(exiting)
             if stopping != "exited":
@@ -141,28 +127,14 @@ class _Turn:
             if not told.is_over and is_hung(now, told.stirred_at, running, assignment.idle_seconds):
                 return "silent"
 
-    async def _listen(self, child: Child, spill: Spill | None) -> None:
-        while chunk := await child.stdout.read(_CHUNK):
-            self._bytes += len(chunk)
-            if spill is not None:
-                spill.feed(chunk)
-            for line in self._lines.feed(chunk):
-                self._hear(line)
-        self._hear(self._lines.rest())
-
-    async def _overhear(self, child: Child, spill: Spill | None) -> None:
-        while chunk := await child.stderr.read(_CHUNK):
-            self._errors.feed(chunk)
-            if spill is not None:
-                spill.feed(chunk)
-
-    def _hear(self, line: bytes) -> None:
-        fields = event_of(line)
-        if fields is None:
-            self._noise.feed(line + b"\n" if line.strip() else b"")
-        else:
-            self._events += 1
-            self._program.read(fields, self._told, self._order)
+    async def _listen(self, child: Child) -> None:
+        async for line in self._heard.lines(child.stdout):
+            fields = event_of(line)
+            if fields is None:
+                self._heard.take_noise(line)
+            else:
+                self._heard.count_event()
+                self._program.read(fields, self._told, self._order)
 
 
 def order_of(program: Program, assignment: Assignment, environ: Mapping[str, str]) -> Order | Error:
@@ -260,8 +232,3 @@ def _place(assignment: Assignment) -> str:
             return place if Path(place).is_dir() else ""
         case _:
             return ""
-
-
-def spill_of(assignment: Assignment, redactor: Redactor | None) -> Spill | None:
-    """The file that takes its raw output, where one is wanted."""
-    return Spill(assignment.spill, redactor) if assignment.spill else None

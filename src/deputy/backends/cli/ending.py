@@ -7,7 +7,7 @@ import posixpath
 import signal
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from msgspec import Struct, structs
+from msgspec import structs
 
 from deputy.backends import problems
 from deputy.core.errors import (
@@ -29,6 +29,7 @@ from deputy.engine.reached import time_is_up
 
 if TYPE_CHECKING:
     from deputy.backends.cli.program import Order, Program
+    from deputy.backends.hearing import Printed
     from deputy.backends.told import Told
     from deputy.processes.supervise import Exit
 
@@ -39,20 +40,6 @@ _SAID_LENGTH = 1500
 _PLAIN = (ContextExhausted, BadKey, ModelNotFound, Refused, RateLimited, QuotaSpent, Overloaded)
 """What may be read out of plain words; anything less sure is a crash."""
 _UNKNOWN_FLAG = ("unknown option", "unexpected argument", "unknown argument", "unrecognized option", "invalid choice")
-
-
-class Printed(Struct, frozen=True, kw_only=True):
-    """What a program printed that was no event."""
-
-    lines: int = 0
-    """How many lines were events."""
-    noise: str = ""
-    """The beginning and the end of the others."""
-    errors: str = ""
-    """The beginning and the end of its standard error."""
-    too_long: int = 0
-    """How many lines were too long to be read."""
-    total_bytes: int = 0
 
 
 def end_of(program: Program, order: Order, told: Told, stopping: Stopping, exit_: Exit, printed: Printed) -> BackendEnd:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from deputy.interfaces.beside import beside
+from deputy.interfaces.cli.keyboard import PASTE_SECONDS, forget_typed, push_unfinished_line
 from deputy.interfaces.plain import harmless
 from deputy.interfaces.view.painters import Silence
 
@@ -85,7 +86,8 @@ class Person:
                 await self._stop.wait()
 
     async def _line(self, prompt: str) -> str | None:
-        """The line that is typed; None when the input ends before one is whole."""
+        """What is typed after it is asked: a line, or all the lines of what is pasted; None when the input ends."""
+        forget_typed()
         sys.stderr.write(prompt)
         sys.stderr.flush()
         loop = asyncio.get_running_loop()
@@ -95,16 +97,26 @@ class Person:
         def read() -> None:
             piece = _typed()
             typed.extend(piece)
-            if (not piece or b"\n" in piece) and not come.done():
-                come.set_result(typed.decode(errors="replace") if piece else None)
             if not piece:
                 # The cursor stands behind what was asked.
                 sys.stderr.write("\n")
+                end(None)
+            elif piece.endswith(b"\n"):
+                push_unfinished_line()
+                loop.call_later(PASTE_SECONDS, end_if_whole, len(typed))
+
+        def end_if_whole(length: int) -> None:
+            # More may have come since, of which the last line ends later.
+            if length == len(typed):
+                end(typed.decode(errors="replace"))
+
+        def end(said: str | None) -> None:
+            if not come.done():
+                come.set_result(said)
 
         async def give_up() -> None:
             await self._stop.wait()
-            if not come.done():
-                come.set_result("")
+            end("")
 
         loop.add_reader(sys.stdin.fileno(), read)
         try:

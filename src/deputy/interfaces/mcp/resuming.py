@@ -37,7 +37,8 @@ async def resume(call: Call) -> Answer:
     if APPROVAL in state.waits.values():
         # The one who asks cannot be the one who approves.
         raise DeputyError(
-            f"It waits for a person's approval: `deputy approve {run}`, or `deputy approve {run} --deny`."
+            f"It waits for a person's approval: `deputy approve {run}`, or `deputy approve {run} --deny`. "
+            f"Where its process is gone, `deputy resume {run}` goes on then."
         )
     if state.is_live and not await is_left(hub, run) and not state.waits:
         return await status_of(hub, run)

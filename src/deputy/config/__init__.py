@@ -1,0 +1,153 @@
+"""Settings: what `deputy.toml` in the project and `~/.config/deputy/config.toml` say, over what is shipped."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from msgspec import ValidationError, convert
+
+from deputy.config.reading import read_settings
+from deputy.config.settings import McpServer, McpSettings, Settings, TextSettings, UserSettings
+from deputy.core.errors import UsageError
+from deputy.core.text.tables import SHIPPED, Tables
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from deputy.core.ladder import LadderTables
+    from deputy.core.rules import Narrowing, Rules
+
+_DEEPEST_FOLDER = 40
+
+
+def load_user(home: str | None = None) -> UserSettings:
+    """What the user's own file says."""
+    settings = read_settings(_user_file(home), UserSettings)
+    return settings if isinstance(settings, UserSettings) else UserSettings()
+
+
+def load_catalog(directory: str = ".", home: str | None = None) -> dict[str, Any]:
+    """What is laid over the shipped catalog: the user's tables, and the aliases of the user and of the project."""
+    user = load_user(home)
+    project = read_settings(_project_file(directory)) or Settings()
+    # A project may give names of its own, but never decide what a whole `provider:model` stands for.
+    aliases = {**user.models.aliases, **{a: model for a, model in project.models.aliases.items() if ":" not in a}}
+    if not aliases:
+        return user.catalog
+    names = {alias.lower(): {"model": model} for alias, model in aliases.items()}
+    return {**user.catalog, "names": {**user.catalog.get("names", {}), **names}}
+
+
+def load_ladder(home: str | None = None) -> LadderTables:
+    """The chains of models and orders of programs, with what the user says over what is shipped."""
+    from deputy.core.ladder import SHIPPED_LADDER, LadderTables
+
+    said, shipped = load_user(home).ladder, SHIPPED_LADDER
+    known = {*shipped.anybody, *(program for order in shipped.programs.values() for program in order)}
+    for program in (*(said.anybody or ()), *(program for order in said.programs.values() for program in order)):
+        if program not in known:
+            raise UsageError(f"{_user_file(home)}: ladder", program, f"there are: {', '.join(sorted(known))}")
+    return LadderTables(
+        chains={**shipped.chains, **said.chains},
+        unknown=shipped.unknown if said.unknown is None else said.unknown,
+        programs={**shipped.programs, **said.programs},
+        anybody=shipped.anybody if said.anybody is None else said.anybody,
+    )
+
+
+def mcp_servers(settings: McpSettings, path: str = "") -> dict[str, McpServer]:
+    """The MCP servers that the user configured; a UsageError names the one that is not right."""
+    from deputy.config.mistakes import kind_of
+
+    servers: dict[str, McpServer] = {}
+    for name, said in settings.servers.items():
+        where = f"{path or _user_file(None)}: mcp.servers.{name}"
+        try:
+            server = convert(said, McpServer)
+        except ValidationError as error:
+            raise UsageError(where, kind_of(said), str(error)) from error
+        if (server.command is None) == (server.url is None):
+            raise UsageError(where, kind_of(said), "give it either a command to start or a url to call")
+        if not name.isascii() or not name.replace("-", "").isalnum():
+            raise UsageError(where, name, "name it with letters, digits and hyphens")
+        servers[name] = server
+    return servers
+
+
+def load_rules(directory: str = ".", home: str | None = None) -> Rules:
+    """The rules that hold in a directory: the user's own over what is shipped, and no looser in any project."""
+    user = read_settings(_user_file(home), UserSettings) or UserSettings()
+    project = read_settings(_project_file(directory)) or Settings()
+    from deputy.core.rules import ruled
+
+    return ruled(_narrowing(user), _narrowing(project), model=user.models.default)
+
+
+def _narrowing(settings: Settings) -> Narrowing:
+    from deputy.core.rules import Narrowing
+
+    limits = settings.limits
+    return Narrowing(
+        approval=settings.approval.policy,
+        concurrency=limits.concurrency,
+        max_depth=limits.max_depth,
+        max_spawns=limits.max_spawns,
+        repairs=limits.repairs,
+        idle_seconds=limits.idle_seconds,
+        fallback=settings.routing.fallback,
+        inline=settings.routing.inline,
+        tool_seconds=limits.tools,
+        wall=limits.commands,
+    )
+
+
+def load_command_agents(directory: str = ".", home: str | None = None) -> dict[str, dict[str, str]]:
+    """Whom the configuration names for each command, by language: the project's choice over the user's own.
+
+    A name is all that it gives: what an agent may do is for its definition, and for whether that is trusted.
+    """
+    user = read_settings(_user_file(home), UserSettings) or UserSettings()
+    project = read_settings(_project_file(directory)) or Settings()
+    chosen: dict[str, dict[str, str]] = {}
+    for settings in (user, project):
+        for name, said in settings.commands.items():
+            chosen.setdefault(name, {}).update(said.agents)
+    return chosen
+
+
+def load_tables(directory: str = ".", home: str | None = None) -> Tables:
+    """The tables that hold in a directory: the project's file over the user's own over what is shipped."""
+    nearest_first = (read_settings(_project_file(directory)), read_settings(_user_file(home), UserSettings))
+    return merge([settings for settings in nearest_first if settings is not None])
+
+
+def _user_file(home: str | None) -> str:
+    return f"{os.environ.get('HOME', '') if home is None else home}/.config/deputy/config.toml"
+
+
+def merge(nearest_first: Sequence[Settings]) -> Tables:
+    """The shipped tables with these settings over them, the nearer over the farther."""
+    if not nearest_first:
+        return SHIPPED
+    aliases = dict(SHIPPED.aliases)
+    phrases = {name: list[str](getattr(SHIPPED, name)) for name in TextSettings.__struct_fields__}
+    for settings in reversed(nearest_first):
+        aliases.update((alias.lower(), model) for alias, model in settings.models.aliases.items())
+        for name, known in phrases.items():
+            known.extend(getattr(settings.text, name))
+    routes = [route for settings in nearest_first for route in settings.models.routes]
+    return Tables(
+        aliases=aliases,
+        routes=(*routes, *SHIPPED.routes),
+        default_model=next((s.models.default for s in nearest_first if s.models.default), SHIPPED.default_model),
+        **{name: tuple(known) for name, known in phrases.items()},
+    )
+
+
+def _project_file(directory: str) -> str:
+    """The nearest `deputy.toml` up to the root of the repository; outside of one, only the directory's own counts."""
+    folders = [directory + "/.." * depth for depth in range(_DEEPEST_FOLDER)]
+    root = next((depth for depth, folder in enumerate(folders) if os.access(f"{folder}/.git", os.F_OK)), 0)
+    paths = [f"{folder}/deputy.toml".removeprefix("./") for folder in folders[: root + 1]]
+    return next((path for path in paths if os.access(path, os.F_OK)), paths[0])

@@ -1,0 +1,11 @@
+"""What every durable engine must do: cases that need nothing but a host to run them on.
+
+A test suite runs `CASES` one by one: `await case(host)` with a fresh host each. A case fails by `AssertionError`.
+"""
+
+from deputy.testing.runtime_suite import children, durability, hosting, messages, steps
+from deputy.testing.runtime_suite.parts import Case, Host
+
+CASES: tuple[Case, ...] = (*steps.CASES, *durability.CASES, *children.CASES, *messages.CASES, *hosting.CASES)
+
+__all__ = ["CASES", "Host"]

@@ -1,0 +1,167 @@
+"""Children: spawned once, gone on with, joined and stopped."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from deputy.core.events import Requested
+from deputy.core.outcome import Failed
+from deputy.testing.runtime_suite.parts import (
+    RUN,
+    Calls,
+    completed,
+    crash_in_the_gate_and_go_on,
+    opened,
+    requested,
+    result_of,
+)
+
+if TYPE_CHECKING:
+    from deputy.core.outcome import Outcome
+    from deputy.engine.ports import Birth, RunContext
+    from deputy.testing.runtime_suite.parts import Case, Host
+
+
+async def a_child_is_spawned_once(host: Host) -> None:
+    """Whatever is retried or replayed, a key spawns one child, which runs once."""
+    calls = Calls()
+
+    async def flow(run: RunContext, birth: Birth) -> Outcome:
+        if isinstance(birth, Requested):
+            await run.step("work", calls.note, "child", view=None)
+            return completed(run, "from the child")
+        child = await run.spawn("call_1", requested(run, "sess_1_child0", "c"))
+        outcome = await run.join("call_1:join", child)
+        await run.step("gate", calls.gated, "gate", view=None)
+        return completed(run, outcome.summary)
+
+    assert await crash_in_the_gate_and_go_on(host, flow, calls) == "from the child"
+    assert calls.made == ["child", "gate", "gate"]
+
+
+async def a_child_goes_on_after_a_crash(host: Host) -> None:
+    """A child under way in the crash is gone on with, and its parent gets the outcome."""
+    calls = Calls()
+
+    async def flow(run: RunContext, birth: Birth) -> Outcome:
+        if isinstance(birth, Requested):
+            await run.step("work", calls.gated, "child", view=None)
+            return completed(run, "late")
+        child = await run.spawn("call_1", requested(run, "sess_1_child0", "c"))
+        return completed(run, (await run.join("call_1:join", child)).summary)
+
+    assert await crash_in_the_gate_and_go_on(host, flow, calls) == "late"
+    assert calls.made == ["child", "child"]
+
+
+async def a_failing_child_stops_nobody(host: Host) -> None:
+    """A child's mistake is an outcome for its parent; its siblings go on."""
+
+    async def flow(run: RunContext, birth: Birth) -> Outcome:
+        if isinstance(birth, Requested):
+            if birth.label == "bad":
+                raise ZeroDivisionError("a mistake")
+            return completed(run, birth.label)
+        children = [
+            await run.spawn(f"call_{n}", requested(run, f"sess_1_child{n}", label))
+            for n, label in enumerate(("a", "bad", "b"))
+        ]
+        outcomes = [await run.join(f"join_{n}", child) for n, child in enumerate(children)]
+        return completed(run, ",".join(type(outcome).__name__ for outcome in outcomes))
+
+    async with host.start(flow) as engine:
+        await engine.submit(RUN, opened())
+        assert await result_of(engine) == "Completed,Failed,Completed"
+        failed = await engine.result("sess_1_child1")
+        assert isinstance(failed, Failed)
+        assert "a mistake" in failed.errors[0].message
+
+
+async def a_join_delivers_the_childs_result(host: Host) -> None:
+    """A child's result is kept until its parent has it."""
+
+    async def flow(run: RunContext, birth: Birth) -> Outcome:
+        if isinstance(birth, Requested):
+            return completed(run, "child")
+        child = await run.spawn("call", requested(run, "sess_1_child0", "c"))
+        await run.join("join", child)
+        return completed(run, "done")
+
+    async with host.start(flow) as engine:
+        await engine.submit(RUN, opened())
+        await result_of(engine)
+        child, root = await engine.get("sess_1_child0"), await engine.get(RUN)
+        assert child is not None
+        assert child.is_delivered
+        assert root is not None
+        assert not root.is_delivered
+        await engine.deliver(RUN, "the caller")
+        root = await engine.get(RUN)
+        assert root is not None
+        assert root.is_delivered
+
+
+async def a_child_that_is_stopped_ends_and_is_joined(host: Host) -> None:
+    """A run can stop a child of its own, with all below it, and goes on from its end."""
+    calls = Calls()
+
+    async def flow(run: RunContext, birth: Birth) -> Outcome:
+        if isinstance(birth, Requested):
+            await run.step("gate", calls.gated, "child", view=None)
+            return completed(run, "too late")
+        slow = await run.spawn("slow", requested(run, "sess_1_slow00", "slow"))
+        await calls.reached.wait()
+        await run.stop(slow, "enough")
+        await run.stop(slow, "enough")
+        return completed(run, (await run.join("join", slow)).status)
+
+    async with host.start(flow) as engine:
+        await engine.submit(RUN, opened())
+        assert await result_of(engine) == "cancelled"
+
+
+async def a_child_works_anew_in_its_own_rounds(host: Host) -> None:
+    """A child that completed can be set to work again, once for each time that is asked, and each end is joined."""
+
+    async def flow(run: RunContext, birth: Birth) -> Outcome:
+        if isinstance(birth, Requested):
+            return completed(run, f"round {run.state.round}")
+        child = await run.spawn("call", requested(run, "sess_1_child0", "c"))
+        ends = [(await run.join("join 0", child)).summary]
+        for number in (1, 2):
+            await run.again(f"again {number}", child, "better", anew=True)
+            ends.append((await run.join(f"join {number}", child)).summary)
+        await run.again("again 3", child)
+        return completed(run, ", ".join([*ends, (await run.join("join 3", child)).summary]))
+
+    async with host.start(flow) as engine:
+        await engine.submit(RUN, opened())
+        assert await result_of(engine) == "round 0, round 1, round 2, round 2"
+
+
+async def a_chain_that_waits_for_its_last_goes_on_after_a_crash(host: Host) -> None:
+    """Runs that each wait for the one below go on from where they were, whoever was in memory."""
+    calls = Calls()
+
+    async def flow(run: RunContext, birth: Birth) -> Outcome:
+        await run.step("before", calls.note, birth.label, view=None)
+        if isinstance(birth, Requested) and birth.label == "4":
+            await run.step("gate", calls.gated, "last", view=None)
+            return completed(run, "end")
+        number = int(birth.label) + 1 if isinstance(birth, Requested) else 1
+        child = await run.spawn("call", requested(run, f"sess_1_deep0{number}", str(number)))
+        return completed(run, f"{number} {(await run.join('join', child)).summary}")
+
+    assert await crash_in_the_gate_and_go_on(host, flow, calls) == "1 2 3 4 end"
+    assert [made for made in calls.made if made != "last"] == ["root", "1", "2", "3", "4"]
+
+
+CASES: tuple[Case, ...] = (
+    a_child_is_spawned_once,
+    a_child_goes_on_after_a_crash,
+    a_failing_child_stops_nobody,
+    a_join_delivers_the_childs_result,
+    a_child_that_is_stopped_ends_and_is_joined,
+    a_child_works_anew_in_its_own_rounds,
+    a_chain_that_waits_for_its_last_goes_on_after_a_crash,
+)

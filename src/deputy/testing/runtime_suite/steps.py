@@ -1,0 +1,119 @@
+"""Steps: taken once, lost or repeated as they may be, the same when replayed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from deputy.core.errors import StepFailed, UsageError
+from deputy.core.events import Lost, Noted
+from deputy.testing.runtime_suite.parts import RUN, Calls, completed, crash_in_the_gate_and_go_on, opened, result_of
+
+if TYPE_CHECKING:
+    from deputy.core.outcome import Outcome
+    from deputy.engine.ports import Birth, RunContext
+    from deputy.testing.runtime_suite.parts import Case, Host
+
+
+async def a_finished_step_is_never_taken_again(host: Host) -> None:
+    """What a step gave comes back after a crash, without the step."""
+    calls = Calls()
+
+    async def flow(run: RunContext, birth: Birth) -> Outcome:
+        first = await run.step("first", calls.note, "one", view=None)
+        await run.step("second", calls.gated, "two", view=None)
+        assert isinstance(first, Noted)
+        return completed(run, f"{first.content}")
+
+    assert await crash_in_the_gate_and_go_on(host, flow, calls) == "one"
+    assert calls.made == ["one", "two", "two"]
+
+
+async def a_step_that_must_not_repeat_is_lost(host: Host) -> None:
+    """A step that may not be repeated, and was under way in the crash, is reported as unknown."""
+    calls = Calls()
+
+    async def flow(run: RunContext, birth: Birth) -> Outcome:
+        event = await run.step("pay", calls.gated, "pay", view=None, repeatable=False)
+        return completed(run, "unknown" if isinstance(event, Lost) else "known")
+
+    assert await crash_in_the_gate_and_go_on(host, flow, calls) == "unknown"
+    assert calls.made == ["pay"]
+
+
+async def a_failed_step_fails_alike_when_replayed(host: Host) -> None:
+    """A body's own error ends the step, now and in every replay."""
+    calls = Calls()
+
+    async def fail(args: str, view: None) -> Noted:
+        calls.made.append(args)
+        raise UsageError("args", args, "something else")
+
+    async def flow(run: RunContext, birth: Birth) -> Outcome:
+        try:
+            await run.step("bad", fail, "bad", view=None)
+        except StepFailed as failure:
+            await run.step("gate", calls.gated, "gate", view=None)
+            return completed(run, failure.error.message)
+        return completed(run, "no failure")
+
+    assert "something else" in await crash_in_the_gate_and_go_on(host, flow, calls)
+    assert calls.made == ["bad", "gate", "gate"]
+
+
+async def a_key_serves_one_operation(host: Host) -> None:
+    """Two operations under one key would take each other's result: refused."""
+    calls = Calls()
+
+    async def flow(run: RunContext, birth: Birth) -> Outcome:
+        await run.step("same", calls.note, "one", view=None)
+        try:
+            await run.step("same", calls.note, "two", view=None)
+        except UsageError:
+            return completed(run, "refused")
+        return completed(run, "allowed")
+
+    async with host.start(flow) as engine:
+        await engine.submit(RUN, opened())
+        assert await result_of(engine) == "refused"
+
+
+async def time_and_ids_are_the_same_when_replayed(host: Host) -> None:
+    """Clock and ids come from the record."""
+    calls = Calls()
+    seen: list[tuple[float, str]] = []
+
+    async def flow(run: RunContext, birth: Birth) -> Outcome:
+        name = await run.new_id("child")
+        await run.record("note", Noted(content="x"))
+        seen.append((run.now(), name))
+        await run.step("gate", calls.gated, "gate", view=None)
+        return completed(run, "done")
+
+    await crash_in_the_gate_and_go_on(host, flow, calls)
+    assert len(seen) == 2
+    assert seen[0] == seen[1]
+    assert seen[0][0] > 0
+
+
+async def a_sleep_counts_from_its_first_beginning(host: Host) -> None:
+    """A wait that is over is not waited again."""
+    calls = Calls()
+
+    async def flow(run: RunContext, birth: Birth) -> Outcome:
+        await run.sleep("nap", 0.01)
+        before = run.now()
+        await run.step("gate", calls.gated, "gate", view=None)
+        await run.sleep("long", -1.0)
+        return completed(run, "awake" if run.now() >= before else "before its time")
+
+    assert await crash_in_the_gate_and_go_on(host, flow, calls) == "awake"
+
+
+CASES: tuple[Case, ...] = (
+    a_finished_step_is_never_taken_again,
+    a_step_that_must_not_repeat_is_lost,
+    a_failed_step_fails_alike_when_replayed,
+    a_key_serves_one_operation,
+    time_and_ids_are_the_same_when_replayed,
+    a_sleep_counts_from_its_first_beginning,
+)
