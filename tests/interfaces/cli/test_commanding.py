@@ -291,3 +291,16 @@ def test_items_of_one_title_are_imported_as_one_task_with_all_their_text(tasks):
     (tasks.workspace / "TODO.md").write_text("- [ ] Same\n  - nested\n- [ ] Other\n- [ ] Same\n  more\n- [ ] Same\n")
     added = json.loads(tasks.run("task", "import", "TODO.md", "--json").stdout)["added"]
     assert [(task["title"], task.get("text", "")) for task in added] == [("Same", "- nested\n\nmore"), ("Other", "")]
+
+
+def test_what_is_more_than_can_be_imported_at_once_is_told_and_comes_with_the_next_import(tasks):
+    items = [f"- [ ] item {number}\n" for number in range(10_002)]
+    (tasks.workspace / "TODO.md").write_text("".join(items[:3] + items))
+    first = tasks.run("task", "import", "TODO.md")
+    assert first.returncode == 4
+    assert first.stdout.splitlines()[-1].endswith("item 9999")
+    assert "2 are left" in first.stderr
+    again = tasks.run("task", "import", "TODO.md", "--json")
+    told = json.loads(again.stdout)
+    assert (again.returncode, told["left"]) == (0, 0)
+    assert [task["title"] for task in told["added"]] == ["item 10000", "item 10001"]
