@@ -37,10 +37,13 @@ async def go_on(
     answers = await _addressed(runtime, state, answer)
     if state.is_live:
         await _revive(runtime, state, answers)
-    elif state.command == DELEGATE:
-        await runtime.engine.resume(state.run, answers or None, question=question, patience=patience)
-    else:
-        await runtime.engine.resume(state.run, answers.get(state.run), question=question, patience=patience)
+        return
+    message = (answers or None) if state.command == DELEGATE else answers.get(state.run)
+    try:
+        await runtime.engine.resume(state.run, message, question=question, patience=patience)
+    except LeaseHeld:
+        # Somebody else has gone on with it in this moment.
+        raise _at_work(state.run) from None
 
 
 async def tools_of(runtime: Runtime, state: State) -> frozenset[str]:
@@ -176,7 +179,11 @@ async def _revive(runtime: Runtime, state: State, answers: Mapping[str, str]) ->
         if not await runtime.engine.send(run, topic, body, key=answer_key(key)):
             raise UsageError("answer", answers[run], f"another answer to {run} came first; go on without one")
     if not await runtime.engine.ensure(state.run) and not answers:
-        raise UsageError("ID", state.run, "another process is at work on it; follow it with `deputy watch`")
+        raise _at_work(state.run)
+
+
+def _at_work(run: str) -> UsageError:
+    return UsageError("ID", run, "another process is at work on it; follow it with `deputy watch`")
 
 
 def _message(state: State, answer: str) -> tuple[str, str, str, bool | str]:

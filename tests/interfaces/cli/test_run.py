@@ -183,6 +183,17 @@ def test_it_works_by_the_definition_of_an_agent(house):
     assert (outcome["report"], outcome["delegation_path"]) == ("A verse.", ["orchestrator", "poet"])
 
 
+def test_what_could_not_be_kept_of_a_definition_is_told_with_the_end_and_shown_later(house):
+    define(house, "poet", "You are a poet.")
+    path = house.workspace / ".deputy" / "agents" / "poet.md"
+    path.write_text(path.read_text().replace("tools: Read\n", "tools: Read\nmodel: nobody-has-this\n"))
+    model = house.script("poet", {"turns": [{"text": "A poem."}]})
+    run = house.run("run", "write", "--agent", "poet", "--model", model)
+    assert (run.returncode, run.stdout) == (0, "A poem.\n")
+    assert "deputy: warning: Its definition names the model" in run.stderr
+    assert "- warning: Its definition names the model" in house.run("show", entries(house)[0]["session_id"]).stdout
+
+
 def test_an_agent_that_there_is_not_is_usage_and_names_near_ones(house):
     define(house, "poet", "You write verses.")
     for command in (("run", "x"), ("delegate", "-t", "a=x", "--yes")):

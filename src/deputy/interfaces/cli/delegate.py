@@ -9,7 +9,7 @@ import click
 from msgspec import structs
 
 from deputy.config import load_rules
-from deputy.core.errors import BadFields, UsageError
+from deputy.core.errors import BadFields, Described, UsageError
 from deputy.core.ladder import cannot_spawn
 from deputy.core.task import MAX_CONCURRENCY, DelegateCall, read_call
 from deputy.interfaces.cli.ending import way_on
@@ -129,7 +129,9 @@ def _call(
 
 def _no_tasks(file: str | None) -> NoReturn:
     if file is None:
-        raise UsageError("-t", None, 'give at least one task: -t "label=what it should do", or --tasks FILE')
+        raise UsageError(
+            "-t", Described("none"), 'give at least one task: -t "label=what it should do", or --tasks FILE'
+        )
     raise UsageError("--tasks", file, 'it holds no task; write at least one: [{"label": "…", "prompt": "…"}]')
 
 

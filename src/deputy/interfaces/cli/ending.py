@@ -71,9 +71,10 @@ def _ending(outcome: Outcome) -> list[str]:
     usage = outcome.usage
     seconds = elapsed(outcome.duration_seconds)
     used = " · ".join(filter(None, (tokens(usage.input, usage.output), dollars(usage.cost), seconds)))
+    warnings = [f"deputy: warning: {warning}" for warning in outcome.warnings]
     if outcome.status == "completed":
-        return [f"{outcome.session_id} completed · {used}"] if sys.stderr.isatty() else []
-    lines = [f"{outcome.session_id} {outcome.status} · {used}"]
+        return [*warnings, *([f"{outcome.session_id} completed · {used}"] if sys.stderr.isatty() else [])]
+    lines = [*warnings, f"{outcome.session_id} {outcome.status} · {used}"]
     lines += [f"deputy: {error.message} {error.recommendation}".rstrip() for error in outcome.errors[:3]]
     if outcome.next_steps and not any(outcome.next_steps in line for line in lines):
         lines.append(f"next: {outcome.next_steps}")

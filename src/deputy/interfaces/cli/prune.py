@@ -32,10 +32,15 @@ def command(age: str, dry_run: bool, as_json: bool) -> None:
     if as_json:
         show_json({"pruned": form, "dry_run": dry_run})
         return
-    for tree in form:
-        show(f"{tree['session_id']}  {tree['runs']} runs, last {tree['last_at']}")
+    for tree in trees:
+        show(f"{tree.root}  {_counted(len(tree.states), 'run')}, last {timestamp(tree.last_at)}")
     runs = sum(len(tree.states) for tree in trees)
-    click.echo(f"{'Would remove' if dry_run else 'Removed'} {runs} runs in {len(trees)} trees.", err=True)
+    told = f"{_counted(runs, 'run')} in {_counted(len(trees), 'tree')}"
+    click.echo(f"{'Would remove' if dry_run else 'Removed'} {told}.", err=True)
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def age_seconds(text: str) -> float:
