@@ -253,25 +253,21 @@ def _shown(call: DelegateCall, how: How) -> DelegateCall:
 
 
 async def _ways(deputy: Deputy, call: DelegateCall, model: str) -> str:
-    """What each task goes to and what it can cost, one line each; an error when none has a way at all."""
+    """What each task goes to and what it can cost, one line each; one without any way fails, and says why."""
     from deputy.core.approval import cost_ceiling
 
     lines: list[str] = []
-    refusals: list[UsageError] = []
     for task in call.tasks:
         name = task.model or model
         way = await deputy.way(name)
         if way is None:
             told = cannot_spawn(name, deputy.provider_of(name))
-            refusals.append(UsageError("model", name, f"{told}; `deputy doctor` says what to set"))
             lines.append(f"[{task.label}] {told}")
             continue
         # What bounds it, or does not, stands in the line for all of them.
         cost = cost_ceiling((task,), lambda _, asked=way.model: deputy.prices_of(asked)).text.partition(" (")[0]
         instead = "" if way.model == name else f" (instead of {name})"
         lines.append(f"[{task.label}] {way}{instead}, cost: {cost}")
-    if len(refusals) == len(call.tasks):
-        raise refusals[0]
     return "\n".join(lines)
 
 
