@@ -180,6 +180,14 @@ def test_where_nobody_can_be_asked_it_is_refused_and_nothing_is_spent(house):
     assert "--yes" in run.stderr
 
 
+def test_a_schema_that_is_wrong_is_told_with_the_task_that_has_it(house):
+    right = {"label": "a", "prompt": "x"}
+    tasks = json.dumps([right, {**right, "schema": {"type": "objekt"}}])
+    run = house.run("delegate", "--tasks", "-", "--yes", "--model", "offline:scout", stdin=tasks)
+    assert (run.returncode, run.stdout) == (2, "")
+    assert "deputy: tasks[1].schema.type: found 'objekt'" in run.stderr
+
+
 def test_a_call_without_tasks_says_how_to_give_one(house):
     run = house.run("delegate", "--yes")
     assert run.returncode == 2
