@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
@@ -46,7 +46,7 @@ class Casting:
 
     async def prepare(self, tasks: Sequence[Task]) -> tuple[tuple[Task, ...], dict[str, bool]]:
         """The tasks as data, and the tools of MCP servers among theirs with whether each only reads."""
-        named, more = await self._with_servers([self._prepared(task) for task in tasks])
+        named, more = await self._with_servers([self._prepared(index, task) for index, task in enumerate(tasks)])
         for index, task in enumerate(named):
             check_task(task, f"tasks[{index}]")
         return await self.cast(named), more
@@ -90,12 +90,19 @@ class Casting:
         """Of the tools of MCP servers: those that only read, and where everything is allowed, the others too."""
         return frozenset(name for name, reads in more.items() if reads or self._grant.tools >= self._all)
 
-    def _prepared(self, task: Task) -> Task:
+    def _prepared(self, index: int, task: Task) -> Task:
         """The task as data: a model class as its schema, and the program's own tools unless it names others."""
-        schema = None if task.schema is None else schema_of(task.schema).form
+        schema = None if task.schema is None else _schema(task.schema, f"tasks[{index}]")
         tools = tuple(sorted(READ_ONLY_TOOLS | self._own)) if self._names_none(task) else task.tools
         return structs.replace(task, schema=schema, tools=tools)
 
     def _names_none(self, task: Task) -> bool:
         """Whether it is for us to add the program's own tools: neither the task nor an agent says which it has."""
         return bool(self._own) and task.tools is None and task.agent is None
+
+
+def _schema(source: object, where: str) -> Any:
+    try:
+        return schema_of(source).form
+    except UsageError as error:
+        raise UsageError(f"{where}.{error.field}", error.found, error.expected) from error

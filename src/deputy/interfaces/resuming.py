@@ -36,10 +36,13 @@ async def go_on(
     answers = await _addressed(runtime, state, answer)
     if state.is_live:
         await _revive(runtime, state, answers)
-    elif state.command == DELEGATE:
-        await runtime.engine.resume(state.run, answers or None, question=question, patience=patience)
-    else:
-        await runtime.engine.resume(state.run, answers.get(state.run), question=question, patience=patience)
+        return
+    message = (answers or None) if state.command == DELEGATE else answers.get(state.run)
+    try:
+        await runtime.engine.resume(state.run, message, question=question, patience=patience)
+    except LeaseHeld:
+        # Somebody else has gone on with it in this moment.
+        raise _at_work(state.run) from None
 
 
 async def tools_of(runtime: Runtime, state: State) -> frozenset[str]:
@@ -183,7 +186,11 @@ async def _revive(runtime: Runtime, state: State, answers: Mapping[str, str]) ->
     is_taken_up = await runtime.engine.ensure(state.run) or runtime.engine.has(state.run)
     after = await runtime.engine.get(state.run)
     if not is_taken_up and not answers and after is not None and after.is_live:
-        raise UsageError("ID", state.run, "another process is at work on it; follow it with `deputy watch`")
+        raise _at_work(state.run)
+
+
+def _at_work(run: str) -> UsageError:
+    return UsageError("ID", run, "another process is at work on it; follow it with `deputy watch`")
 
 
 def _message(state: State, answer: str, now: float) -> tuple[str, str, str, bool | str]:

@@ -145,6 +145,19 @@ def test_resume_says_why_it_cannot(house):
 
 
 @pytest.mark.rule("resume")
+def test_show_no_longer_tells_to_answer_what_has_been_answered(house):
+    ask = {"name": "Ask", "arguments": {"question": "Which one?"}}
+    model = house.script("both", {"times": 2, "turns": [{"calls": [ask]}, {"text": "Chosen."}]})
+    assert house.run("delegate", "-t", "a=x", "-t", "b=y", "--model", model, "--yes").returncode == 5
+    call, one, other = [entry["session_id"] for entry in entries(house)]
+    assert house.run("resume", one, "--answer", "this").returncode == 0
+    page = house.run("show", call).stdout
+    assert f"Answer it: deputy resume {one}" not in page
+    assert "It has been answered since." in page
+    assert f'Answer it: deputy resume {other} --answer "…"' in page
+
+
+@pytest.mark.rule("resume")
 def test_a_call_that_is_resumed_has_one_view_of_those_who_go_on(house):
     ask = {"name": "Ask", "arguments": {"question": "Which one?"}}
     asking = {"when": "choose", "times": 2, "turns": [{"calls": [ask]}, {"text": "Chosen."}]}

@@ -60,7 +60,7 @@ def test_where_nobody_can_be_asked_it_is_refused_unless_told_otherwise(house):
     assert (run.returncode, outcome["status"], outcome["report"]) == (0, "completed", "It is **done**. \x1b[31m")
     assert not (house.workspace / "made.txt").exists()
     told = run.stderr.splitlines()
-    assert told[:2] == [f"deputy: {warning}" for warning in outcome["warnings"]]
+    assert told[:2] == [f"deputy: warning: {warning}" for warning in outcome["warnings"]]
     assert "Run echo hello > made.txt was refused: it needs approval, and nobody could be asked." in told[1]
     assert "Delegate of 2 tasks was refused" in told[0]
     assert "to allow it: --yes" in told[2]
@@ -190,6 +190,17 @@ def test_it_works_by_the_definition_of_an_agent(house):
     assert run.returncode == 0, run.stderr
     outcome = json.loads(run.stdout)
     assert (outcome["report"], outcome["delegation_path"]) == ("A verse.", ["orchestrator", "poet"])
+
+
+def test_what_could_not_be_kept_of_a_definition_is_told_with_the_end_and_shown_later(house):
+    define(house, "poet", "You are a poet.")
+    path = house.workspace / ".deputy" / "agents" / "poet.md"
+    path.write_text(path.read_text().replace("tools: Read\n", "tools: Read\nmodel: nobody-has-this\n"))
+    model = house.script("poet", {"turns": [{"text": "A poem."}]})
+    run = house.run("run", "write", "--agent", "poet", "--model", model)
+    assert (run.returncode, run.stdout) == (0, "A poem.\n")
+    assert "deputy: warning: Its definition names the model" in run.stderr
+    assert "- warning: Its definition names the model" in house.run("show", entries(house)[0]["session_id"]).stdout
 
 
 def test_an_agent_that_there_is_not_is_usage_and_names_near_ones(house):

@@ -9,7 +9,7 @@ import click
 from msgspec import structs
 
 from deputy.config import load_rules
-from deputy.core.errors import BadFields, UsageError
+from deputy.core.errors import BadFields, Described, UsageError
 from deputy.core.ladder import cannot_spawn
 from deputy.core.task import MAX_CONCURRENCY, DelegateCall, read_call
 from deputy.interfaces.cli.ending import way_on
@@ -131,7 +131,9 @@ def _call(
 
 def _no_tasks(file: str | None) -> NoReturn:
     if file is None:
-        raise UsageError("-t", None, 'give at least one task: -t "label=what it should do", or --tasks FILE')
+        raise UsageError(
+            "-t", Described("none"), 'give at least one task: -t "label=what it should do", or --tasks FILE'
+        )
     raise UsageError("--tasks", file, 'it holds no task; write at least one: [{"label": "…", "prompt": "…"}]')
 
 
@@ -263,18 +265,16 @@ class _Ways(NamedTuple):
 
 
 async def _ways(deputy: Deputy, call: DelegateCall, model: str) -> _Ways:
-    """What each task goes to and what it can cost, one line each; an error when none has a way at all."""
+    """What each task goes to and what it can cost, one line each; one without any way fails, and says why."""
     from deputy.core.approval import cost_ceiling
 
     lines: list[str] = []
     really: dict[str, str] = {}
-    refusals: list[UsageError] = []
     for task in call.tasks:
         name = task.model or model
         way = await deputy.way(name)
         if way is None:
             told = cannot_spawn(name, deputy.provider_of(name))
-            refusals.append(UsageError("model", name, f"{told}; `deputy doctor` says what to set"))
             lines.append(f"[{task.label}] {told}")
             continue
         really[name] = way.model
@@ -282,8 +282,6 @@ async def _ways(deputy: Deputy, call: DelegateCall, model: str) -> _Ways:
         cost = cost_ceiling((task,), lambda _, asked=way.model: deputy.prices_of(asked)).text.partition(" (")[0]
         instead = "" if way.model == name else f" (instead of {name})"
         lines.append(f"[{task.label}] {way}{instead}, cost: {cost}")
-    if len(refusals) == len(call.tasks):
-        raise refusals[0]
     return _Ways(deputy.redactor.redact("\n".join(lines)), really)
 
 

@@ -42,16 +42,15 @@ def show_outcome(
         from deputy.interfaces.view.painters import show_markdown
 
         show_markdown(outcome.report if outcome.report.endswith("\n") else f"{outcome.report}\n")
-    if not results:
-        tell_warnings(outcome)
+    tell_warnings(outcome)
     for line in _ending(outcome):
         click.echo(plain(line), err=True)
 
 
 def tell_warnings(outcome: Outcome) -> None:
-    """What a person should know of work that ended, on standard error."""
-    for warning in outcome.warnings[:_WARNINGS]:
-        click.echo(f"deputy: {one_line(warning, _WARNING_WIDTH)}", err=True)
+    """What a person should know of work that ended, on standard error; the report of a call has those of its tasks."""
+    for warning in [warning for warning in outcome.warnings if warning not in outcome.report][:_WARNINGS]:
+        click.echo(f"deputy: warning: {one_line(warning, _WARNING_WIDTH)}", err=True)
 
 
 def outcome_of(outcome: Outcome, results: Sequence[Result] = ()) -> dict[str, Any]:
@@ -79,13 +78,11 @@ def _ending(outcome: Outcome) -> list[str]:
     from deputy.interfaces.numbers import dollars, elapsed, tokens
 
     usage = outcome.usage
-    # The report of a call has those of its tasks.
-    warnings = [f"deputy: warning: {warning}" for warning in outcome.warnings if warning not in outcome.report]
     seconds = elapsed(outcome.duration_seconds)
     used = " · ".join(filter(None, (tokens(usage.input, usage.output), dollars(usage.cost), seconds)))
     if outcome.status == "completed":
-        return [*warnings, *([f"{outcome.session_id} completed · {used}"] if sys.stderr.isatty() else [])]
-    lines = [*warnings, f"{outcome.session_id} {outcome.status} · {used}"]
+        return [f"{outcome.session_id} completed · {used}"] if sys.stderr.isatty() else []
+    lines = [f"{outcome.session_id} {outcome.status} · {used}"]
     lines += [f"deputy: {error.message} {error.recommendation}".rstrip() for error in outcome.errors[:3]]
     if outcome.next_steps and not any(outcome.next_steps in line for line in lines):
         lines.append(f"next: {outcome.next_steps}")
