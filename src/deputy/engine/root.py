@@ -139,7 +139,9 @@ async def parent(run: RunContext, birth: Opened, workshop: Workshop) -> Outcome:
         worked = await converse_by_chain(run, talk, desk, birth.routing, workshop)
     found = {**so_far(run, talk, worked.model), "fallbacks": worked.fallbacks}
     outcome = as_reported(found, worked.report, run.run)
-    return outcome if birth.role is None else structs.replace(outcome, warnings=birth.role.warnings)
+    return (
+        outcome if birth.role is None else structs.replace(outcome, warnings=(*birth.role.warnings, *outcome.warnings))
+    )
 
 
 def _together(run: RunContext, results: Sequence[Result]) -> Outcome:

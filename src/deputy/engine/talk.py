@@ -10,7 +10,7 @@ from msgspec import UNSET, Raw, json
 
 from deputy.core.conversation import AssistantMessage, Conversation, ToolMessage, ToolResult, UserMessage
 from deputy.core.events import ANSWER, Answered, ModelCallEnded, Noted, Resumed, Said, ToolCallBegun, ToolCallEnded
-from deputy.core.messages import INTERRUPTED_CALL
+from deputy.core.messages import INTERRUPTED_CALL, is_unanswered
 from deputy.core.outcome import NO_USAGE, Usage
 from deputy.core.rounds import not_begun
 from deputy.core.subtask.result import results_in
@@ -163,12 +163,13 @@ def remembered(system: str, records: Sequence[Record], overhead: int = 0) -> Tal
                 result = json.decode(raw, type=ToolResult)
                 results[result.call_id] = result
                 talk.changed.update(dict.fromkeys(record.event.changed))
-            case Answered(topic=topic, body=body) if topic == ANSWER and not pending:
+            case Answered(topic=topic, body=body) if topic == ANSWER and not (pending or is_unanswered(body)):
                 # The answer to a question at the end of an answer; one that was asked with the tool is its result.
                 talk.say(_words(body))
             case Noted(content=content):
                 talk.notes.append(content)
-            case Resumed(message=raw):
+            # In a round that only ended it nothing was said: what it asked may still be answered in a later one.
+            case Resumed(message=raw, is_dismissed=False):
                 answer = None if raw is UNSET else json.decode(raw, type=str)
                 answered = _answering(answer, pending, results)
                 settle()

@@ -1,4 +1,4 @@
-"""What is said to whoever called us of what they gave, without the secrets of this machine and what looks like one."""
+"""What is said to whoever called us of what they gave: no secret of this machine, and nothing a terminal would obey."""
 
 from __future__ import annotations
 
@@ -10,8 +10,15 @@ if TYPE_CHECKING:
 
 
 def tell(error: DeputyError) -> str:
-    """What an error says, with a mark in place of every secret that it quotes."""
-    return error.told(hide_secrets)
+    """What an error says: every secret that it quotes is a mark, and what models and files say in it is harmless."""
+    return error.told(harmless)
+
+
+def harmless(text: str) -> str:
+    """A text without what a terminal would obey, and with a mark in place of every secret."""
+    from deputy.interfaces.plain import plain
+
+    return hide_secrets(plain(text))
 
 
 def hide_secrets(text: str) -> str:

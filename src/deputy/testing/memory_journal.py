@@ -238,16 +238,19 @@ class MemoryJournal:
 
         return await self._commit(do)
 
-    async def send(self, run: str, topic: str, key: str, body: bytes) -> None:
-        """Leave a message for a run, once per key."""
+    async def send(self, run: str, topic: str, key: str, body: bytes) -> bool:
+        """Leave a message for a run, once per key; False when another one was left under that key before."""
 
-        def do() -> None:
+        def do() -> bool:
             if run not in self._disk.records:
                 raise UnknownRun(run)
-            if not any(message[0] == run and message[2] == key for message in self._disk.inbox):
-                self._disk.inbox.append([run, topic, key, body, False])
+            for message in self._disk.inbox:
+                if message[0] == run and message[2] == key:
+                    return message[3] == body
+            self._disk.inbox.append([run, topic, key, body, False])
+            return True
 
-        await self._commit(do)
+        return await self._commit(do)
 
     async def deliver(self, run: str, to: str) -> None:
         """Record that a result was handed over."""

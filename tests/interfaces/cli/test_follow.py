@@ -6,6 +6,7 @@ import signal
 
 import pytest
 from click.testing import CliRunner
+from tests.interfaces.mcp.conftest import entries, until
 
 from deputy import run_sync
 from deputy.core.errors import UsageError
@@ -74,6 +75,22 @@ def test_cancel_stops_a_run_of_another_process(house):
     assert again.returncode == 3
     assert "it had ended before" in again.stderr
     assert house.run("cancel", "sess_1_nobody").returncode == 3
+
+
+def test_cancel_of_a_process_that_stands_still_is_recorded_and_told_as_that(house):
+    model = house.script("slow", {"turns": [{"text": "Late.", "delay_seconds": 3}]})
+    child = house.start("delegate", "-t", "a=look", "--model", model, "--yes")
+    until(lambda: [entry for entry in entries(house) if entry["parent"] and entry["under_way"]])
+    child.send_signal(signal.SIGSTOP)
+    call = next(entry for entry in entries(house) if entry["parent"] is None)["session_id"]
+    run = house.run("cancel", call)
+    assert (run.returncode, run.stdout) == (1, "")
+    assert "it is asked to stop, and that is recorded" in run.stderr
+    assert f"deputy cancel {call}" in run.stderr
+    assert "deputy resume" not in run.stderr
+    child.send_signal(signal.SIGCONT)
+    assert child.wait(20) == 130, "whatever its task came to, the call is cancelled"
+    assert next(entry for entry in entries(house) if entry["parent"] is None)["status"] == "cancelled"
 
 
 @pytest.mark.rule("recover")

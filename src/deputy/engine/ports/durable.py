@@ -194,11 +194,11 @@ class Engine(Protocol):
         ...
 
     async def cancel(self, run: str, reason: str = "") -> None:
-        """Stop a run and all runs below it, whoever is at work on them."""
+        """Stop a run and all runs below it, whoever is at work on them; one that is blocked ends as cancelled too."""
         ...
 
-    async def send(self, run: str, topic: str, body: Any, *, key: str = "") -> None:
-        """Send a run a message, once per key."""
+    async def send(self, run: str, topic: str, body: Any, *, key: str = "") -> bool:
+        """Send a run a message, once per key; False when another one was sent under that key before."""
         ...
 
     async def get(self, run: str) -> State | None:
@@ -301,8 +301,8 @@ class Journal(Protocol[L]):
         """Turn the oldest message of a topic into a record, in one; None when there is none."""
         ...
 
-    async def send(self, run: str, topic: str, key: str, body: bytes) -> None:
-        """Leave a message for a run, once per key."""
+    async def send(self, run: str, topic: str, key: str, body: bytes) -> bool:
+        """Leave a message for a run, once per key; False when another one was left under that key before."""
         ...
 
     async def deliver(self, run: str, to: str) -> None:

@@ -13,7 +13,7 @@ import click
 from deputy import __version__
 from deputy.core.errors import DeputyError, UsageError
 from deputy.interfaces.cli.streams import open_streams
-from deputy.interfaces.telling import hide_secrets, tell
+from deputy.interfaces.telling import harmless, tell
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -89,12 +89,12 @@ class _LazyGroup(click.Group):
 
 @contextmanager
 def _secrets_hidden() -> Generator[None]:
-    """What the parser says of arguments that it refuses, without secrets among them."""
+    """What the parser says of arguments that it refuses, without secrets and escapes among them."""
     try:
         yield
     except click.ClickException as error:
         said = error.format_message()
-        shown = hide_secrets(said)
+        shown = harmless(said)
         if shown == said:
             raise
         if isinstance(error, click.UsageError):

@@ -10,7 +10,8 @@ import click
 
 from deputy.core.errors import UnknownRun
 from deputy.interfaces.cli.session import NOTHING_FOUND
-from deputy.interfaces.cli.show import plain, show_json
+from deputy.interfaces.cli.show import show_json
+from deputy.interfaces.plain import harmless
 from deputy.interfaces.telling import tell
 
 if TYPE_CHECKING:
@@ -30,7 +31,8 @@ The first answer counts.
 
 \b
 Exit codes:
-  0 it is answered   3 there is no such run, or it does not wait"""
+  0 it is answered   3 there is no such run, it does not wait,
+  or another answer came first"""
 
 _PATIENCE_SECONDS = 2.0
 _LOOK_SECONDS = 0.05
@@ -68,15 +70,19 @@ async def _answer(run: str, is_approved: bool, as_json: bool) -> int:
             click.echo(f"deputy: nobody approved {asking.run} in time: it is refused. Ask for the work anew", err=True)
             is_approved = False
         # Only sent: whoever is at work on the run goes on with it, and not this process.
-        await journal.send(asking.run, APPROVAL, answer_key(asking.key), json.encode(is_approved))
+        is_first = await journal.send(asking.run, APPROVAL, answer_key(asking.key), json.encode(is_approved))
         is_taken = await _is_taken(journal, asking)
+    counts = is_approved if is_first else not is_approved
     if as_json:
-        show_json({"session_id": asking.run, "approved": is_approved, "taken": is_taken, "question": asking.question})
-        return 0
-    click.echo(plain(f"{'Approved' if is_approved else 'Denied'}: {asking.question}"))
+        show_json({"session_id": asking.run, "approved": counts, "taken": is_taken, "question": asking.question})
+    elif is_first:
+        click.echo(harmless(f"{'Approved' if counts else 'Denied'}: {asking.question}"))
+    if not is_first:
+        told = "approved" if counts else "denied"
+        click.echo(f"deputy: another answer came first, and counts: {asking.run} is {told}", err=True)
     if not is_taken:
         click.echo(f"deputy: nobody is at work on it now; go on with `deputy resume {asking.run}`", err=True)
-    return 0
+    return 0 if is_first else NOTHING_FOUND
 
 
 async def _is_taken(journal: SqliteJournal, asking: Asking) -> bool:

@@ -9,7 +9,7 @@ import click
 from deputy.core.errors import UnknownRun
 from deputy.engine.root import DELEGATE
 from deputy.interfaces.cli.ending import show_outcome
-from deputy.interfaces.cli.session import CANCELLED, NOTHING_FOUND, carry_out, not_stopped, until_done
+from deputy.interfaces.cli.session import CANCELLED, NOTHING_FOUND, carry_out, until_done
 from deputy.interfaces.telling import tell
 
 if TYPE_CHECKING:
@@ -20,13 +20,16 @@ Examples:
   deputy cancel sess_1763190000_x7k2ab
 
 \b
-Notes, transcripts and usage are kept, and `deputy resume` goes on with it.
+Also one that is blocked: its question is dropped. Notes, transcripts and
+usage are kept, and `deputy resume` goes on with it.
 
 \b
 Exit codes:
-  0 it is cancelled   3 there is no such run, or it had ended"""
+  0 it is cancelled   3 there is no such run, or it had ended
+  1 it is asked to stop, and whoever is at work on it does not answer"""
 
 _PATIENCE_SECONDS = 10.0
+_NOT_YET = 1
 
 
 @click.command(epilog=EXAMPLES)
@@ -49,18 +52,27 @@ async def _cancel(run: str, as_json: bool, stop: asyncio.Event) -> int:
         except UnknownRun as error:
             click.echo(f"deputy: {tell(error)}", err=True)
             return NOTHING_FOUND
-        if state.is_live:
-            await deputy.cancel(run)
+        is_stopped = await deputy.cancel(run)
         try:
             async with timeout(_PATIENCE_SECONDS):
                 outcome = await until_done(deputy.outcome(run), stop, lambda: deputy.cancel(run))
         except TimeoutError:
             outcome = None
         if outcome is None:
-            return not_stopped(run)
+            return _not_yet(run, stop)
         results = await deputy.results(run) if state.command == DELEGATE else ()
         show_outcome(outcome, as_json=as_json, results=results)
-        if not state.is_live:
-            click.echo(f"deputy: it had ended before: {outcome.status}", err=True)
+        if outcome.status != "cancelled" or not is_stopped:
+            rest = "; what was left below it is cancelled" if is_stopped else ""
+            click.echo(f"deputy: it had ended before: {outcome.status}{rest}", err=True)
+        if not is_stopped:
             return NOTHING_FOUND
         return CANCELLED if stop.is_set() else 0
+
+
+def _not_yet(run: str, stop: asyncio.Event) -> int:
+    """Say that it is not over: a process that stands still holds it, until it has been silent for too long."""
+    told = "it is asked to stop, and that is recorded, but the process at work on it does not answer"
+    click.echo(f"deputy: {told}; it stops when that process goes on (`deputy ps` shows it)", err=True)
+    click.echo(f"deputy: when it stays silent, this ends it a little later: deputy cancel {run}", err=True)
+    return CANCELLED if stop.is_set() else _NOT_YET

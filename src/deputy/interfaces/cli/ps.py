@@ -13,6 +13,7 @@ from deputy.interfaces.cli.journal import open_journal
 from deputy.interfaces.cli.show import show, show_json
 from deputy.interfaces.numbers import count, elapsed
 from deputy.interfaces.plain import one_line_at, terminal_width
+from deputy.interfaces.telling import tell
 
 if TYPE_CHECKING:
     from deputy.core.state import State
@@ -40,17 +41,28 @@ def command(everything: bool, as_json: bool) -> None:
         if reader is not None:
             _settle_here(reader)
         standings = [] if reader is None else listed(reader, ended=_ENDED if everything else 0)
+        ready = set[tuple[str, str]]() if reader is None else set(reader.addressed())
     if as_json:
         show_json({"delegations": [entry_form(standing, now) for standing in standings]})
     elif standings:
         levels = _levels(standings)
         show(_table([_row(one, entry_form(one, now), levels[one.state.run], now) for one in standings]))
-        if asking := [standing.state.run for standing in standings if _waits_for_words(standing.state)]:
-            click.echo(f'Answer with: deputy resume {asking[0]} --answer "…"', err=True)
-        if asking := [standing.state.run for standing in standings if _waits_for_approval(standing.state)]:
-            click.echo(f"Answer with: deputy approve {asking[0]}, or deputy approve {asking[0]} --deny", err=True)
+        _tell_what_to_do(standings, ready)
     else:
         click.echo("No delegations." if everything else "No live delegations; --all shows those that ended.", err=True)
+
+
+def _tell_what_to_do(standings: list[Standing], ready: set[tuple[str, str]]) -> None:
+    """How who asks is answered, and how who has been answered goes on where nobody is at work on it."""
+    answered = {run for run, _ in ready}
+    asking = [standing.state for standing in standings if standing.state.run not in answered]
+    if words := [state.run for state in asking if _waits_for_words(state)]:
+        click.echo(f'Answer with: deputy resume {words[0]} --answer "…"', err=True)
+    if approvals := [state.run for state in asking if _waits_for_approval(state)]:
+        click.echo(f"Answer with: deputy approve {approvals[0]}, or deputy approve {approvals[0]} --deny", err=True)
+    left = [one.state for one in standings if one.is_left and one.state.run in answered and one.state.waits]
+    if left:
+        click.echo(f"{left[0].run} is answered; go on with: deputy resume {left[0].run}", err=True)
 
 
 def _settle_here(reader: Reader) -> None:
@@ -61,7 +73,7 @@ def _settle_here(reader: Reader) -> None:
     try:
         settle_from(reader, TaskFile(project_root(Path.cwd())))
     except StorageError as error:
-        click.echo(f"deputy: tasks could not be settled: {error}", err=True)
+        click.echo(f"deputy: tasks could not be settled: {tell(error)}", err=True)
 
 
 _HEADINGS = ("ID", "STATUS", "AGE", "LEFT", "IN", "OUT", "DELEGATION")

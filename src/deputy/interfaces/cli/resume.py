@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from deputy.core.errors import UnknownRun, UsageError
-from deputy.engine.root import DELEGATE
+from deputy.engine.root import APPROVAL, DELEGATE
 from deputy.interfaces.cli.ending import show_outcome
 from deputy.interfaces.cli.session import (
     CANCELLED,
@@ -112,7 +112,7 @@ async def _resume(
             except UnknownRun as error:
                 click.echo(f"deputy: {tell(error)}", err=True)
                 return NOTHING_FOUND
-            answers = await _answer(deputy, state, answer, person if can_ask() else None)
+            answers = await _answer(deputy, state, answer, person if can_ask() else None, yes=yes)
             if stop.is_set():
                 return CANCELLED
             async with open_view(await _labels(deputy, state), is_quiet=is_quiet) as view:
@@ -191,19 +191,26 @@ async def _labels(deputy: Deputy, state: State) -> tuple[str, ...]:
     return () if is_parent else (state.label,)
 
 
-async def _answer(deputy: Deputy, state: State, given: str | None, person: Person | None) -> Answer:
+async def _answer(deputy: Deputy, state: State, given: str | None, person: Person | None, *, yes: bool) -> Answer:
     """The answer to what the run asks, from the command line or from the person, who is asked for each that asks."""
     if state.status == "rejected":
         raise UsageError("ID", state.run, "it was refused and never ran: ask for the work anew")
     if state.status == "completed" and given is None:
         raise UsageError("ID", state.run, "it is completed; give --answer to say what more you want")
+    if yes and given is None and state.is_live:
+        for question in await deputy.questions(state.run):
+            if question.topic == APPROVAL:
+                await deputy.approve(question.session_id)
+        return None
     # Whoever is still live asks by itself when it is taken up.
     if given is not None or person is None or state.is_live:
         return given
-    answers = {question.session_id: await person.answer(question) for question in await deputy.questions(state.run)}
-    return {
-        asked: said if isinstance(said, str) else ("yes" if said else "no") for asked, said in answers.items()
-    } or None
+    answers: dict[str, str] = {}
+    for question in await deputy.questions(state.run):
+        said = await person.answer(question)
+        if isinstance(said, str) or question.topic == APPROVAL:
+            answers[question.session_id] = said if isinstance(said, str) else ("yes" if said else "no")
+    return answers or None
 
 
 def _root(run: str) -> State | None:

@@ -40,7 +40,8 @@ async def resume(call: Call) -> Answer:
     if APPROVAL in state.waits.values():
         # The one who asks cannot be the one who approves.
         raise DeputyError(
-            f"It waits for a person's approval: `deputy approve {run}`, or `deputy approve {run} --deny`."
+            f"It waits for a person's approval: `deputy approve {run}`, or `deputy approve {run} --deny`. "
+            f"Where its process is gone, `deputy resume {run}` goes on then."
         )
     if is_at_work and not state.waits:
         if wanted.answer is not None:

@@ -27,8 +27,9 @@ async def a_waiting_run_is_put_aside_and_woken(host: Host) -> None:
     async with host.start(flow) as engine:
         await engine.submit(RUN, opened())
         await until(engine, lambda status: status == "waiting")
-        await engine.send(RUN, "answer", "a", key="one")
-        await engine.send(RUN, "answer", "a", key="one")
+        assert await engine.send(RUN, "answer", "a", key="one")
+        assert await engine.send(RUN, "answer", "a", key="one")
+        assert not await engine.send(RUN, "answer", "another", key="one")
         await engine.send(RUN, "other", "x", key="three")
         await engine.send(RUN, "answer", "b", key="two")
         assert await result_of(engine) == "ab"

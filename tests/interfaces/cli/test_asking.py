@@ -1,0 +1,82 @@
+"""What a person types, and when: at a real terminal with its own line editing."""
+
+import pytest
+from tests.interfaces.mcp.conftest import entries
+
+ASK = {"name": "Ask", "arguments": {"question": "Which options?"}}
+RUN = {"name": "Run", "arguments": {"command": "echo ran > made.txt"}}
+
+
+def asker(house, *calls: dict) -> str:
+    return house.script("asker", {"turns": [*({"calls": [call]} for call in calls), {"text": "Done."}]})
+
+
+def test_what_was_typed_before_a_question_does_not_answer_it(house):
+    terminal = house.terminal("run", "do it", "--model", asker(house, RUN))
+    terminal.type("y\nyes\ny")
+    terminal.until("Go ahead? [y/N] ")
+    terminal.type("n\n")
+    assert terminal.end() == 0
+    assert not (house.workspace / "made.txt").exists()
+
+
+@pytest.mark.parametrize("pasted", ["y\ny\ny\n", "use these:\n a\nyes\ny\n", "y\ny\ny" + "\n" * 30])
+def test_a_paste_answers_the_question_that_is_shown_and_none_after_it(house, pasted):
+    terminal = house.terminal("run", "do it", "--model", asker(house, ASK, RUN))
+    terminal.until("asks: Which options?\r\n> ")
+    terminal.type(pasted)
+    terminal.until("Go ahead? [y/N] ")
+    terminal.type("n\n")
+    assert terminal.end() == 0
+    assert not (house.workspace / "made.txt").exists()
+
+
+def test_several_lines_are_no_clear_yes(house):
+    terminal = house.terminal("run", "do it", "--model", asker(house, RUN))
+    terminal.until("Go ahead? [y/N] ")
+    terminal.type("yes\nbut not now\n")
+    assert terminal.end() == 0
+    assert not (house.workspace / "made.txt").exists()
+
+
+@pytest.mark.parametrize("ends", ["\n", ""])
+def test_a_paste_of_several_lines_arrives_whole_also_when_its_last_line_is_ended_by_hand(house, ends):
+    terminal = house.terminal("run", "do it", "--model", asker(house, ASK))
+    terminal.until("asks: Which options?\r\n> ")
+    terminal.type(f"first line\n  second line\nthird{ends}")
+    if not ends:
+        terminal.until("third")
+        terminal.type(" line\n")
+    assert terminal.end() == 0
+    run = house.run("ps", "--all").stdout.splitlines()[1].split()[0]
+    third = "third" if ends else "third line"
+    assert f"first line\n  second line\n{third}\n" in house.run("transcript", run).stdout
+
+
+# --- what a question says is never obeyed by the terminal, wherever it is told ----------------------------------------
+
+SLY = "\x1b[2K\x9b31mWhich\x07 \u202eone?"
+
+
+def tasks_file(house) -> str:
+    path = house.workspace / "tasks.json"
+    path.write_text('{"tasks": [{"label": "a", "prompt": "b", "fo\\u001b[31mo\\u202e": 1}]}')
+    return str(path)
+
+
+def test_what_models_and_files_say_in_an_error_is_harmless(house):
+    ask = {"name": "Ask", "arguments": {"question": SLY}}
+    model = house.script("sly", {"times": 9, "turns": [{"calls": [ask]}]})
+    asked = house.run("delegate", "-y", "-t", f"la{SLY}bel=x", "--json", "--model", model)
+    assert asked.returncode == 5, asked
+    root = next(entry for entry in entries(house) if entry["parent"] is None)["session_id"]
+    refused = house.run("resume", root)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "one?" in refused.stderr
+    wrong = house.run("delegate", "-y", "--tasks", tasks_file(house), "--model", model)
+    assert wrong.returncode == 2
+    assert "tasks[0]" in wrong.stderr
+    unknown = house.run("run", f"--{SLY}")
+    assert unknown.returncode == 2
+    for said in (refused.stderr, wrong.stderr, unknown.stderr):
+        assert not set("\x1b\x07\x9b\u202e") & set(said), said
