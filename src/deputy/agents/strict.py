@@ -27,6 +27,8 @@ class Field(Struct, frozen=True):
     line: int
     lines: dict[str, int] = {}
     """The lines of the keys within it, where its value has such."""
+    twice: dict[str, int] = {}
+    """Those of them that stand there more than once, and where they do so again."""
 
 
 class Fields(Struct, frozen=True):
@@ -111,7 +113,7 @@ def _read_document(events: Iterator[Event], lines: Sequence[str], first_line: in
     while not isinstance(event := next(events), yaml.MappingEndEvent):
         line = first_line + event.start_mark.line
         key, value_event = _key(event), next(events)
-        within: dict[str, int] = {}
+        within: list[tuple[str, int]] = []
         value = _value(value_event, events, within)
         if key in SPEAKERS:
             raise _UnwelcomeError(event, "a dialogue stands at the start of the line")
@@ -123,15 +125,19 @@ def _read_document(events: Iterator[Event], lines: Sequence[str], first_line: in
             if tail := _comment_after(value_event, lines):
                 value += tail
                 remarks.append(Remark(line, f"'#' and what follows was kept as text of the {key}; quote it"))
-        fields.append(Field(key, value, line, {name: first_line + index for name, index in within.items()}))
+        keys: dict[str, int] = {}
+        twice: dict[str, int] = {}
+        for name, index in within:
+            (twice if name in keys else keys)[name] = first_line + index
+        fields.append(Field(key, value, line, {**keys, **twice}, twice))
     next(events)  # the document's end
     if not isinstance(event := next(events), yaml.StreamEndEvent):
         raise _UnwelcomeError(event, "a second YAML document begins here")
     return Fields(tuple(fields), tuple(remarks))
 
 
-def _value(event: Event, events: Iterator[Event], lines: dict[str, int] | None = None) -> Raw:
-    """A value; where its own keys stand is put into `lines`, counted from 0."""
+def _value(event: Event, events: Iterator[Event], lines: list[tuple[str, int]] | None = None) -> Raw:
+    """A value; its own keys are put into `lines` with where they stand, counted from 0."""
     import yaml
 
     if isinstance(event, yaml.SequenceStartEvent):
@@ -144,7 +150,7 @@ def _value(event: Event, events: Iterator[Event], lines: dict[str, int] | None =
         while not isinstance(event := next(events), yaml.MappingEndEvent):
             key = _key(event)
             if lines is not None:
-                lines[key] = event.start_mark.line
+                lines.append((key, event.start_mark.line))
             pairs[key] = _value(next(events), events)
         return pairs
     return _scalar(event).value

@@ -106,6 +106,13 @@ def test_both_kinds_of_file_say_the_same(tmp_path: Path, name: str, text: str) -
         ("a.md", "---\ntype: x\ndescription: d\ninputs: [a, a]\n---\n", 4, "subtask.template", "declared twice"),
         (
             "a.md",
+            "---\ntype: x\ndescription: d\ninputs:\n  a: string\n  a: integer\n---\n",
+            6,
+            "subtask.template",
+            "'a' stands twice in inputs",
+        ),
+        (
+            "a.md",
             "---\ntype: x\ndescription: d\ncontext_management: {inherit_context: full, fresh_context: enabled}\n---\n",
             4,
             "subtask.context",

@@ -58,13 +58,13 @@ async def here(house, *, mode: str = LEGACY, client: dict | None = None, **optio
 
 
 @contextmanager
-def serve_http(house, *arguments: str, ending: int = signal.SIGTERM, **env: str):
+def serve_http(house, *arguments: str, ending: int = signal.SIGTERM, stderr: int = subprocess.DEVNULL, **env: str):
     """A server over HTTP as a process of its own; gives its address."""
     process = subprocess.Popen(
         [sys.executable, "-m", "deputy", "mcp", "--http", "0", "--json", *(arguments or ("--yes",))],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
+        stderr=stderr,
         env={**house.env, "DEPUTY_MCP_TOKEN": TOKEN, **env},
         cwd=house.workspace,
     )

@@ -291,3 +291,21 @@ def test_a_token_is_made_once_and_only_its_owner_can_read_it(tmp_path, monkeypat
     assert find_token(hub)[0] == token
     assert (tmp_path / "home" / "mcp-token").stat().st_mode & 0o777 == 0o600
     assert source.endswith("mcp-token")
+
+
+@pytest.mark.parametrize("mode", ["2025-11-25", MODERN])
+def test_a_client_that_hangs_up_in_the_middle_of_its_request_is_no_error_of_the_server(house, tmp_path, mode):
+    head = (
+        f"POST /mcp HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {TOKEN}\r\nContent-Type: application/json\r\n"
+        "Accept: application/json, text/event-stream\r\nContent-Length: 1000\r\n"
+        f"MCP-Protocol-Version: {mode}\r\n\r\n"
+    )
+    with (tmp_path / "stderr").open("wb") as stderr, serve_http(house, stderr=stderr.fileno()) as url:
+        address = ("127.0.0.1", int(url.rpartition(":")[2].removesuffix("/mcp")))
+        with socket.create_connection(address) as hasty:
+            hasty.sendall(head.encode() + b'{"jsonrpc"')
+        # Once another is answered, the first was seen to.
+        with socket.create_connection(address) as patient:
+            patient.sendall(head.replace(TOKEN, "none").encode())
+            assert b" 401 " in patient.recv(1000)
+    assert (tmp_path / "stderr").read_text() == ""

@@ -70,6 +70,8 @@ class _Reader:
                 self.find(field.line, f"{field.key} stands here twice; it was read on line {self._fields[name].line}")
             else:
                 self._fields[name] = field
+            for key, line in field.twice.items():
+                self.find(line, f"{key!r:.80} stands twice in {field.key}")
 
     def find(self, line: int, message: str, rule: str = TEMPLATE, *, is_fatal: bool = True) -> None:
         self.findings.append(Finding(path=self.path, line=line, rule=rule, message=message, is_fatal=is_fatal))

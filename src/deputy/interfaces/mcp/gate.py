@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from hmac import compare_digest
 from typing import TYPE_CHECKING
 
@@ -32,9 +33,16 @@ class Gate:
         elif scope["type"] == "http":
             refusal = self._refusal(scope["headers"])
             if refusal is None:
-                await self._app(scope, receive, send)
+                await self._passed_on(scope, receive, send)
             else:
                 await _refuse(send, *refusal)
+
+    async def _passed_on(self, scope: Scope, receive: Receive, send: Send) -> None:
+        from starlette.requests import ClientDisconnect
+
+        # Who hangs up in the middle of a request is answered nothing, and is no error of ours.
+        with suppress(ClientDisconnect):
+            await self._app(scope, receive, send)
 
     def _refusal(self, headers: Collection[tuple[bytes, bytes]]) -> tuple[int, str] | None:
         hosts = _values(headers, b"host")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
 import socket
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from mcp.server.transport_security import TransportSecuritySettings
+from starlette.requests import ClientDisconnect
 
 from deputy.core.errors import UsageError
 from deputy.interfaces.beside import beside
@@ -59,6 +61,7 @@ async def serve_http(
     """Serve until the process is asked to stop; told is at which address, and where its token is found."""
     token, source = find_token(hub)
     app = http_app(server, token=token, names=LOOPBACK | frozenset(names))
+    logging.getLogger("mcp.server.streamable_http").addFilter(_is_worth_telling)
     with _listening(host, port) as sock:
         address, bound = sock.getsockname()[:2]
         shown = f"[{address}]" if ":" in address else address
@@ -81,6 +84,11 @@ async def serve_http(
 
         async with beside(stopped()):
             await serving.serve(sockets=[sock])
+
+
+def _is_worth_telling(told: logging.LogRecord) -> bool:
+    """Whether something that the SDK tells is more than that a client hung up in the middle of its request."""
+    return told.exc_info is None or not isinstance(told.exc_info[1], ClientDisconnect)
 
 
 class _Serving(uvicorn.Server):
