@@ -67,7 +67,10 @@ class WorkspaceFiles:
 
     def scratchpad(self, label: str, session_id: str) -> str:
         """Where a subagent's notes are kept."""
-        return str(transcript.scratchpad_path(self._folder, label, session_id))
+        path = str(transcript.scratchpad_path(self._folder, label, session_id))
+        # A label that reads like the beginning of a secret would take the id with it when the path is written down.
+        is_clean = self._redactor.redact(path) == path
+        return path if is_clean else str(transcript.scratchpad_path(self._folder, "", session_id))
 
     async def note(self, scratchpad: str, content: str) -> None:
         """Add a note to a scratchpad."""
@@ -209,8 +212,10 @@ def _tidy(ground: _Ground) -> None:
     from deputy.journal.reader import Reader
     from deputy.journal.registry import orphaned
     from deputy.processes.sweep import sweep, tag_of
+    from deputy.tools.kept_work import KeptWork
 
-    keep_house(ground.folder, ground.world.now(), ground.settings.journal.retention_days * _DAY_SECONDS)
+    kept_seconds = ground.settings.journal.retention_days * _DAY_SECONDS
+    keep_house(ground.folder, ground.world.now(), kept_seconds, KeptWork(os.environ))
     reader = Reader.open(ground.folder)
     if reader is not None:
         with reader:

@@ -4,10 +4,15 @@ import json
 from typing import Any
 
 import pytest
-from tests.commands.conftest import ERROR, Project, call, form_of, returned, turn, write
+from tests.commands.conftest import AT, ERROR, Project, call, form_of, returned, turn, write
 
 from deputy.core.errors import UsageError
+from deputy.core.events import Record
 from deputy.core.outcome import Completed, Rejected
+from deputy.core.project_task import abandoned, reopened
+from deputy.engine.talk import remembered
+from deputy.journal.reader import Reader
+from deputy.journal.transcript import transcribe
 
 FOLDER = ".deputy/work/001_cache_the_index"
 REPORT = f"{FOLDER}/report.md"
@@ -203,6 +208,29 @@ def test_a_question_blocks_the_task_and_the_answer_goes_on_with_the_same_session
     assert isinstance(outcome, Completed)
     assert outcome.session_id == ended.outcome.session_id
     assert (project.task().status, project.task().question) == ("researched", "")
+
+
+@pytest.mark.rule("commands.state")
+def test_an_answer_that_the_state_of_the_task_refused_is_not_given_under_a_later_one(project: Project):
+    project.add()
+    asks = turn("", call("Ask", question="Red or blue?"))
+    ended = project.order("research", 1, turn("", write(REPORT)), asks, turn(returned("completed", REPORT)))
+    session_id = ended.outcome.session_id
+    project.tasks.change(1, lambda task: abandoned(task, AT))
+    assert project.resume(session_id, "Blue.").status == "blocked"
+    project.tasks.change(1, lambda task: reopened(task, AT))
+    assert project.resume(session_id, "Red.").status == "completed"
+    reader = Reader.open(project.home)
+    assert reader is not None
+    with reader:
+        transcript = transcribe(reader.records(session_id))
+        heard = remembered("", [one for one in reader.records(session_id) if isinstance(one, Record)])
+    assert transcript is not None
+    assert "Red." in [one.content for one in transcript.messages]
+    assert "Blue." not in [one.content for one in transcript.messages]
+    results = [one for message in heard.conversation.messages for one in getattr(message, "results", ())]
+    assert "Red." in [result.content for result in results]
+    assert "Blue." not in str(heard.conversation.messages)
 
 
 @pytest.mark.rule("time.partial")

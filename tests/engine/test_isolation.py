@@ -2,23 +2,28 @@
 
 import asyncio
 import json
+import os
 import subprocess
 import time
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from msgspec import structs
 from tests.engine.conftest import House, call, talk, turn
 
 from deputy.core.events import Requested
-from deputy.core.outcome import Blocked, Cancelled, Completed, Partial, Rejected
+from deputy.core.outcome import Blocked, Cancelled, Completed, Outcome, Partial, Rejected
 from deputy.core.request import Grant, Lineage, Request, Wanted, task_hop
 from deputy.core.task import Task, Terms
+from deputy.interfaces.cli import deputy
 from deputy.journal import registry
 from deputy.journal.monitor import end_late
 from deputy.journal.reader import Reader
-from deputy.journal.retention import remove_files
+from deputy.journal.retention import keep_house, remove_files
+from deputy.journal.sqlite import SqliteJournal
 from deputy.testing import ProviderServer
+from deputy.tools.kept_work import KeptWork
 
 WRITE = Task(label="scribe", prompt="Write it.", tools=("Read", "Write"))
 
@@ -265,6 +270,54 @@ def test_a_run_that_is_pruned_takes_its_worktree_with_it(house: House, repositor
     remove_files(house.home, [outcome.session_id])
     assert list((house.home / "worktrees").iterdir()) == []
     assert git(repository, "show", f"{outcome.branch}:new.txt") == "hello"
+
+
+def hand_over(house: House, outcome: Outcome) -> None:
+    async def deliver() -> None:
+        async with SqliteJournal(house.home) as journal:
+            await journal.deliver(outcome.lineage.root_id, "somebody")
+
+    asyncio.run(deliver())
+
+
+@pytest.mark.rule("disk")
+@pytest.mark.parametrize("left", ["build/out.bin", "loose.txt", "a.txt"])
+def test_work_that_is_in_no_commit_outlives_the_run_until_somebody_says_otherwise(
+    house: House, repository: Path, monkeypatch: pytest.MonkeyPatch, left: str
+):
+    (repository / ".git" / "info" / "exclude").write_text("build\n__pycache__\n")
+    house.script(talk(turn("", call("Write", path="new.txt", content="hello")), turn("Done.")))
+    outcome = house.one(WRITE)
+    hand_over(house, outcome)
+    place = house.home.resolve() / "worktrees" / outcome.session_id
+    (place / left).parent.mkdir(exist_ok=True)
+    (place / left).write_text("work")
+    monkeypatch.setenv("DEPUTY_HOME", str(house.home.resolve()))
+    assert keep_house(house.home, time.time() + 60, 0.0, KeptWork(os.environ)) == 0
+    for wish in (("--dry-run",), ()):
+        told = CliRunner().invoke(deputy, ["prune", "--older-than", "0s", *wish], catch_exceptions=False)
+        assert "emove" in told.stderr
+        assert f"Kept (--with-work removes it): {place} holds work that is in no commit." in told.stderr
+        assert (place / left).read_text() == "work"
+    told = CliRunner().invoke(deputy, ["prune", "--older-than", "0s", "--with-work"], catch_exceptions=False)
+    assert f"Removed: {place} holds work" in told.stderr
+    assert list((house.home / "worktrees").iterdir()) == []
+    git(repository, "switch", "--quiet", outcome.branch)
+    assert (repository / "new.txt").read_text() == "hello"
+
+
+@pytest.mark.rule("disk")
+def test_a_worktree_with_nothing_but_commits_and_caches_goes_and_frees_its_branch(house: House, repository: Path):
+    (repository / ".git" / "info" / "exclude").write_text("__pycache__\n*.pyc\n")
+    house.script(talk(turn("", call("Write", path="new.txt", content="hello")), turn("Done.")))
+    outcome = house.one(WRITE)
+    hand_over(house, outcome)
+    place = house.home / "worktrees" / outcome.session_id
+    (place / "__pycache__").mkdir()
+    (place / "__pycache__" / "a.pyc").write_bytes(b"x")
+    assert keep_house(house.home, time.time() + 60, 0.0, KeptWork(os.environ)) == 1
+    assert not place.exists()
+    git(repository, "branch", "-D", outcome.branch)
 
 
 @pytest.mark.rule("contract.evidence")

@@ -7,6 +7,7 @@ from deputy.core.conversation import Used
 from deputy.core.events import Asked, ModelCallBegun
 from deputy.core.outcome import Blocked, Completed, Failed, Partial
 from deputy.core.task import Task
+from deputy.journal.transcript import files_of
 from deputy.testing import ProviderServer
 from deputy.testing.faults import answers
 
@@ -109,6 +110,14 @@ def test_notes_are_kept_in_the_outcome_and_in_the_scratchpad(house: House):
     (scratchpad,) = (house.home / "subagent").glob("subagent-scout-*.scratch.md")
     assert scratchpad.read_text() == "first finding\n\nsecond\n\n"
     assert outcome.session_id in scratchpad.name
+
+
+def test_a_label_that_reads_like_a_secret_does_not_hide_whose_scratchpad_it_is(house: House):
+    house.script(talk(turn("", call("Note", content="a finding")), turn("done")))
+    outcome = house.one(Task(label="sk-ant-key", prompt="Look."))
+    (scratchpad,) = (house.home / "subagent").glob("*.scratch.md")
+    assert outcome.session_id in scratchpad.name
+    assert files_of(house.home, outcome.session_id).count(scratchpad) == 1
 
 
 @pytest.mark.rule("note")
@@ -237,6 +246,8 @@ def test_what_the_provider_counted_decides_how_much_is_dropped(house: House):
         outcome = house.one(window=20_000)
     assert (outcome.errors[0].code, outcome.report) == ("CONTEXT_EXHAUSTED", "Handed in.")
     assert "old line" not in str(provider.asked[-1].body)
+    told = [seen for seen in house.seen if seen.event == "tokens"][-1]
+    assert (told.input, told.output) == (outcome.usage.input, outcome.usage.output)
 
 
 def test_a_model_that_fails_for_good_is_a_failed_outcome_that_keeps_what_there_is(house: House):

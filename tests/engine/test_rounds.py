@@ -16,6 +16,7 @@ from deputy.core.outcome import Blocked, Cancelled, Completed, Partial, Rejected
 from deputy.core.task import Task
 from deputy.journal.reader import Reader
 from deputy.journal.registry import shown
+from deputy.journal.transcript import transcribe
 from deputy.testing import ProviderServer
 from deputy.tools.own import as_tool
 
@@ -104,6 +105,79 @@ def test_files_before_a_task_are_read_once_however_often_its_run_is_taken_up(hou
         asyncio.run(go())
     assert all("as it was" in str(asked.body) for asked in provider.asked)
     assert "as it is now" not in str(provider.asked[-1].body)
+
+
+@pytest.mark.rule("delegate.approve")
+@pytest.mark.parametrize("way", ["Ask", "marker"])
+@pytest.mark.parametrize("ending", ["denied", "not answered in time", "cancelled"])
+def test_what_was_to_be_said_in_a_round_that_nobody_let_begin_is_never_said(house: House, way: str, ending: str):
+    asks = turn("", call("Ask", question="Which?")) if way == "Ask" else turn("Which?\n[AWAITING_HUMAN_INPUT]")
+
+    async def go(run: str):
+        async with house.open() as runtime:
+            engine = runtime.engine
+            await engine.resume(run, "blue", question="May it?", patience=0.01 if "time" in ending else None)
+            if ending == "denied":
+                await engine.send(run, "approval", False)
+            elif ending == "cancelled":
+                await engine.cancel(run)
+            await engine.result(run)
+            await engine.resume(run, "green", question="May it?")
+            await engine.send(run, "approval", True)
+            return await engine.result(run)
+
+    with ProviderServer(asks, turn("Done.")) as provider:
+        house.use(provider)
+        blocked = house.one(*tasks("scout"))
+        assert isinstance(asyncio.run(go(blocked.session_id)), Completed)
+    last = str(provider.asked[-1].body)
+    assert "green" in last
+    assert "blue" not in last
+    transcript = transcribe(house.records(blocked.session_id))
+    assert transcript is not None
+    told = [(one.role, one.content) for one in transcript.messages]
+    assert told[-2:] == [("tool" if way == "Ask" else "user", "green"), ("assistant", "Done.")]
+    assert {content for _, content in told}.isdisjoint({"blue", "true", "false"})
+
+
+@pytest.mark.rule("transcript")
+def test_what_waits_for_approval_stands_in_no_transcript_yet(house: House):
+    house.script(talk(turn("Which?\n[AWAITING_HUMAN_INPUT]")))
+    blocked = house.one(*tasks("scout"))
+
+    async def go():
+        async with house.open() as runtime:
+            await runtime.engine.resume(blocked.session_id, "blue", question="May it?")
+            await house.until(lambda: house.seen[-1].event == "waiting")
+
+    asyncio.run(go())
+    transcript = transcribe(house.records(blocked.session_id))
+    assert transcript is not None
+    assert [one.role for one in transcript.messages] == ["user", "assistant"]
+
+
+@pytest.mark.rule("transcript")
+def test_an_answer_to_a_question_stands_once_in_a_transcript_and_an_approval_not_at_all(house: House):
+    asks = turn("", call("Ask", question="Which?"), call("Run", command="true"))
+    house.script(talk(asks, turn("More?\n[AWAITING_HUMAN_INPUT]"), turn("Done.")))
+
+    async def go():
+        async with house.open(approval="ask", can_ask=True) as runtime:
+            run = await house.start_parent(runtime, "Go.")
+            for number, (topic, body) in enumerate((("answer", "left"), ("approval", True), ("answer", "no more")), 1):
+                await house.until(lambda number=number: waits(house) == number)
+                await runtime.engine.send(run, topic, body)
+            return await runtime.engine.result(run)
+
+    transcript = transcribe(house.records(asyncio.run(go()).session_id))
+    assert transcript is not None
+    told = [(one.role, one.content) for one in transcript.messages]
+    assert [content for role, content in told if role == "user"] == ["Go.", "no more"]
+    assert sum("left" in content for _, content in told) == 1
+
+
+def waits(house: House) -> int:
+    return sum(seen.event == "waiting" for seen in house.seen)
 
 
 # --- what is counted --------------------------------------------------------------------------------------------------

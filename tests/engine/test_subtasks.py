@@ -7,6 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from tests.engine.conftest import House, call, talk, turn
 
 from deputy.core.conversation import Used
@@ -19,6 +20,7 @@ from deputy.core.subtask.passing import brief, query_of
 from deputy.core.subtask.request import SubtaskRequest
 from deputy.core.subtask.settings import PartialSettings, settle
 from deputy.core.subtask.template import DEFAULT
+from deputy.interfaces.cli import deputy
 from deputy.journal.reader import Reader
 from deputy.journal.registry import listed
 from deputy.testing import ProviderServer
@@ -70,6 +72,20 @@ def told_to(house: House, run: str) -> str:
 
 
 VERIFY = {"type": "verification", "description": "Verify the retry limit.", "inputs": {"limit": 3}}
+
+
+@pytest.mark.rule("transcript")
+def test_a_subtask_of_a_run_at_the_top_leaves_a_transcript_and_stands_below_it(house: House, monkeypatch):
+    ask(house, VERIFY, children=[child()])
+    (path,) = (house.home / "subagent").glob("*.transcript.json")
+    transcript = json.loads(path.read_bytes())
+    assert (transcript["session_id"], transcript["outcome"]) == (runs(house)["verification"], "success")
+    assert transcript["messages"][-1]["content"] == "It holds."
+    monkeypatch.setenv("DEPUTY_HOME", str(house.home))
+    shown = CliRunner().invoke(deputy, ["ps", "--all"]).stdout.splitlines()
+    parent, subtask = (line[shown[0].index("DELEGATION") :] for line in shown[1:])
+    assert not parent.startswith(" ")
+    assert subtask == "  verification"
 
 
 @pytest.mark.rule("subtask.flow")

@@ -64,6 +64,10 @@ class Terminal:
             assert time.monotonic() < deadline, self.text[-2000:]
         return self.text
 
+    def close(self) -> None:
+        """Close it, whoever is at work in it."""
+        os.close(self._terminal)
+
     def end(self, *, seconds: float = 30) -> int:
         """Everything shown until it ended, and its exit code."""
         deadline = time.monotonic() + seconds
@@ -108,7 +112,7 @@ class House:
             timeout=60,
         )
 
-    def start(self, *arguments: str, **env: str) -> subprocess.Popen[bytes]:
+    def start(self, *arguments: str, deaf_to: signal.Signals | None = None, **env: str) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(
             [*DEPUTY, *arguments],
             stdin=subprocess.DEVNULL,
@@ -116,6 +120,7 @@ class House:
             stderr=subprocess.DEVNULL,
             cwd=self.workspace,
             env={**self.env, **env},
+            preexec_fn=None if deaf_to is None else lambda: signal.signal(deaf_to, signal.SIG_IGN),
         )
         self._started.append(process)
         return process

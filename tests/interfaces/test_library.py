@@ -295,6 +295,34 @@ def test_a_cancelled_call_stops_its_subagents_and_leaves_their_outcomes(house, p
     assert [outcome.status for outcome in asyncio.run(carry_out())] == ["cancelled", "cancelled"]
 
 
+@pytest.mark.rule("delegate.cancel")
+def test_leaving_while_a_call_is_under_way_stops_it_and_leaves_its_outcomes(house, place):
+    model = house.script("slow", {"turns": [{"text": "never", "delay_seconds": 60}]})
+    calls, ids = [], []
+
+    async def leave():
+        started = asyncio.Event()
+
+        def watch(progress):
+            ids.append(progress.session_id)
+            started.set()
+
+        async with opened(place, model, watch=watch) as deputy:
+            calls.append(asyncio.create_task(deputy.delegate([Task(label="a", prompt="a")])))
+            await started.wait()
+            raise RuntimeError("mine")
+
+    async def carry_out():
+        with pytest.raises(RuntimeError, match="mine"):
+            await leave()
+        with pytest.raises(asyncio.CancelledError):
+            await calls[0]
+        async with opened(place, model) as deputy:
+            return await deputy.outcome(ids[0])
+
+    assert asyncio.run(carry_out()).status == "cancelled"
+
+
 @pytest.mark.rule("resume")
 def test_a_call_that_was_cancelled_goes_on_with_what_did_not_complete(house, place):
     quick = {"when": "quick", "turns": [{"text": "quick"}]}
@@ -594,3 +622,33 @@ def test_several_who_ask_are_answered_by_their_ids(house, place):
         ("b", "answer", "Which?"),
     ]
     assert done.status == "completed"
+
+
+@pytest.mark.rule("delegate.norecursion")
+@pytest.mark.parametrize(("definition", "is_granted"), [(None, False), ("Read", False), ("Read, Delegate", True)])
+def test_only_the_definition_of_an_agent_lets_a_task_hand_work_on(house, place, definition, is_granted):
+    agent = None
+    if definition is not None:
+        folder = house.workspace / ".deputy" / "agents"
+        folder.mkdir(parents=True)
+        (folder / "lead.md").write_text(f"---\nname: lead\ndescription: leads\ntools: {definition}\n---\nYou lead.\n")
+        agent = "lead"
+    inner = {"name": "Delegate", "arguments": {"tasks": [{"label": "below", "prompt": "deep work"}]}}
+    model = house.script(
+        "m",
+        {"when": "deep work", "turns": [{"text": "Deep."}], "times": 1},
+        {"when": "lead it", "turns": [{"calls": [inner]}, {"text": "Led."}]},
+    )
+    task = Task(label="top", prompt="lead it", agent=agent, tools=("Read", "Delegate"))
+
+    async def carry_out():
+        async with opened(place, model, trusts_project=True) as deputy:
+            return await deputy.delegate([task])
+
+    if not is_granted:
+        with pytest.raises(UsageError, match="only an agent's definition grants it") as refused:
+            asyncio.run(carry_out())
+        assert refused.value.field == "tasks[0].tools"
+        return
+    [outcome] = asyncio.run(carry_out())
+    assert (outcome.report, outcome.usage.requests) == ("Led.", 3)

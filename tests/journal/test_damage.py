@@ -135,11 +135,24 @@ def test_one_page_that_is_gone_costs_what_stood_on_it_and_no_run(
 
 
 def test_nothing_is_ended_by_who_finds_the_damage_in_looking_for_what_is_late(filled: Callable[..., Path]) -> None:
-    home = filled()
+    filled()
+    home = filled("sess_1_bbbbbb", ended=True)
     whole = Reader.open_any(home)
     assert whole is not None
     with whole:
-        assert [state.run for state in registry.late(whole, time.time() + 1e6)] == [RUN]
+        assert [state.run for state in registry.out_of_time(whole, time.time() + 1e6).late] == [RUN]
+    with closing(sqlite3.connect(home / "journal.db")) as connection, connection:
+        connection.execute("UPDATE runs SET state = replace(state, 'running', 'runninh') WHERE run = ?", (RUN,))
+    reader = Reader.open_any(home)
+    assert reader is not None
+    with reader:
+        assert reader.damage == ""
+        assert registry.out_of_time(reader, time.time() + 1e6) == ([], [])
+        assert f"the state of {RUN!r}: its checksum does not fit" in reader.damage
+
+
+def test_a_lost_index_of_runs_is_found_when_the_journal_is_opened(filled: Callable[..., Path]) -> None:
+    home = filled()
     with closing(sqlite3.connect(home / "journal.db")) as connection:
         (page,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'runs_live'").fetchone()
     content = (home / "journal.db").read_bytes()
@@ -147,9 +160,9 @@ def test_nothing_is_ended_by_who_finds_the_damage_in_looking_for_what_is_late(fi
     reader = Reader.open_any(damaged_copy(home, home, hole))
     assert reader is not None
     with reader:
-        assert reader.damage == ""
-        assert registry.late(reader, time.time() + 1e6) == []
         assert "an index is damaged" in reader.damage
+        assert registry.out_of_time(reader, time.time() + 1e6) == ([], [])
+        assert [state.run for state in reader.live()] == [RUN]
 
 
 def test_what_was_removed_does_not_come_back_by_damage(filled: Callable[..., Path], tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from msgspec import Raw
 from tests.journal.conftest import requested
 
-from deputy.core.events import Lost, ModelCallEnded, Record, Resumed, ToolCallBegun, ToolCallEnded
+from deputy.core.events import Event, Lost, ModelCallEnded, Record, Resumed, ToolCallBegun, ToolCallEnded
 from deputy.core.messages import INTERRUPTED_CALL, LOST_CALL
 from deputy.core.state import State
 from deputy.journal.reader import Reader
@@ -170,3 +170,22 @@ def test_a_call_that_was_stopped_has_one_result_when_it_goes_on(tool: str, resul
     under_way = transcribe(records[:3])
     assert under_way is not None
     assert len(under_way.messages) == 3
+
+
+@pytest.mark.rule("transcript")
+def test_results_stand_in_the_order_of_their_calls_whichever_came_first() -> None:
+    def ended(call: str) -> ToolCallEnded:
+        return ToolCallEnded(tool="Read", call=call, message=Raw(b'{"call_id": "%b", "content": "x"}' % call.encode()))
+
+    calls = [{"id": f"c{number}", "name": "Read", "arguments": {}} for number in range(3)]
+    asked = Raw(json.dumps({"role": "assistant", "parts": calls}).encode())
+    events: list[tuple[str, Event]] = [("asked", requested(RUN))]
+    # A provider may give the same ids in every turn.
+    for turn in (1, 2):
+        events.append((f"model:{turn}", ModelCallEnded(model="m", message=asked)))
+        events += [(f"tool:{turn}.{call}", ended(call)) for call in ("c2", "c0", "c1")]
+    records = [Record(run=RUN, seq=n, key=key, at=1.0, event=event) for n, (key, event) in enumerate(events, 1)]
+    transcript = transcribe(records)
+    assert transcript is not None
+    told = [one.tool_call_id if one.role == "tool" else one.role for one in transcript.messages]
+    assert told == ["user", *(["assistant", "c0", "c1", "c2"] * 2)]

@@ -11,6 +11,7 @@ import pytest
 
 from deputy.core.conversation import ModelSettings
 from deputy.core.errors import BadKey, NoKey, UsageError
+from deputy.models.catalog import read_catalog
 from deputy.models.http import Http, proxy_for
 from deputy.models.make import Models
 from deputy.models.secret import Secret
@@ -170,6 +171,35 @@ async def test_a_body_of_megabytes_is_sent_without_a_warning():
 def test_an_address_that_cannot_be_used_is_a_usage_error(address):
     with pytest.raises(UsageError, match="OPENAI_BASE_URL"):
         Models(environ={"OPENAI_BASE_URL": address, "OPENAI_API_KEY": KEY}).open("openai:gpt-5.2")
+
+
+@pytest.mark.parametrize(
+    ("environ", "overlay", "field"),
+    [
+        ({"OPENAI_BASE_URL": "http://user:hunter2@localhost:8000/v1"}, {}, "OPENAI_BASE_URL"),
+        (
+            {},
+            {"providers": {"openai": {"base_url": "http://user:hunter2@localhost:8000/v1"}}},
+            "catalog.providers.openai.base_url",
+        ),
+    ],
+)
+def test_a_password_in_an_address_beside_a_key_is_a_usage_error_that_does_not_tell_it(environ, overlay, field):
+    models = Models(catalog=read_catalog(overlay), environ={**environ, "OPENAI_API_KEY": KEY})
+    with pytest.raises(UsageError) as caught:
+        models.open("openai:gpt-5.2")
+    assert caught.value.field == field
+    assert "OPENAI_API_KEY" in str(caught.value)
+    assert "hunter2" not in str(caught.value)
+
+
+async def test_a_password_in_an_address_is_how_one_gets_in_where_there_is_no_key():
+    async with ProviderServer(ScriptedTurn(text="Yes.")) as provider:
+        address = provider.url.replace("http://", "http://user:hunter2@")
+        async with Models(environ={"OLLAMA_BASE_URL": address}) as models:
+            events = [event async for event in ask(models.open("ollama:qwen3:8b"), asking("word"))]
+    assert events[-1].message.text == "Yes."
+    assert provider.asked[0].headers["authorization"].startswith("Basic ")
 
 
 @pytest.mark.parametrize("key", ["with\nnewline", "with\x00null", "schlüssel"])

@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -174,6 +175,43 @@ def test_an_address_that_answers_without_end_is_not_read_without_end(is_packed):
         while True:
             await response.write(b" " * 65536)
 
+    before = _resident_bytes()
+    at_address(answer, "'docs' did not start")
+    assert _resident_bytes() - before < 80_000_000
+
+
+@pytest.mark.parametrize(
+    ("kind", "before", "problem"),
+    [
+        ("application/json", b"", "made of more than 100,000 values"),
+        ("text/event-stream", b': it"s\n\ndata: ', "ended without a response"),
+    ],
+)
+def test_an_address_that_answers_with_tiny_values_is_left_before_they_are_read(kind, before, problem):
+    # Reading them all takes a second in which nothing else goes on, in a thread as well.
+    pieces = 16_000_000 // 65_536
+    sent: list[int] = []
+
+    async def answer(request):
+        response = web.StreamResponse(headers={"Content-Type": kind})
+        await response.prepare(request)
+        await response.write(before + b'{"jsonrpc":"2.0","id":1,"result":[1')
+        sent.append(0)
+        with suppress(ConnectionError):
+            for _ in range(pieces):
+                await response.write(b",1" * 32_768)
+                sent[-1] += 1
+            await response.write(b"]}\n\n")
+        return response
+
+    at_address(answer, problem)
+    assert sent
+    assert max(sent) < pieces // 2
+
+
+def at_address(answer, problem: str) -> None:
+    """A server that answers so is found to have this problem."""
+
     async def main():
         app = web.Application()
         app.router.add_route("*", "/mcp", answer)
@@ -184,11 +222,9 @@ def test_an_address_that_answers_without_end_is_not_read_without_end(is_packed):
         port = runner.addresses[0][1]
         try:
             async with McpServers({"docs": McpServer(url=f"http://127.0.0.1:{port}/mcp")}) as servers:
-                with pytest.raises(DeputyError, match="'docs' did not start"):
+                with pytest.raises(DeputyError, match=problem):
                     await servers.named(["mcp__docs__go"])
         finally:
             await runner.cleanup()
 
-    before = _resident_bytes()
     asyncio.run(main())
-    assert _resident_bytes() - before < 80_000_000

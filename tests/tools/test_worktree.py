@@ -88,6 +88,38 @@ def test_a_worktree_where_nothing_was_done_goes_with_its_branch(home: Home, repo
     assert home.close(place) == WorkDone()
 
 
+@pytest.fixture
+def ignoring(repository: Path) -> Path:
+    (repository / ".gitignore").write_text("__pycache__\n.pytest_cache\nout/\n")
+    git(repository, "add", "--all")
+    git(repository, "commit", "--quiet", "-m", "Ignore")
+    return repository
+
+
+@pytest.mark.rule("tools.readonly")
+def test_a_worktree_where_only_caches_are_left_goes_with_its_branch(home: Home, ignoring: Path):
+    place = home.open()
+    for folder in ("__pycache__", "sub/__pycache__", ".pytest_cache/v"):
+        (Path(place.root) / folder).mkdir(parents=True)
+        (Path(place.root) / folder / "a.pyc").write_bytes(b"compiled")
+    assert home.close(place) == WorkDone()
+    assert list(home.folder.iterdir()) == []
+    assert git(ignoring, "branch", "--list", "deputy/*") == ""
+
+
+@pytest.mark.rule("tools.readonly")
+@pytest.mark.parametrize("path", ["out/a.txt", "out/__pycache__/a.pyc", "__pycache__", ".pytest_cache"])
+def test_what_git_ignores_and_is_no_cache_keeps_its_worktree(home: Home, ignoring: Path, path: str):
+    place = home.open()
+    (Path(place.root) / path).parent.mkdir(parents=True, exist_ok=True)
+    (Path(place.root) / path).write_text("work")
+    (Path(place.root) / "sub" / "__pycache__").mkdir()
+    (Path(place.root) / "sub" / "__pycache__" / "a.pyc").write_bytes(b"compiled")
+    done = home.close(place)
+    assert (done.branch, place.folder in done.warning) == (place.branch, True)
+    assert (Path(place.root) / path).read_text() == "work"
+
+
 @pytest.mark.rule("resume")
 def test_a_run_finds_its_worktree_again_with_what_was_done_there(home: Home, repository: Path):
     place = home.open()

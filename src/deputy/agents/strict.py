@@ -25,6 +25,8 @@ class Field(Struct, frozen=True):
     key: str
     value: Raw
     line: int
+    lines: dict[str, int] = {}
+    """The lines of the keys within it, where its value has such."""
 
 
 class Fields(Struct, frozen=True):
@@ -109,7 +111,8 @@ def _read_document(events: Iterator[Event], lines: Sequence[str], first_line: in
     while not isinstance(event := next(events), yaml.MappingEndEvent):
         line = first_line + event.start_mark.line
         key, value_event = _key(event), next(events)
-        value = _value(value_event, events)
+        within: dict[str, int] = {}
+        value = _value(value_event, events, within)
         if key in SPEAKERS:
             raise _UnwelcomeError(event, "a dialogue stands at the start of the line")
         if ":" in key and key.partition(":")[0] in FIELDS:
@@ -120,14 +123,15 @@ def _read_document(events: Iterator[Event], lines: Sequence[str], first_line: in
             if tail := _comment_after(value_event, lines):
                 value += tail
                 remarks.append(Remark(line, f"'#' and what follows was kept as text of the {key}; quote it"))
-        fields.append(Field(key, value, line))
+        fields.append(Field(key, value, line, {name: first_line + index for name, index in within.items()}))
     next(events)  # the document's end
     if not isinstance(event := next(events), yaml.StreamEndEvent):
         raise _UnwelcomeError(event, "a second YAML document begins here")
     return Fields(tuple(fields), tuple(remarks))
 
 
-def _value(event: Event, events: Iterator[Event]) -> Raw:
+def _value(event: Event, events: Iterator[Event], lines: dict[str, int] | None = None) -> Raw:
+    """A value; where its own keys stand is put into `lines`, counted from 0."""
     import yaml
 
     if isinstance(event, yaml.SequenceStartEvent):
@@ -138,7 +142,10 @@ def _value(event: Event, events: Iterator[Event]) -> Raw:
     if isinstance(event, yaml.MappingStartEvent):
         pairs: dict[str, Raw] = {}
         while not isinstance(event := next(events), yaml.MappingEndEvent):
-            pairs[_key(event)] = _value(next(events), events)
+            key = _key(event)
+            if lines is not None:
+                lines[key] = event.start_mark.line
+            pairs[key] = _value(next(events), events)
         return pairs
     return _scalar(event).value
 

@@ -40,6 +40,8 @@ class Order(Struct, frozen=True, kw_only=True):
     command: str
     number: int | None = None
     """The task it is for; None for a direct one, which has a prompt instead."""
+    draft: ProjectTask | None = None
+    """A task that is not on the list yet: it is added once the order is approved."""
     prompt: str = ""
     seconds: float | None = None
 
@@ -68,6 +70,8 @@ class Office:
     settle: Callable[[], Awaitable[None]]
     """Bring the file of tasks up to date with the journal."""
     agents_by_command: Mapping[str, Mapping[str, str]]
+    tell_added: Callable[[ProjectTask], None] = lambda task: None
+    """Say that a draft is on the list now."""
 
 
 class Prepared(Struct, frozen=True, kw_only=True):
@@ -98,10 +102,11 @@ async def orchestrate(order: Order, office: Office) -> Ended:
     prepared = await preflight(order, office)
     routed = await route(prepared, office)
     if not await office.approve(routed.task, routed.model):
-        return Ended(outcome=not_approved(_caller(order)), task=prepared.task)
+        return Ended(outcome=not_approved(_caller(order)), task=None if order.draft is not None else prepared.task)
+    routed = listed(routed, office)
     await register_and_delegate(routed, office)
     outcome = await validated(order, office)
-    return await clean_up(order, outcome, office)
+    return await clean_up(routed.prepared.order, outcome, office)
 
 
 async def preflight(order: Order, office: Office) -> Prepared:
@@ -111,7 +116,7 @@ async def preflight(order: Order, office: Office) -> Prepared:
         order=order,
         command=commands()[order.command],
         seconds=office.rules.seconds(order.command, order.seconds),
-        task=None if order.number is None else office.tasks.find(order.number),
+        task=order.draft if order.number is None else office.tasks.find(order.number),
     )
 
 
@@ -128,7 +133,7 @@ async def route(prepared: Prepared, office: Office) -> Routed:
         raise UsageError("--model", model, f"{cannot_spawn(model, provider)}; `deputy doctor` says what to set")
     grant = _grant(prepared)
     asked = Task(
-        label=order.command if task is None else f"{order.command}-{task.number}",
+        label=_label(prepared),
         prompt=_prompt(prepared),
         model=model,
         agent=role.name,
@@ -137,6 +142,19 @@ async def route(prepared: Prepared, office: Office) -> Routed:
         return_format="json",
     )
     return Routed(prepared=prepared, task=in_role(asked, role, grant), model=model, grant=grant)
+
+
+def listed(routed: Routed, office: Office) -> Routed:
+    """The same with its task on the list, where that was a draft: whoever does not approve leaves nothing behind."""
+    order = routed.prepared.order
+    if order.draft is None:
+        return routed
+    added = office.tasks.add_draft(order.draft)
+    office.tell_added(added)
+    order = structs.replace(order, number=added.number, draft=None)
+    prepared = structs.replace(routed.prepared, order=order, task=added)
+    task = structs.replace(routed.task, label=_label(prepared), prompt=_prompt(prepared))
+    return structs.replace(routed, prepared=prepared, task=task, grant=_grant(prepared))
 
 
 async def register_and_delegate(routed: Routed, office: Office) -> None:
@@ -190,6 +208,11 @@ async def clean_up(order: Order, outcome: Outcome, office: Office) -> Ended:
 def _caller(order: Order) -> Lineage:
     """The command on its path: it adds no depth, and the session is its own root."""
     return Lineage.root(order.session_id, command=order.command)
+
+
+def _label(prepared: Prepared) -> str:
+    command, task = prepared.order.command, prepared.task
+    return command if task is None else f"{command}-{task.number}"
 
 
 def _grant(prepared: Prepared) -> Grant:

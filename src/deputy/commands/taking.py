@@ -12,8 +12,9 @@ from deputy.commands.task_file import TaskFile
 from deputy.core.errors import Error, StorageError, TaskBusy, UsageError
 from deputy.core.events import Lost, Requested, StepEnded
 from deputy.core.outcome import Rejected, shortened
-from deputy.core.project_task import MOVES, begun, has_worked_on
+from deputy.core.project_task import MOVES, OVER, begun, has_worked_on
 from deputy.core.request import timestamp
+from deputy.core.rounds import TAKE
 from deputy.engine.resumed import denied, outcome_before
 from deputy.engine.workflow import carry_out
 
@@ -62,11 +63,14 @@ async def take_and_carry_out(run: RunContext, birth: Birth, workshop: Workshop) 
 def _left_as_it_was(run: RunContext, refusal: Rejected) -> Outcome:
     """How a run ends that could not take its task: what an earlier round came to is not lost by it."""
     before = outcome_before(run)
-    return refusal if before is None else structs.replace(before, warnings=(*before.warnings, refusal.summary))
+    if before is None:
+        return refusal
+    warnings = dict.fromkeys((*before.warnings, refusal.summary))
+    return structs.replace(before, warnings=tuple(warnings))
 
 
 async def _refusal(run: RunContext, args: TakeArgs) -> Rejected | None:
-    ended = await run.step("take", _take, args, view=None)
+    ended = await run.step(TAKE, _take, args, view=None)
     if isinstance(ended, Lost) or ended.result is UNSET:
         raise TypeError("taking may be repeated, is never lost and has a result")
     error = json.decode(ended.result, type=Error | None)
@@ -77,7 +81,7 @@ async def _refusal(run: RunContext, args: TakeArgs) -> Rejected | None:
 
 
 async def _take(args: TakeArgs, _: None) -> StepEnded:
-    return StepEnded(step="take", result=Raw(json.encode(await asyncio.to_thread(_taken, args))))
+    return StepEnded(step=TAKE, result=Raw(json.encode(await asyncio.to_thread(_taken, args))))
 
 
 def _taken(args: TakeArgs) -> Error | None:
@@ -93,10 +97,18 @@ def _taken(args: TakeArgs) -> Error | None:
     except TaskBusy as error:
         return _not_taken("TASK_BUSY", str(error), f"Follow it: deputy watch {error.session_id}")
     except UsageError as error:
-        return _not_taken("TASK_STATE", str(error), f"See where it stands: deputy task show {args.number}")
+        return _not_taken("TASK_STATE", str(error), _way_on(file, args))
     except StorageError as error:
         return _not_taken("TASK_FILE", str(error), "Put the file of tasks right, then ask again.")
     return None
+
+
+def _way_on(file: TaskFile, args: TakeArgs) -> str:
+    """What makes a task one that the command takes."""
+    task = next((task for task in file.tasks() if task.number == args.number), None)
+    if task is not None and task.status in OVER and not _is_another(task, args):
+        return f"If it is to be done after all: deputy task reopen {args.number}"
+    return f"See where it stands: deputy task show {args.number}"
 
 
 def _title(birth: Requested) -> str:
@@ -106,8 +118,12 @@ def _title(birth: Requested) -> str:
 
 def _check_same(task: ProjectTask, args: TakeArgs) -> None:
     """Refuse a session that goes on where its number is that of another task by now."""
-    if args.round and not has_worked_on(task, args.session_id) and task.title != args.title:
+    if _is_another(task, args):
         raise UsageError(f"task {task.number}", task.title, f"session {args.session_id} was about another task")
+
+
+def _is_another(task: ProjectTask, args: TakeArgs) -> bool:
+    return bool(args.round) and not has_worked_on(task, args.session_id) and task.title != args.title
 
 
 def _not_taken(code: str, message: str, advice: str) -> Error:

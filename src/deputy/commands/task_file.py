@@ -70,18 +70,20 @@ class TaskFile:
         for title, _, _ in wanted:
             check_title(title)
         with self._changing() as content:
-            first = _next(content)
-            added = tuple(
-                ProjectTask(
-                    number=number,
-                    title=" ".join(title.split()),
-                    text=text,
-                    language=language,
-                    history=(HistoryEntry(at=at, what="added"),),
-                )
-                for number, (title, text, language) in enumerate(wanted, first)
-            )
+            added = tuple(_new(number, *one, at) for number, one in enumerate(wanted, _next(content)))
             self._write(content, (*content.tasks, *added))
+        return added
+
+    def draft(self, title: str, *, text: str = "", language: str = "", at: str) -> ProjectTask:
+        """A new task as it would be added now; nothing is written, and its number may be another's by then."""
+        check_title(title)
+        return _new(_next(_read(self.path)), title, text, language, at)
+
+    def add_draft(self, draft: ProjectTask) -> ProjectTask:
+        """A draft, added with the number that is the next one by now."""
+        with self._changing() as content:
+            added = structs.replace(draft, number=_next(content))
+            self._write(content, (*content.tasks, added))
         return added
 
     def change(self, number: int, change: Callable[[ProjectTask], ProjectTask]) -> ProjectTask:
@@ -142,6 +144,11 @@ class TaskFile:
             with suppress(OSError):
                 draft.unlink(missing_ok=True)
             raise
+
+
+def _new(number: int, title: str, text: str, language: str, at: str) -> ProjectTask:
+    history = (HistoryEntry(at=at, what="added"),)
+    return ProjectTask(number=number, title=" ".join(title.split()), text=text, language=language, history=history)
 
 
 def _next(content: _Content) -> int:

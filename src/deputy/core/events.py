@@ -22,6 +22,8 @@ VERSION = 1
 
 CANCEL = "cancel"
 """The topic that every run listens to: what comes under it is a `CancelAsked`."""
+ANSWER = "answer"
+"""The topic of a person's words; under others they say yes or no to something."""
 
 
 def _snake(name: str) -> str:
@@ -307,6 +309,8 @@ class Resumed(_Event, frozen=True, kw_only=True):
     """What a person must approve before it goes on; nothing when that is settled."""
     patience: float | None = None
     """How many seconds they have for it; None is for ever."""
+    is_dismissed: bool = False
+    """Nobody will answer what it ended with: nothing is done in this round but to end as cancelled."""
 
 
 class Adopted(_Event, frozen=True, kw_only=True):

@@ -22,6 +22,8 @@ LOST_CALL = (
     "This call was under way when its process died. What it did is unknown, and it was not made again: look first."
 )
 """What stands in place of a result that nobody knows."""
+UNANSWERED_CALL = "Nobody has answered. The work rests here; what is said later is the answer."
+"""What a question is told that whoever was asked left without an answer."""
 INTERRUPTED_CALL = "This call was interrupted and has no result."
 """What stands in place of a result that never came, because the run was stopped."""
 
@@ -33,6 +35,11 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
     content: str
     tool_calls: tuple[Call, ...] | UnsetType = UNSET
     tool_call_id: str | UnsetType = UNSET
+
+
+def is_unanswered(body: Raw) -> bool:
+    """Whether what came for a question says that nobody answers it."""
+    return bytes(body) == b"false"
 
 
 def messages_in(raw: Raw, role: str, call: str = "") -> tuple[Message, ...]:

@@ -52,6 +52,8 @@ class HistoryEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
     what: str
     session_id: str = ""
     outcome: str = ""
+    branch: str = ""
+    """The branch that has what was changed, where it worked in a worktree of its own."""
 
 
 class ProjectTask(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -140,7 +142,7 @@ def settled(task: ProjectTask, session_id: str, outcome: Outcome, at: str) -> Pr
         status, question = work.before, task.question
     paths = (artifact.path for artifact in outcome.artifacts)
     what = f"{work.command} ended"
-    entry = HistoryEntry(at=at, what=what, session_id=session_id, outcome=outcome.status)
+    entry = HistoryEntry(at=at, what=what, session_id=session_id, outcome=outcome.status, branch=outcome.branch)
     return structs.replace(
         task,
         status=status,

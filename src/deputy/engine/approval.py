@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 if TYPE_CHECKING:
     from deputy.engine.desk import Approval
     from deputy.engine.ports import RunContext
+    from deputy.engine.talk import Talk
 
 Decision: TypeAlias = Literal["granted", "ask", "nobody"]
 """It may be; a person says so, now or on record; or there is nobody to ask."""
@@ -24,3 +25,19 @@ def decided(run: RunContext, key: str, approval: Approval, *, begun: str, ended:
     if any(map(run.was_reached, ended)) or approval == "refuse":
         return "nobody"
     return approval
+
+
+_UNASKED = " was refused: it needs approval, and nobody could be asked."
+_MOST_TOLD = 20
+
+
+def tell_refused(talk: Talk | None, what: str) -> None:
+    """Have the outcome say, once, what was not done because nobody could be asked."""
+    warning = f"{what}{_UNASKED}"
+    if talk is not None and warning not in talk.warnings and len(talk.warnings) < _MOST_TOLD:
+        talk.warnings += (warning,)
+
+
+def is_refused_unasked(warning: str) -> bool:
+    """Whether a warning says that something was refused because nobody could be asked."""
+    return warning.endswith(_UNASKED)

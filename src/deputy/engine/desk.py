@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from deputy.core.conversation import OutputSchema
+    from deputy.core.outcome import Usage
     from deputy.engine.ports import RunContext
     from deputy.engine.workshop import Workshop
 
@@ -87,6 +88,11 @@ class Desk(Struct, frozen=True, kw_only=True):
     def overhead(self) -> int:
         """About how many tokens the tools' definitions take in every request."""
         return self.offer.tokens
+
+    def tell_tokens(self, usage: Usage) -> None:
+        """Tell who watches what it has used by now."""
+        told = Progress(event="tokens", label=self.label, input=usage.input, output=usage.output, cost=usage.cost)
+        self.emit(told)
 
     def soft_deadline(self, run: RunContext) -> float | None:
         """When the last turn must begin, so that it has its time inside the limit."""

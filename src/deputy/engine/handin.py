@@ -124,6 +124,7 @@ async def hand_in(run: RunContext, talk: Talk, desk: Desk, why: Error, *, is_ful
     if isinstance(ended, Lost):
         return talk.text
     message = talk.hear(ended)
+    desk.tell_tokens(talk.usage)
     return message.text if message is not None and message.text else talk.text
 
 

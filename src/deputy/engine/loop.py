@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING, Literal
 from msgspec import Struct, json, structs
 
 from deputy.core.errors import Error
-from deputy.core.events import Lost, ModelCallBegun, Said
+from deputy.core.events import ANSWER, Lost, ModelCallBegun, Said
+from deputy.core.messages import UNANSWERED_CALL, is_unanswered
 from deputy.core.progress import Progress
 from deputy.core.subtask.result import read_report
 from deputy.engine.handin import budget_warning, hand_in, pressing
 from deputy.engine.prompts import prompt
 from deputy.engine.reached import nearly_full, repeats_itself
 from deputy.engine.subtasks import answer_in_words
-from deputy.engine.talk import ANSWER, ASK, TOLD, said, words_of
+from deputy.engine.talk import ASK, TOLD, said, words_of
 from deputy.engine.tool_use import may_act, tool_key, use_tools
 from deputy.engine.turn import TurnArgs, TurnView, call_model
 
@@ -77,7 +78,7 @@ async def converse(run: RunContext, talk: Talk, desk: Desk) -> Report:
         if isinstance(ended, Lost):
             raise TypeError("a model call may be repeated and is never lost")
         message = talk.hear(ended)
-        _tell_tokens(talk, desk)
+        desk.tell_tokens(talk.usage)
         _watch_size(run, talk, desk)
         if message is None:
             return await _failed(run, talk, desk, ended)
@@ -89,10 +90,8 @@ async def converse(run: RunContext, talk: Talk, desk: Desk) -> Report:
         pieces.append(message.text)
         if ended.stop != "length":
             report = await _continued(run, talk, desk, "".join(pieces))
-            if report is not None and report.kind == "asked" and is_answered_here(run, talk, desk):
-                await ask_person(run, talk, desk, report.text)
-                report = None
-            if report is not None:
+            is_asked = report is not None and report.kind == "asked"
+            if report is not None and not (is_asked and await ask_person(run, talk, desk, report.text)):
                 return report
             pieces.clear()
             continue
@@ -119,20 +118,21 @@ async def say(run: RunContext, talk: Talk, key: str, text: str) -> None:
     talk.say(words_of(await run.record(key, said(text))))
 
 
-def is_answered_here(run: RunContext, talk: Talk, desk: Desk) -> bool:
-    """Whether the question of an answer is waited for, instead of ending with it."""
-    return desk.can_ask or run.was_asked(_question_key(talk))
+async def ask_person(run: RunContext, talk: Talk, desk: Desk, question: str) -> bool:
+    """Put the question of an answer to whoever can be asked, and say what they answer; the clock stands still.
 
-
-def _question_key(talk: Talk) -> str:
-    return f"question:{talk.turn}"
-
-
-async def ask_person(run: RunContext, talk: Talk, desk: Desk, question: str) -> None:
-    """Put the question of an answer to whoever can be asked, and say what they answer; the clock stands still."""
+    Where nobody can be asked or nobody answers that is False, and the work ends with the question.
+    """
+    key = f"question:{talk.turn}"
+    if not (desk.can_ask or run.was_asked(key)):
+        return False
     desk.emit(Progress(event="waiting", label=desk.label, content=question))
-    answer = json.decode(await run.recv(_question_key(talk), ANSWER, question))
+    body = await run.recv(key, ANSWER, question)
+    if is_unanswered(body):
+        return False
+    answer = json.decode(body)
     talk.say(answer if isinstance(answer, str) else json.encode(answer).decode())
+    return True
 
 
 async def go_on(run: RunContext, talk: Talk) -> bool:
@@ -149,7 +149,7 @@ async def _use_tools(run: RunContext, talk: Talk, desk: Desk, message: Assistant
     calls = message.calls
     question = None if desk.can_ask else next(_unanswerable(run, talk, calls), None)
     if question is not None:
-        return Report(kind="asked", text=str(question.arguments.get("question", "")))
+        return _asked(question)
     talk.has_acted |= any(may_act(desk, call) for call in calls)
     used = await use_tools(run, desk, talk.turn, calls)
     results = [one.result for one in used]
@@ -157,9 +157,16 @@ async def _use_tools(run: RunContext, talk: Talk, desk: Desk, message: Assistant
     told = [_warned(result, count) for result, count in zip(results, times, strict=True)]
     talk.get([*told[:-1], _with(told[-1], budget_warning(talk, desk))])
     talk.keep(calls, used)
+    for call, result in zip(calls, results, strict=True):
+        if call.name == ASK and result.content == UNANSWERED_CALL:
+            return _asked(call)
     if max(times) >= MAX_REPEATS:
         return await _limited(run, talk, desk, repeats_itself(max(times)))
     return None
+
+
+def _asked(call: ToolCall) -> Report:
+    return Report(kind="asked", text=str(call.arguments.get("question", "")))
 
 
 def _unanswerable(run: RunContext, talk: Talk, calls: Sequence[ToolCall]) -> Iterator[ToolCall]:
@@ -194,11 +201,6 @@ def _answered(text: str) -> Report:
     if words.endswith(AWAITING):
         return Report(kind="asked", text=words.removesuffix(AWAITING).rstrip())
     return Report(kind="answered", text=text)
-
-
-def _tell_tokens(talk: Talk, desk: Desk) -> None:
-    usage = talk.usage
-    desk.emit(Progress(event="tokens", label=desk.label, input=usage.input, output=usage.output, cost=usage.cost))
 
 
 def _watch_size(run: RunContext, talk: Talk, desk: Desk) -> None:

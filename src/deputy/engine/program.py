@@ -27,7 +27,7 @@ from deputy.core.outcome import NO_USAGE, Usage
 from deputy.core.progress import Progress
 from deputy.core.redact import Redactor
 from deputy.engine.interrupted import Interrupted
-from deputy.engine.loop import Report, ask_person, is_answered_here, say
+from deputy.engine.loop import Report, ask_person, say
 from deputy.engine.ports import Assignment, Backend, BackendEnd, OwnSession
 from deputy.engine.prompts import prompt
 from deputy.engine.purse import Purse, amount
@@ -105,8 +105,7 @@ async def converse_with(run: RunContext, talk: Talk, desk: Desk, program: Progra
             resumes += 1
             await say(run, talk, f"program:{talk.turn}:again", prompt("interrupted"))
             continue
-        if report.kind == "asked" and is_answered_here(run, talk, desk):
-            await ask_person(run, talk, desk, report.text)
+        if report.kind == "asked" and await ask_person(run, talk, desk, report.text):
             continue
         late = _lateness(report)
         if late is not None and program.session is not None:

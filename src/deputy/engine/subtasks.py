@@ -22,7 +22,7 @@ from deputy.core.subtask.result import Asked, Malformed, failed_result, invalid_
 from deputy.core.subtask.settings import Settings, settle
 from deputy.core.subtask.template import DEFAULT, Template, check_inputs
 from deputy.core.task import MAX_LABEL, Task, Terms
-from deputy.engine.approval import decided
+from deputy.engine.approval import decided, tell_refused
 from deputy.engine.fence import fenced
 from deputy.engine.ports.subtasks import Subtasks
 from deputy.engine.reachable import why_unreachable
@@ -253,6 +253,7 @@ async def _refusal(
         case "granted":
             return ""
         case "nobody":
+            tell_refused(desk.talk, f"Subtask of {len(plans)} requests")
             return _NOBODY
         case "ask":
             return await _answered(run, key, wanted, plans, desk, subtasks)

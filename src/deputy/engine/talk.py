@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING
 from msgspec import UNSET, Raw, json
 
 from deputy.core.conversation import AssistantMessage, Conversation, ToolMessage, ToolResult, UserMessage
-from deputy.core.events import Answered, ModelCallEnded, Noted, Resumed, Said, ToolCallBegun, ToolCallEnded
-from deputy.core.messages import INTERRUPTED_CALL
+from deputy.core.events import ANSWER, Answered, ModelCallEnded, Noted, Resumed, Said, ToolCallBegun, ToolCallEnded
+from deputy.core.messages import INTERRUPTED_CALL, is_unanswered
 from deputy.core.outcome import NO_USAGE, Usage
+from deputy.core.rounds import not_begun
 from deputy.core.subtask.result import results_in
 from deputy.engine.fence import bare
 from deputy.engine.ports.backend import BackendEnd
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from deputy.core.conversation import Message, ToolCall
     from deputy.core.events import Record
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 
 CHARACTERS_PER_TOKEN = 4
 NOTE, ASK, SUBTASK = "Note", "Ask", "Subtask"
-ANSWER = "answer"
-"""The topic of a person's words."""
 TOLD = ":told"
 """How the keys end under which subtasks that were asked for in text are told of."""
 LAST = "handin:"
@@ -151,7 +150,7 @@ def remembered(system: str, records: Sequence[Record], overhead: int = 0) -> Tal
             pending.clear()
             results.clear()
 
-    for record in records:
+    for record in _of_rounds_that_worked(records):
         match record.event:
             case Said() as event:
                 settle()
@@ -164,12 +163,13 @@ def remembered(system: str, records: Sequence[Record], overhead: int = 0) -> Tal
                 result = json.decode(raw, type=ToolResult)
                 results[result.call_id] = result
                 talk.changed.update(dict.fromkeys(record.event.changed))
-            case Answered(topic=topic, body=body) if topic == ANSWER and not pending:
+            case Answered(topic=topic, body=body) if topic == ANSWER and not (pending or is_unanswered(body)):
                 # The answer to a question at the end of an answer; one that was asked with the tool is its result.
                 talk.say(_words(body))
             case Noted(content=content):
                 talk.notes.append(content)
-            case Resumed(message=raw):
+            # In a round that only ended it nothing was said: what it asked may still be answered in a later one.
+            case Resumed(message=raw, is_dismissed=False):
                 answer = None if raw is UNSET else json.decode(raw, type=str)
                 answered = _answering(answer, pending, results)
                 settle()
@@ -182,6 +182,15 @@ def remembered(system: str, records: Sequence[Record], overhead: int = 0) -> Tal
     settle()
     talk.has_acted |= any(_may_have_acted(record) for record in records)
     return talk
+
+
+def _of_rounds_that_worked(records: Sequence[Record]) -> Iterator[Record]:
+    """The records, without the beginnings of earlier rounds that nobody let begin; the last one is at work."""
+    last = max((record.event.round for record in records if isinstance(record.event, Resumed)), default=0)
+    unsaid = not_begun(records) - {last}
+    for record in records:
+        if not (isinstance(record.event, Resumed) and record.event.round in unsaid):
+            yield record
 
 
 def _answering(answer: str | None, pending: Mapping[str, ToolCall], results: dict[str, ToolResult]) -> bool:

@@ -14,7 +14,7 @@ from deputy.core.events import Lost, ToolCallBegun, ToolCallEnded
 from deputy.core.messages import LOST_CALL
 from deputy.core.progress import Progress
 from deputy.core.state import BEGUN
-from deputy.engine.approval import decided
+from deputy.engine.approval import decided, tell_refused
 from deputy.engine.fence import fenced
 from deputy.engine.ports import ToolContext, Tools
 from deputy.engine.talk import ASK, NOTE, raw
@@ -118,6 +118,8 @@ async def _is_approved(run: RunContext, desk: Desk, key: str, call: ToolCall) ->
     if tool is None or not tool.traits.needs_approval:
         return True
     decision = decided(run, f"{key}:approval", desk.approval, begun=f"{key}{BEGUN}", ended=(key,))
+    if decision == "nobody":
+        tell_refused(desk.talk, f"{call.name} {_shown(call)}")
     if decision != "ask":
         return decision == "granted"
     question = f"{call.name} {_shown(call, 400)} (risk: {tool.traits.risk})"

@@ -29,7 +29,7 @@ class Question(Struct, frozen=True, kw_only=True):
 
 
 Answerer: TypeAlias = Callable[[Question], Awaitable[bool | str]]
-"""Who is asked: a person at a terminal, or a program's own rules."""
+"""Who is asked: a person at a terminal, or a program's own rules. False to a question in words is no answer."""
 
 
 class AnsweringDesk:

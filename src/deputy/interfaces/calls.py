@@ -11,6 +11,7 @@ from deputy.core.outcome import Cancelled, Rejected
 from deputy.core.request import task_hop
 from deputy.core.results import Result
 from deputy.engine.root import DELEGATE, RUN, FanOut
+from deputy.interfaces.stopping import stop_left
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -55,8 +56,8 @@ async def results_of(of: Runtime, state: State, whole: Outcome) -> tuple[Result,
     tasks, children = tasks_of(records), children_of(records)
     if not tasks:
         return (Result(label=state.label or state.command or RUN, outcome=whole),)
-    # A call that failed may have left some at work; asked of one that ended, this costs nothing.
-    await of.engine.cancel(state.run)
+    # A call that failed may have left some at work.
+    await stop_left(of, state.run)
     ended = await of.journal.outcomes(list(children.values()))
 
     async def outcome_of(index: int, task: Task) -> Outcome:

@@ -9,7 +9,7 @@ from msgspec import structs
 from deputy.core.contract import schema_of
 from deputy.core.errors import UsageError
 from deputy.core.request import READ_ONLY_TOOLS
-from deputy.core.role import NoRole, Role, in_role
+from deputy.core.role import DELEGATE, NoRole, Role, in_role
 from deputy.interfaces.checking import check_task, check_tools
 from deputy.tools.mcp import PREFIX
 
@@ -70,8 +70,11 @@ class Casting:
         # Those of MCP servers are looked up where the servers are.
         named = [name for name in task.tools or () if not name.startswith(PREFIX)]
         check_tools(named, self._known, f"tasks[{index}].tools")
-        role = None if task.role is not None else await self.role(task.agent, f"tasks[{index}].agent")
-        return task if role is None else in_role(task, role, self._grant)
+        role = task.role or await self.role(task.agent, f"tasks[{index}].agent")
+        if DELEGATE in named and (role is None or DELEGATE not in role.granted(self._grant)):
+            expected = "only an agent's definition grants it: name an agent that has it"
+            raise UsageError(f"tasks[{index}].tools", DELEGATE, expected)
+        return task if role is None or task.role is not None else in_role(task, role, self._grant)
 
     async def role(self, name: str | None, field: str) -> Role | None:
         """The definition of an agent; one that there is not is an error before anything is spent."""

@@ -38,6 +38,7 @@ from deputy.interfaces.checking import (
 from deputy.interfaces.refining import arguments_of, refined
 from deputy.interfaces.resuming import go_on, questions, settle_caller, tools_of, unfinished
 from deputy.interfaces.settling import settle_tasks
+from deputy.interfaces.stopping import stop
 from deputy.interfaces.watching import Watching
 from deputy.tools.mcp import PREFIX
 from deputy.tools.own import as_tool
@@ -150,6 +151,8 @@ class Deputy:
         self._stack = AsyncExitStack()
         self._runtime: Runtime | None = None
         self._is_closed = False
+        self._calls: set[asyncio.Task[Any]] = set()
+        """Who waits for a call to end."""
         self._watching = Watching(watch)
 
     async def __aenter__(self) -> Self:
@@ -178,6 +181,12 @@ class Deputy:
         return self
 
     async def __aexit__(self, *error: object) -> None:
+        # Calls that others still wait for end with their outcomes, as if each of them had been cancelled.
+        calls = self._calls - {asyncio.current_task()}
+        for call in calls:
+            call.cancel()
+        if calls:
+            await asyncio.wait(calls, timeout=_STOP_SECONDS)
         self._watching.close()
         try:
             await self._stack.aclose()
@@ -359,10 +368,10 @@ class Deputy:
         is_approved = is_approved and not asking.is_late(self._of.workshop.world.now())
         return await self._of.engine.send(asking.run, APPROVAL, is_approved, key=answer_key(asking.key))
 
-    async def cancel(self, session_id: str) -> None:
-        """Stop a delegation and everything below it."""
+    async def cancel(self, session_id: str) -> bool:
+        """Stop a delegation and everything below it; whether anything of it was at work or waited for a person."""
         check_id(session_id)
-        await self._of.engine.cancel(session_id)
+        return await stop(self._of, session_id)
 
     async def delivered(self, session_id: str) -> None:
         """Say that a result has arrived: until then it is kept for whoever asked."""
@@ -509,8 +518,14 @@ class Deputy:
 
     async def _whole(self, session_id: str, work: Awaitable[_R]) -> _R:
         """Wait for it and take it over; a call that is cancelled stops the whole subtree before it goes."""
+        call = asyncio.current_task()
+        if call is None:
+            raise TypeError("a call is waited for in a task")
+        self._calls.add(call)
         try:
             done = await work
+            await self.delivered(session_id)
+            return done
         except asyncio.CancelledError:
             # Work that does not stop in time is left to itself: a cancel from above is never turned into another error.
             with suppress(TimeoutError, StorageError):
@@ -518,8 +533,8 @@ class Deputy:
                     await self._of.engine.cancel(session_id)
                     await self._of.engine.result(session_id)
             raise
-        await self.delivered(session_id)
-        return done
+        finally:
+            self._calls.discard(call)
 
     async def _check_place(self, state: State) -> None:
         """Refuse to go on in a folder that nobody named, when the run worked in another."""

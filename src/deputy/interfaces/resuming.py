@@ -10,9 +10,8 @@ from msgspec import Raw, json
 from deputy.core.errors import LeaseHeld, UnknownRun, UsageError
 from deputy.core.events import Opened, Requested
 from deputy.core.outcome import shortened
-from deputy.core.state import answer_key
 from deputy.engine.root import APPROVAL, DELEGATE, FanOut
-from deputy.interfaces.answering import Question
+from deputy.interfaces.answering import Question, answer_key
 from deputy.interfaces.calls import children_of
 
 if TYPE_CHECKING:
@@ -158,11 +157,16 @@ def _unanswered(state: State, asking: Sequence[State]) -> UsageError:
     """Say who asks what, and how each is answered."""
     if [one.run for one in asking] == [state.run] and APPROVAL in state.waits.values():
         approve = f"`deputy approve {state.run}`, or `deputy approve {state.run} --deny`"
-        return UsageError("ID", state.run, f"it waits for approval: {approve} ({_asked(state)})")
+        return UsageError("ID", state.run, f"it waits for approval: {approve}, then resume it ({_asked(state)})")
     if [one.run for one in asking] == [state.run]:
         return UsageError("ID", state.run, f"it waits for an answer: give --answer TEXT ({_asked(state)})")
-    told = "; ".join(f'[{one.label}] asks: {_asked(one)} — deputy resume {one.run} --answer "…"' for one in asking)
+    told = "; ".join(f"[{one.label}] asks: {_asked(one)} — {_way_to_answer(one)}" for one in asking)
     return UsageError("ID", state.run, f"answer first who waits for it. {told}")
+
+
+def _way_to_answer(state: State) -> str:
+    is_approval = APPROVAL in state.waits.values()
+    return f"deputy approve {state.run}" if is_approval else f'deputy resume {state.run} --answer "…"'
 
 
 def _asked(state: State) -> str:
@@ -175,10 +179,13 @@ async def _revive(runtime: Runtime, state: State, answers: Mapping[str, str]) ->
     found = [(answer, await runtime.engine.get(run)) for run, answer in answers.items()]
     waiting = [(answer, one) for answer, one in found if one is not None and one.waits]
     # All are looked at before the first is sent.
-    for run, topic, key, body in [_message(one, answer) for answer, one in waiting]:
+    now = runtime.workshop.world.now()
+    for run, topic, key, body in [_message(one, answer, now) for answer, one in waiting]:
         if not await runtime.engine.send(run, topic, body, key=answer_key(key)):
             raise UsageError("answer", answers[run], f"another answer to {run} came first; go on without one")
-    if not await runtime.engine.ensure(state.run) and not answers:
+    is_taken_up = await runtime.engine.ensure(state.run) or runtime.engine.has(state.run)
+    after = await runtime.engine.get(state.run)
+    if not is_taken_up and not answers and after is not None and after.is_live:
         raise _at_work(state.run)
 
 
@@ -186,12 +193,15 @@ def _at_work(run: str) -> UsageError:
     return UsageError("ID", run, "another process is at work on it; follow it with `deputy watch`")
 
 
-def _message(state: State, answer: str) -> tuple[str, str, str, bool | str]:
-    """An answer as it is sent to who waits for it: to whom, about what, under which key, and what it says."""
+def _message(state: State, answer: str, now: float) -> tuple[str, str, str, bool | str]:
+    """An answer as it is sent to who waits for it: to whom, about what, under which key, and what it says.
+
+    A yes that comes too late is a no.
+    """
     key, topic = next(iter(state.waits.items()))
     if topic != APPROVAL:
         return state.run, topic, key, answer
     word = _WORDS.get(answer.strip().lower())
     if word is None:
         raise UsageError("answer", answer, f"{state.run} waits for approval: answer yes or no ({_asked(state)})")
-    return state.run, topic, key, word
+    return state.run, topic, key, word and (state.answer_by is None or now < state.answer_by)

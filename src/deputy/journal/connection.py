@@ -31,6 +31,8 @@ _PAUSE_SECONDS = 0.02
 BROKEN = (sqlite3.DatabaseError, UnicodeDecodeError)
 """What reading a damaged file raises; its words may themselves be damaged text."""
 _CLOSED = frozenset({sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR})
+_NO_TEXT = "Could not decode"
+"""How Python's own complaint begins about bytes that are no text; it has no code."""
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
 
 
@@ -149,6 +151,8 @@ def storage_error(path: Path, error: sqlite3.Error) -> StorageError:
             return StorageDenied(name, what)
         case sqlite3.SQLITE_BUSY | sqlite3.SQLITE_LOCKED | sqlite3.SQLITE_PROTOCOL:
             return StorageBusy(name, what)
+        case _ if what.startswith(_NO_TEXT):
+            return StorageCorrupt(name, what)
         case _:
             return StorageFailed(name, what)
 

@@ -9,7 +9,7 @@ from msgspec import UNSET, Struct, json
 
 from deputy.core.events import errors_of
 from deputy.core.request import timestamp
-from deputy.journal.rows import Damaged, read_event
+from deputy.journal.rows import Damaged, error_sum, read_event
 
 if TYPE_CHECKING:
     import sqlite3
@@ -90,11 +90,11 @@ def write(connection: sqlite3.Connection, error: Error, at: float, context: Cont
         context=context,
         trace=trace[-_TRACE_LENGTH:],
     )
-    connection.execute(
-        "INSERT INTO errors VALUES (?, ?, ?, 1, ?) ON CONFLICT (id) DO UPDATE SET"
-        " last_at = max(last_at, excluded.last_at), count = count + 1, body = excluded.body",
-        (f"err_{blake2b(identity, digest_size=6).hexdigest()}", at, at, json.encode(body)),
-    )
+    name = f"err_{blake2b(identity, digest_size=6).hexdigest()}"
+    known = connection.execute("SELECT first_at, last_at, count FROM errors WHERE id = ?", (name,)).fetchone()
+    first_at, last_at, count = (float(at), float(at), 0) if known is None else known
+    row = (name, first_at, max(last_at, float(at)), count + 1, json.encode(body))
+    connection.execute("INSERT OR REPLACE INTO errors VALUES (?, ?, ?, ?, ?, ?)", (*row, error_sum(*row)))
 
 
 def not_met(connection: sqlite3.Connection, run: str, errors: Sequence[Error]) -> list[Error]:
@@ -120,12 +120,16 @@ def form(logged: Logged) -> dict[str, Any]:
 
 
 def read(reader: Reader, limit: int) -> list[Logged]:
-    """The latest errors, newest first; a row that cannot be read is left out."""
+    """The latest errors, newest first; a row that cannot be read is left out, and the reader knows of it."""
     logged: list[Logged] = []
-    for name, first_at, last_at, count, body in reader.errors(limit):
+    for name, first_at, last_at, count, body, total in reader.errors(limit):
         try:
-            said = json.decode(body, type=_Body)
+            is_whole = total in (b"", error_sum(name, first_at, last_at, count, body))
+            said = json.decode(body, type=_Body) if is_whole else None
         except (TypeError, ValueError):
+            said = None
+        if said is None:
+            reader.note_damage(f"error {name!r}", "its checksum does not fit")
             continue
         logged.append(
             Logged(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from msgspec import Struct
 
 from deputy.core.errors import StorageCorrupt
+from deputy.core.events import Record
 from deputy.core.state import State, apply, replay
 from deputy.journal import home
 from deputy.journal.connection import BROKEN, open_reader, patiently, typed
@@ -16,10 +17,13 @@ from deputy.journal.owner import Owner, is_gone
 from deputy.journal.rows import (
     EVENT_BEHIND,
     EVENT_UNDER_KEY,
+    EVENTS,
     EVENTS_AFTER,
     HOLDER,
     Damaged,
     Row,
+    is_whole_event,
+    is_whole_state,
     read_event,
     read_state,
 )
@@ -30,13 +34,14 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from deputy.core.events import Record
-
 STALE_SECONDS = 15.0
 """A process that shows no sign of life for so long may be taken for dead."""
 
 _PAGE = 256
 _FAR = 1 << 40
+_LISTED = ("runs", "leases", "owners")
+"""The tables by which runs are found: a row that an index has lost would be missing without a word."""
+_UP_TO = "SELECT count(*) FROM events WHERE run = ? AND seq <= ?"
 
 
 _PROBES = (
@@ -45,7 +50,7 @@ _PROBES = (
     "SELECT l.run, l.owner, l.epoch, o.beat FROM leases l LEFT JOIN owners o USING (owner) LIMIT 0",
     "SELECT run, topic, is_taken FROM inbox LIMIT 0",
     "SELECT run, n, at, body FROM progress LIMIT 0",
-    "SELECT p.run, e.id, e.first_at, e.last_at, e.count, e.body FROM pins p, errors e LIMIT 0",
+    "SELECT p.run, e.id, e.first_at, e.last_at, e.count, e.body, e.sum FROM pins p, errors e LIMIT 0",
     # These read pages: of tables that are gone, nothing to list must not look like nothing there.
     "SELECT count(*) FROM runs",
     "SELECT count(*) FROM leases",
@@ -86,9 +91,24 @@ class Reader:
     def __init__(self, connection: sqlite3.Connection, path: Path, damage: str = "") -> None:
         self._connection = connection
         self.path = path
-        self.damage = damage
+        self._damage = damage
         """What is wrong with the file as a whole, when only what is left of it can be read."""
+        self._losses: dict[str, str] = {}
+        """What was found damaged by the way, by where it stands."""
         self._is_mendable = False
+
+    @property
+    def damage(self) -> str:
+        """What is known to be damaged by now, of the file or of what was read from it; empty when nothing is."""
+        if self._damage or not self._losses:
+            return self._damage
+        (where, what), *others = self._losses.items()
+        more = f", and {len(others)} more damaged place{'s' * (len(others) > 1)}" if others else ""
+        return f"{where}: {what}{more}"
+
+    def note_damage(self, where: str, what: str) -> None:
+        """Remember that something is damaged which was come across."""
+        self._losses.setdefault(where, what)
 
     @classmethod
     def open(cls, folder: Path, *, is_written: bool = False) -> Reader | None:
@@ -105,6 +125,8 @@ class Reader:
         reader = cls._open_any(folder)
         if reader is not None:
             reader._is_mendable = True
+            for table in _LISTED:
+                reader._check_table(table)
         return reader
 
     @classmethod
@@ -117,16 +139,16 @@ class Reader:
             if reader is None:
                 return None
             reader.probe()
-            reader.damage = reader._log_damage() or reader._broken_promise(promise)
-            if reader.damage and read_mark(folder) != promise:
+            reader._damage = reader._log_damage() or reader._broken_promise(promise)
+            if reader._damage and read_mark(folder) != promise:
                 # It was taken back meanwhile, or another one made: what it told of may have been removed since.
-                reader.damage = reader._log_damage()
-            return (_salvaged(path, reader.damage) if reader.damage else None) or reader
+                reader._damage = reader._log_damage()
+            return (_salvaged(path, reader._damage) if reader._damage else None) or reader
         except StorageCorrupt as error:
             rest = _salvaged(path, error.what)
             if rest is None and reader is not None and reader._has_runs():
                 # Here and there a page is gone, and the others can be read as they lie.
-                reader.damage = error.what
+                reader._damage = error.what
                 return reader
             if reader is not None:
                 reader.close()
@@ -208,7 +230,11 @@ class Reader:
         try:
             # A text in a state has its quotes escaped, so that only the status itself is found.
             mark = b'"status":"blocked"'
-            return self._states("SELECT run, state, sum FROM runs WHERE NOT is_live AND instr(state, ?)", mark)
+            self._connection.create_function("is_whole", 2, is_whole_state, deterministic=True)
+            query = (
+                "SELECT run, state, sum FROM runs WHERE NOT is_live AND (instr(state, ?) OR NOT is_whole(state, sum))"
+            )
+            return [state for state in self._states(query, mark) if state.status == "blocked"]
         except StorageCorrupt:
             return [state for state in self._folded() if state.status == "blocked"]
 
@@ -269,14 +295,32 @@ class Reader:
     def get(self, run: str, key: str) -> Record | Damaged | None:
         """The record of a run under a key."""
         rows = self._rows(EVENT_UNDER_KEY, run, key)
-        return read_event(rows[0]) if rows else None
+        found = read_event(rows[0]) if rows else None
+        if isinstance(found, Damaged):
+            self.note_damage(found.where, found.what)
+        return found
+
+    def must_get(self, run: str, key: str) -> Record | Damaged:
+        """The same of a record that is known to be there: if the key does not lead to it, all are looked through."""
+        found = self.get(run, key)
+        if found is None:
+            same = (record for record in self.records(run) if isinstance(record, Record) and record.key == key)
+            found = next(same, Damaged(where=f"{run!r} record {key!r}", what="it is missing or damaged"))
+            self.note_damage(f"{run!r} record {key!r}", "it is missing or damaged")
+        return found
 
     def records(self, run: str, after: int = 0) -> Iterator[Record | Damaged]:
         """The records of a run in order, after the how-manieth; what is damaged or missing stands as that."""
+        if self._damage:
+            yield Damaged(where=str(self.path), what=self._damage)
+        for record in self._records(run, after):
+            if isinstance(record, Damaged):
+                self.note_damage(record.where, record.what)
+            yield record
+
+    def _records(self, run: str, after: int) -> Iterator[Record | Damaged]:
         expected = after + 1
         last = self._last(run)
-        if self.damage:
-            yield Damaged(where=str(self.path), what=self.damage)
         try:
             for row in self._pages(run, after):
                 record = read_event(row)
@@ -302,10 +346,12 @@ class Reader:
         """The last signs of progress of a run: number, time, body."""
         return self._rows("SELECT n, at, body FROM progress WHERE run = ? AND n > ? ORDER BY n", run, after)
 
-    def errors(self, limit: int) -> list[tuple[str, float, float, int, bytes]]:
-        """The latest errors: id, first and last time, count, body."""
-        query = "SELECT id, first_at, last_at, count, body FROM errors ORDER BY last_at DESC LIMIT ?"
-        return self._rows(query, limit)
+    def errors(self, limit: int) -> list[Row]:
+        """The latest errors: id, first and last time, count, body, checksum."""
+        self._check_table("errors")
+        return self._rows(
+            "SELECT id, first_at, last_at, count, body, sum FROM errors ORDER BY last_at DESC LIMIT ?", limit
+        )
 
     def changes(self) -> int:
         """A number that is another one after any process has written."""
@@ -332,17 +378,36 @@ class Reader:
 
         self._is_mendable = False
         damaged = self._connection
-        self.damage = self.damage or f"{damaged_parts(damaged)} ({what})"
+        self._damage = self._damage or f"{damaged_parts(damaged)} ({what})"
         self._connection = rebuild(damaged, self._readable())
         damaged.close()
 
     def examine(self) -> None:
-        """Look at every page of the file; `damage` then tells what was found."""
+        """Look at every page of the file and at every record; `damage` then tells what was found."""
+        self._check_table("1")
+        ends: dict[str, int] = {}
+        for run, *row in self._rows("SELECT run, state, sum FROM runs"):
+            state = self._state(run, row)
+            ends[run] = 0 if state is None else state.seq
+        for run, end in ends.items():
+            if self._rows(_UP_TO, run, end)[0][0] != end:
+                self.note_damage(repr(run), f"not all of its {end} records are there")
         try:
-            found = self._ask("PRAGMA quick_check(1)", ())[0][0]
+            for row in self._connection.execute(EVENTS):
+                if not is_whole_event(row):
+                    self.note_damage(f"{row[0]!r} record {row[1]!r}", "its checksum does not fit")
+        except BROKEN as error:
+            self.note_damage("events", str(error))
+
+    def _check_table(self, table: str) -> None:
+        """Make sure that what a table holds is found by all of its indexes; `1` is every table."""
+        if not self._is_mendable:
+            return
+        try:
+            found = self._ask(f"PRAGMA integrity_check({table})", ())[0][0]
         except StorageCorrupt as error:
             found = error.what
-        if found != "ok" and self._is_mendable:
+        if found != "ok":
             self._mend(str(found).splitlines()[-1])
 
     def _pages(self, run: str, after: int) -> Iterator[Row]:
@@ -356,13 +421,18 @@ class Reader:
             after = _whole(page[-1][1], after + _PAGE)
 
     def _last(self, run: str) -> int:
-        """How many records a run has, as its state says."""
+        """How many records a run has, as its state says; where that is damaged, as those say that can be found."""
         try:
             rows = self._connection.execute("SELECT state, sum FROM runs WHERE run = ?", (run,)).fetchall()
         except BROKEN:
             return 0
-        state = read_state(rows[0]) if rows else None
-        return 0 if state is None else state.seq
+        if not rows:
+            return 0
+        state = read_state(rows[0])
+        if state is not None:
+            return state.seq
+        self._note_state(run)
+        return max((record.seq for record in self._readable() if record.run == run), default=0)
 
     def _salvage(self, run: str, start: int, last: int) -> Iterator[Record | Damaged]:
         """What can still be read without the indexes, jumping over pages that are gone."""
@@ -426,7 +496,13 @@ class Reader:
 
     def _state(self, run: str, row: Any) -> State | None:
         state = read_state(tuple(row))
-        return self.fold(run) if state is None else state
+        if state is not None:
+            return state
+        self._note_state(run)
+        return self.fold(run)
+
+    def _note_state(self, run: str) -> None:
+        self.note_damage(f"the state of {run!r}", "its checksum does not fit")
 
     def fold(self, run: str) -> State | None:
         """The state of a run from its records alone."""

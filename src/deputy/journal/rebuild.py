@@ -26,7 +26,7 @@ _BESIDE = (
     ("SELECT * FROM inbox NOT INDEXED", "INSERT OR IGNORE INTO inbox VALUES (?, ?, ?, ?, ?, ?, ?)"),
     ("SELECT * FROM progress NOT INDEXED", "INSERT OR IGNORE INTO progress VALUES (?, ?, ?, ?, ?)"),
     ("SELECT * FROM pins NOT INDEXED", "INSERT OR IGNORE INTO pins VALUES (?)"),
-    ("SELECT * FROM errors NOT INDEXED", "INSERT OR IGNORE INTO errors VALUES (?, ?, ?, ?, ?)"),
+    ("SELECT * FROM errors NOT INDEXED", "INSERT OR IGNORE INTO errors VALUES (?, ?, ?, ?, ?, ?)"),
 )
 """What no record can restore: of it is kept what can be read."""
 _EVENTS = "SELECT count(*) FROM events NOT INDEXED"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 from contextlib import suppress
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -30,6 +30,18 @@ _FREE_ELSEWHERE = (
     "Free some space elsewhere on its disk, then try again: removing records needs a little of it."
     " The files of the runs that may go are removed already."
 )
+
+
+class Worktrees(Protocol):
+    """Who knows about worktrees, and takes them away."""
+
+    def is_in(self, folder: Path) -> bool:
+        """Whether work is in there that is nowhere else."""
+        ...
+
+    def remove(self, folder: Path) -> None:
+        """Take one away."""
+        ...
 
 
 class Tree(Struct, frozen=True, kw_only=True):
@@ -64,46 +76,61 @@ def find_old(reader: Reader, before: float, *, delivered_only: bool = False) -> 
     return sorted(fit, key=lambda tree: tree.last_at)
 
 
-def prune(folder: Path, before: float, *, dry_run: bool = False, delivered_only: bool = False) -> list[Tree]:
-    """Remove what may go, with its files; tells what that is, or would be."""
+def kept_work(folder: Path, tree: Tree, worktrees: Worktrees) -> list[Path]:
+    """The worktrees of a tree that hold work which is nowhere else."""
+    places = (_worktree(folder, state.run) for state in tree.states)
+    return [place for place in places if place.is_dir() and worktrees.is_in(place)]
+
+
+def prune(
+    folder: Path,
+    before: float,
+    *,
+    dry_run: bool = False,
+    delivered_only: bool = False,
+    worktrees: Worktrees | None = None,
+    spare: Callable[[Tree], bool] | None = None,
+) -> list[Tree]:
+    """Remove what may go, with its files, but for what is to be spared; tells what that is, or would be."""
     reader = Reader.open(folder)
     if reader is None:
         return []
     with reader:
         trees = find_old(reader, before, delivered_only=delivered_only)
+    trees = [tree for tree in trees if spare is None or not spare(tree)]
     if dry_run or not trees:
         return trees
     try:
-        return _remove_trees(folder, trees, before)
+        return _remove_trees(folder, trees, before, worktrees)
     except StorageFull:
-        _free_space(folder, trees, before)
+        _free_space(folder, trees, before, worktrees)
     try:
-        return _remove_trees(folder, trees, before)
+        return _remove_trees(folder, trees, before, worktrees)
     except StorageFull as error:
         raise StorageFull(error.path, error.what, _FREE_ELSEWHERE) from error
 
 
-def _remove_trees(folder: Path, trees: Sequence[Tree], before: float) -> list[Tree]:
+def _remove_trees(folder: Path, trees: Sequence[Tree], before: float, worktrees: Worktrees | None) -> list[Tree]:
     removed = [tree for tree in trees if _write(folder, lambda db, t=tree: _remove_tree(db, folder, t, before))]
-    remove_files(folder, [state.run for tree in removed for state in tree.states])
+    remove_files(folder, [state.run for tree in removed for state in tree.states], worktrees)
     return removed
 
 
-def _free_space(folder: Path, trees: Sequence[Tree], before: float) -> None:
+def _free_space(folder: Path, trees: Sequence[Tree], before: float, worktrees: Worktrees | None) -> None:
     """Make room on a full disk for what removes records, which needs some itself: their files go first."""
     path = folder / home.JOURNAL
     try:
         connection = open_writer(folder, "group")
     except StorageFull:
         # Where not even that can be had, nobody resumes anything.
-        remove_files(folder, [state.run for tree in trees for state in tree.states])
+        remove_files(folder, [state.run for tree in trees for state in tree.states], worktrees)
         return
     try:
         with typed(path):
             # Whoever would resume one of them waits meanwhile.
             patiently(lambda: connection.execute("BEGIN IMMEDIATE"), path)
             old = [tree for tree in trees if not _is_wanted(connection, tree, before)]
-            remove_files(folder, [state.run for tree in old for state in tree.states])
+            remove_files(folder, [state.run for tree in old for state in tree.states], worktrees)
             connection.execute("ROLLBACK")
         _empty_log(connection)
     finally:
@@ -116,10 +143,17 @@ def _empty_log(connection: sqlite3.Connection) -> None:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
 
 
-def keep_house(folder: Path, now: float, kept_seconds: float = KEPT_SECONDS) -> int:
-    """What is done at start-up: old runs go, unless their result was never handed over. Tells how many trees went."""
+def keep_house(folder: Path, now: float, kept_seconds: float = KEPT_SECONDS, worktrees: Worktrees | None = None) -> int:
+    """What is done at start-up: old runs go. Tells how many trees went.
+
+    Those stay whose result was never handed over, or that left work in a worktree which is nowhere else.
+    """
     home.clear_drafts(folder / home.JOURNAL)
-    trees = prune(folder, now - kept_seconds, delivered_only=True)
+
+    def spare(tree: Tree) -> bool:
+        return worktrees is not None and bool(kept_work(folder, tree, worktrees))
+
+    trees = prune(folder, now - kept_seconds, delivered_only=True, worktrees=worktrees, spare=spare)
     reader = Reader.open(folder)
     if reader is not None:
         with reader:
@@ -168,17 +202,23 @@ _REMOVALS = (
 )
 
 
-def remove_files(folder: Path, runs: Sequence[str]) -> None:
+def remove_files(folder: Path, runs: Sequence[str], worktrees: Worktrees | None = None) -> None:
     """Remove the transcripts, the scratchpads and the worktrees of these runs; branches stay."""
     try:
         for run in runs:
-            worktree = folder / home.WORKTREES / transcript.safe_id(run)
+            worktree = _worktree(folder, run)
             worktree.with_name(f"{worktree.name}.json").unlink(missing_ok=True)
+            if worktrees is not None and worktree.is_dir():
+                worktrees.remove(worktree)
             shutil.rmtree(worktree, ignore_errors=True)
             for path in transcript.files_of(folder, run):
                 path.unlink(missing_ok=True)
     except OSError as error:
         home.explain(folder, error)
+
+
+def _worktree(folder: Path, run: str) -> Path:
+    return folder / home.WORKTREES / transcript.safe_id(run)
 
 
 def _remove_tree(connection: sqlite3.Connection, folder: Path, tree: Tree, before: float) -> bool:

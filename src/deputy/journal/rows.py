@@ -22,6 +22,7 @@ ADD_EVENT = (
     "INSERT INTO events (run, seq, key, at, kind, body, sum) VALUES (?, ?, ?, ?, ?, ?, ?)"
     " ON CONFLICT (run, key) DO NOTHING"
 )
+EVENTS = "SELECT run, seq, key, at, kind, body, sum FROM events NOT INDEXED"
 EVENT_UNDER_KEY = "SELECT run, seq, key, at, kind, body, sum FROM events WHERE run = ? AND key = ?"
 EVENTS_AFTER = "SELECT run, seq, key, at, kind, body, sum FROM events WHERE run = ? AND seq > ? ORDER BY seq LIMIT ?"
 EVENT_BEHIND = "SELECT id, run, seq, key, at, kind, body, sum FROM events NOT INDEXED WHERE id > ? ORDER BY id LIMIT 1"
@@ -84,13 +85,19 @@ def event_row(record: Record, body: bytes) -> Row:
 
 def read_event(row: Row) -> Record | Damaged:
     """The record of a row, or that it is damaged. Any values at all may stand in a damaged row."""
-    run, seq, key, at, kind, body, total = row
+    run, seq, key, at, _, body, _ = row
     try:
-        if not isinstance(body, bytes) or _checksum(run, seq, key, at, kind, body) != total:
+        if not is_whole_event(row):
             return Damaged(where=f"{run!r} record {seq!r}", what="its checksum does not fit")
         return Record(run=run, seq=seq, key=key, at=at, event=decode(body))
     except (TypeError, ValueError, AttributeError, RecursionError) as error:
         return Damaged(where=f"{run!r} record {seq!r}", what=f"it cannot be read: {error}")
+
+
+def is_whole_event(row: Row) -> bool:
+    """Whether the checksum of a row of events fits."""
+    run, seq, key, at, kind, body, total = row
+    return isinstance(body, bytes) and _checksum(run, seq, key, at, kind, body) == total
 
 
 def state_row(state: State) -> tuple[bytes, bytes]:
@@ -103,16 +110,24 @@ def read_state(row: Row) -> State | None:
     """The state of a row; None when it is damaged and must be folded anew."""
     body, total = row
     try:
-        if blake2b(body, digest_size=8).digest() == total:
-            return decode_state(body)
-    except (TypeError, ValueError):
-        pass
-    return None
+        return decode_state(body) if is_whole_state(body, total) else None
+    except ValueError:
+        return None
+
+
+def is_whole_state(body: object, total: object) -> bool:
+    """Whether the checksum of a stored state fits."""
+    return isinstance(body, bytes) and blake2b(body, digest_size=8).digest() == total
 
 
 def message_sum(run: str, topic: str, key: str, body: object) -> bytes:
     """The checksum of a message to a run."""
     return _checksum(run, topic, key, "", "", body)
+
+
+def error_sum(name: str, first_at: float, last_at: float, count: int, body: object) -> bytes:
+    """The checksum of a row of the log of errors."""
+    return _checksum(name, first_at, last_at, count, "", body)
 
 
 def _checksum(run: object, seq: object, key: object, at: object, kind: object, body: object) -> bytes:

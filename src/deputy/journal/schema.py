@@ -55,6 +55,10 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "ALTER TABLE paces ADD COLUMN limited_until REAL NOT NULL DEFAULT 0",
         "ALTER TABLE paces ADD COLUMN agreement BLOB NOT NULL DEFAULT '{}'",
     ),
+    (
+        # Empty of a row that was written before it had one.
+        "ALTER TABLE errors ADD COLUMN sum BLOB NOT NULL DEFAULT x''",
+    ),
 )
 """One tuple of statements per version; a version that was released never changes."""
 

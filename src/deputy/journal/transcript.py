@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 from msgspec import UNSET, Raw, Struct, json
 
 from deputy.core.events import (
+    ANSWER,
     Answered,
     Event,
     Lost,
@@ -21,8 +22,9 @@ from deputy.core.events import (
     ToolCallEnded,
 )
 from deputy.core.forms import usage_form
-from deputy.core.messages import INTERRUPTED_CALL, LOST_CALL, Call, Message, messages_in
+from deputy.core.messages import INTERRUPTED_CALL, LOST_CALL, Call, Message, is_unanswered, messages_in
 from deputy.core.request import timestamp
+from deputy.core.rounds import not_begun
 from deputy.core.state import BEGUN, State, apply
 from deputy.journal import home
 from deputy.journal.rows import Damaged
@@ -37,6 +39,8 @@ if TYPE_CHECKING:
 FOLDER = "subagent"
 _ASK = "Ask"
 """The tool whose result is what a person answers."""
+_ANSWER = "answer"
+"""The topic of a person's words."""
 _LABEL_LENGTH = 32
 _ID_LENGTH = 64
 _CONTROLS = {code: None for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
@@ -65,7 +69,8 @@ class Transcript(Struct, frozen=True, kw_only=True):
 def transcribe(records: Iterable[Record | Damaged], stands: State | None = None) -> Transcript | None:
     """The transcript of these records, folded into a state unless it is known; None when there is no run in them."""
     state = State() if stands is None else stands
-    told = _Conversation()
+    records = list(records)
+    told = _Conversation(not_begun(record for record in records if not isinstance(record, Damaged)))
     damaged: list[str] = []
     for record in records:
         if isinstance(record, Damaged):
@@ -82,7 +87,7 @@ def transcribe(records: Iterable[Record | Damaged], stands: State | None = None)
     return Transcript(
         session_id=state.run,
         label=state.label or state.agent,
-        started_at=timestamp(state.started_at or state.requested_at) if state.requested_at else None,
+        started_at=timestamp(state.began_at) if state.requested_at else None,
         ended_at=None if state.ended_at is None else timestamp(state.ended_at),
         outcome=how,
         messages=tuple(told.whole()),
@@ -110,7 +115,9 @@ def ending(state: State) -> Ending:
 class _Conversation:
     """What records tell of a conversation: every call that is left behind has a result, as the model is told it."""
 
-    def __init__(self) -> None:
+    def __init__(self, unsaid: frozenset[int]) -> None:
+        self._unsaid = unsaid
+        """The rounds that did not come to say what they were begun with."""
         self.notes: list[str] = []
         self._opening: list[Message] = []
         self._messages: list[Message] = []
@@ -118,6 +125,8 @@ class _Conversation:
         """The calls that began, by their records' keys."""
         self._pending: dict[str, str] = {}
         """The tools of the calls without a result, by the calls' ids."""
+        self._order: dict[str, int] = {}
+        """The calls that were made together last, in which order."""
 
     def hear(self, record: Record) -> None:
         """One record more."""
@@ -131,6 +140,13 @@ class _Conversation:
                 self._add(_result(self._under_way[record.key], LOST_CALL))
             case Opened() | Requested():
                 self._opening.extend(said)
+                return
+            case Resumed(is_dismissed=True):
+                return
+            case Answered(topic=topic) if topic != ANSWER or self._pending:
+                # A yes or no is not said to the subagent; the answer to a call is its result.
+                return
+            case Resumed(round=number) if number in self._unsaid:
                 return
             case Resumed():
                 asked = next((call for call, tool in self._pending.items() if tool == _ASK), None)
@@ -156,11 +172,21 @@ class _Conversation:
         return self._messages if is_said else self._opening + self._messages
 
     def _add(self, message: Message) -> None:
-        self._messages.append(message)
+        place = len(self._messages)
         if message.tool_calls is not UNSET:
             self._pending.update((call.id, call.name) for call in message.tool_calls)
+            self._order = {call.id: number for number, call in enumerate(message.tool_calls)}
         if message.tool_call_id is not UNSET:
             self._pending.pop(message.tool_call_id, None)
+            # Calls that are carried out together end as they like; the model has their results in its own order.
+            number = self._turn_of(message)
+            while place and self._turn_of(self._messages[place - 1]) > number:
+                place -= 1
+        self._messages.insert(place, message)
+
+    def _turn_of(self, message: Message) -> int:
+        """Which of the calls that were made together last a message is the result of; of any other it is -1."""
+        return -1 if message.tool_call_id is UNSET else self._order.get(message.tool_call_id, -1)
 
 
 def _result(call: str, content: str) -> Message:
@@ -184,7 +210,7 @@ def _said(event: Event) -> Iterator[Message]:
                 yield from messages_in(event.message, "assistant")
         case ToolCallEnded(message=Raw() as message):
             yield from messages_in(message, "tool", event.call)
-        case Answered():
+        case Answered(topic=topic, body=body) if not (topic == _ANSWER and is_unanswered(body)):
             yield from messages_in(event.body, "user")
         case Resumed(message=Raw() as message):
             yield from messages_in(message, "user")
@@ -247,12 +273,12 @@ def _fenced(text: str, language: str = "") -> str:
 
 def transcript_path(folder: Path, label: str, run: str) -> Path:
     """Where a subagent's transcript is: neither its label nor its id can lead anywhere else."""
-    return folder / FOLDER / f"{safe_label(label)}-{safe_id(run)}.transcript.json"
+    return folder.joinpath(FOLDER, f"{safe_label(label)}-{safe_id(run)}.transcript.json")
 
 
 def scratchpad_path(folder: Path, label: str, run: str) -> Path:
     """Where a subagent's notes are."""
-    return folder / FOLDER / f"subagent-{safe_label(label)}-{safe_id(run)}.scratch.md"
+    return folder.joinpath(FOLDER, f"subagent-{safe_label(label)}-{safe_id(run)}.scratch.md")
 
 
 def write_transcript(folder: Path, transcript: Transcript) -> Path:
@@ -266,7 +292,7 @@ def write_transcript(folder: Path, transcript: Transcript) -> Path:
 def of_ended(reader: Reader, run: str) -> Transcript | None:
     """The transcript that a subagent leaves; None for one that never began, or stands at the top."""
     state = reader.state(run)
-    if state is None or state.status == "rejected" or state.lineage is None or state.lineage.depth == 0:
+    if state is None or state.status == "rejected" or state.lineage is None or state.lineage.is_top:
         return None
     return transcribe(reader.records(run), state)
 

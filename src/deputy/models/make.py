@@ -194,6 +194,11 @@ class Models:
         entry = self.catalog.providers[provider]
         return self._environ.get(entry.base_url_variable) or entry.base_url
 
+    def _base_url_field(self, provider: str) -> str:
+        """Where the address of a provider is set: in its variable, unless it is the catalog's."""
+        variable = self.catalog.providers[provider].base_url_variable
+        return variable if self._environ.get(variable) else f"catalog.providers.{provider}.base_url"
+
     def _over_the_wire(self, named: Named, endpoint: Endpoint) -> Model:
         from deputy.models.http import Http
         from deputy.models.wire import Target
@@ -202,9 +207,7 @@ class Models:
         provider = self.catalog.providers[named.provider]
         if provider.protocol is None:
             raise UsageError("model", str(named), "it is not reached over the network, only through its own program")
-        if not is_address(endpoint.base_url):
-            shown = without_password(endpoint.base_url)
-            raise UsageError(provider.base_url_variable, shown, "give an address like https://example.com/v1")
+        _check_address(endpoint, self._base_url_field(named.provider))
         if self._http is None:
             self._http = Http()
         entry = self.catalog.entry(named)
@@ -243,6 +246,17 @@ def find_key(provider: ProviderEntry, environ: Mapping[str, str]) -> tuple[str, 
                 raise UsageError(variable, Secret(value), "it holds characters that no key has; set it anew")
             return variable, Secret(value)
     return None
+
+
+def _check_address(endpoint: Endpoint, field: str) -> None:
+    """Raise unless requests can be sent to an address, by one way of getting in."""
+    url = endpoint.base_url
+    if not is_address(url):
+        raise UsageError(field, without_password(url), "give an address like https://example.com/v1")
+    # Both are sent in the same header, and it has room for one.
+    if "authorization" in endpoint.headers() and "@" in urlsplit(url).netloc:
+        expected = f"leave the user and password before its host out: {endpoint.key_variable} is how one gets in"
+        raise UsageError(field, without_password(url), expected)
 
 
 def is_address(url: str) -> bool:

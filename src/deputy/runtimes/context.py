@@ -24,6 +24,7 @@ from deputy.core.events import (
     StepEnded,
     ToolCallEnded,
 )
+from deputy.core.rounds import prefix
 from deputy.core.state import ASKED, BEGUN
 from deputy.engine.interrupted import Interrupted
 from deputy.engine.ports import L
@@ -56,9 +57,9 @@ class LocalContext(Generic[L]):
         self._crew = crew
         self._journal = journal
         self._lease = lease
-        prefix = self._prefix = _prefix(lease.state.round)
-        self.past = [record for record in history if not record.key.startswith(prefix)]
-        self._done = {record.key: record for record in history if record.key.startswith(prefix)}
+        own = self._prefix = prefix(lease.state.round)
+        self.past = [record for record in history if not record.key.startswith(own)]
+        self._done = {record.key: record for record in history if record.key.startswith(own)}
         self.so_far = SoFar()
         for record in history:
             self.so_far.see(record.event)
@@ -330,11 +331,6 @@ class LocalContext(Generic[L]):
         for come in self.waiting:
             if not come.done():
                 come.set_result(None)
-
-
-def _prefix(number: int) -> str:
-    # The first round has none, so that its keys read as they were given.
-    return f"round:{number}/" if number else ""
 
 
 def _name(do: Callable[..., Any]) -> str:

@@ -106,13 +106,16 @@ class LocalEngine(Generic[L]):
         return await self._crew.rounds.begin(run, message, seconds=seconds, question=question, patience=patience)
 
     async def cancel(self, run: str, reason: str = "") -> None:
-        """Stop a run and all runs below it, whoever is at work on them."""
+        """Stop a run and all runs below it, whoever is at work on them; one that is blocked ends as cancelled too."""
         top, *below = await self._tree(run)
         # First the top: if those below ended first, it might go on from their ends as if nothing had been asked.
         stopping = self._crew.stopping
         await stopping.stop_all([top], reason)
         stop = stopping.stop_below if top.is_live else stopping.stop_all
         await stop(below, reason or "a run above it was cancelled")
+        if not top.is_live:
+            # One that is live sees to those below it when it ends.
+            await stopping.dismiss((top, *below))
 
     async def send(self, run: str, topic: str, body: Any, *, key: str = "") -> bool:
         """Send a run a message, once per key; False when another one was sent under that key before."""
@@ -140,6 +143,10 @@ class LocalEngine(Generic[L]):
     async def ensure(self, run: str) -> bool:
         """Put a run to work that should be and is not; whether that was so."""
         return await self._crew.ensure(run)
+
+    def has(self, run: str) -> bool:
+        """Whether a run is at work here, or about to be."""
+        return self._crew.minds(run) or self._crew.is_starting(run)
 
     async def deliver(self, run: str, to: str) -> None:
         """Say that a result has reached whoever asked; until then it is kept."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Generic
 
-from msgspec import UNSET, Raw, json
+from msgspec import UNSET, Raw, json, structs
 
 from deputy.core.errors import LeaseHeld, UnknownRun, UsageError
 from deputy.core.events import Resumed
@@ -51,6 +51,7 @@ class Rounds(Generic[L]):
         within: float | None = None,
         question: str = "",
         patience: float | None = None,
+        is_dismissed: bool = False,
     ) -> int:
         """Start another round of a run that has ended; gives its number."""
         if self._crew.is_starting(run):
@@ -60,6 +61,7 @@ class Rounds(Generic[L]):
             lease = await self._journal.acquire(run)
             try:
                 resumed = self._resumed(lease.state, message, seconds, within, question, patience)
+                resumed = structs.replace(resumed, is_dismissed=is_dismissed)
                 await self._journal.append(lease, f"resumed:{resumed.round}", resumed)
                 # Who wanted an earlier round stopped does not stop this one.
                 self._crew.want(run)
@@ -68,6 +70,14 @@ class Rounds(Generic[L]):
                 await self._crew.let_go(lease)
                 raise
             return resumed.round
+
+    async def dismiss(self, run: str) -> None:
+        """End a run as cancelled that has ended with a question; one that is gone on with is left alone."""
+        with suppress(LeaseHeld, UsageError):
+            await self.begin(run, None, is_dismissed=True)
+            work = self._crew.work.get(run)
+            if work is not None:
+                await work.over()
 
     async def _have_ended(self, run: str) -> None:
         """Refuse a run that goes on here: taking it up again would take it from whoever is at work on it."""

@@ -38,7 +38,10 @@ class Stopping(Generic[L]):
             raise UnknownRun(run)
         # First the top: if those below ended first, it might go on from their ends as if nothing had been asked.
         await self.stop_all([state], reason)
-        await self.stop_all(await self._journal.descendants(run), reason)
+        below = await self._journal.descendants(run)
+        await self.stop_all(below, reason)
+        if not state.is_live:
+            await self.dismiss((state, *below))
 
     async def stop_all(self, states: Sequence[State], reason: str) -> None:
         """Want all these runs stopped, asked together so that they are asked in one commit."""
@@ -66,6 +69,12 @@ class Stopping(Generic[L]):
                 work.cancel()
         await self.stop_all(elsewhere, reason)
 
+    async def dismiss(self, states: Iterable[State]) -> None:
+        """End those as cancelled that have ended with a question, which nobody will answer now."""
+        for state in states:
+            if state.status == "blocked":
+                await self._crew.rounds.dismiss(state.run)
+
     async def _ask_to_stop(self, state: State, reason: str) -> None:
         await self._journal.send(state.run, CANCEL, f"{CANCEL}:{state.round}", json.encode(reason))
         await self._crew.hear([(state.run, CANCEL)])
@@ -80,6 +89,8 @@ class Stopping(Generic[L]):
         for child in children:
             if child.run in self._crew.work:
                 await self._crew.work[child.run].over()
+        if not is_late:
+            await self.dismiss(await self._journal.descendants(run))
 
     # --- time is up ---------------------------------------------------------------------------------------------------
 

@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta, Struct, json
 
+from deputy.core.events import ANSWER
+from deputy.core.messages import UNANSWERED_CALL, is_unanswered
 from deputy.core.progress import Progress
 from deputy.engine.ports import ToolOutput, ToolTraits
-from deputy.engine.talk import ANSWER
 from deputy.tools.described import DescribedTool
 
 if TYPE_CHECKING:
@@ -33,5 +34,8 @@ class AskTool(DescribedTool[AskArguments]):
     async def carry_out(self, wanted: AskArguments, key: str, run: RunContext, desk: Desk) -> ToolOutput:
         """Wait for the answer."""
         desk.emit(Progress(event="waiting", label=desk.label, content=wanted.question))
-        answer = json.decode(await run.recv(f"{key}:{ANSWER}", ANSWER, wanted.question))
+        body = await run.recv(f"{key}:{ANSWER}", ANSWER, wanted.question)
+        if is_unanswered(body):
+            return ToolOutput(text=UNANSWERED_CALL, is_error=True)
+        answer = json.decode(body)
         return ToolOutput(text=answer if isinstance(answer, str) else json.encode(answer).decode())

@@ -14,7 +14,7 @@ from deputy.core.progress import Progress
 from deputy.core.results import results_form, results_markdown
 from deputy.core.role import NoRole, Role, in_role
 from deputy.core.task import DELEGATE_SCHEMA, DelegateCall, read_call
-from deputy.engine.approval import decided
+from deputy.engine.approval import decided, tell_refused
 from deputy.engine.fanout import fan_out, ids_key
 from deputy.engine.ports import Agents, ToolOutput, ToolTraits
 from deputy.engine.reachable import why_unreachable
@@ -126,6 +126,7 @@ class DelegateTool:
             case "granted":
                 return ""
             case "nobody":
+                tell_refused(desk.talk, f"{self.name} of {len(wanted.tasks)} tasks")
                 return _NOBODY
             case "ask":
                 return await self._answered(wanted, key, run, desk)

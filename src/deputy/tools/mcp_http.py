@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from httpx2 import AsyncByteStream, AsyncClient, ReadError, Timeout
 
+from deputy.tools.mcp_parts import MOST_PARTS, Parts
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
 
@@ -41,11 +43,14 @@ class _Bytes(AsyncByteStream):
         self._request = request
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        taken = 0
+        taken, parts = 0, Parts()
         async for chunk in self._inner:
             taken += len(chunk)
             if taken > MOST_ANSWER:
                 raise ReadError(f"the answer is larger than {MOST_ANSWER:,} bytes", request=self._request)
+            if parts.count(chunk) > MOST_PARTS:
+                # Not even in a thread: reading it would hold everybody up there as well.
+                raise ReadError(f"the answer is made of more than {MOST_PARTS:,} values", request=self._request)
             yield chunk
 
     async def aclose(self) -> None:

@@ -113,10 +113,25 @@ def test_both_kinds_of_file_say_the_same(tmp_path: Path, name: str, text: str) -
         ),
         (
             "a.md",
-            "---\ntype: x\ndescription: d\ncontext_management:\n  inherit_context: some\n---\n",
-            4,
+            "---\ntype: x\ndescription: d\ncontext_management:\n  # as much\n  inherit_context: some\n---\n",
+            6,
             "subtask.context",
             "one of full, subset, none",
+        ),
+        (
+            "a.xml",
+            "<task type='x'>\n<description>d</description>\n<context_management>\n\n<fresh_context>on</fresh_context>\n"
+            "</context_management>\n</task>",
+            5,
+            "subtask.context",
+            "one of enabled, disabled",
+        ),
+        (
+            "a.md",
+            "\n\n---\ntype: x\ndescription: d\ncontext_management:\n  colour: red\n---\n",
+            7,
+            "subtask.context",
+            "colour",
         ),
         (
             "a.md",
@@ -143,12 +158,38 @@ def test_a_place_that_no_input_fills_is_warned_of(tmp_path: Path) -> None:
     assert [(finding.is_fatal, "'it'" in finding.message) for finding in findings] == [(False, True)]
 
 
+@pytest.mark.rule("subtask.template")
+@pytest.mark.parametrize(
+    ("name", "text", "line", "words"),
+    [
+        ("a.md", "---\ntype: x\ndescription: d\n---\n \n", 1, "it has no prompt"),
+        ("a.md", "---\ntype: x\ndescription: d\nprompt: ''\n---\n", 4, "it has no prompt"),
+        ("a.xml", "<task type='x'>\n<description>d</description>\n<prompt> </prompt></task>", 3, "it has no prompt"),
+        ("a.md", "---\ntype: x\ndescription: d\nsubtype: subtsk\n---\nDo it.\n", 4, "subtype is 'subtsk'"),
+    ],
+)
+def test_what_is_hardly_meant_is_warned_of_with_its_line(
+    tmp_path: Path, name: str, text: str, line: int, words: str
+) -> None:
+    path = write(tmp_path, name, text)
+    template, (finding,) = read_template(path)
+    assert template is not None
+    assert words in finding.message
+    assert (finding.path, finding.line, finding.rule) == (str(path), line, "subtask.template")
+
+
+def test_a_template_made_of_others_needs_no_prompt(tmp_path: Path) -> None:
+    template, findings = read_template(write(tmp_path, "a.md", "---\ntype: sequential\ndescription: d\n---\n"))
+    assert template is not None
+    assert findings == ()
+
+
 def test_the_nearer_template_of_a_name_wins(tmp_path: Path) -> None:
     (tmp_path / "project" / ".git").mkdir(parents=True)
     inner = tmp_path / "project" / "inner"
-    near = write(inner, "a.md", "---\ntype: near\ndescription: d\n---\n")
-    write(tmp_path / "project", "a.md", "---\ntype: far\ndescription: d\n---\n")
-    write(tmp_path / "home", "b.md", "---\ntype: own\ndescription: d\n---\n")
+    near = write(inner, "a.md", "---\ntype: near\ndescription: d\n---\nDo it.\n")
+    write(tmp_path / "project", "a.md", "---\ntype: far\ndescription: d\n---\nDo it.\n")
+    write(tmp_path / "home", "b.md", "---\ntype: own\ndescription: d\n---\nDo it.\n")
     loaded = load_templates(inner, tmp_path / "home")
     assert [template.type for template in loaded.templates] == ["near", "own"]
     assert str(near) in loaded.findings[0].message

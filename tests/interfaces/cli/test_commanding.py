@@ -1,6 +1,11 @@
 import json
+import shutil
+import subprocess
+from pathlib import Path
 
 import pytest
+
+GIT = ("git", "-c", "user.name=x", "-c", "user.email=x@localhost")
 
 REPORT = ".deputy/work/{folder}/report.md"
 
@@ -101,6 +106,53 @@ def test_a_text_that_nobody_approves_is_not_added(tasks):
     assert tasks.run("research", "!!").returncode == 2
 
 
+@pytest.mark.rule("delegate.approve")
+def test_who_says_no_to_a_text_leaves_everything_as_it_was(tasks):
+    file = tasks.workspace / ".deputy" / "tasks.json"
+    before = file.read_bytes()
+    terminal = tasks.terminal("implement", "Something new", "--model", tasks.script("never", {"turns": []}))
+    terminal.until("Go ahead? [y/N]")
+    assert "implement-4" in terminal.text
+    assert file.read_bytes() == before
+    terminal.type("n\n")
+    assert terminal.end() == 6
+    assert "deputy: no task was added" in terminal.text
+    assert file.read_bytes() == before
+    assert not (tasks.workspace / ".deputy" / "work").exists()
+
+
+@pytest.mark.rule("delegate.approve")
+def test_a_text_gets_the_number_that_is_free_when_it_is_approved(tasks):
+    model = tasks.script("text", researching(5, "005_something_new"))
+    terminal = tasks.terminal("research", "Something new", "--model", model)
+    terminal.until("Go ahead? [y/N]")
+    assert tasks.run("task", "add", "Between").returncode == 0
+    terminal.type("y\n")
+    assert terminal.end() == 0, terminal.text
+    assert "Added: 5  Something new" in terminal.text
+    assert "Task 5 is researched." in terminal.text
+    assert statuses(tasks) == [*["not started"] * 4, "researched"]
+
+
+def test_a_task_names_the_branch_and_the_worktree_of_its_last_changes(tasks):
+    for arguments in (["init", "-q"], ["add", "--all"], ["commit", "-q", "-m", "begin"]):
+        subprocess.run([*GIT, *arguments], cwd=tasks.workspace, check=True)
+    change = {"name": "Write", "arguments": {"path": "new.py", "content": "found"}}
+    model = tasks.script("change", {"turns": [{"calls": [change]}, returned("new.py")]})
+    branch = json.loads(tasks.run("implement", "1", "--yes", "--json", "--model", model).stdout)["branch"]
+    shown = json.loads(tasks.run("task", "show", "1", "--json").stdout)
+    assert shown["branch"] == branch
+    assert Path(shown["worktree"], "new.py").read_text() == "found"
+    page = tasks.run("task", "show", "1").stdout
+    assert f"branch    {branch}\nworktree  {shown['worktree']}\n" in page
+    other = json.loads(tasks.run("task", "show", "2", "--json").stdout)
+    assert (other["branch"], other["worktree"]) == (None, None)
+
+    shutil.rmtree(shown["worktree"])
+    gone = json.loads(tasks.run("task", "show", "1", "--json").stdout)
+    assert (gone["branch"], gone["worktree"]) == (branch, None)
+
+
 @pytest.mark.rule("time.wall")
 def test_more_time_than_the_maximum_is_refused_with_the_maximum(tasks):
     run = tasks.run("plan", "Something new", "--timeout", "3601", "--yes")
@@ -122,8 +174,56 @@ def test_at_a_timeout_the_way_on_is_printed_and_leads_on(tasks):
     # What was approved as a whole may go on writing.
     tasks.script("late", {"turns": [{}, {}, {"calls": [writing(folder)]}, returned(path), returned(path)]})
     again = tasks.run("resume", session_id, "--json")
-    assert (again.returncode, json.loads(again.stdout)["session_id"]) == (0, session_id)
+    outcome = json.loads(again.stdout)
+    assert (again.returncode, outcome["session_id"], outcome["task"]["status"]) == (0, session_id, "researched")
     assert statuses(tasks)[0] == "researched"
+
+
+@pytest.mark.rule("commands")
+@pytest.mark.rule("resume")
+def test_a_command_that_is_gone_on_with_says_what_it_says_itself(tasks):
+    folder, path = "001_one", REPORT.format(folder="001_one")
+    asks = [{"type": "input", "message": "Which?", "recoverable": True, "recommendation": "Say which."}]
+    first = tasks.script("ask", {"turns": [returned(status="blocked", errors=asks)]})
+    run = tasks.run("research", "1", "--yes", "--json", "--model", first)
+    session_id = json.loads(run.stdout)["session_id"]
+    assert (run.returncode, statuses(tasks)[0]) == (5, "blocked")
+
+    tasks.script("ask", {"turns": [{}, returned(status="blocked", errors=asks)]})
+    again = tasks.run("resume", session_id, "--answer", "The first.")
+    assert (again.returncode, again.stdout) == (5, "It is done.\n")
+    assert "Task 1 is blocked." in again.stderr
+    assert f'Answer it: deputy resume {session_id} --answer "…"' in again.stderr
+
+    tasks.script("ask", {"turns": [{}, {}, {"calls": [writing(folder)]}, returned(path)]})
+    last = tasks.run("resume", session_id, "--answer", "The second.")
+    assert (last.returncode, last.stdout) == (0, f"It is done.\n  {path}\n")
+    assert "Task 1 is researched." in last.stderr
+
+
+@pytest.mark.rule("commands.state")
+@pytest.mark.rule("resume")
+def test_a_command_whose_task_is_over_says_why_it_does_not_go_on_and_what_would_help(tasks):
+    folder, path = "001_one", REPORT.format(folder="001_one")
+    asks = [{"type": "input", "message": "Which?", "recoverable": True, "recommendation": "Say which."}]
+    first = tasks.script("ask", {"turns": [returned(status="blocked", errors=asks)]})
+    run = tasks.run("research", "1", "--yes", "--json", "--model", first)
+    session_id = json.loads(run.stdout)["session_id"]
+    assert tasks.run("task", "abandon", "1").returncode == 0
+    for _ in range(2):
+        refused = tasks.run("resume", session_id, "--answer", "The first.")
+        assert (refused.returncode, refused.stdout) == (6, "")
+        assert "research takes a task that is" in refused.stderr
+        assert "deputy task reopen 1" in refused.stderr
+        assert "deputy resume" not in refused.stderr
+    told = tasks.run("resume", session_id, "--answer", "The first.", "--json")
+    outcome = json.loads(told.stdout)
+    assert (told.returncode, outcome["status"], len(outcome["warnings"])) == (6, "blocked", 1)
+
+    assert tasks.run("task", "reopen", "1").returncode == 0
+    tasks.script("ask", {"turns": [{}, {"calls": [writing(folder)]}, returned(path)]})
+    last = tasks.run("resume", session_id, "--answer", "The second.")
+    assert (last.returncode, last.stdout) == (0, f"It is done.\n  {path}\n")
 
 
 @pytest.mark.rule("registry.entry")

@@ -228,7 +228,7 @@ def test_a_person_is_asked_and_sees_the_subagents_work(house):
     assert "Delegate [1 subagent]" in terminal.text
     assert "[look] ✓ complete (in=200 out=40)" in terminal.text
     assert "\x1b[32m" in terminal.shown, "there is colour"
-    assert "All well. [/bold][31m" in terminal.text, "Markdown is rendered, and nothing in it is obeyed"
+    assert "All well. [/bold] " in terminal.text, "Markdown is rendered, and nothing in it is obeyed"
     assert terminal.shown.count("\x1b[?25l") == terminal.shown.count("\x1b[?25h"), "the cursor is back"
 
 
@@ -375,7 +375,7 @@ def hanging() -> ScriptedConversation:
 
 
 @pytest.mark.rule("delegate.cancel")
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_cancels_all_and_every_outcome_is_recorded(house, number):
     with provider(hanging(), strict=False) as server:
         child = house.start(
@@ -397,6 +397,66 @@ def test_a_signal_cancels_all_and_every_outcome_is_recorded(house, number):
     shown = json.loads(house.run("show", result["results"][0]["session_id"], "--json").stdout)
     assert shown["outcome"]["status"] == "cancelled"
     assert house.run("watch").returncode == 3, "nothing is left running"
+
+
+@pytest.mark.rule("delegate.cancel")
+@pytest.mark.parametrize("shown", ["✎ The first finding.", "asks: Which one?"])
+def test_closing_the_terminal_cancels_all_and_every_outcome_is_recorded(house, shown):
+    ask = ScriptedCall(name="Ask", arguments={"question": "Which one?"})
+    scripts = (answering(ScriptedTurn(calls=(ask,)), when="choose"), hanging())
+    with provider(*scripts, strict=False) as server:
+        prompt = "choose" if "asks" in shown else "x"
+        terminal = house.terminal("delegate", "-t", f"a={prompt}", "--model", MODEL, "--yes", **server.environ)
+        terminal.until(shown)
+        terminal.close()
+        assert terminal.process.wait(10) == 130
+    ended = json.loads(house.run("ps", "--all", "--json").stdout)["delegations"]
+    assert [one["status"] for one in ended] == ["cancelled", "cancelled"]
+
+
+def test_whoever_is_to_outlive_its_terminal_does(house):
+    with provider(
+        answering(ScriptedTurn(text="x", calls=(NOTE,)), ScriptedTurn(text="Done.", delay_seconds=1))
+    ) as server:
+        arguments = ("delegate", "-t", "a=x", "--model", MODEL, "--yes", "--events", "-")
+        child = house.start(*arguments, deaf_to=signal.SIGHUP, **server.environ)
+        while json.loads(child.stdout.readline())["event"] != "note":
+            pass
+        child.send_signal(signal.SIGHUP)
+        child.stdout.read()
+        assert child.wait(10) == 0
+
+
+@pytest.mark.rule("escalate")
+@pytest.mark.parametrize("turn", [ScriptedTurn(text="Which one?\n[AWAITING_HUMAN_INPUT]"), None])
+def test_whoever_ends_the_input_at_a_question_leaves_it_blocked(house, turn):
+    ask = ScriptedCall(name="Ask", arguments={"question": "Which one?"})
+    asking = turn or ScriptedTurn(calls=(ask,))
+    with provider(answering(asking, ScriptedTurn(text="The second, then."))) as server:
+        terminal = house.terminal("delegate", "-t", "a=choose", "--model", MODEL, "--yes", **server.environ)
+        terminal.until("asks: Which one?\r\n> ")
+        terminal.type("\x04")
+        assert terminal.end() == 5
+        assert "deputy resume" in terminal.text
+        run = json.loads(house.run("ps", "--json").stdout)["delegations"][-1]["session_id"]
+        again = house.terminal("resume", run, **server.environ)
+        again.until("asks: Which one?\r\n> ")
+        again.type("\x04")
+        assert again.end() == 2
+        assert "it waits for an answer" in " ".join(again.text.split())
+        done = house.run("resume", run, "--answer", "the second", "--json", **server.environ)
+        assert json.loads(done.stdout)["report"] == "The second, then."
+        assert "the second" in str(server.asked[-1].body)
+    said = json.loads(house.run("transcript", run, "--json").stdout)["messages"]
+    assert "false" not in [one["content"] for one in said]
+
+
+def test_whoever_ends_the_input_at_an_approval_refuses(house):
+    with provider() as server:
+        terminal = house.terminal("delegate", "-t", "a=x", "--model", MODEL, **server.environ)
+        terminal.until("[y/N] ")
+        terminal.type("y\x04\x04")
+        assert terminal.end() == 6
 
 
 def test_ctrl_c_at_the_question_starts_nothing(house):

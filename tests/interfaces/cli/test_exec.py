@@ -211,3 +211,23 @@ def test_a_request_that_nobody_can_carry_out_keeps_none_of_the_others_from_it(ho
     assert "[request-1] Cannot spawn subagents: no API key for provider anthropic" in done.stderr
     first, second = json.loads(done.stdout)["results"]
     assert (first["status"], second["status"], second["report"]) == ("error", "ok", "It prints.")
+
+
+@pytest.mark.rule("delegate.approve")
+def test_the_cost_is_that_of_the_model_that_is_really_asked_wherever_it_is_said(house):
+    text = house.workspace / "w.md"
+    text.write_text('<delegate model="composer-1">\nlook around\n</delegate>\n')
+    run = house.run("exec", str(text), "--model", "offline:scout")
+    assert run.returncode == 6
+    assert run.stderr.count("cost: nothing") == 2
+    assert "not bounded" not in run.stderr
+
+
+@pytest.mark.parametrize("options", [(), ("--yes",)])
+def test_a_model_that_looks_like_a_secret_is_not_said(house, options):
+    secret = "sk-ant-api03-" + "Zx9Kq2Lm" * 6
+    text = house.workspace / "w.md"
+    text.write_text(f'<delegate model="{secret}">\nlook around\n</delegate>\n')
+    run = house.run("exec", str(text), "--model", "offline:scout", *options)
+    assert "request-1" in run.stderr
+    assert secret not in run.stderr + run.stdout

@@ -11,7 +11,7 @@ import pytest
 VERIFY = (
     "---\ntype: verification\ndescription: Check that code is right.\ninputs:\n  code: string\n---\nRead {{code}}.\n"
 )
-PLANT = '<task type="gardening"><description>Plant trees and water them.</description></task>'
+PLANT = '<task type="gardening"><description>Plant trees and water them.</description><prompt>Plant it.</prompt></task>'
 BAD = "---\ntype: x\ndescription: y\ncontext_management:\n  inherit_context: full\n  fresh_context: enabled\n---\nGo.\n"
 
 

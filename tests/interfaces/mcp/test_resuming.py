@@ -139,3 +139,19 @@ def test_a_command_that_completed_keeps_its_outcome_and_its_task_when_it_is_gone
     asyncio.run(main())
     shown = json.loads(house.run("task", "show", "1", "--json").stdout)
     assert (entries(house)[0]["status"], shown["status"]) == ("completed", "researched")
+
+
+@pytest.mark.rule("delegate.cancel")
+def test_a_run_that_waits_for_an_answer_is_cancelled_over_mcp(house):
+    ask = {"name": "Ask", "arguments": {"question": "Which one?"}}
+    model = house.script("m", talk(turn("", calls=[ask])))
+    assert house.run("delegate", "-t", "a=x", "--model", model, "--yes").returncode == 5
+    [call] = [entry["session_id"] for entry in entries(house) if entry["command"] == "delegate"]
+
+    async def main():
+        async with here(house) as client:
+            return await client.call_tool("DelegateCancel", {"session_id": call})
+
+    told = json.loads(text_of(asyncio.run(main())))
+    assert (told["status"], [task["status"] for task in told["tasks"]]) == ("cancelled", ["cancelled"])
+    assert "question" not in told

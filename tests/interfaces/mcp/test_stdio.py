@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import socket
 import threading
 
 import pytest
@@ -140,6 +141,28 @@ def test_a_client_that_never_reads_costs_bounded_memory_and_loses_nothing(house)
         for run in runs[:3]:
             got = wire.answer(wire.call("DelegateResult", {"session_id": run}))
             assert got["result"]["structuredContent"]["results"][0]["report"] == report
+
+
+def test_a_client_that_reads_nothing_and_closes_only_its_side_ends_the_server(house):
+    with Wire(house) as wire:
+        wire.shake_hands()
+        flood = json.dumps({"jsonrpc": "2.0", "id": "again", "method": "tools/list", "params": {}}).encode() + b"\n"
+        os.set_blocking(wire.process.stdin.fileno(), False)
+        assert _poured(wire, flood, 200_000) < 200_000
+        wire.process.stdin.close()
+        assert wire.process.wait(60) == 0
+
+
+@pytest.mark.parametrize(
+    "make", [os.pipe, lambda: [end.detach() for end in socket.socketpair()]], ids=["pipe", "socket"]
+)
+def test_who_has_closed_its_side_is_known_to_have_though_there_is_more_to_read(make):
+    source, theirs = make()
+    os.write(theirs, b"more")
+    assert not stdio_transport._is_hung_up(source)
+    os.close(theirs)
+    assert stdio_transport._is_hung_up(source)
+    os.close(source)
 
 
 def _poured(wire: Wire, line: bytes, most: int) -> int:

@@ -12,7 +12,7 @@ from deputy.core.model_name import ONLY_A_PERSON, is_script
 from deputy.core.subtask.request import MAX_FILES, MAX_HINTS, MAX_TYPE
 from deputy.core.subtask.settings import RULE as CONTEXT
 from deputy.core.subtask.settings import PartialSettings, Settings, read_settings, settle
-from deputy.core.subtask.template import INPUT_TYPES, Input, Template
+from deputy.core.subtask.template import COMPOSITES, INPUT_TYPES, SUBTYPES, Input, Template
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -74,8 +74,10 @@ class _Reader:
     def find(self, line: int, message: str, rule: str = TEMPLATE, *, is_fatal: bool = True) -> None:
         self.findings.append(Finding(path=self.path, line=line, rule=rule, message=message, is_fatal=is_fatal))
 
-    def line(self, name: str) -> int:
-        return self._fields[name].line if name in self._fields else 1
+    def line(self, name: str, key: str = "") -> int:
+        """The line of a field, or of a key within it."""
+        field = self._fields.get(name)
+        return 1 if field is None else field.lines.get(key, field.line)
 
     def raw(self, name: str) -> Raw | None:
         return self._fields[name].value if name in self._fields else None
@@ -114,12 +116,15 @@ def make_template(fields: Sequence[Field], file_name: str, path: str) -> tuple[T
     name = reader.text("name", longest=MAX_TYPE) or file_name
     kind = reader.text("type", longest=MAX_TYPE, is_required=True)
     subtype = reader.text("subtype", longest=MAX_TYPE)
+    if subtype and subtype not in SUBTYPES:
+        told = f"subtype is {subtype!r:.80}, which nothing here goes by; there are {', '.join(SUBTYPES)}"
+        reader.find(reader.line("subtype"), told, is_fatal=False)
     description = reader.text("description", is_required=True)
     inputs = _inputs(reader)
     settings = _settings(reader, subtype)
     expectations = _expectations(reader)
     prompt = reader.text("prompt")
-    _check_places(reader, prompt, inputs)
+    _check_prompt(reader, prompt, inputs, is_atomic=kind not in COMPOSITES)
     model = reader.text("model")
     if is_script(model):
         reader.find(reader.line("model"), f"model is {model!r:.80}: {ONLY_A_PERSON}")
@@ -202,7 +207,8 @@ def _settings(reader: _Reader, subtype: str) -> PartialSettings:
     elif isinstance(settled, Settings) and settled.warning:
         reader.find(line, settled.warning, CONTEXT, is_fatal=False)
     for problem in problems:
-        reader.find(line, f"{problem.field} {problem.message}", CONTEXT)
+        key = problem.field.removeprefix("context_management").lstrip(".")
+        reader.find(reader.line("context_management", key), f"{problem.field} {problem.message}", CONTEXT)
     return read
 
 
@@ -234,8 +240,11 @@ def _checked_schema(reader: _Reader, schema: object) -> dict[str, Any] | None:
     return cast("dict[str, Any]", schema)
 
 
-def _check_places(reader: _Reader, prompt: str, inputs: Sequence[Input]) -> None:
-    """A place in the prompt that no input fills is left as it stands, which is worth a word."""
+def _check_prompt(reader: _Reader, prompt: str, inputs: Sequence[Input], *, is_atomic: bool) -> None:
+    """No prompt at all, and a place in it that no input fills and that is left as it stands, are worth a word."""
+    if not prompt and is_atomic:
+        told = "it has no prompt: a subtask is told the request and nothing else"
+        reader.find(reader.line("prompt"), told, is_fatal=False)
     declared = {one.name for one in inputs}
     for piece in prompt.split("{{")[1:]:
         name, closing, _ = piece.partition("}}")

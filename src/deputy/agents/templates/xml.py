@@ -67,7 +67,11 @@ def read_xml(text: str) -> tuple[Field, ...] | Refusal:
     if root.name not in ROOTS:
         return Refusal(root.line, f"its root is <{root.name[:40]}>; it must be <task> or <template>")
     given = [Field(name, value, root.line) for name, value in root.attributes.items()]
-    return (*given, *(Field(node.name, _value(node), node.line) for node in root.children))
+    return (*given, *map(_field, root.children))
+
+
+def _field(node: _Node) -> Field:
+    return Field(node.name, _value(node), node.line, {child.name: child.line for child in node.children})
 
 
 def _value(node: _Node) -> Raw:

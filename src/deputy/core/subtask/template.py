@@ -18,6 +18,9 @@ INPUT_TYPES: tuple[InputType, ...] = ("any", "string", "number", "integer", "boo
 COMPOSITES = frozenset({"sequential", "parallel", "reduce", "loop", "director_evaluator_loop", "composite"})
 """Types of templates that are made of others: they are started by name, and never matched to a request."""
 
+SUBTYPES = ("subtask", "standard", "evaluation", "script")
+"""Subtypes that mean something: what is passed by default, and what a result has."""
+
 ATOMIC = "atomic"
 """The type of a template that says nothing of what it is for."""
 

@@ -194,7 +194,7 @@ class Engine(Protocol):
         ...
 
     async def cancel(self, run: str, reason: str = "") -> None:
-        """Stop a run and all runs below it, whoever is at work on them."""
+        """Stop a run and all runs below it, whoever is at work on them; one that is blocked ends as cancelled too."""
         ...
 
     async def send(self, run: str, topic: str, body: Any, *, key: str = "") -> bool:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from deputy.interfaces.beside import beside
 from deputy.interfaces.cli.keyboard import PASTE_SECONDS, forget_typed, push_unfinished_line
-from deputy.interfaces.plain import plain
+from deputy.interfaces.plain import harmless
 from deputy.interfaces.view.painters import Silence
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from deputy.interfaces.view.painters import View
 
 _YES = ("y", "yes")
+_HANG_UP_SECONDS = 0.2
 NO_ANSWER = "(The person gave no answer: go on as seems best, and say what you assumed.)"
 
 
@@ -33,12 +35,15 @@ def is_yes(answer: str) -> bool:
 
 
 def wrapped(text: str) -> str:
-    """Text of others made harmless and broken between words, so that it reads well on this terminal."""
+    """Text of others made harmless and broken between words, so that it reads well on this terminal.
+
+    Whoever approves it sees all of it: an escape could hide a part of what will be done.
+    """
     import shutil
     import textwrap
 
     width = max(20, shutil.get_terminal_size().columns)
-    return "\n".join(textwrap.fill(line, width, subsequent_indent="  ") for line in plain(text).splitlines())
+    return "\n".join(textwrap.fill(line, width, subsequent_indent="  ") for line in harmless(text).splitlines())
 
 
 def approval_for(policy: ApprovalPolicy, *, yes: bool) -> Approval:
@@ -58,45 +63,60 @@ class Person:
         self._turn = asyncio.Lock()
 
     async def answer(self, question: Question) -> bool | str:
-        """Ask, and give what is answered; asked to stop, nothing is approved."""
+        """Ask, and give what is answered; asked to stop, nothing is approved. The end of input is no answer."""
         async with self._turn:
             if self._stop.is_set():
                 return False if question.topic == "approval" else ""
             self.view.pause()
             try:
                 if question.topic == "approval":
-                    return is_yes(await self._line(f"\n{wrapped(question.text)}\nGo ahead? [y/N] "))
-                said = (await self._line(f"\n{wrapped(f'[{question.label}] asks: {question.text}')}\n> ")).strip()
-                return said or NO_ANSWER
+                    return is_yes(await self._line(f"\n{wrapped(question.text)}\nGo ahead? [y/N] ") or "")
+                said = await self._line(f"\n{wrapped(f'[{question.label}] asks: {question.text}')}\n> ")
+                if said is None:
+                    await self._be_stopped()
+                    return False
+                return said.strip() or NO_ANSWER
             finally:
                 self.view.go_on()
 
-    async def _line(self, prompt: str) -> str:
-        """What is typed after it is asked: a line, or all the lines of what is pasted."""
+    async def _be_stopped(self) -> None:
+        """Wait for the word to stop that a closed terminal gives together with the end of its input."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_HANG_UP_SECONDS):
+                await self._stop.wait()
+
+    async def _line(self, prompt: str) -> str | None:
+        """What is typed after it is asked: a line, or all the lines of what is pasted; None when the input ends."""
         forget_typed()
-        os.write(sys.stderr.fileno(), prompt.encode())
+        sys.stderr.write(prompt)
+        sys.stderr.flush()
         loop = asyncio.get_running_loop()
-        come: asyncio.Future[str] = loop.create_future()
+        come: asyncio.Future[str | None] = loop.create_future()
         typed = bytearray()
 
         def read() -> None:
-            piece = os.read(sys.stdin.fileno(), 4096)
+            piece = _typed()
             typed.extend(piece)
             if not piece:
-                whole()
+                # The cursor stands behind what was asked.
+                sys.stderr.write("\n")
+                end(None)
             elif piece.endswith(b"\n"):
                 push_unfinished_line()
-                loop.call_later(PASTE_SECONDS, whole, len(typed))
+                loop.call_later(PASTE_SECONDS, end_if_whole, len(typed))
 
-        def whole(length: int | None = None) -> None:
+        def end_if_whole(length: int) -> None:
             # More may have come since, of which the last line ends later.
-            if length in (None, len(typed)) and not come.done():
-                come.set_result(typed.decode(errors="replace"))
+            if length == len(typed):
+                end(typed.decode(errors="replace"))
+
+        def end(said: str | None) -> None:
+            if not come.done():
+                come.set_result(said)
 
         async def give_up() -> None:
             await self._stop.wait()
-            if not come.done():
-                come.set_result("")
+            end("")
 
         loop.add_reader(sys.stdin.fileno(), read)
         try:
@@ -104,3 +124,11 @@ class Person:
                 return await come
         finally:
             loop.remove_reader(sys.stdin.fileno())
+
+
+def _typed() -> bytes:
+    """What was typed; nothing when the input ended or its terminal is gone."""
+    try:
+        return os.read(sys.stdin.fileno(), 4096)
+    except OSError:
+        return b""

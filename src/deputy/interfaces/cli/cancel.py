@@ -20,7 +20,8 @@ Examples:
   deputy cancel sess_1763190000_x7k2ab
 
 \b
-Notes, transcripts and usage are kept, and `deputy resume` goes on with it.
+Also one that is blocked: its question is dropped. Notes, transcripts and
+usage are kept, and `deputy resume` goes on with it.
 
 \b
 Exit codes:
@@ -51,8 +52,7 @@ async def _cancel(run: str, as_json: bool, stop: asyncio.Event) -> int:
         except UnknownRun as error:
             click.echo(f"deputy: {tell(error)}", err=True)
             return NOTHING_FOUND
-        if state.is_live:
-            await deputy.cancel(run)
+        is_stopped = await deputy.cancel(run)
         try:
             async with timeout(_PATIENCE_SECONDS):
                 outcome = await until_done(deputy.outcome(run), stop, lambda: deputy.cancel(run))
@@ -62,8 +62,10 @@ async def _cancel(run: str, as_json: bool, stop: asyncio.Event) -> int:
             return _not_yet(run, stop)
         results = await deputy.results(run) if state.command == DELEGATE else ()
         show_outcome(outcome, as_json=as_json, results=results)
-        if not state.is_live:
-            click.echo(f"deputy: it had ended before: {outcome.status}", err=True)
+        if outcome.status != "cancelled" or not is_stopped:
+            rest = "; what was left below it is cancelled" if is_stopped else ""
+            click.echo(f"deputy: it had ended before: {outcome.status}{rest}", err=True)
+        if not is_stopped:
             return NOTHING_FOUND
         return CANCELLED if stop.is_set() else 0
 

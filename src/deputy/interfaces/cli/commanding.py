@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import click
-from msgspec import Struct, convert
+from msgspec import Struct, convert, structs
 
-from deputy.interfaces.cli.session import CANCELLED, REJECTED, carry_out, exit_code, not_stopped, until_done
+from deputy.interfaces.cli.session import CANCELLED, carry_out, exit_code, not_stopped, until_done
 from deputy.interfaces.plain import plain
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Mapping, Sequence
 
-    from deputy.commands.orchestrator import Ended, Office
+    from deputy.commands.orchestrator import Ended, Office, Order
     from deputy.commands.task_file import TaskFile
     from deputy.core.project_task import ProjectTask
     from deputy.core.rules import Rules
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from deputy.interfaces.view.audience import Audience
     from deputy.interfaces.view.event_lines import EventLines
 
+Work: TypeAlias = "int | str | ProjectTask"
+"""What a command is for: the number of a task, a prompt, or the draft of a task."""
+
 EXAMPLES = """\b
 Examples:
   deputy {name} 12
@@ -33,7 +37,7 @@ Examples:
   deputy {name} "Cache the index" --language python
 
 \b
-A text is added as a task first. A range is worked on one after the other.
+A text is added as a task once it is approved. A range is worked on one after the other.
 
 \b
 Exit codes:
@@ -85,16 +89,13 @@ def task_command(name: str, told: str) -> click.Command:
         wanted = wanted_of(options)
         project = _project()
         _check_time(name, wanted, project)
-        numbers = _numbers(TaskFile(project), work, language, lambda: _is_refused(wanted, project))
-        if numbers is None:
-            ctx.exit(_tell_of_refusal(wanted))
-        ctx.exit(carry_out_orders(name, [(number, "") for number in numbers], wanted))
+        ctx.exit(carry_out_orders(name, _works(TaskFile(project), work, language), wanted))
 
     return command
 
 
-def carry_out_orders(name: str, works: Sequence[tuple[int | None, str]], wanted: Wanted) -> int:
-    """Carry out a command for each task number or prompt, one after the other; gives the exit code."""
+def carry_out_orders(name: str, works: Sequence[Work], wanted: Wanted) -> int:
+    """Carry out a command for each of them, one after the other; gives the exit code."""
     project = _project()
     _check_time(name, wanted, project)
     return carry_out(lambda stop: _carry_out(name, works, wanted, project, stop))
@@ -118,8 +119,8 @@ def _check_time(name: str, wanted: Wanted, project: Path) -> None:
     load_rules(str(project)).seconds(name, wanted.timeout)
 
 
-def _numbers(tasks: TaskFile, work: str, language: str, is_refused: Callable[[], bool]) -> tuple[int, ...] | None:
-    """The tasks that are meant; a text is a new one, whose first line is its title. None when it is not to begin."""
+def _works(tasks: TaskFile, work: str, language: str) -> tuple[Work, ...]:
+    """The tasks that are meant; a text is a new one, whose first line is its title."""
     import time
 
     from deputy.core.errors import UsageError
@@ -134,42 +135,17 @@ def _numbers(tasks: TaskFile, work: str, language: str, is_refused: Callable[[],
     first, _, rest = work.strip().partition("\n")
     if not any(letter.isalpha() for letter in first):
         raise UsageError("task", work, "give the number of a task, a range like 105-107, or what is to be done")
-    if is_refused():
-        return None
     title, text = (first, rest.strip()) if len(first) <= MAX_TITLE else (f"{first[: MAX_TITLE - 1]}…", work.strip())
-    added = tasks.add(title, text=text, language=language, at=timestamp(time.time()))
-    click.echo(f"Added: {added.number}  {plain(added.title)}", err=True)
-    return (added.number,)
-
-
-def _is_refused(wanted: Wanted, project: Path) -> bool:
-    """Whether it is known beforehand that nobody approves."""
-    from deputy.config import load_rules
-    from deputy.interfaces.cli.asking import approval_for
-
-    return approval_for(load_rules(str(project)).approval, yes=wanted.yes) == "refuse"
-
-
-def _tell_of_refusal(wanted: Wanted) -> int:
-    from deputy.core.request import Lineage
-    from deputy.engine.root import not_approved
-    from deputy.interfaces.cli.ending import outcome_of
-    from deputy.interfaces.cli.show import show_json
-
-    if wanted.as_json:
-        show_json({**outcome_of(not_approved(Lineage.root(""))), "task": None})
-    click.echo("deputy: not approved, and no task was added; --yes approves it", err=True)
-    return REJECTED
+    return (tasks.draft(title, text=text, language=language, at=timestamp(time.time())),)
 
 
 # --- the run ----------------------------------------------------------------------------------------------------------
 
 
-async def _carry_out(
-    name: str, works: Sequence[tuple[int | None, str]], wanted: Wanted, project: Path, stop: asyncio.Event
-) -> int:
+async def _carry_out(name: str, works: Sequence[Work], wanted: Wanted, project: Path, stop: asyncio.Event) -> int:
     from deputy.config import load_rules
     from deputy.interfaces.cli.asking import Person, can_ask
+    from deputy.interfaces.cli.order_ending import show_ended
     from deputy.interfaces.library import Deputy
     from deputy.interfaces.view.audience import Audience, open_events
 
@@ -188,15 +164,16 @@ async def _carry_out(
         ) as deputy:
             office = deputy.office(approve=_approver(deputy, person, rules, yes=wanted.yes))
             ended: list[Ended] = []
-            for number, prompt in works:
-                one = await _one(deputy, office, name, number, prompt, wanted, (audience, person, lines), stop)
+            for work in works:
+                one = await _one(deputy, office, name, work, wanted, (audience, person, lines), stop)
                 if one is None:
                     _tell_of_the_rest(works[len(ended) + 1 :])
                     return CANCELLED
                 ended.append(one)
                 if stop.is_set():
                     break
-            _show(ended, wanted, lines, is_range=len(works) > 1)
+            shown_on = lines if wanted.events == "-" else None
+            show_ended(ended, as_json=wanted.as_json, lines=shown_on, is_range=len(works) > 1)
             _tell_of_the_rest(works[len(ended) :])
             return CANCELLED if stop.is_set() else exit_code([one.outcome for one in ended])
 
@@ -205,32 +182,59 @@ async def _one(
     deputy: Deputy,
     office: Office,
     name: str,
-    number: int | None,
-    prompt: str,
+    work: Work,
     wanted: Wanted,
     watching: tuple[Audience, Person, EventLines | None],
     stop: asyncio.Event,
 ) -> Ended | None:
     """One order, from its session id to its end; None when it did not stop in time."""
-    from deputy.commands.orchestrator import Order, orchestrate
+    from deputy.commands.orchestrator import orchestrate
     from deputy.interfaces.view.painters import open_view
 
     audience, person, lines = watching
     session_id = await deputy.new_session_id()
-    order = Order(session_id=session_id, command=name, number=number, prompt=prompt, seconds=wanted.timeout)
+    order = _order(session_id, name, work, wanted)
+    number = order.number if order.draft is None else order.draft.number
     label = name if number is None else f"{name}-{number}"
     async with open_view([label], is_quiet=wanted.as_json or wanted.events == "-") as view:
         audience.join(view)
         person.view = view
-        if lines is not None:
-            lines.write("opened", {"session_id": session_id, "command": name, "task_number": number})
+
+        def tell_opened(number: int | None) -> None:
+            if lines is not None:
+                lines.write("opened", {"session_id": session_id, "command": name, "task_number": number})
+
+        def tell_added(task: ProjectTask) -> None:
+            view.pause()
+            click.echo(f"Added: {task.number}  {plain(task.title)}", err=True)
+            view.go_on()
+            tell_opened(task.number)
+
+        if order.draft is None:
+            tell_opened(order.number)
+        office = replace(office, tell_added=tell_added)
         try:
             ended = await until_done(orchestrate(order, office), stop, lambda: _cancel(deputy, session_id))
         finally:
             audience.leave(view)
     if ended is None:
         not_stopped(session_id)
+    elif order.draft is not None and ended.task is None and ended.outcome.status == "rejected":
+        click.echo("deputy: no task was added", err=True)
     return ended
+
+
+def _order(session_id: str, name: str, work: Work, wanted: Wanted) -> Order:
+    from deputy.commands.orchestrator import Order
+
+    order = Order(session_id=session_id, command=name, seconds=wanted.timeout)
+    match work:
+        case int():
+            return structs.replace(order, number=work)
+        case str():
+            return structs.replace(order, prompt=work)
+        case _:
+            return structs.replace(order, draft=work)
 
 
 async def _cancel(deputy: Deputy, session_id: str) -> None:
@@ -251,53 +255,7 @@ def _approver(deputy: Deputy, person: Person, rules: Rules, *, yes: bool) -> Cal
     return approve
 
 
-def _show(ended: Sequence[Ended], wanted: Wanted, lines: EventLines | None, *, is_range: bool) -> None:
-    from deputy.interfaces.cli.ending import outcome_of
-    from deputy.interfaces.cli.show import show_json
-
-    forms = [{**outcome_of(one.outcome), "task": _task_form(one.task)} for one in ended]
-    if lines is not None and wanted.events == "-":
-        for form in forms:
-            lines.write("result", form)
-    elif wanted.as_json:
-        show_json({"outcomes": forms} if is_range else forms[0])
-    else:
-        for one in ended:
-            _tell(one)
-
-
-def _tell_of_the_rest(works: Sequence[tuple[int | None, str]]) -> None:
-    numbers = [str(number) for number, _ in works if number is not None]
+def _tell_of_the_rest(works: Sequence[Work]) -> None:
+    numbers = [str(work) for work in works if isinstance(work, int)]
     if numbers:
         click.echo(f"deputy: not begun: task{'s' * (len(numbers) > 1)} {', '.join(numbers)}", err=True)
-
-
-def _task_form(task: ProjectTask | None) -> dict[str, Any] | None:
-    """Where a task stands, every field of it said."""
-    if task is None:
-        return None
-    names = ("number", "title", "status", "question", "artifacts")
-    return {name: getattr(task, name) for name in names}
-
-
-def _tell(ended: Ended) -> None:
-    """The end of one command for a person: the summary, the artifacts, where the task stands and the way on."""
-    from deputy.interfaces.cli.show import show
-
-    outcome, task = ended.outcome, ended.task
-    show(outcome.summary)
-    for artifact in outcome.artifacts:
-        show(f"  {artifact.path}")
-    if outcome.branch:
-        show(f"  on the branch {outcome.branch}")
-    if task is not None:
-        click.echo(plain(f"Task {task.number} is {task.status}."), err=True)
-    if outcome.status == "completed":
-        return
-    click.echo(f"deputy: {outcome.session_id} {outcome.status}", err=True)
-    for error in outcome.errors[:3]:
-        click.echo(plain(f"deputy: {error.message} {error.recommendation}".rstrip()), err=True)
-    if outcome.status in ("partial", "failed", "cancelled"):
-        click.echo(f"Go on with: deputy resume {outcome.session_id}", err=True)
-    elif outcome.status == "blocked":
-        click.echo(f'Answer it: deputy resume {outcome.session_id} --answer "…"', err=True)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from deputy.interfaces.cli.show import show_json
-from deputy.interfaces.plain import plain
+from deputy.interfaces.plain import one_line, plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from deputy.core.outcome import Outcome
     from deputy.core.results import Result
     from deputy.interfaces.view.event_lines import EventLines
+
+_WARNINGS, _WARNING_WIDTH = 10, 240
 
 
 def show_outcome(
@@ -40,8 +42,18 @@ def show_outcome(
         from deputy.interfaces.view.painters import show_markdown
 
         show_markdown(outcome.report if outcome.report.endswith("\n") else f"{outcome.report}\n")
+    if not results:
+        tell_warnings(outcome)
     for line in _ending(outcome):
         click.echo(plain(line), err=True)
+
+
+def tell_warnings(outcome: Outcome) -> None:
+    """What a person should know of work that ended, on standard error."""
+    for warning in outcome.warnings[:_WARNINGS]:
+        # The report of a call has those of its tasks.
+        if warning not in outcome.report:
+            click.echo(f"deputy: warning: {one_line(warning, _WARNING_WIDTH)}", err=True)
 
 
 def outcome_of(outcome: Outcome, results: Sequence[Result] = ()) -> dict[str, Any]:
@@ -71,10 +83,9 @@ def _ending(outcome: Outcome) -> list[str]:
     usage = outcome.usage
     seconds = elapsed(outcome.duration_seconds)
     used = " · ".join(filter(None, (tokens(usage.input, usage.output), dollars(usage.cost), seconds)))
-    warnings = [f"deputy: warning: {warning}" for warning in outcome.warnings]
     if outcome.status == "completed":
-        return [*warnings, *([f"{outcome.session_id} completed · {used}"] if sys.stderr.isatty() else [])]
-    lines = [*warnings, f"{outcome.session_id} {outcome.status} · {used}"]
+        return [f"{outcome.session_id} completed · {used}"] if sys.stderr.isatty() else []
+    lines = [f"{outcome.session_id} {outcome.status} · {used}"]
     lines += [f"deputy: {error.message} {error.recommendation}".rstrip() for error in outcome.errors[:3]]
     if outcome.next_steps and not any(outcome.next_steps in line for line in lines):
         lines.append(f"next: {outcome.next_steps}")

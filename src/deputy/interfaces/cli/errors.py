@@ -69,7 +69,7 @@ def fix(ctx: click.Context, error: str, **options: object) -> None:
             f"deputy: there is no error {one_line(hide_secrets(error), 60)}; `deputy errors` lists them", err=True
         )
         ctx.exit(NOTHING_FOUND)
-    ctx.exit(carry_out_orders("errors", [(None, _prompt(found))], wanted_of(options)))
+    ctx.exit(carry_out_orders("errors", [_prompt(found)], wanted_of(options)))
 
 
 def _prompt(errors: Sequence[Logged]) -> str:

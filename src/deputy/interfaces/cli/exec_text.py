@@ -112,6 +112,8 @@ async def _task(number: int, request: FoundRequest, stop: asyncio.Event) -> Task
 
         asked = f"what should be done? The text only says: {one_line(request.prompt, 200)}"
         said = await Person(stop).answer(Question(session_id="", label=label, topic="answer", text=asked))
+        if said is False:
+            raise UsageError(label, request.prompt, "nobody said what should be done; nothing was run")
         if isinstance(said, str) and said and said != NO_ANSWER:
             prompt = normalize(
                 system=request.system, task=said, context=(*request.context, request.prompt), output=request.output

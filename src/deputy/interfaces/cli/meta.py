@@ -24,4 +24,4 @@ def command(ctx: click.Context, prompt: tuple[str, ...], **options: object) -> N
 
     The words may be none at all: the agent is told so.
     """
-    ctx.exit(carry_out_orders("meta", [(None, " ".join(prompt))], wanted_of(options)))
+    ctx.exit(carry_out_orders("meta", [" ".join(prompt)], wanted_of(options)))

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
 import time
+from typing import TYPE_CHECKING
 
 import click
 
 from deputy.core.errors import UsageError
 from deputy.interfaces.cli.show import show, show_json
+
+if TYPE_CHECKING:
+    from deputy.journal.retention import Tree
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 
@@ -17,26 +22,46 @@ _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
     "--older-than", "age", default="7d", show_default=True, metavar="AGE", help="A number with s, m, h, d or w."
 )
 @click.option("--dry-run", is_flag=True, help="Only show what would go.")
+@click.option("--with-work", is_flag=True, help="Also what left work in a worktree that is in no commit.")
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
-def command(age: str, dry_run: bool, as_json: bool) -> None:
-    """Remove delegations that ended long ago, with their transcripts.
+def command(age: str, dry_run: bool, with_work: bool, as_json: bool) -> None:
+    """Remove delegations that ended long ago, with their transcripts and worktrees.
 
-    What is live, waits for an answer or is pinned stays.
+    What is live, waits for an answer or is pinned stays; so does what left work in a worktree that git ignores or that
+    could not be committed. Branches stay.
     """
     from deputy.core.request import timestamp
     from deputy.journal.home import home_path
-    from deputy.journal.retention import prune
+    from deputy.journal.retention import kept_work, prune
+    from deputy.tools.kept_work import KeptWork
 
-    trees = prune(home_path(), time.time() - age_seconds(age), dry_run=dry_run)
+    home, worktrees = home_path(), KeptWork(os.environ)
+    holding: list[str] = []
+
+    def spare(tree: Tree) -> bool:
+        found = kept_work(home, tree, worktrees)
+        holding.extend(map(str, found))
+        return bool(found) and not with_work
+
+    before = time.time() - age_seconds(age)
+    trees = prune(home, before, dry_run=dry_run, worktrees=worktrees, spare=spare)
     form = [{"session_id": tree.root, "runs": len(tree.states), "last_at": timestamp(tree.last_at)} for tree in trees]
     if as_json:
-        show_json({"pruned": form, "dry_run": dry_run})
+        show_json({"pruned": form, "dry_run": dry_run, "work": {"kept": not with_work, "folders": holding}})
         return
     for tree in trees:
         show(f"{tree.root}  {_counted(len(tree.states), 'run')}, last {timestamp(tree.last_at)}")
     runs = sum(len(tree.states) for tree in trees)
     told = f"{_counted(runs, 'run')} in {_counted(len(trees), 'tree')}"
     click.echo(f"{'Would remove' if dry_run else 'Removed'} {told}.", err=True)
+    for folder in holding:
+        click.echo(f"{_fate(dry_run, with_work)}: {folder} holds work that is in no commit.", err=True)
+
+
+def _fate(dry_run: bool, with_work: bool) -> str:
+    if not with_work:
+        return "Kept (--with-work removes it)"
+    return "Would remove" if dry_run else "Removed"
 
 
 def _counted(number: int, what: str) -> str:

@@ -45,7 +45,8 @@ def command(everything: bool, as_json: bool) -> None:
     if as_json:
         show_json({"delegations": [entry_form(standing, now) for standing in standings]})
     elif standings:
-        show(_table([_row(standing, entry_form(standing, now), now) for standing in standings]))
+        levels = _levels(standings)
+        show(_table([_row(one, entry_form(one, now), levels[one.state.run], now) for one in standings]))
         _tell_what_to_do(standings, ready)
     else:
         click.echo("No delegations." if everything else "No live delegations; --all shows those that ended.", err=True)
@@ -87,10 +88,18 @@ def _waits_for_words(state: State) -> bool:
     return asks and not _waits_for_approval(state)
 
 
-def _row(standing: Standing, entry: dict[str, Any], now: float) -> tuple[str, ...]:
+def _levels(standings: list[Standing]) -> dict[str, int]:
+    """How far down each stands in what is shown, callers before callees: a subtask is a level too."""
+    levels: dict[str, int] = {}
+    for state in (standing.state for standing in standings):
+        depth = 0 if state.lineage is None else state.lineage.depth + state.lineage.subtask_depth
+        levels[state.run] = levels[state.parent] + 1 if state.parent in levels else depth
+    return levels
+
+
+def _row(standing: Standing, entry: dict[str, Any], level: int, now: float) -> tuple[str, ...]:
     state = standing.state
     deadline = None if state.lineage is None or not state.is_live else state.lineage.deadline
-    depth: int = entry["delegation_depth"]
     # A whole call has the questions of its tasks, which stand with them.
     asked = "" if state.command == "delegate" and not _waits_for_approval(state) else state.question
     return (
@@ -100,7 +109,7 @@ def _row(standing: Standing, entry: dict[str, Any], now: float) -> tuple[str, ..
         "-" if deadline is None else ("overdue" if deadline < now else elapsed(deadline - now)),
         count(standing.usage.input),
         count(standing.usage.output),
-        f"{'  ' * depth}{state.label or state.command or state.agent}{': ' if asked else ''}{asked}",
+        f"{'  ' * level}{state.label or state.command or state.agent}{': ' if asked else ''}{asked}",
     )
 
 

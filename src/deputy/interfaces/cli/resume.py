@@ -9,14 +9,26 @@ from typing import TYPE_CHECKING
 import click
 
 from deputy.core.errors import UnknownRun, UsageError
-from deputy.engine.root import DELEGATE
+from deputy.engine.root import APPROVAL, DELEGATE
 from deputy.interfaces.cli.ending import show_outcome
-from deputy.interfaces.cli.session import CANCELLED, NOTHING_FOUND, carry_out, exit_code, not_stopped, until_done
+from deputy.interfaces.cli.session import (
+    CANCELLED,
+    NOTHING_FOUND,
+    REJECTED,
+    carry_out,
+    exit_code,
+    not_stopped,
+    until_done,
+)
+from deputy.interfaces.plain import plain
 from deputy.interfaces.telling import tell
 
 if TYPE_CHECKING:
     import asyncio
 
+    from deputy.commands.orchestrator import Ended
+    from deputy.core.errors import Error
+    from deputy.core.outcome import Outcome
     from deputy.core.state import State
     from deputy.interfaces.cli.asking import Person
     from deputy.interfaces.library import Deputy
@@ -76,8 +88,8 @@ async def _resume(
 ) -> int:
     from deputy.config import load_rules
     from deputy.interfaces.cli.asking import Person, approval_for, can_ask
+    from deputy.interfaces.cli.order_ending import show_ended
     from deputy.interfaces.library import Deputy
-    from deputy.interfaces.settling import settle_tasks
     from deputy.interfaces.view.audience import Audience, open_events
     from deputy.interfaces.view.painters import open_view
     from deputy.interfaces.view.parent import ParentView
@@ -100,7 +112,7 @@ async def _resume(
             except UnknownRun as error:
                 click.echo(f"deputy: {tell(error)}", err=True)
                 return NOTHING_FOUND
-            answers = await _answer(deputy, state, answer, person if can_ask() else None)
+            answers = await _answer(deputy, state, answer, person if can_ask() else None, yes=yes)
             if stop.is_set():
                 return CANCELLED
             async with open_view(await _labels(deputy, state), is_quiet=is_quiet) as view:
@@ -113,40 +125,92 @@ async def _resume(
             if results is None:
                 return not_stopped(run)
             outcome = await deputy.outcome(run)
-            show_outcome(
-                outcome,
-                as_json=as_json,
-                is_told=parent.has_streamed and outcome.status == "completed",
-                results=results if state.command == DELEGATE else (),
-                lines=lines if events == "-" else None,
-            )
-            await deputy.delivered(run)
-            await deputy.settle_caller(run)
-            settle_tasks(Path(workspace))
+            shown_on = lines if events == "-" else None
+            refusal = _refusal(run) if _is_order(state) else None
+            if _is_order(state):
+                ended = await _ended(deputy, state, outcome)
+                if refusal is not None and not is_quiet:
+                    _tell_refusal(refusal, outcome)
+                    return REJECTED
+                show_ended([ended], as_json=as_json, lines=shown_on)
+            else:
+                show_outcome(
+                    outcome,
+                    as_json=as_json,
+                    is_told=parent.has_streamed and outcome.status == "completed",
+                    results=results if state.command == DELEGATE else (),
+                    lines=shown_on,
+                )
+                await deputy.delivered(run)
+                await deputy.settle(run)
+            if refusal is not None:
+                return REJECTED
             return CANCELLED if stop.is_set() else exit_code([result.outcome for result in results])
+
+
+def _refusal(run: str) -> Error | None:
+    """Why a command did not go on: its task could not be taken."""
+    from deputy.core.rounds import why_not_taken
+    from deputy.journal.home import home_path
+    from deputy.journal.reader import Reader
+    from deputy.journal.rows import Damaged
+
+    reader = Reader.open(home_path())
+    if reader is None:
+        return None
+    with reader:
+        state = reader.state(run)
+        records = (record for record in reader.records(run) if not isinstance(record, Damaged))
+        return None if state is None else why_not_taken(records, state.round)
+
+
+def _tell_refusal(refusal: Error, outcome: Outcome) -> None:
+    """Say why it did not go on, and that what it had come to stands."""
+    click.echo(plain(f"deputy: not gone on with: {refusal.message} {refusal.recommendation}".rstrip()), err=True)
+    click.echo(f"{outcome.session_id} is {outcome.status} as before.", err=True)
+
+
+def _is_order(state: State) -> bool:
+    """Whether it is a command of its own, and no subagent of one."""
+    return state.parent is None and state.command in ORDERS
+
+
+async def _ended(deputy: Deputy, state: State, outcome: Outcome) -> Ended:
+    """A command cleaned up as it is after its first go: its task settled, its result taken over."""
+    from deputy.commands.orchestrator import Order, clean_up
+
+    order = Order(session_id=state.run, command=state.command, number=state.task_number)
+    return await clean_up(order, outcome, deputy.office())
 
 
 async def _labels(deputy: Deputy, state: State) -> tuple[str, ...]:
     """Whom the view will show: the tasks of a call that go on, or the one subagent."""
     if state.command == DELEGATE:
         return await deputy.unfinished(state.run)
-    is_parent = state.lineage is None or state.lineage.depth == 0
+    is_parent = state.lineage is None or state.lineage.is_top
     return () if is_parent else (state.label,)
 
 
-async def _answer(deputy: Deputy, state: State, given: str | None, person: Person | None) -> Answer:
+async def _answer(deputy: Deputy, state: State, given: str | None, person: Person | None, *, yes: bool) -> Answer:
     """The answer to what the run asks, from the command line or from the person, who is asked for each that asks."""
     if state.status == "rejected":
         raise UsageError("ID", state.run, "it was refused and never ran: ask for the work anew")
     if state.status == "completed" and given is None:
         raise UsageError("ID", state.run, "it is completed; give --answer to say what more you want")
+    if yes and given is None and state.is_live:
+        for question in await deputy.questions(state.run):
+            if question.topic == APPROVAL:
+                await deputy.approve(question.session_id)
+        return None
     # Whoever is still live asks by itself when it is taken up.
     if given is not None or person is None or state.is_live:
         return given
-    answers = {question.session_id: await person.answer(question) for question in await deputy.questions(state.run)}
-    return {
-        asked: said if isinstance(said, str) else ("yes" if said else "no") for asked, said in answers.items()
-    } or None
+    answers: dict[str, str] = {}
+    for question in await deputy.questions(state.run):
+        said = await person.answer(question)
+        if isinstance(said, str) or question.topic == APPROVAL:
+            answers[question.session_id] = said if isinstance(said, str) else ("yes" if said else "no")
+    return answers or None
 
 
 def _root(run: str) -> State | None:

@@ -9,7 +9,7 @@ import click
 
 from deputy.core.errors import UsageError
 from deputy.core.ladder import PROGRAMS_ONLY
-from deputy.interfaces.cli.ending import show_outcome
+from deputy.interfaces.cli.ending import show_outcome, tell_warnings
 from deputy.interfaces.cli.session import CANCELLED, carry_out, exit_code, not_stopped, until_done
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ with --wait they wait for `deputy approve ID` in another terminal.
 \b
 Exit codes:
   0 completed   1 failed   2 usage   4 partial   5 blocked   130 cancelled"""
+
+_HOW_TO_ALLOW = '--yes; --wait, and `deputy approve ID`; or policy = "allow" under [approval] in your configuration'
 
 
 @click.command(epilog=EXAMPLES)
@@ -105,6 +107,7 @@ async def _run(
     stop: asyncio.Event,
 ) -> int:
     from deputy.config import load_rules
+    from deputy.engine.approval import is_refused_unasked
     from deputy.interfaces.cli.asking import Person, approval_for, can_ask
     from deputy.interfaces.library import Deputy
     from deputy.interfaces.view.audience import Audience, open_events
@@ -147,5 +150,9 @@ async def _run(
                 return not_stopped(session_id)
             is_told = parent.has_streamed and outcome.status == "completed"
             show_outcome(outcome, as_json=as_json, is_told=is_told, lines=lines if events == "-" else None)
+            if any(map(is_refused_unasked, outcome.warnings)):
+                if is_quiet:
+                    tell_warnings(outcome)
+                click.echo(f"deputy: to allow it: {_HOW_TO_ALLOW}", err=True)
             await deputy.delivered(session_id)
             return CANCELLED if stop.is_set() else exit_code([outcome])

@@ -26,7 +26,10 @@ _T = TypeVar("_T")
 
 
 def carry_out(command: Callable[[asyncio.Event], Coroutine[Any, Any, int]]) -> int:
-    """Run a command: the first Ctrl-C or SIGTERM sets the event it is given, the second ends the process at once."""
+    """Run a command: the first Ctrl-C or SIGTERM sets the event it is given, the second ends the process at once.
+
+    A terminal that is closed sets it too, unless the process was told to outlive that (`nohup`).
+    """
     try:
         return asyncio.run(_with_signals(command))
     finally:
@@ -34,7 +37,7 @@ def carry_out(command: Callable[[asyncio.Event], Coroutine[Any, Any, int]]) -> i
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
-async def until_done(work: Awaitable[_T], stop: asyncio.Event, cancel: Callable[[], Awaitable[None]]) -> _T | None:
+async def until_done(work: Awaitable[_T], stop: asyncio.Event, cancel: Callable[[], Awaitable[object]]) -> _T | None:
     """Wait for work; asked to stop, cancel it and take what it ends with, or None when that takes too long."""
     loop = asyncio.get_running_loop()
     try:
@@ -75,6 +78,9 @@ async def _with_signals(command: Callable[[asyncio.Event], Coroutine[Any, Any, i
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, asked)
+    # A terminal that closes may say so twice, itself and by its shell; whoever is to outlive it is deaf to that.
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        loop.add_signal_handler(signal.SIGHUP, stop.set)
     return await command(stop)
 
 

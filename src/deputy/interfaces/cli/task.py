@@ -78,12 +78,13 @@ def list_tasks(everything: bool, as_json: bool) -> None:
 @_number
 @_as_json
 def show_(number: str, as_json: bool) -> None:
-    """Show one task with its text, artifacts and history."""
+    """Show one task with its text, artifacts and history, and where its last changes are."""
     task = _file().find(_one(number))
+    branch, worktree = _last_changes(task)
     if as_json:
-        show_json(_form(task))
+        show_json({**_form(task), "branch": branch or None, "worktree": worktree or None})
     else:
-        show("\n".join(_described(task)))
+        show("\n".join(_described(task, branch, worktree)))
 
 
 @command.command()
@@ -199,7 +200,20 @@ def _form(task: ProjectTask) -> dict[str, Any]:
     return {"number": task.number, "title": task.title, "status": task.status, **to_builtins(task)}
 
 
-def _described(task: ProjectTask) -> list[str]:
+def _last_changes(task: ProjectTask) -> tuple[str, str]:
+    """The branch of the last session that left one, and the worktree as long as it is there; else empty."""
+    from deputy.journal.home import WORKTREES, home_path
+    from deputy.journal.transcript import safe_id
+
+    for entry in reversed(task.history):
+        folder = home_path() / WORKTREES / safe_id(entry.session_id)
+        worktree = str(folder) if entry.session_id and folder.is_dir() else ""
+        if entry.branch or worktree:
+            return entry.branch, worktree
+    return "", ""
+
+
+def _described(task: ProjectTask, branch: str, worktree: str) -> list[str]:
     lines = [f"{task.number}  {task.title}", "", f"status    {task.status}"]
     if task.language:
         lines.append(f"language  {task.language}")
@@ -207,6 +221,10 @@ def _described(task: ProjectTask) -> list[str]:
         lines.append(f"at work   {task.work.command}, {task.work.session_id}, since {task.work.since}")
     if task.question:
         lines.append(f"question  {task.question}")
+    if branch:
+        lines.append(f"branch    {branch}")
+    if worktree:
+        lines.append(f"worktree  {worktree}")
     if task.text:
         lines += ["", task.text]
     if task.artifacts:

@@ -55,6 +55,7 @@ RESULTS: dict[str, Any] = {
         **{kind: {"type": "integer"} for kind in KINDS},
         "total": {"type": "integer"},
         "notice": {"type": "string"},
+        "next": {"type": "string"},
         "results": {
             "type": "array",
             "items": {

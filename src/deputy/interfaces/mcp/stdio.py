@@ -6,6 +6,7 @@ import asyncio
 import concurrent.futures
 import os
 import queue
+import select
 import sys
 import threading
 from contextlib import asynccontextmanager, contextmanager, suppress
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 
 MOST_UNWRITTEN = 1024
 """How many messages may wait for a client that does not read; until it does, no more of what it says is read."""
+PATIENCE_SECONDS = 2.0
+"""How long a client that has closed its side has to take another of the answers that hold its last messages up."""
 
 
 async def serve_stdio(server: Server[Any], hub: Hub, stop: asyncio.Event) -> None:
@@ -88,6 +91,8 @@ class _Wire:
         self._to_server = to_server
         self._outgoing = outgoing
         self._written = asyncio.Event()
+        self._count = 0
+        """How many messages were written."""
         self._loop = asyncio.get_running_loop()
 
     def close(self) -> None:
@@ -105,8 +110,22 @@ class _Wire:
         # The loop may be gone when the last piece comes; then nobody waits for it.
         with suppress(RuntimeError, concurrent.futures.CancelledError):
             for line in read_lines(source):
-                asyncio.run_coroutine_threadsafe(self._receive(read_message(line)), self._loop).result()
+                receiving = asyncio.run_coroutine_threadsafe(self._receive(read_message(line)), self._loop)
+                if not self._is_received(receiving, source):
+                    break
             self._loop.call_soon_threadsafe(self.close)
+
+    def _is_received(self, receiving: concurrent.futures.Future[None], source: int) -> bool:
+        """Whether a message got in; not where it is held up by answers that nobody is there to take any more."""
+        while True:
+            written = self._count
+            done, _ = concurrent.futures.wait((receiving,), PATIENCE_SECONDS)
+            if done:
+                receiving.result()
+                return True
+            if self._count == written and _is_hung_up(source):
+                receiving.cancel()
+                return False
 
     async def _receive(self, said: JSONRPCMessage | NoMessage) -> None:
         while self._outgoing.statistics().tasks_waiting_send >= MOST_UNWRITTEN:
@@ -133,6 +152,7 @@ class _Wire:
 
     def _wrote(self, message: JSONRPCMessage) -> None:
         self._written.set()
+        self._count += 1
         if isinstance(message, JSONRPCResponse | JSONRPCError):
             self._hub.answered(message.id)
 
@@ -164,6 +184,14 @@ def _settle(is_written: bool, then: Callable[[], None], done: asyncio.Future[boo
         then()
     if not done.done():
         done.set_result(is_written)
+
+
+def _is_hung_up(source: int) -> bool:
+    """Whether the other side has closed it, also while there is more to read."""
+    poll = select.poll()
+    # Half of a socket can be closed; where that cannot be told apart, it is closed as a whole.
+    poll.register(source, getattr(select, "POLLRDHUP", 0))
+    return bool(poll.poll(0))
 
 
 def _is_written(sink: int, text: bytes) -> bool:

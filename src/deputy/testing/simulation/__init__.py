@@ -109,7 +109,11 @@ async def _replayed(trial: Trial, run: str, records: Sequence[Record]) -> Outcom
 
 def _was_told_to_stop(records: Sequence[Record]) -> bool:
     rounds = [index for index, record in enumerate(records) if isinstance(record.event, Resumed)]
-    return any(isinstance(record.event, CancelAsked) for record in records[rounds[-1] if rounds else 0 :])
+    last = records[rounds[-1] if rounds else 0 :]
+    return any(
+        isinstance(record.event, CancelAsked) or (isinstance(record.event, Resumed) and record.event.is_dismissed)
+        for record in last
+    )
 
 
 def _up_to_the_end(records: Sequence[Record]) -> Sequence[Record]:

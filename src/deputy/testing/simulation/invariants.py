@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from deputy.core.conversation import Message
-    from deputy.core.events import Record
+    from deputy.core.events import Event, Record
     from deputy.core.limits import Budget
     from deputy.core.outcome import Outcome, Usage
     from deputy.core.state import State
@@ -200,7 +200,7 @@ def check_stops(disk: MemoryDisk, ledger: Ledger, able_since: float) -> None:
 
 def _check_was_told(disk: MemoryDisk, state: State, cancels: Sequence[tuple[str, float]]) -> None:
     """Whoever is cancelled was told to stop in this round, by itself or with somebody above."""
-    began = next(one.at for one in reversed(disk.records[state.run]) if isinstance(one.event, BEGINNINGS))
+    began = next(one.at for one in reversed(disk.records[state.run]) if _begins_work(one.event))
     above, lineage = state.parent, {state.run}
     while above:
         lineage.add(above)
@@ -208,6 +208,12 @@ def _check_was_told(disk: MemoryDisk, state: State, cancels: Sequence[tuple[str,
         above = None if parent is None else parent.parent
     is_told = any(run in lineage and (at >= began or run != state.run) for run, at in cancels)
     expect(is_told, f"{state.label} is cancelled in round {state.round}, and nobody asked for it")
+
+
+def _begins_work(event: Event) -> bool:
+    """Whether a round begins in which something is done: one that only ends a question is asked for before it."""
+    is_dismissed = isinstance(event, Resumed) and event.is_dismissed
+    return isinstance(event, BEGINNINGS) and not is_dismissed
 
 
 def check_root(disk: MemoryDisk, root: str, labels: Sequence[str]) -> None:

@@ -1,0 +1,64 @@
+"""How the end of a command that an agent carried out is shown, whether it was begun or gone on with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from deputy.interfaces.cli.ending import outcome_of
+from deputy.interfaces.cli.show import show, show_json
+from deputy.interfaces.plain import plain
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from deputy.commands.orchestrator import Ended
+    from deputy.core.project_task import ProjectTask
+    from deputy.interfaces.view.event_lines import EventLines
+
+
+def show_ended(
+    ended: Sequence[Ended], *, as_json: bool, lines: EventLines | None = None, is_range: bool = False
+) -> None:
+    """Each end with where its task stands; where standard output has the events, they are the last of them."""
+    forms = [{**outcome_of(one.outcome), "task": _task_form(one.task)} for one in ended]
+    if lines is not None:
+        for form in forms:
+            lines.write("result", form)
+    elif as_json:
+        show_json({"outcomes": forms} if is_range else forms[0])
+    else:
+        for one in ended:
+            _tell(one)
+
+
+def _task_form(task: ProjectTask | None) -> dict[str, Any] | None:
+    """Where a task stands, every field of it said."""
+    if task is None:
+        return None
+    names = ("number", "title", "status", "question", "artifacts")
+    return {name: getattr(task, name) for name in names}
+
+
+def _tell(ended: Ended) -> None:
+    """The end of one command for a person: the summary, the artifacts, where the task stands and the way on."""
+    outcome, task = ended.outcome, ended.task
+    show(outcome.summary)
+    for artifact in outcome.artifacts:
+        show(f"  {artifact.path}")
+    if outcome.branch:
+        show(f"  on the branch {outcome.branch}")
+    if task is not None:
+        click.echo(plain(f"Task {task.number} is {task.status}."), err=True)
+    for warning in outcome.warnings:
+        click.echo(plain(f"deputy: warning: {warning}"), err=True)
+    if outcome.status == "completed":
+        return
+    click.echo(f"deputy: {outcome.session_id} {outcome.status}", err=True)
+    for error in outcome.errors[:3]:
+        click.echo(plain(f"deputy: {error.message} {error.recommendation}".rstrip()), err=True)
+    if outcome.status in ("partial", "failed", "cancelled"):
+        click.echo(f"Go on with: deputy resume {outcome.session_id}", err=True)
+    elif outcome.status == "blocked":
+        click.echo(f'Answer it: deputy resume {outcome.session_id} --answer "…"', err=True)
