@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from deputy.core.results import KINDS
 from deputy.core.task import DELEGATE_SCHEMA
 
 MOST_WAIT_SECONDS = 3600
@@ -52,7 +51,9 @@ AGENTS = _object()
 RESULTS: dict[str, Any] = {
     "type": "object",
     "properties": {
-        **{kind: {"type": "integer"} for kind in KINDS},
+        "completed": {"type": "integer"},
+        "partial": {"type": "integer"},
+        "failed": {"type": "integer"},
         "total": {"type": "integer"},
         "notice": {"type": "string"},
         "next": {"type": "string"},
@@ -75,5 +76,5 @@ RESULTS: dict[str, Any] = {
             },
         },
     },
-    "required": [*KINDS, "total", "results"],
+    "required": ["completed", "partial", "failed", "total", "results"],
 }
