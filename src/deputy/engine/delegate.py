@@ -69,10 +69,7 @@ async def delegate(run: RunContext, birth: Requested, workshop: Workshop) -> Out
         outcome = _outcome(run, work.talk, carried, left)
         if birth.terms.role is not None:
             outcome = structs.replace(outcome, warnings=(*birth.terms.role.warnings, *outcome.warnings))
-        outcome = await give_back(run, label, taken, outcome, workshop)
-    reason = outcome.errors[0].type if outcome.errors else None
-    workshop.watch(_progress("completed", run, label, status=outcome.status, reason=reason))
-    return outcome
+        return await give_back(run, label, taken, outcome, workshop)
 
 
 async def _admitted(run: RunContext, birth: Requested, workshop: Workshop) -> Grant | Rejected:
