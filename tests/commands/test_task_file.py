@@ -7,8 +7,8 @@ import msgspec
 import pytest
 from msgspec import structs
 
-from deputy.commands.task_file import TaskFile
-from deputy.core.errors import StorageCorrupt, StorageDenied, StorageTooNew, UsageError
+from deputy.commands.task_file import LIMIT_BYTES, TaskFile
+from deputy.core.errors import StorageCorrupt, StorageDenied, StorageFull, StorageTooNew, UsageError
 
 
 def test_tasks_are_numbered_kept_and_found(tmp_path: Path) -> None:
@@ -42,6 +42,14 @@ def test_a_change_that_fails_changes_nothing(tmp_path: Path) -> None:
     with pytest.raises(UsageError):
         tasks.change(1, fail)  # pyright: ignore
     assert tasks.path.read_bytes() == before
+
+
+def test_a_file_that_could_not_be_read_again_is_not_written(tmp_path: Path) -> None:
+    tasks = TaskFile(tmp_path)
+    tasks.add("First", at="now")
+    with pytest.raises(StorageFull, match="larger than 16 MiB"):
+        tasks.add("Second", text="x" * LIMIT_BYTES, at="now")
+    assert [task.title for task in tasks.tasks()] == ["First"]
 
 
 ADD = """

@@ -106,6 +106,17 @@ def test_an_outcome_settles_once_and_only_its_own_session() -> None:
 def test_a_task_is_given_up_and_taken_up_again() -> None:
     gone = abandoned(ONE, "now")
     assert (gone.status, reopened(gone, "now").status) == ("abandoned", "not started")
+    for move, task in ((abandoned, gone), (reopened, ONE)):
+        with pytest.raises(UsageError, match="stands already"):
+            move(task, "now")
+
+
+@pytest.mark.parametrize(
+    ("text", "why"), [("9" * 20, "at most 9 digits"), ("012", "leading zeros"), ("0", "1 or more")]
+)
+def test_a_number_that_cannot_be_one_is_refused_for_what_is_wrong_with_it(text: str, why: str) -> None:
+    with pytest.raises(UsageError, match=why):
+        read_numbers(text)
 
 
 @pytest.mark.rule("commands.state")

@@ -115,6 +115,13 @@ def test_a_script_that_does_not_clearly_accept_has_not_accepted(printed: str) ->
 
 
 @pytest.mark.rule("refine")
+@pytest.mark.parametrize(("stderr", "feedback"), [("", "It ended with exit code 3."), ("1 != 2\n", "1 != 2")])
+def test_a_script_that_says_success_alone_and_fails_is_not_left_without_a_reason(stderr: str, feedback: str) -> None:
+    verdict = verdict_of_script(Script(stdout='{"success": true}', stderr=stderr, exit_code=3))
+    assert (verdict.success, verdict.feedback) == (False, feedback)
+
+
+@pytest.mark.rule("refine")
 @pytest.mark.parametrize(
     "printed", ["12 passed", '{"level": "info"}\n12 passed', "[info] fine", "int f() {\n}", 'log\n{"success": true}']
 )

@@ -652,3 +652,33 @@ def test_several_who_ask_are_answered_by_their_ids(house, place):
         ("b", "answer", "Which?"),
     ]
     assert done.status == "completed"
+
+
+@pytest.mark.rule("delegate.norecursion")
+@pytest.mark.parametrize(("definition", "is_granted"), [(None, False), ("Read", False), ("Read, Delegate", True)])
+def test_only_the_definition_of_an_agent_lets_a_task_hand_work_on(house, place, definition, is_granted):
+    agent = None
+    if definition is not None:
+        folder = house.workspace / ".deputy" / "agents"
+        folder.mkdir(parents=True)
+        (folder / "lead.md").write_text(f"---\nname: lead\ndescription: leads\ntools: {definition}\n---\nYou lead.\n")
+        agent = "lead"
+    inner = {"name": "Delegate", "arguments": {"tasks": [{"label": "below", "prompt": "deep work"}]}}
+    model = house.script(
+        "m",
+        {"when": "deep work", "turns": [{"text": "Deep."}], "times": 1},
+        {"when": "lead it", "turns": [{"calls": [inner]}, {"text": "Led."}]},
+    )
+    task = Task(label="top", prompt="lead it", agent=agent, tools=("Read", "Delegate"))
+
+    async def carry_out():
+        async with opened(place, model, trusts_project=True) as deputy:
+            return await deputy.delegate([task])
+
+    if not is_granted:
+        with pytest.raises(UsageError, match="only an agent's definition grants it") as refused:
+            asyncio.run(carry_out())
+        assert refused.value.field == "tasks[0].tools"
+        return
+    [outcome] = asyncio.run(carry_out())
+    assert (outcome.report, outcome.usage.requests) == ("Led.", 3)

@@ -1,6 +1,7 @@
 """Going on with a call of tasks: who asks is answered, the rest works again, and the call stays within its bounds."""
 
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from deputy import Deputy, Task
 from deputy.core.errors import UsageError
 from deputy.core.limits import Budget
+from deputy.core.request import timestamp
 from deputy.journal.reader import Reader
 
 ASK = {"calls": [{"name": "Ask", "arguments": {"question": "Which colour?"}}]}
@@ -231,7 +233,7 @@ def test_an_answer_to_an_interrupted_call_reaches_the_task_that_waits(house, pla
     async def later(call):
         # Nobody is asked here and nothing is granted: what was asked before is for whoever resumes to answer.
         async with Deputy(model, approval="refuse", **place) as deputy:
-            with pytest.raises(UsageError, match=r"\[one\] asks: Run touch .* \(risk: .*deputy resume sess_"):
+            with pytest.raises(UsageError, match=r"\[one\] asks: Run touch .* \(risk: .*deputy approve sess_"):
                 await deputy.go_on(call)
             assert not mark.exists()
             return await deputy.resume(call, answer)
@@ -258,3 +260,24 @@ def test_an_answer_to_an_interrupted_call_that_asks_nothing_is_refused_and_not_l
             return await deputy.resume(call)
 
     assert asyncio.run(later(asyncio.run(interrupted()))).status == "completed"
+
+
+@pytest.mark.rule("registry.entry")
+def test_a_run_that_goes_on_began_when_it_first_did(house, place):
+    model = house.script("m", asks_then("one", "Blue, then."))
+
+    async def go():
+        async with Deputy(model, **place) as deputy:
+            _, ids = await called(deputy, "one")
+            before = await deputy.state(ids["one"])
+            await deputy.resume(ids["one"], "blue")
+            return before, await deputy.state(ids["one"])
+
+    before, after = asyncio.run(go())
+    assert (before.began_at, before.resumed_at) == (before.started_at, None)
+    assert after.began_at == before.started_at < after.resumed_at < after.started_at
+    shown = json.loads(house.run("show", after.run, "--json").stdout)
+    assert shown["started_at"] == timestamp(before.started_at)
+    assert shown["resumed_at"] == timestamp(after.resumed_at)
+    said = json.loads(house.run("transcript", after.run, "--json").stdout)
+    assert said["started_at"] == timestamp(before.started_at)

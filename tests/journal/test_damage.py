@@ -140,14 +140,14 @@ def test_nothing_is_ended_by_who_finds_the_damage_in_looking_for_what_is_late(fi
     whole = Reader.open_any(home)
     assert whole is not None
     with whole:
-        assert [state.run for state in registry.late(whole, time.time() + 1e6)] == [RUN]
+        assert [state.run for state in registry.out_of_time(whole, time.time() + 1e6).late] == [RUN]
     with closing(sqlite3.connect(home / "journal.db")) as connection, connection:
         connection.execute("UPDATE runs SET state = replace(state, 'running', 'runninh') WHERE run = ?", (RUN,))
     reader = Reader.open_any(home)
     assert reader is not None
     with reader:
         assert reader.damage == ""
-        assert registry.late(reader, time.time() + 1e6) == []
+        assert registry.out_of_time(reader, time.time() + 1e6) == ([], [])
         assert f"the state of {RUN!r}: its checksum does not fit" in reader.damage
 
 
@@ -161,7 +161,7 @@ def test_a_lost_index_of_runs_is_found_when_the_journal_is_opened(filled: Callab
     assert reader is not None
     with reader:
         assert "an index is damaged" in reader.damage
-        assert registry.late(reader, time.time() + 1e6) == []
+        assert registry.out_of_time(reader, time.time() + 1e6) == ([], [])
         assert [state.run for state in reader.live()] == [RUN]
 
 

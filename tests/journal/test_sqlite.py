@@ -379,6 +379,21 @@ def test_progress_reaches_other_processes_and_is_bounded(home: Path) -> None:
     on_journal(use, home)
 
 
+def test_whoever_sees_the_end_of_a_run_can_see_all_that_it_showed_before(home: Path) -> None:
+    async def use(journal: SqliteJournal) -> None:
+        lease = await journal.begin(RUN, OPENED)
+        assert lease is not None
+        for number in range(5):
+            journal.show_progress(RUN, b"%d" % number)
+            await journal.append(lease, f"x{number}", Noted(content=""))
+        journal.show_progress(RUN, b'"last"')
+        await journal.release(lease)
+        shown = [body for _, _, body in await journal.read(lambda reader: reader.progress(RUN))]
+        assert shown == [b"0", b"1", b"2", b"3", b"4", b'"last"']
+
+    on_journal(use, home)
+
+
 def test_one_secret_among_much_progress_is_taken_out_alone(home: Path) -> None:
     def redact(body: bytes) -> bytes:
         return body.replace(b"hunter2", b"[redacted]")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from deputy.core.ladder import INLINE, NATIVE, SHIPPED_LADDER, Rung, chain_of, rungs
 
 if TYPE_CHECKING:
@@ -44,16 +46,30 @@ class MachineWays:
         """Every way but inline, best first; a model whose provider has no program of its own is only asked by us."""
         if self._provider_of(model) not in self._tables.programs:
             return (Rung(backend=NATIVE, model=model),)
-        names = (model, *chain_of(model, self._tables))
+        chain = chain_of(self._chained(model), self._tables)
         found = rungs(
             model,
-            {name: self._provider_of(name) for name in names},
-            self._tables,
+            {name: self._provider_of(name) for name in (model, *chain)},
+            structs.replace(self._tables, chains={**self._tables.chains, model: chain}),
             falls_back=falls_back,
             native_failures=native_failures,
             allows_inline=False,
         )
         return tuple(rung for rung in found if rung.backend != INLINE and self._is_known(rung.backend))
+
+    def _chained(self, model: str) -> str:
+        """The name that the chain of a model goes by, whatever it is called here; its own where it has none."""
+        chains = self._tables.chains
+        if model in chains:
+            return model
+        asked = self._identity(model)
+        same = (name for name in chains if self._identity(name) == asked)
+        # A chain that leads to the model itself is another's, which is the same with thinking.
+        return next((name for name in same if asked not in map(self._identity, chains[name])), model)
+
+    def _identity(self, name: str) -> tuple[str, str]:
+        provider = self._provider_of(name)
+        return provider, self._full_name(name).removeprefix(f"{provider}:")
 
     def missing_key(self, model: str) -> str | None:
         """The provider whose key is missing for a model; None when it can be asked."""

@@ -12,7 +12,7 @@ from deputy.commands.task_file import TaskFile
 from deputy.core.errors import Error, StorageError, TaskBusy, UsageError
 from deputy.core.events import Lost, Requested, StepEnded
 from deputy.core.outcome import Rejected, shortened
-from deputy.core.project_task import MOVES, begun, has_worked_on
+from deputy.core.project_task import MOVES, OVER, begun, has_worked_on
 from deputy.core.request import timestamp
 from deputy.core.rounds import TAKE
 from deputy.engine.resumed import denied, outcome_before
@@ -63,7 +63,10 @@ async def take_and_carry_out(run: RunContext, birth: Birth, workshop: Workshop) 
 def _left_as_it_was(run: RunContext, refusal: Rejected) -> Outcome:
     """How a run ends that could not take its task: what an earlier round came to is not lost by it."""
     before = outcome_before(run)
-    return refusal if before is None else structs.replace(before, warnings=(*before.warnings, refusal.summary))
+    if before is None:
+        return refusal
+    warnings = dict.fromkeys((*before.warnings, refusal.summary))
+    return structs.replace(before, warnings=tuple(warnings))
 
 
 async def _refusal(run: RunContext, args: TakeArgs) -> Rejected | None:
@@ -94,10 +97,18 @@ def _taken(args: TakeArgs) -> Error | None:
     except TaskBusy as error:
         return _not_taken("TASK_BUSY", str(error), f"Follow it: deputy watch {error.session_id}")
     except UsageError as error:
-        return _not_taken("TASK_STATE", str(error), f"See where it stands: deputy task show {args.number}")
+        return _not_taken("TASK_STATE", str(error), _way_on(file, args))
     except StorageError as error:
         return _not_taken("TASK_FILE", str(error), "Put the file of tasks right, then ask again.")
     return None
+
+
+def _way_on(file: TaskFile, args: TakeArgs) -> str:
+    """What makes a task one that the command takes."""
+    task = next((task for task in file.tasks() if task.number == args.number), None)
+    if task is not None and task.status in OVER and not _is_another(task, args):
+        return f"If it is to be done after all: deputy task reopen {args.number}"
+    return f"See where it stands: deputy task show {args.number}"
 
 
 def _title(birth: Requested) -> str:
@@ -107,8 +118,12 @@ def _title(birth: Requested) -> str:
 
 def _check_same(task: ProjectTask, args: TakeArgs) -> None:
     """Refuse a session that goes on where its number is that of another task by now."""
-    if args.round and not has_worked_on(task, args.session_id) and task.title != args.title:
+    if _is_another(task, args):
         raise UsageError(f"task {task.number}", task.title, f"session {args.session_id} was about another task")
+
+
+def _is_another(task: ProjectTask, args: TakeArgs) -> bool:
+    return bool(args.round) and not has_worked_on(task, args.session_id) and task.title != args.title
 
 
 def _not_taken(code: str, message: str, advice: str) -> Error:

@@ -7,6 +7,7 @@ import fcntl
 import os
 import stat
 import time
+from collections import Counter
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
@@ -34,6 +35,7 @@ LOCK = "tasks.lock"
 VERSION = 1
 LIMIT_BYTES = 16 * 1024 * 1024
 LOCK_SECONDS = 10.0
+_TOO_LARGE = "Move old tasks to another file."
 _POLL_SECONDS = 0.02
 _CONFLICT = (b"<<<<<<<", b">>>>>>>")
 
@@ -127,6 +129,9 @@ class TaskFile:
         if number > _next(after):
             after = structs.replace(after, next=number)
         encoded = msgspec.json.format(msgspec.json.encode(after), indent=2) + b"\n"
+        if len(encoded) > LIMIT_BYTES:
+            # Written, it could never be read again.
+            raise StorageFull(str(self.path), f"it would be larger than {LIMIT_BYTES >> 20} MiB", _TOO_LARGE)
         draft = self.path.with_name(f".{FILE}.{os.getpid()}")
         try:
             descriptor = os.open(draft, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
@@ -186,7 +191,7 @@ def _read(path: Path) -> _Content:
 
 def _decoded(path: Path, encoded: bytes) -> _Content:
     if len(encoded) > LIMIT_BYTES:
-        raise StorageCorrupt(str(path), f"it is larger than {LIMIT_BYTES >> 20} MiB", "Move old tasks to another file.")
+        raise StorageCorrupt(str(path), f"it is larger than {LIMIT_BYTES >> 20} MiB", _TOO_LARGE)
     for number, line in enumerate(encoded.splitlines(), 1):
         if line.startswith(_CONFLICT):
             raise StorageCorrupt(str(path), f"a merge conflict stands on line {number}", "Resolve it, then try again.")
@@ -197,8 +202,8 @@ def _decoded(path: Path, encoded: bytes) -> _Content:
         raise StorageCorrupt(str(path), f"it cannot be read: {message}", "Mend it, or restore it from git.") from error
     if content.version > VERSION:
         raise StorageTooNew(str(path), f"it is of version {content.version}, this is {VERSION}", "Upgrade Deputy.")
-    numbers = [task.number for task in content.tasks]
-    twice = sorted({number for number in numbers if number < 1 or numbers.count(number) > 1})
+    counted = Counter(task.number for task in content.tasks)
+    twice = sorted(number for number, count in counted.items() if number < 1 or count > 1)
     if twice:
         raise StorageCorrupt(
             str(path), f"the number {twice[0]} stands there wrongly or twice", "Give every task a number of its own."

@@ -11,7 +11,6 @@ from deputy.core.project_task import MAX_TITLE
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-LIMIT_ITEMS = 10_000
 _FENCES = ("```", "~~~")
 _BULLETS = ("- ", "* ", "+ ")
 _MARKS = ("**", "__", "`", "~~")
@@ -35,8 +34,7 @@ class _Line(Struct, frozen=True, kw_only=True):
 
 def read_todo_list(text: str) -> tuple[Item, ...]:
     """The items of a list. Where some have checkboxes, only those count; deeper ones are text of the one above."""
-    items = list(_items(text, boxed=True)) or list(_items(text, boxed=False))
-    return tuple(items[:LIMIT_ITEMS])
+    return tuple(_items(text, boxed=True)) or tuple(_items(text, boxed=False))
 
 
 def _items(text: str, *, boxed: bool) -> Iterator[Item]:

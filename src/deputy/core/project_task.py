@@ -28,6 +28,7 @@ TASK_STATUSES: tuple[TaskStatus, ...] = (
 )
 OVER: frozenset[TaskStatus] = frozenset({"completed", "abandoned"})
 MAX_TITLE = 200
+MAX_DIGITS = 9
 MAX_RANGE = 100
 """So many tasks can be named by one range."""
 
@@ -202,6 +203,8 @@ def _idle(task: ProjectTask) -> None:
 
 
 def _moved(task: ProjectTask, status: TaskStatus, at: str) -> ProjectTask:
+    if task.status == status:
+        raise UsageError(f"task {task.number}", status, "that is where it stands already; nothing was changed")
     entry = HistoryEntry(at=at, what=f"{task.status} → {status}")
     return structs.replace(task, status=status, question="", history=(*task.history, entry))
 
@@ -220,8 +223,10 @@ def read_numbers(text: str) -> tuple[int, ...] | None:
 
 
 def _number(text: str, whole: str) -> int:
-    if text.startswith("0") or len(text) > 9:
+    if text.startswith("0"):
         raise UsageError("task", whole, "a task number is 1 or more, without leading zeros")
+    if len(text) > MAX_DIGITS:
+        raise UsageError("task", whole, f"a task number has at most {MAX_DIGITS} digits")
     return int(text)
 
 

@@ -260,11 +260,14 @@ def _find_all(text: str, spellings: tuple[str, ...]) -> list[tuple[int, int]]:
 
 def _held_from(text: str, known: _Known) -> int:
     """Where the end of the text begins that is the beginning of a known value."""
-    for at in range(max(0, len(text) - known.longest + 1), len(text)):
-        for spelling in known.by_first.get(text[at], ()):
-            if spelling.startswith(text[at:]):
-                return at
-    return len(text)
+    begun = len(text)
+    for first, spellings in known.by_first.items():
+        at = text.find(first, max(0, len(text) - known.longest + 1))
+        while 0 <= at < begun:
+            if any(spelling.startswith(text[at:]) for spelling in spellings):
+                begun = at
+            at = text.find(first, at + 1)
+    return begun
 
 
 def _public_prefix(value: str) -> str:

@@ -107,13 +107,14 @@ def verdict_of_script(script: Script) -> Verdict:
 
     A failed script never says success, nor does one whose verdict cannot be understood.
     """
+    ended = f"It ended with exit code {script.exit_code}."
     found = _verdict_in(script.stdout.strip())
     if found is None:
         said = script.stdout.strip() or script.stderr.strip()
-        found = Verdict(success=True, feedback=_cut(said) or f"It ended with exit code {script.exit_code}.")
+        found = Verdict(success=True, feedback=_cut(said) or ended)
     return Verdict(
         success=found.success and script.exit_code == 0,
-        feedback=found.feedback or _cut(script.stderr.strip()),
+        feedback=found.feedback or _cut(script.stderr.strip()) or (ended if script.exit_code else ""),
         score=found.score,
         details=found.details,
         script=script,

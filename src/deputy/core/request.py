@@ -174,8 +174,10 @@ class Wanted(Struct, frozen=True, kw_only=True, gc=False):
 
     def granted(self, caller: Grant) -> Grant:
         """What the child really gets: never more than the caller has, except the tools that touch nothing."""
+        wanted, allowed = READ_ONLY_TOOLS if self.tools is None else self.tools, caller.tools | ALWAYS_GRANTED
         return Grant(
-            tools=(READ_ONLY_TOOLS if self.tools is None else self.tools) & (caller.tools | ALWAYS_GRANTED),
+            # Children that get all they want share one set.
+            tools=wanted if wanted <= allowed else wanted & allowed,
             paths=caller.paths if self.paths is None else tuple(filter(caller.covers, self.paths)),
             budget=self.budget.narrowed(caller.budget),
             writable=caller.writable,

@@ -42,6 +42,10 @@ class Result(Struct, frozen=True, kw_only=True):
 Overall = Literal["completed", "partial", "blocked", "failed", "cancelled", "rejected"]
 
 
+KINDS: tuple[Overall, ...] = ("completed", "partial", "failed", "blocked", "cancelled", "rejected")
+"""Every way in which a task ends, in the order in which they are counted."""
+
+
 def overall(outcomes: Sequence[Outcome]) -> Overall:
     """How many outcomes went together: completed when all did, partial when something is usable, else the worst."""
     statuses = {outcome.status for outcome in outcomes}
@@ -54,13 +58,11 @@ def overall(outcomes: Sequence[Outcome]) -> Overall:
 
 
 def results_form(results: Sequence[Result]) -> dict[str, Any]:
-    """The JSON form: counts, and each result in the order of the tasks."""
-    marks = [result.mark for result in results]
+    """The JSON form: how many ended in which way, and each result in the order of the tasks."""
+    statuses = [result.outcome.status for result in results]
     return {
-        "completed": marks.count("ok"),
-        "partial": marks.count("partial"),
-        "failed": len(marks) - marks.count("ok") - marks.count("partial"),
-        "total": len(marks),
+        **{kind: statuses.count(kind) for kind in KINDS},
+        "total": len(statuses),
         "results": [_result_form(result) for result in results],
     }
 
@@ -115,8 +117,7 @@ def _result_form(result: Result) -> dict[str, Any]:
 
 def _counted(results: Sequence[Result]) -> str:
     statuses = [result.outcome.status for result in results]
-    kinds = ("completed", "partial", "failed", "blocked", "cancelled", "rejected")
-    return ", ".join(f"{statuses.count(kind)} {kind}" for kind in kinds if kind in statuses) or "none"
+    return ", ".join(f"{statuses.count(kind)} {kind}" for kind in KINDS if kind in statuses) or "none"
 
 
 def _section(name: str, result: Result) -> str:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET, json
 
+from deputy.core.errors import Error
 from deputy.core.events import Answered, Resumed, StepEnded
 
 if TYPE_CHECKING:
@@ -22,6 +23,15 @@ TAKE = "take"
 def prefix(number: int) -> str:
     """How the keys of a round begin; those of the first read as they were given."""
     return f"round:{number}/" if number else ""
+
+
+def why_not_taken(records: Iterable[Record], number: int) -> Error | None:
+    """Why a round could not take its task; None where it did, or has none."""
+    key = f"{prefix(number)}{TAKE}"
+    for record in records:
+        if record.key == key and isinstance(record.event, StepEnded) and record.event.result is not UNSET:
+            return json.decode(record.event.result, type=Error | None)
+    return None
 
 
 def not_begun(records: Iterable[Record]) -> frozenset[int]:

@@ -219,7 +219,7 @@ def hint() -> re.Pattern[str]:
     return re.compile("|".join(f"{re.escape(letter)}(?:{'|'.join(rests)})" for letter, rests in by_letter.items()))
 
 
-_RARE_FIRST = ":=._-zqxjkvwbgpfycmuldhrsnioate /0123456789\"'\\"
+_RARE_FIRST = ":=._-zqxjkvwbg0123456789pfycmuldhrsnioate /\"'\\"
 
 
 @cache

@@ -93,6 +93,10 @@ class State(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     seconds: float | None = None
     requested_at: float = 0.0
     started_at: float | None = None
+    """When this round began."""
+    first_started_at: float | None = None
+    resumed_at: float | None = None
+    """When it was last gone on with after an end."""
     ended_at: float | None = None
     last_at: float = 0.0
     usage: Usage = NO_USAGE
@@ -115,6 +119,12 @@ class State(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     oddities: int = 0
     """Records that do not belong where they stand: skipped, counted and never fatal."""
     oddity: str = ""
+
+    @property
+    def began_at(self) -> float:
+        """When the first of its rounds began, or was asked for."""
+        began = self.started_at if self.first_started_at is None else self.first_started_at
+        return self.requested_at if began is None else began
 
     @property
     def is_live(self) -> bool:
@@ -274,6 +284,7 @@ def _at_work(state: State, event: _Step | _Turn, record: Record) -> dict[str, An
             return {
                 "status": state.status if state.waits else "running",
                 "started_at": record.at if state.started_at is None else state.started_at,
+                "first_started_at": record.at if state.first_started_at is None else state.first_started_at,
                 "backend": event.backend,
                 "model": event.model or state.model,
                 "scratchpad": event.scratchpad or state.scratchpad,
@@ -406,6 +417,8 @@ def _after_the_end(state: State, event: Delivered | Resumed | Adopted, record: R
                 "round": event.round,
                 "ended_at": None,
                 "started_at": None,
+                # Nothing was done in a round that only ended it.
+                "resumed_at": state.resumed_at if event.is_dismissed else record.at,
                 "seconds": event.seconds,
                 "lineage": lineage,
                 "waited": 0.0,

@@ -9,9 +9,14 @@ from msgspec import json
 from deputy.core.events import Resumed, Returned
 from deputy.core.progress import Progress
 from deputy.core.rounds import APPROVAL
+from deputy.engine.root import DELEGATE, not_approved
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from deputy.core.events import Event
     from deputy.core.outcome import Outcome
+    from deputy.core.state import State
     from deputy.engine.ports import RunContext
     from deputy.engine.workshop import Workshop
 
@@ -33,4 +38,16 @@ async def denied(run: RunContext, workshop: Workshop) -> Outcome | None:
 
 def outcome_before(run: RunContext) -> Outcome | None:
     """How the round before this one ended; None in the first."""
-    return next((one.event.outcome for one in reversed(run.past) if isinstance(one.event, Returned)), None)
+    return _last_outcome([one.event for one in run.past])
+
+
+def unapproved_ending(state: State, events: Sequence[Event]) -> Outcome | None:
+    """How a run ends that nobody approved before it worked; None for one that is at work, and goes on without."""
+    if any(key.endswith(APPROVAL) for key in state.waits):
+        return _last_outcome(events)
+    is_begun = state.command != DELEGATE or state.started_at is not None
+    return None if is_begun or state.lineage is None else not_approved(state.lineage)
+
+
+def _last_outcome(events: Sequence[Event]) -> Outcome | None:
+    return next((event.outcome for event in reversed(events) if isinstance(event, Returned)), None)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
 from deputy.core.contract import schema_of
 from deputy.core.errors import UsageError
 from deputy.core.request import READ_ONLY_TOOLS
-from deputy.core.role import NoRole, Role, in_role
+from deputy.core.role import DELEGATE, NoRole, Role, in_role
 from deputy.interfaces.checking import check_task, check_tools
 from deputy.tools.mcp import PREFIX
 
@@ -46,7 +46,7 @@ class Casting:
 
     async def prepare(self, tasks: Sequence[Task]) -> tuple[tuple[Task, ...], dict[str, bool]]:
         """The tasks as data, and the tools of MCP servers among theirs with whether each only reads."""
-        named, more = await self._with_servers([self._prepared(task) for task in tasks])
+        named, more = await self._with_servers([self._prepared(index, task) for index, task in enumerate(tasks)])
         for index, task in enumerate(named):
             check_task(task, f"tasks[{index}]")
         return await self.cast(named), more
@@ -70,8 +70,11 @@ class Casting:
         # Those of MCP servers are looked up where the servers are.
         named = [name for name in task.tools or () if not name.startswith(PREFIX)]
         check_tools(named, self._known, f"tasks[{index}].tools")
-        role = None if task.role is not None else await self.role(task.agent, f"tasks[{index}].agent")
-        return task if role is None else in_role(task, role, self._grant)
+        role = task.role or await self.role(task.agent, f"tasks[{index}].agent")
+        if DELEGATE in named and (role is None or DELEGATE not in role.granted(self._grant)):
+            expected = "only an agent's definition grants it: name an agent that has it"
+            raise UsageError(f"tasks[{index}].tools", DELEGATE, expected)
+        return task if role is None or task.role is not None else in_role(task, role, self._grant)
 
     async def role(self, name: str | None, field: str) -> Role | None:
         """The definition of an agent; one that there is not is an error before anything is spent."""
@@ -87,12 +90,19 @@ class Casting:
         """Of the tools of MCP servers: those that only read, and where everything is allowed, the others too."""
         return frozenset(name for name, reads in more.items() if reads or self._grant.tools >= self._all)
 
-    def _prepared(self, task: Task) -> Task:
+    def _prepared(self, index: int, task: Task) -> Task:
         """The task as data: a model class as its schema, and the program's own tools unless it names others."""
-        schema = None if task.schema is None else schema_of(task.schema).form
+        schema = None if task.schema is None else _schema(task.schema, f"tasks[{index}]")
         tools = tuple(sorted(READ_ONLY_TOOLS | self._own)) if self._names_none(task) else task.tools
         return structs.replace(task, schema=schema, tools=tools)
 
     def _names_none(self, task: Task) -> bool:
         """Whether it is for us to add the program's own tools: neither the task nor an agent says which it has."""
         return bool(self._own) and task.tools is None and task.agent is None
+
+
+def _schema(source: object, where: str) -> Any:
+    try:
+        return schema_of(source).form
+    except UsageError as error:
+        raise UsageError(f"{where}.{error.field}", error.found, error.expected) from error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from deputy.core.text.plain import PlainStream as PlainStream
+from deputy.core.text.plain import harmless as harmless
 from deputy.core.text.plain import plain as plain
 
 _PIPE_COLUMNS = 240
@@ -9,8 +11,10 @@ _PIPE_COLUMNS = 240
 
 def one_line(text: str, width: int) -> str:
     """The text on one line, at most `width` characters, cut with `…`."""
-    flat = " ".join(plain(text[: width * 8]).split())
-    cut = len(flat) > width or len(text) > width * 8
+    is_long = len(text) > width * 8
+    # An escape that is cut through is left out with its beginning.
+    flat = " ".join((PlainStream().feed(text[: width * 8]) if is_long else plain(text)).split())
+    cut = len(flat) > width or is_long
     return flat if not cut else f"{flat[: width - 1].rstrip()}…"
 
 

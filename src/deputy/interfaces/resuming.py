@@ -11,7 +11,7 @@ from deputy.core.errors import LeaseHeld, UnknownRun, UsageError
 from deputy.core.events import Opened, Requested
 from deputy.core.outcome import shortened
 from deputy.engine.root import APPROVAL, DELEGATE, FanOut
-from deputy.interfaces.answering import Question
+from deputy.interfaces.answering import Question, answer_key
 from deputy.interfaces.calls import children_of
 
 if TYPE_CHECKING:
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 Answer: TypeAlias = str | Mapping[str, str] | None
 """What the one who asks is told; where several ask, by their session ids."""
 
-_YES = ("y", "yes", "true")
+_WORDS = {"y": True, "yes": True, "true": True, "n": False, "no": False, "false": False}
+"""What says yes or no to what waits for approval; any other word says neither."""
 _SHOWN = 200
 
 
@@ -31,13 +32,17 @@ async def go_on(
     runtime: Runtime, state: State, answer: Answer, question: str = "", patience: float | None = None
 ) -> None:
     """Put a run to work again; a call of tasks goes on with those that did not complete, within its own bounds."""
+    _check_not_empty(answer)
     answers = await _addressed(runtime, state, answer)
     if state.is_live:
         await _revive(runtime, state, answers)
-    elif state.command == DELEGATE:
-        await runtime.engine.resume(state.run, answers or None, question=question, patience=patience)
-    else:
-        await runtime.engine.resume(state.run, answers.get(state.run), question=question, patience=patience)
+        return
+    message = (answers or None) if state.command == DELEGATE else answers.get(state.run)
+    try:
+        await runtime.engine.resume(state.run, message, question=question, patience=patience)
+    except LeaseHeld:
+        # Somebody else has gone on with it in this moment.
+        raise _at_work(state.run) from None
 
 
 async def tools_of(runtime: Runtime, state: State) -> frozenset[str]:
@@ -132,6 +137,12 @@ async def _addressed(runtime: Runtime, state: State, answer: Answer) -> dict[str
     return {one.run: answer for one in tasks}
 
 
+def _check_not_empty(answer: Answer) -> None:
+    for given in answer.values() if isinstance(answer, Mapping) else [answer]:
+        if given is not None and not given.strip():
+            raise UsageError("answer", given, "an answer has at least a word")
+
+
 def _check_addresses(state: State, asking: Sequence[State], answers: Mapping[str, str]) -> None:
     known = [one.run for one in asking]
     strangers = [run for run in answers if run not in known]
@@ -146,11 +157,16 @@ def _unanswered(state: State, asking: Sequence[State]) -> UsageError:
     """Say who asks what, and how each is answered."""
     if [one.run for one in asking] == [state.run] and APPROVAL in state.waits.values():
         approve = f"`deputy approve {state.run}`, or `deputy approve {state.run} --deny`"
-        return UsageError("ID", state.run, f"it waits for approval: {approve} ({_asked(state)})")
+        return UsageError("ID", state.run, f"it waits for approval: {approve}, then resume it ({_asked(state)})")
     if [one.run for one in asking] == [state.run]:
         return UsageError("ID", state.run, f"it waits for an answer: give --answer TEXT ({_asked(state)})")
-    told = "; ".join(f'[{one.label}] asks: {_asked(one)} — deputy resume {one.run} --answer "…"' for one in asking)
+    told = "; ".join(f"[{one.label}] asks: {_asked(one)} — {_way_to_answer(one)}" for one in asking)
     return UsageError("ID", state.run, f"answer first who waits for it. {told}")
+
+
+def _way_to_answer(state: State) -> str:
+    is_approval = APPROVAL in state.waits.values()
+    return f"deputy approve {state.run}" if is_approval else f'deputy resume {state.run} --answer "…"'
 
 
 def _asked(state: State) -> str:
@@ -160,10 +176,32 @@ def _asked(state: State) -> str:
 
 async def _revive(runtime: Runtime, state: State, answers: Mapping[str, str]) -> None:
     """Go on with a run that its process left, and give those who wait their answers."""
-    for run, answer in answers.items():
-        waiting = await runtime.engine.get(run)
-        for topic in [] if waiting is None else list(waiting.waits.values())[:1]:
-            body = answer.strip().lower() in _YES if topic == "approval" else answer
-            await runtime.engine.send(run, topic, body)
-    if not await runtime.engine.ensure(state.run) and not answers:
-        raise UsageError("ID", state.run, "another process is at work on it; follow it with `deputy watch`")
+    found = [(answer, await runtime.engine.get(run)) for run, answer in answers.items()]
+    waiting = [(answer, one) for answer, one in found if one is not None and one.waits]
+    # All are looked at before the first is sent.
+    now = runtime.workshop.world.now()
+    for run, topic, key, body in [_message(one, answer, now) for answer, one in waiting]:
+        if not await runtime.engine.send(run, topic, body, key=answer_key(key)):
+            raise UsageError("answer", answers[run], f"another answer to {run} came first; go on without one")
+    is_taken_up = await runtime.engine.ensure(state.run) or runtime.engine.has(state.run)
+    after = await runtime.engine.get(state.run)
+    if not is_taken_up and not answers and after is not None and after.is_live:
+        raise _at_work(state.run)
+
+
+def _at_work(run: str) -> UsageError:
+    return UsageError("ID", run, "another process is at work on it; follow it with `deputy watch`")
+
+
+def _message(state: State, answer: str, now: float) -> tuple[str, str, str, bool | str]:
+    """An answer as it is sent to who waits for it: to whom, about what, under which key, and what it says.
+
+    A yes that comes too late is a no.
+    """
+    key, topic = next(iter(state.waits.items()))
+    if topic != APPROVAL:
+        return state.run, topic, key, answer
+    word = _WORDS.get(answer.strip().lower())
+    if word is None:
+        raise UsageError("answer", answer, f"{state.run} waits for approval: answer yes or no ({_asked(state)})")
+    return state.run, topic, key, word and (state.answer_by is None or now < state.answer_by)

@@ -1,4 +1,4 @@
-"""Whoever looks ends what is past its deadline: once, whoever started it, and without a loop or a model."""
+"""Whoever looks ends what is past its deadline, or was not approved in time: once, and without a loop or a model."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from deputy.core.events import Adopted, Returned, encode
 from deputy.core.results import Result
+from deputy.core.state import answer_key
 from deputy.engine.remains import late_ending
 from deputy.journal import connection as connections
 from deputy.journal import home, registry, transcript
@@ -20,16 +21,31 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
+    from deputy.core.events import Event
+    from deputy.core.outcome import Outcome
     from deputy.core.state import State
+
+    _End = Callable[[Transaction, Path, State, float], bool]
+
+_NO = b"false"
 
 
 def end_late(folder: Path, late: Iterable[State], clock: Callable[[], float] = time.time) -> list[State]:
     """End these runs, each in a transaction of its own; gives those that nobody else has ended meanwhile."""
+    return _end(folder, late, expire, clock)
+
+
+def end_unanswered(folder: Path, asking: Iterable[State], clock: Callable[[], float] = time.time) -> list[State]:
+    """Answer no for whoever did not answer these runs in time; gives those that this has ended."""
+    return _end(folder, asking, refuse, clock)
+
+
+def _end(folder: Path, found: Iterable[State], end: _End, clock: Callable[[], float]) -> list[State]:
     path = folder / home.JOURNAL
     connection = connections.open_writer(folder, "group")
     try:
         with connections.typed(path):
-            ended = [state for state in late if _ended_one(connection, path, state, clock)]
+            ended = [state for state in found if _ended_one(connection, path, state, end, clock)]
             reader = Reader(connection, path)
             for state in ended:
                 leave_transcript(folder, reader, state.run)
@@ -45,11 +61,11 @@ def leave_transcript(folder: Path, reader: Reader, run: str) -> None:
         transcript.write_transcript(folder, made)
 
 
-def _ended_one(connection: sqlite3.Connection, path: Path, seen: State, clock: Callable[[], float]) -> bool:
+def _ended_one(connection: sqlite3.Connection, path: Path, seen: State, end: _End, clock: Callable[[], float]) -> bool:
     connections.patiently(lambda: connection.execute("BEGIN IMMEDIATE"), path)
     try:
         tx = Transaction(connection, str(path), this_process().name, STALE_SECONDS)
-        is_ended = expire(tx, path, seen, clock())
+        is_ended = end(tx, path, seen, clock())
         tx.index()
         connection.execute("COMMIT")
         return is_ended
@@ -61,25 +77,64 @@ def _ended_one(connection: sqlite3.Connection, path: Path, seen: State, clock: C
 def expire(tx: Transaction, path: Path, seen: State, at: float) -> bool:
     """End a run that is as it was seen; its lease is void from here on, so that whoever had it writes nothing more."""
     reader = Reader(tx.connection, path)
-    known = reader.state(seen.run)
+    state = _as_it_is(tx, reader, seen.run)
+    if state is None or not state.is_live or (state.round, _deadline(state)) != (seen.round, _deadline(seen)):
+        return False
+    outcome = late_ending(state, _events(reader, seen.run), _results(reader, state), reader.descendants(seen.run), at)
+    lease = _take_over(tx, state, at)
+    _return(tx, lease, outcome, at)
+    return True
+
+
+def refuse(tx: Transaction, path: Path, seen: State, at: float) -> bool:
+    """Answer no where nobody did in time, and end the run if it has not begun and nobody is at work on it.
+
+    Whoever is at work hears the answer; a yes that came in time is not taken back, whoever takes it up.
+    """
+    from deputy.engine.resumed import unapproved_ending
+
+    reader = Reader(tx.connection, path)
+    state = _as_it_is(tx, reader, seen.run)
+    if state is None or not state.waits or state.answer_by is None or state.answer_by > at:
+        return False
+    for key, topic in state.waits.items():
+        tx.send(state.run, topic, answer_key(key), _NO)
+    outcome = unapproved_ending(state, _events(reader, state.run))
+    if outcome is None or tx.is_held(state.run) or tx.has_other(state.run, _NO):
+        return False
+    lease = _take_over(tx, state, at)
+    for key, topic in state.waits.items():
+        tx.take(lease, key, at, topic)
+    _return(tx, lease, outcome, at)
+    return True
+
+
+def _as_it_is(tx: Transaction, reader: Reader, run: str) -> State | None:
+    known = reader.state(run)
     if known is None:
-        return False
-    now = Lease(seen.run, 0, known)
+        return None
+    now = Lease(run, 0, known)
     tx.catch_up(now)
-    state = now.state
-    if not state.is_live or (state.round, _deadline(state)) != (seen.round, _deadline(seen)):
-        return False
-    events = [record.event for record in reader.records(seen.run) if not isinstance(record, Damaged)]
-    outcome = late_ending(state, events, _results(reader, state), reader.descendants(seen.run), at)
-    holder = tx.holder(seen.run)
-    lease = tx.grant(seen.run, state, is_forced=True)
+    return now.state
+
+
+def _events(reader: Reader, run: str) -> list[Event]:
+    return [record.event for record in reader.records(run) if not isinstance(record, Damaged)]
+
+
+def _take_over(tx: Transaction, state: State, at: float) -> Lease:
+    holder = tx.holder(state.run)
+    lease = tx.grant(state.run, state, is_forced=True)
     if holder is not None and holder.owner:
         adopted = Adopted(owner=tx.owner, left_by=holder.owner)
         tx.append(lease, f"adopted:{lease.epoch}", at, adopted, encode(adopted))
+    return lease
+
+
+def _return(tx: Transaction, lease: Lease, outcome: Outcome, at: float) -> None:
     returned = Returned(outcome=outcome)
-    tx.append(lease, f"returned:{state.round}", at, returned, encode(returned))
+    tx.append(lease, f"returned:{tx.state(lease).round}", at, returned, encode(returned))
     tx.release(lease)
-    return True
 
 
 def _results(reader: Reader, state: State) -> list[Result]:

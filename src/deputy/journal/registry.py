@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import structs
 
@@ -11,7 +11,7 @@ from deputy.core.events import Refused, Returned
 from deputy.core.forms import outcome_form, usage_form
 from deputy.core.outcome import NO_USAGE
 from deputy.core.request import timestamp
-from deputy.engine.recover import Standing, overdue, seconds_late, shown_status
+from deputy.engine.recover import Standing, overdue, seconds_late, shown_status, unanswered
 from deputy.journal.reader import STALE_SECONDS
 from deputy.journal.rows import Damaged
 
@@ -82,11 +82,21 @@ def _with_callers(reader: Reader, states: Iterable[State]) -> Iterable[State]:
     return known.values()
 
 
-def late(reader: Reader, now: float) -> list[State]:
-    """The runs past their deadline that should be ended by whoever looks, those below before those above."""
-    found = overdue(standings(reader, reader.live()), now)
+class OutOfTime(NamedTuple):
+    """The runs that whoever looks should see to."""
+
+    late: list[State]
+    """Those past their deadline, those below before those above."""
+    unanswered: list[State]
+    """Those that asked a person who did not answer in time."""
+
+
+def out_of_time(reader: Reader, now: float) -> OutOfTime:
+    """The runs whose time is up, or that of whom they asked."""
+    found = standings(reader, reader.live())
+    seen = OutOfTime(overdue(found, now), unanswered(found, now))
     # Damage may have been found only by this look, and nothing is to be written over it.
-    return [] if reader.damage else found
+    return OutOfTime([], []) if reader.damage else seen
 
 
 def orphaned(reader: Reader) -> list[str]:
@@ -125,7 +135,8 @@ def entry_form(standing: Standing, now: float) -> dict[str, Any]:
         "command": state.command or None,
         "subagent": state.agent,
         "task_number": state.task_number,
-        "started_at": timestamp(state.started_at or state.requested_at),
+        "started_at": timestamp(state.began_at),
+        "resumed_at": None if state.resumed_at is None else timestamp(state.resumed_at),
         "ended_at": None if state.ended_at is None else timestamp(state.ended_at),
         "timeout": state.seconds,
         "deadline": None if deadline is None else timestamp(deadline),

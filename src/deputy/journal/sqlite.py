@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
@@ -16,7 +17,7 @@ from deputy.core.events import Adopted, Answered, Spawned, StepEnded, decode, en
 from deputy.core.events import prime as prime_events
 from deputy.core.state import prime as prime_states
 from deputy.engine.ports import Writing
-from deputy.journal import errors_log, home, monitor, registry, retention
+from deputy.journal import errors_log, home, monitor, registry, retention, transcript
 from deputy.journal.asked_together import AskedTogether
 from deputy.journal.closing import CLOSE_SECONDS, wait_for
 from deputy.journal.connection import PATIENCE_SECONDS
@@ -85,6 +86,7 @@ class SqliteJournal:
         self._pool = ThreadPoolExecutor(2, "deputy-journal-reader")
         # Files are synced one by one, and many at once take as long as one.
         self._files = ThreadPoolExecutor(_FILES_AT_ONCE, "deputy-journal-files")
+        self._composing = threading.Lock()
         self._to_transcribe: deque[str] = deque()
         self._transcribing: set[asyncio.Future[None]] = set()
         self._transcribing_soon: asyncio.TimerHandle | None = None
@@ -251,7 +253,11 @@ class SqliteJournal:
 
     def _write_transcript(self, run: str, loop: asyncio.AbstractEventLoop) -> None:
         try:
-            self._read(lambda reader: monitor.leave_transcript(self.folder, reader, run))
+            # To read takes the interpreter, which only one can have, and a connection; to write only takes time.
+            with self._composing:
+                made = self._read(lambda reader: transcript.of_ended(reader, run))
+            if made is not None:
+                transcript.write_transcript(self.folder, made)
         except StorageError as error:
             noted = Error(type="storage", message=str(error), recoverable=True, recommendation=error.way_out)
             loop.call_soon_threadsafe(self._log_soon, run, noted)

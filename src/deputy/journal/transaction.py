@@ -180,6 +180,11 @@ class Transaction:
         row = self._connection.execute(HOLDER, (run,)).fetchone()
         return None if row is None else Holder(owner=row[0] or "", epoch=row[1], beat=row[2])
 
+    def is_held(self, run: str) -> bool:
+        """Whether somebody is at work on a run."""
+        holder = self.holder(run)
+        return holder is not None and bool(holder.owner) and not self._is_left(holder)
+
     def release(self, lease: Lease) -> None:
         """Give a lease up."""
         query = "UPDATE leases SET owner = NULL WHERE run = ? AND epoch = ? AND owner = ?"
@@ -226,6 +231,11 @@ class Transaction:
         self._connection.execute(query, row)
         under_key = "SELECT body FROM inbox WHERE run = ? AND key = ?"
         return self._connection.execute(under_key, (run, key)).fetchone()[0] == body
+
+    def has_other(self, run: str, body: bytes) -> bool:
+        """Whether a message lies ready for a run that says something else than this."""
+        query = "SELECT 1 FROM inbox WHERE run = ? AND NOT is_taken AND body != ?"
+        return self._connection.execute(query, (run, body)).fetchone() is not None
 
     def take(self, lease: Lease, key: str, at: float, topic: str) -> Record | None:
         """Turn the oldest message of a topic into a record; None when there is none."""

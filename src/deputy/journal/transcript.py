@@ -87,7 +87,7 @@ def transcribe(records: Iterable[Record | Damaged], stands: State | None = None)
     return Transcript(
         session_id=state.run,
         label=state.label or state.agent,
-        started_at=timestamp(state.started_at or state.requested_at) if state.requested_at else None,
+        started_at=timestamp(state.began_at) if state.requested_at else None,
         ended_at=None if state.ended_at is None else timestamp(state.ended_at),
         outcome=how,
         messages=tuple(told.whole()),
@@ -273,12 +273,12 @@ def _fenced(text: str, language: str = "") -> str:
 
 def transcript_path(folder: Path, label: str, run: str) -> Path:
     """Where a subagent's transcript is: neither its label nor its id can lead anywhere else."""
-    return folder / FOLDER / f"{safe_label(label)}-{safe_id(run)}.transcript.json"
+    return folder.joinpath(FOLDER, f"{safe_label(label)}-{safe_id(run)}.transcript.json")
 
 
 def scratchpad_path(folder: Path, label: str, run: str) -> Path:
     """Where a subagent's notes are."""
-    return folder / FOLDER / f"subagent-{safe_label(label)}-{safe_id(run)}.scratch.md"
+    return folder.joinpath(FOLDER, f"subagent-{safe_label(label)}-{safe_id(run)}.scratch.md")
 
 
 def write_transcript(folder: Path, transcript: Transcript) -> Path:

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 BEAT_SECONDS = 3.0
 _LOOK_SECONDS = 0.25
 _BATCH = 512
+_SHOW_SECONDS = 0.1
+"""How often progress is written, at most: watchers look no more often."""
 _RING = 256
 """How many signs of progress are kept per run."""
 
@@ -71,6 +73,7 @@ class Writer:
         self._is_abandoned = False
         self._progress: dict[str, deque[tuple[int, int, float, bytes]]] = {}
         self._progressed: dict[str, tuple[int, int]] = {}
+        self._shown_at = float("-inf")
         self._beat_at: float | None = None
         self._held: set[str] = set()
         self._fenced: dict[str, Lease] = {}
@@ -95,7 +98,7 @@ class Writer:
         return done
 
     def show_progress(self, run: str, at: float, body: bytes) -> None:
-        """A sign of progress for watchers: written with the next commit, the oldest forgotten, never waited for."""
+        """A sign of progress for watchers: written with a commit soon, the oldest forgotten, never waited for."""
         ring = self._progress.get(run)
         if ring is None:
             ring = self._progress.setdefault(run, deque(maxlen=_RING))
@@ -179,7 +182,7 @@ class Writer:
                 connection.execute("ROLLBACK")
                 connections.patiently(lambda: connection.execute("BEGIN IMMEDIATE"), self.path, self._patience)
                 tx, results = self._carry_out(connection, batch, is_hopeful=False)
-            self._write_progress(connection)
+            shown_at = self._write_progress(connection, has_ends=bool(tx.released))
             beat_at = self._beat(connection)
             paces = read_paces(connection)
             if tx.has_removed:
@@ -200,6 +203,7 @@ class Writer:
             self._mark.set(tx.promise)
         tx.settle()
         self.paces = paces
+        self._shown_at = shown_at
         self._beat_at = beat_at
         self._held = (self._held | tx.granted) - tx.released
         for run in tx.released:
@@ -230,13 +234,19 @@ class Writer:
             except sqlite3.Error:
                 return
 
-    def _write_progress(self, connection: sqlite3.Connection) -> None:
+    def _write_progress(self, connection: sqlite3.Connection, *, has_ends: bool) -> float:
+        """Write what was shown, when it is time, or when somebody might look for the last time: the moment of that."""
+        now = time.monotonic()
+        is_due = has_ends or self._closing or now - self._shown_at >= _SHOW_SECONDS
+        if not (self._progress and is_due):
+            return self._shown_at
         rows: list[tuple[str, int, int, float, bytes]] = []
         while self._progress:
             run, ring = self._progress.popitem()
             rows += [(run, *shown) for shown in list(ring)]
         clean = self._clean([row[-1] for row in rows])
         execute(connection, PUT_PROGRESS, [(*row[:-1], body) for row, body in zip(rows, clean, strict=True)])
+        return now
 
     def _clean(self, bodies: list[bytes]) -> list[bytes]:
         """JSON values without secrets, looked at together: hardly ever is there one."""

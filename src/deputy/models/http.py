@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 from typing import TYPE_CHECKING, Final, Self
 from urllib.parse import urlsplit
 
@@ -14,11 +13,32 @@ from deputy.core.errors import BadRequest, ModelError, NetworkFailed, Silent
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from aiohttp.abc import AbstractStreamWriter
     from yarl import URL
 
 CONNECT_SECONDS: Final = 30.0
-LARGE_BODY_BYTES: Final = 1024 * 1024
-"""Above this a body is handed over as a file, which is sent in pieces."""
+PIECE_BYTES: Final = 256 * 1024
+"""How much of a body is handed over at once: what the network does not take yet is copied."""
+
+
+class Body(aiohttp.Payload):
+    """What a request says, let go of once it is said: an answer may be long in coming, and a conversation is large."""
+
+    _autoclose = True
+
+    def __init__(self, content: bytes) -> None:
+        super().__init__(content, content_type="application/json")
+        self._size = len(content)
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        """What is still to be said, as text."""
+        return self._value.decode(encoding, errors)
+
+    async def write(self, writer: AbstractStreamWriter) -> None:
+        """Say it."""
+        content, self._value = self._value, b""
+        for at in range(0, len(content), PIECE_BYTES):
+            await writer.write(content[at : at + PIECE_BYTES])
 
 
 class Http:
@@ -40,12 +60,12 @@ class Http:
             await self._session.close()
             self._session = None
 
-    async def post(self, url: URL, headers: Mapping[str, str], body: bytes) -> aiohttp.ClientResponse:
+    async def post(self, url: URL, headers: Mapping[str, str], body: Body) -> aiohttp.ClientResponse:
         """Send a request and wait for the head of its answer. What fails is a NetworkFailed."""
         try:
             return await self._opened().post(
                 url,
-                data=io.BytesIO(body) if len(body) >= LARGE_BODY_BYTES else body,
+                data=body,
                 headers=headers,
                 allow_redirects=False,
                 proxy=self._proxy(url),

@@ -14,7 +14,7 @@ from deputy.core.conversation import AssistantMessage, Part, Stop, Text, ToolCal
 from deputy.core.errors import BadReply, BadRequest, ContextExhausted, EmptyReply, ModelError, NoKey, Silent, StreamCut
 from deputy.core.failures import failure_of
 from deputy.core.limits import IDLE_SECONDS
-from deputy.models.http import no_answer
+from deputy.models.http import Body, no_answer
 from deputy.models.secret import Secret
 from deputy.models.sse import EventReader
 from deputy.models.usage import Prices, priced, was_cut_silently
@@ -93,7 +93,7 @@ class WireModel:
             raise NoKey(f"no API key for provider {self._target.provider}; set {self._endpoint.key_variable}")
         reader = self._wire.reader()
         try:
-            body = self._wire.body(self._target, conversation, tools, settings)
+            body = Body(self._wire.body(self._target, conversation, tools, settings))
             response = await self._ask(body, settings.idempotency_key)
             try:
                 listening = _Listening(response, reader, self._idle_seconds)
@@ -109,7 +109,7 @@ class WireModel:
                 yield delta
             ending = reader.end()
             used = self._used(reader)
-            self._check(ending, used, len(body))
+            self._check(ending, used, body.size or 0)
             message = AssistantMessage(parts=with_ids(ending.parts, len(conversation)), origin=self._target.provider)
             for call in message.calls:
                 yield call
@@ -118,7 +118,7 @@ class WireModel:
         except ModelError as error:
             raise self._signed(error, reader) from error.__cause__
 
-    async def _ask(self, body: bytes, key: str | None) -> aiohttp.ClientResponse:
+    async def _ask(self, body: Body, key: str | None) -> aiohttp.ClientResponse:
         headers = self._headers if key is None else {**self._headers, "idempotency-key": key}
         try:
             async with asyncio.timeout(self._idle_seconds):

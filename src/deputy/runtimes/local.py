@@ -144,6 +144,10 @@ class LocalEngine(Generic[L]):
         """Put a run to work that should be and is not; whether that was so."""
         return await self._crew.ensure(run)
 
+    def has(self, run: str) -> bool:
+        """Whether a run is at work here, or about to be."""
+        return self._crew.minds(run) or self._crew.is_starting(run)
+
     async def deliver(self, run: str, to: str) -> None:
         """Say that a result has reached whoever asked; until then it is kept."""
         await self._journal.deliver(run, to)

@@ -201,6 +201,31 @@ def test_a_command_that_is_gone_on_with_says_what_it_says_itself(tasks):
     assert "Task 1 is researched." in last.stderr
 
 
+@pytest.mark.rule("commands.state")
+@pytest.mark.rule("resume")
+def test_a_command_whose_task_is_over_says_why_it_does_not_go_on_and_what_would_help(tasks):
+    folder, path = "001_one", REPORT.format(folder="001_one")
+    asks = [{"type": "input", "message": "Which?", "recoverable": True, "recommendation": "Say which."}]
+    first = tasks.script("ask", {"turns": [returned(status="blocked", errors=asks)]})
+    run = tasks.run("research", "1", "--yes", "--json", "--model", first)
+    session_id = json.loads(run.stdout)["session_id"]
+    assert tasks.run("task", "abandon", "1").returncode == 0
+    for _ in range(2):
+        refused = tasks.run("resume", session_id, "--answer", "The first.")
+        assert (refused.returncode, refused.stdout) == (6, "")
+        assert "research takes a task that is" in refused.stderr
+        assert "deputy task reopen 1" in refused.stderr
+        assert "deputy resume" not in refused.stderr
+    told = tasks.run("resume", session_id, "--answer", "The first.", "--json")
+    outcome = json.loads(told.stdout)
+    assert (told.returncode, outcome["status"], len(outcome["warnings"])) == (6, "blocked", 1)
+
+    assert tasks.run("task", "reopen", "1").returncode == 0
+    tasks.script("ask", {"turns": [{}, {"calls": [writing(folder)]}, returned(path)]})
+    last = tasks.run("resume", session_id, "--answer", "The second.")
+    assert (last.returncode, last.stdout) == (0, f"It is done.\n  {path}\n")
+
+
 @pytest.mark.rule("registry.entry")
 def test_a_command_stands_in_the_registry_with_its_task(tasks):
     model = tasks.script("entry", researching(2, "002_two"))
@@ -266,3 +291,16 @@ def test_items_of_one_title_are_imported_as_one_task_with_all_their_text(tasks):
     (tasks.workspace / "TODO.md").write_text("- [ ] Same\n  - nested\n- [ ] Other\n- [ ] Same\n  more\n- [ ] Same\n")
     added = json.loads(tasks.run("task", "import", "TODO.md", "--json").stdout)["added"]
     assert [(task["title"], task.get("text", "")) for task in added] == [("Same", "- nested\n\nmore"), ("Other", "")]
+
+
+def test_what_is_more_than_can_be_imported_at_once_is_told_and_comes_with_the_next_import(tasks):
+    items = [f"- [ ] item {number}\n" for number in range(10_002)]
+    (tasks.workspace / "TODO.md").write_text("".join(items[:3] + items))
+    first = tasks.run("task", "import", "TODO.md")
+    assert first.returncode == 4
+    assert first.stdout.splitlines()[-1].endswith("item 9999")
+    assert "2 are left" in first.stderr
+    again = tasks.run("task", "import", "TODO.md", "--json")
+    told = json.loads(again.stdout)
+    assert (again.returncode, told["left"]) == (0, 0)
+    assert [task["title"] for task in told["added"]] == ["item 10000", "item 10001"]

@@ -180,13 +180,27 @@ def test_where_nobody_can_be_asked_it_is_refused_and_nothing_is_spent(house):
     assert "--yes" in run.stderr
 
 
+def test_a_schema_that_is_wrong_is_told_with_the_task_that_has_it(house):
+    right = {"label": "a", "prompt": "x"}
+    tasks = json.dumps([right, {**right, "schema": {"type": "objekt"}}])
+    run = house.run("delegate", "--tasks", "-", "--yes", "--model", "offline:scout", stdin=tasks)
+    assert (run.returncode, run.stdout) == (2, "")
+    assert "deputy: tasks[1].schema.type: found 'objekt'" in run.stderr
+
+
+def test_a_call_without_tasks_says_how_to_give_one(house):
+    run = house.run("delegate", "--yes")
+    assert run.returncode == 2
+    assert run.stderr.startswith("deputy: -t: found none; give at least one task")
+
+
 @pytest.mark.rule("delegate.approve")
 @pytest.mark.parametrize("form", [["--json"], ["--return", "json"], ["--events", "-"]])
 def test_a_program_is_told_in_json_that_it_was_not_approved(house, form):
     run = house.run("delegate", "-t", "a=x", "-t", "b=y", "--model", "offline:scout", *form)
     assert run.returncode == 6
     told = json.loads(run.stdout)
-    assert (told["completed"], told["failed"], told["total"]) == (0, 2, 2)
+    assert (told["completed"], told["failed"], told["rejected"], told["total"]) == (0, 0, 2, 2)
     assert [(one["label"], one["status"]) for one in told["results"]] == [("a", "rejected"), ("b", "rejected")]
     assert {one["error"]["code"] for one in told["results"]} == {"NOT_APPROVED"}
     assert json.loads(house.run("ps", "--all", "--json").stdout) == {"delegations": []}, "nothing was started"
@@ -214,7 +228,7 @@ def test_a_person_is_asked_and_sees_the_subagents_work(house):
     assert "Delegate [1 subagent]" in terminal.text
     assert "[look] ✓ complete (in=200 out=40)" in terminal.text
     assert "\x1b[32m" in terminal.shown, "there is colour"
-    assert "All well. [/bold][31m" in terminal.text, "Markdown is rendered, and nothing in it is obeyed"
+    assert "All well. [/bold] " in terminal.text, "Markdown is rendered, and nothing in it is obeyed"
     assert terminal.shown.count("\x1b[?25l") == terminal.shown.count("\x1b[?25h"), "the cursor is back"
 
 

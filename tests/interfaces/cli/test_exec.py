@@ -102,11 +102,15 @@ def test_what_no_program_can_do_is_done_inline_with_the_degradation_instructions
 
 
 @pytest.mark.rule("delegate.key")
-def test_inline_can_be_forbidden_and_then_it_is_said_what_is_missing(house):
+@pytest.mark.rule("ladder")
+def test_inline_can_be_forbidden_and_then_it_fails_and_says_why_of_every_way(house):
     model = house.script("own", {"turns": [{"text": "Read."}]})
     done = house.run("exec", "-", "--yes", "--no-inline", "--model", model, stdin=PROSE)
-    assert done.returncode == 2
-    assert "Cannot spawn subagents: no API key for provider anthropic" in done.stderr
+    assert done.returncode == 1
+    assert done.stderr.startswith("[request-1] Cannot spawn subagents: no API key for provider anthropic\n")
+    assert done.stdout.startswith("## Subagents: 1 failed of 1")
+    for reason in ("no API key for provider anthropic", "claude is not installed.", "cursor-agent is not installed."):
+        assert f"\n\n{reason}" in done.stdout
 
 
 @pytest.mark.rule("escalate")
@@ -159,8 +163,9 @@ def test_a_model_that_nobody_knows_is_used_as_it_is_by_who_may_know_it(house, tm
 
 def test_a_model_that_nobody_can_know_is_an_error_that_says_so(house):
     done = house.run("exec", "-", "--yes", "--no-inline", stdin='<delegate model="sonet-9">Look around.</delegate>')
-    assert done.returncode == 2
+    assert done.returncode == 1
     assert "only cursor-agent can have the model 'sonet-9', and it cannot be used here" in done.stderr
+    assert "cursor-agent is not installed." in done.stdout
 
 
 @pytest.mark.parametrize("command", [["run", "Look."], ["delegate", "-t", "a=Look."], ["exec", "-"]])
@@ -206,3 +211,23 @@ def test_a_request_that_nobody_can_carry_out_keeps_none_of_the_others_from_it(ho
     assert "[request-1] Cannot spawn subagents: no API key for provider anthropic" in done.stderr
     first, second = json.loads(done.stdout)["results"]
     assert (first["status"], second["status"], second["report"]) == ("error", "ok", "It prints.")
+
+
+@pytest.mark.rule("delegate.approve")
+def test_the_cost_is_that_of_the_model_that_is_really_asked_wherever_it_is_said(house):
+    text = house.workspace / "w.md"
+    text.write_text('<delegate model="composer-1">\nlook around\n</delegate>\n')
+    run = house.run("exec", str(text), "--model", "offline:scout")
+    assert run.returncode == 6
+    assert run.stderr.count("cost: nothing") == 2
+    assert "not bounded" not in run.stderr
+
+
+@pytest.mark.parametrize("options", [(), ("--yes",)])
+def test_a_model_that_looks_like_a_secret_is_not_said(house, options):
+    secret = "sk-ant-api03-" + "Zx9Kq2Lm" * 6
+    text = house.workspace / "w.md"
+    text.write_text(f'<delegate model="{secret}">\nlook around\n</delegate>\n')
+    run = house.run("exec", str(text), "--model", "offline:scout", *options)
+    assert "request-1" in run.stderr
+    assert secret not in run.stderr + run.stdout

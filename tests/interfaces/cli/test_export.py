@@ -88,3 +88,22 @@ def test_stats_are_shown_beside_the_limits(house, runs):
     assert subagents.split()[-2:] == ["10m00s", "30d00h"]
     empty = house.run("stats", DEPUTY_HOME=str(house.workspace / "none"))
     assert (empty.returncode, empty.stdout, empty.stderr) == (0, "", "Nothing has ended yet.\n")
+
+
+@pytest.mark.parametrize("command", ["stats", "errors", "models"])
+def test_on_a_narrow_terminal_no_line_runs_over(house, command):
+    model = house.script("bad", {"turns": [{"faults": ["bad_request"]}]})
+    assert house.run("delegate", "-t", "a=x", "--yes", "--model", model).returncode == 1
+    terminal = house.terminal(command, columns=40)
+    assert terminal.end() == 0
+    lines = terminal.text.replace("\r\n", "\n").splitlines()
+    assert lines
+    assert [line for line in lines if len(line) > 40] == []
+
+
+def test_one_run_of_one_tree_is_counted_as_one(house):
+    model = house.script("one", {"turns": [{"text": "Done."}]})
+    assert house.run("run", "do it", "--model", model).returncode == 0
+    run = house.run("prune", "--older-than", "0s", "--dry-run")
+    assert "  1 run, last " in run.stdout
+    assert run.stderr == "Would remove 1 run in 1 tree.\n"

@@ -6,6 +6,7 @@ import signal
 
 import pytest
 from click.testing import CliRunner
+from tests.interfaces.mcp.conftest import entries, until
 
 from deputy import run_sync
 from deputy.core.errors import UsageError
@@ -76,6 +77,22 @@ def test_cancel_stops_a_run_of_another_process(house):
     assert house.run("cancel", "sess_1_nobody").returncode == 3
 
 
+def test_cancel_of_a_process_that_stands_still_is_recorded_and_told_as_that(house):
+    model = house.script("slow", {"turns": [{"text": "Late.", "delay_seconds": 3}]})
+    child = house.start("delegate", "-t", "a=look", "--model", model, "--yes")
+    until(lambda: [entry for entry in entries(house) if entry["parent"] and entry["under_way"]])
+    child.send_signal(signal.SIGSTOP)
+    call = next(entry for entry in entries(house) if entry["parent"] is None)["session_id"]
+    run = house.run("cancel", call)
+    assert (run.returncode, run.stdout) == (1, "")
+    assert "it is asked to stop, and that is recorded" in run.stderr
+    assert f"deputy cancel {call}" in run.stderr
+    assert "deputy resume" not in run.stderr
+    child.send_signal(signal.SIGCONT)
+    assert child.wait(20) == 130, "whatever its task came to, the call is cancelled"
+    assert next(entry for entry in entries(house) if entry["parent"] is None)["status"] == "cancelled"
+
+
 @pytest.mark.rule("recover")
 def test_what_a_killed_process_left_is_shown_and_resumed_and_paid_once(house):
     with provider(*noting_then(faults=("silent",)), times=2) as server:
@@ -125,6 +142,19 @@ def test_resume_says_why_it_cannot(house):
     [done] = run_sync("do", model=model, workspace=house.workspace, home=house.home)
     refused = CliRunner(env=environ).invoke(resume, [done.session_id]).exception
     assert "it is completed" in str(refused)
+
+
+@pytest.mark.rule("resume")
+def test_show_no_longer_tells_to_answer_what_has_been_answered(house):
+    ask = {"name": "Ask", "arguments": {"question": "Which one?"}}
+    model = house.script("both", {"times": 2, "turns": [{"calls": [ask]}, {"text": "Chosen."}]})
+    assert house.run("delegate", "-t", "a=x", "-t", "b=y", "--model", model, "--yes").returncode == 5
+    call, one, other = [entry["session_id"] for entry in entries(house)]
+    assert house.run("resume", one, "--answer", "this").returncode == 0
+    page = house.run("show", call).stdout
+    assert f"Answer it: deputy resume {one}" not in page
+    assert "It has been answered since." in page
+    assert f'Answer it: deputy resume {other} --answer "…"' in page
 
 
 @pytest.mark.rule("resume")

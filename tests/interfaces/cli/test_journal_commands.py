@@ -98,7 +98,7 @@ def test_show_has_the_entry_and_the_outcome(journal: Path) -> None:
 @pytest.mark.rule("transcript")
 def test_transcript_shows_the_conversation_without_its_control_characters(journal: Path) -> None:
     page = call("transcript", RUN).stdout
-    assert "I found [2Jit." in page
+    assert "I found it." in page
     assert "\x1b" not in page
     assert [message["role"] for message in told("transcript", RUN)["messages"]] == ["user", "assistant"]
     assert told("transcript", DONE)["outcome"] == "timeout"
@@ -176,6 +176,34 @@ def test_a_corrupt_journal_is_one_clear_line(arguments: tuple[str, ...], home: P
     assert result.stderr.startswith(f"deputy: {home}/journal.db: ")
     assert "Traceback" not in result.stderr
     assert "DEPUTY_HOME" in result.stderr
+
+
+@pytest.fixture
+def damaged(journal: Path) -> Path:
+    """The same with its first page gone: nothing is written to it any more."""
+    file = journal / "journal.db"
+    file.write_bytes(bytes(4096) + file.read_bytes()[4096:])
+    return journal
+
+
+@pytest.mark.parametrize(("run", "ended"), [(DONE, ["partial"]), (RUN, [])])
+def test_what_is_left_of_a_damaged_journal_can_be_watched(run: str, ended: list[str], damaged: Path) -> None:
+    result = run_deputy(damaged, "watch", run, "--json")
+    events = [json.loads(line) for line in result.stdout.splitlines()]
+    assert (result.returncode, events[0]["session_id"]) == (4, run), result
+    assert f"{damaged}/journal.db: " in result.stderr
+    assert "this is what can still be read" in result.stderr
+    assert [event["status"] for event in events if event["event"] == "completed"] == ended
+
+
+@pytest.mark.parametrize("arguments", [("resume", RUN), ("pin", DONE), ("prune",)])
+def test_what_would_write_to_a_damaged_journal_says_the_way_out(arguments: tuple[str, ...], damaged: Path) -> None:
+    before = (damaged / "journal.db").read_bytes()
+    result = run_deputy(damaged, *arguments)
+    assert result.returncode == 1
+    assert "Move its folder aside" in result.stderr
+    assert "DEPUTY_HOME" in result.stderr
+    assert (damaged / "journal.db").read_bytes() == before
 
 
 def test_ps_starts_without_what_it_does_not_need(journal: Path) -> None:

@@ -1,4 +1,5 @@
 import json
+import re
 
 import pytest
 from tests.interfaces.mcp.conftest import entries, until
@@ -37,7 +38,7 @@ def test_it_asks_before_it_spends_and_before_it_runs_and_streams_its_answer(hous
     assert terminal.end() == 0
     assert (house.workspace / "made.txt").read_text() == "hello\n"
     assert "[a] ✓ complete" in terminal.text
-    assert "It is **done**. [31m" in terminal.text
+    assert "It is **done**. \r\n" in terminal.text
     assert terminal.text.count("→ Run") == 1
     assert terminal.text.count("Spawn 2 subagents") == 1
 
@@ -59,7 +60,7 @@ def test_where_nobody_can_be_asked_it_is_refused_unless_told_otherwise(house):
     assert (run.returncode, outcome["status"], outcome["report"]) == (0, "completed", "It is **done**. \x1b[31m")
     assert not (house.workspace / "made.txt").exists()
     told = run.stderr.splitlines()
-    assert told[:2] == [f"deputy: {warning}" for warning in outcome["warnings"]]
+    assert told[:2] == [f"deputy: warning: {warning}" for warning in outcome["warnings"]]
     assert "Run echo hello > made.txt was refused: it needs approval, and nobody could be asked." in told[1]
     assert "Delegate of 2 tasks was refused" in told[0]
     assert "to allow it: --yes" in told[2]
@@ -67,7 +68,7 @@ def test_where_nobody_can_be_asked_it_is_refused_unless_told_otherwise(house):
     assert (run.returncode, run.stderr.splitlines()[-3:]) == (0, told)
     run = house.run("run", "do it", "--yes", "--model", parent(house))
     assert "to allow it" not in run.stderr
-    assert (run.returncode, run.stdout) == (0, "It is **done**. [31m\n")
+    assert (run.returncode, run.stdout) == (0, "It is **done**. \n")
     assert "[b] ✓ complete" in run.stderr
     assert (house.workspace / "made.txt").exists()
 
@@ -159,6 +160,23 @@ def test_the_first_answer_counts_and_whoever_gives_another_is_told_so(house, fir
     assert house.run("approve", run, *first).returncode == 0
 
 
+@pytest.mark.rule("resume")
+def test_what_waits_for_approval_is_answered_by_yes_or_no_and_by_nothing_else(house):
+    model = house.script("waits", {"times": 2, "turns": [{"calls": [RUN]}, {"text": "Done."}]})
+    process = house.start("run", "Do it.", "--wait", "--json", DEPUTY_MODEL=model)
+    run = until(lambda: [entry for entry in entries(house) if entry["status"] == "waiting"])[0]["session_id"]
+    process.kill()
+    process.wait()
+    for answer, told in (("", "at least a word"), (" ", "at least a word"), ("sure", "answer yes or no")):
+        refused = house.run("resume", run, "--answer", answer)
+        assert (refused.returncode, refused.stdout) == (2, "")
+        assert told in refused.stderr
+    assert not (house.workspace / "made.txt").exists()
+    resumed = house.run("resume", run, "--answer", "Yes")
+    assert (resumed.returncode, resumed.stdout) == (0, "Done.\n")
+    assert (house.workspace / "made.txt").exists()
+
+
 def define(house, name: str, prompt: str) -> None:
     folder = house.workspace / ".deputy" / "agents"
     folder.mkdir(parents=True, exist_ok=True)
@@ -172,6 +190,17 @@ def test_it_works_by_the_definition_of_an_agent(house):
     assert run.returncode == 0, run.stderr
     outcome = json.loads(run.stdout)
     assert (outcome["report"], outcome["delegation_path"]) == ("A verse.", ["orchestrator", "poet"])
+
+
+def test_what_could_not_be_kept_of_a_definition_is_told_with_the_end_and_shown_later(house):
+    define(house, "poet", "You are a poet.")
+    path = house.workspace / ".deputy" / "agents" / "poet.md"
+    path.write_text(path.read_text().replace("tools: Read\n", "tools: Read\nmodel: nobody-has-this\n"))
+    model = house.script("poet", {"turns": [{"text": "A poem."}]})
+    run = house.run("run", "write", "--agent", "poet", "--model", model)
+    assert (run.returncode, run.stdout) == (0, "A poem.\n")
+    assert "deputy: warning: Its definition names the model" in run.stderr
+    assert "- warning: Its definition names the model" in house.run("show", entries(house)[0]["session_id"]).stdout
 
 
 def test_an_agent_that_there_is_not_is_usage_and_names_near_ones(house):
@@ -192,3 +221,41 @@ def test_who_stops_it_is_told_how_to_go_on(house):
     terminal.type("\x03")
     assert terminal.end() == 130
     assert "deputy: go on with what is not complete: deputy resume sess_" in terminal.text
+
+
+def test_what_the_parent_does_beside_its_subagents_leaves_no_half_picture(house):
+    look = {"name": "Glob", "arguments": {"pattern": "*"}}
+    model = house.script(
+        "parent",
+        {"when": "You are a subagent", "times": 2, "turns": [{"text": "Sub report.", "delay_seconds": 1}]},
+        {"turns": [{"text": "I delegate.", "calls": [DELEGATE, look]}, {"text": "Done."}]},
+    )
+    terminal = house.terminal("run", "do it", "--yes", "--model", model)
+    assert terminal.end() == 0
+    screen = Screen(terminal.shown)
+    assert [row for row in screen.rows if row.startswith("Delegate [")] == ["Delegate [2 subagents]"]
+    assert sum(row.startswith("total ") for row in screen.rows) == 1
+    assert sum(row.startswith("[a] ") for row in screen.rows) == 1
+    assert "→ Glob *" in screen.rows
+    assert screen.rows[-2:] != ["", ""]
+
+
+class Screen:
+    """What stands on a terminal in the end: lines, and a cursor that goes up and erases."""
+
+    def __init__(self, shown: str) -> None:
+        self.rows = [""]
+        row = column = 0
+        for escape, letter in re.findall(r"\x1b\[([0-9;?]*[A-Za-z])|([^\x1b])", shown):
+            if escape.endswith("A"):
+                row -= int(escape[:-1] or 1)
+            elif escape == "2K":
+                self.rows[row] = ""
+            elif letter == "\r":
+                column = 0
+            elif letter == "\n":
+                row += 1
+                self.rows += [""] * (row + 1 - len(self.rows))
+            elif letter:
+                self.rows[row] = self.rows[row].ljust(column)[:column] + letter + self.rows[row][column + 1 :]
+                column += 1

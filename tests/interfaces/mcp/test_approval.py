@@ -27,6 +27,7 @@ from tests.interfaces.mcp.conftest import (
     until,
 )
 
+from deputy.core.events import Returned
 from deputy.interfaces.mcp import following
 from deputy.journal.reader import Reader
 
@@ -286,3 +287,59 @@ def test_a_yes_that_comes_too_late_is_a_no(house):
         until(lambda: reader.state(run).answer_by < time.time())
     answered = house.run("approve", run, "--json")
     assert (json.loads(answered.stdout)["approved"], "in time" in answered.stderr) == (False, True)
+
+
+def late_run(house, **options) -> str:
+    """The same, when the time in which it could be approved is over."""
+    run = waiting_run(house, approval_seconds=0.3, **options)
+    with Reader.open_any(house.home) as reader:
+        until(lambda: reader.state(run).answer_by < time.time())
+    return run
+
+
+def events(house, run: str) -> list:
+    with Reader.open_any(house.home) as reader:
+        return [record.event for record in reader.records(run)]
+
+
+@pytest.mark.rule("registry.monitor")
+@pytest.mark.rule("delegate.approve")
+def test_several_who_look_at_once_refuse_a_call_that_nobody_approved_in_time_once(house):
+    run = late_run(house)
+    looking = [house.start("ps", "--json") for _ in range(3)]
+    listed = [json.loads(each.communicate()[0])["delegations"] for each in looking]
+    assert listed == [[], [], []]
+    ended = [event.outcome for event in events(house, run) if isinstance(event, Returned)]
+    assert [(outcome.status, outcome.code) for outcome in ended] == [("rejected", "NOT_APPROVED")]
+    shown = json.loads(house.run("show", run, "--json").stdout)
+    assert (shown["status"], shown["question"]) == ("rejected", None)
+    again = house.run("approve", run)
+    assert (again.returncode, "does not wait" in again.stderr) == (3, True)
+
+
+@pytest.mark.rule("delegate.approve")
+def test_a_yes_that_came_in_time_is_not_taken_back_by_whoever_looks_later(house):
+    run = waiting_run(house, approval_seconds=8)
+    assert house.run("approve", run).returncode == 0
+    with Reader.open_any(house.home) as reader:
+        until(lambda: reader.state(run).answer_by < time.time())
+    assert [entry["status"] for entry in json.loads(house.run("ps", "--json").stdout)["delegations"]] == ["waiting"]
+    resumed = house.run("resume", run, "--json")
+    assert (resumed.returncode, json.loads(resumed.stdout)["status"]) == (0, "completed"), resumed
+
+
+@pytest.mark.rule("delegate.approve")
+@pytest.mark.parametrize("option", [("--yes",), ("--answer", "yes")])
+def test_a_yes_to_what_a_run_had_asked_is_heard_when_it_is_gone_on_with(house, option):
+    run = waiting_run(house)
+    resumed = house.run("resume", run, "--json", *option)
+    assert (resumed.returncode, json.loads(resumed.stdout)["status"]) == (0, "completed"), resumed
+
+
+@pytest.mark.rule("delegate.approve")
+def test_a_yes_to_a_run_that_is_gone_on_with_too_late_is_a_no(house):
+    run = late_run(house)
+    refused = house.run("resume", run, "--json", "--yes")
+    # Whether it is refused by this very process or before it looked is a matter of chance.
+    assert refused.returncode in (2, 6), refused
+    assert json.loads(house.run("show", run, "--json").stdout)["outcome"]["errors"][0]["code"] == "NOT_APPROVED"

@@ -2,14 +2,15 @@
 
 import asyncio
 import json
+import signal
 
 import pytest
 from mcp import MCPError
-from tests.interfaces.mcp.conftest import ERAS, entries, here, talk, tasks, text_of, turn
+from tests.interfaces.mcp.conftest import ERAS, entries, here, talk, tasks, text_of, turn, until
 from tests.tools.test_mcp import configured
 
 from deputy.core.task import DELEGATE_SCHEMA
-from deputy.interfaces.mcp import delegating
+from deputy.interfaces.mcp import delegating, runs
 
 
 def calls(house, *asked: tuple[str, dict], **options) -> list:
@@ -109,6 +110,9 @@ def test_a_started_run_is_followed_collected_and_gone_on_with(house):
             run = (await client.call_tool("DelegateStart", tasks("a"))).structured_content["session_id"]
             blocked = await client.call_tool("DelegateResult", {"session_id": run})
             child = blocked.structured_content["results"][0]
+            way = f'DelegateResume {{"session_id":"{child["session_id"]}","answer":"…"}}'
+            assert blocked.structured_content["next"] == f"To answer what is asked: {way}"
+            assert text_of(blocked).endswith(f"]\n\nTo answer what is asked: {way}")
             await client.call_tool("DelegateResume", {"session_id": run, "answer": "the second"})
             done = await client.call_tool("DelegateResult", {"session_id": run})
             where = await client.call_tool("DelegateStatus", {"session_id": run})
@@ -127,12 +131,53 @@ def test_a_run_that_takes_longer_than_the_wait_is_told_of_and_can_be_cancelled(h
         async with here(house, model=model, approval="granted") as client:
             run = (await client.call_tool("DelegateStart", tasks("a"))).structured_content["session_id"]
             early = await client.call_tool("DelegateResult", {"session_id": run, "wait": 0})
-            await client.call_tool("DelegateCancel", {"session_id": run})
-            return early, await client.call_tool("DelegateResult", {"session_id": run})
+            stopped = await client.call_tool("DelegateCancel", {"session_id": run})
+            return early, stopped, await client.call_tool("DelegateResult", {"session_id": run})
 
-    early, late = asyncio.run(main())
+    early, stopped, late = asyncio.run(main())
     assert early.structured_content["status"] == "running"
+    assert stopped.structured_content["status"] == "cancelled"
     assert late.structured_content["results"][0]["status"] == "cancelled"
+
+
+def test_a_run_that_is_cancelled_while_it_waits_for_approval_is_over(house):
+    async def main():
+        async with here(house, model="offline:scout") as client:
+            started = (await client.call_tool("DelegateStart", tasks("a"))).structured_content
+            assert started["status"] == "waiting"
+            return await client.call_tool("DelegateCancel", {"session_id": started["session_id"]})
+
+    told = asyncio.run(main()).structured_content
+    assert (told["status"], told["next"]) == ("cancelled", "DelegateResult gives the results.")
+
+
+def test_a_run_whose_process_does_not_stop_it_in_time_is_being_cancelled(house, monkeypatch):
+    monkeypatch.setattr(runs, "_CANCEL_SECONDS", 0.05)
+    model = house.script("slow", talk(turn("never said", delay_seconds=60)))
+    process = house.start("delegate", "-t", "a=work", "--yes", "--model", model)
+    until(lambda: [entry for entry in entries(house) if entry["under_way"]])
+    process.send_signal(signal.SIGSTOP)
+    told = call(house, "DelegateCancel", {"session_id": entries(house)[0]["session_id"]}).structured_content
+    assert told["status"] == "cancelling"
+    assert "DelegateResult waits for that" in told["next"]
+
+
+def test_an_answer_to_a_run_that_is_at_work_is_refused_and_not_lost_silently(house):
+    model = house.script("slow", talk(turn("never said", delay_seconds=60)))
+
+    async def main():
+        async with here(house, model=model, approval="granted") as client:
+            run = (await client.call_tool("DelegateStart", tasks("a"))).structured_content["session_id"]
+            said = await client.call_tool("DelegateResume", {"session_id": run, "answer": "the second"})
+            looked = await client.call_tool("DelegateResume", {"session_id": run})
+            await client.call_tool("DelegateCancel", {"session_id": run})
+            return said, looked
+
+    said, looked = asyncio.run(main())
+    assert said.is_error
+    assert "It is running" in text_of(said)
+    assert "the answer was not taken" in text_of(said)
+    assert looked.structured_content["status"] == "running"
 
 
 @pytest.mark.parametrize("name", ["DelegateStatus", "DelegateResult", "DelegateCancel", "DelegateResume"])
@@ -264,8 +309,8 @@ def test_what_could_move_a_cursor_or_end_a_line_does_not_reach_the_person_of_a_c
 
     text = text_of(asyncio.run(main()))
     assert not [letter for letter in text if letter in "\x1b\x07\x9b"]
-    assert "a b[31m" in text
-    assert "found]0;owned it2J" in text
+    assert "### [a b] ✓" in text
+    assert "found it" in text
 
 
 def test_what_goes_wrong_outside_a_tools_call_is_told_without_secrets(house, monkeypatch):

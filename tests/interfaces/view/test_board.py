@@ -6,6 +6,19 @@ from deputy.interfaces.view.board import Board, line, text_of
 TEN = 10.0
 
 
+def test_where_there_is_little_room_the_total_stays_and_those_at_work_come_first():
+    board = Board([f"t{number}" for number in range(6)])
+    for number in range(6):
+        board.tell(Progress(event="started", label=f"t{number}", session_id=str(number)), 0.0)
+    for number in range(4):
+        board.tell(Progress(event="completed", label=f"t{number}", session_id=str(number), status="completed"), 1.0)
+    shown = [text_of(spans) for spans in board.lines(1.0, 6)]
+    assert [one.split()[0] for one in shown] == ["Delegate", "[t0]", "[t4]", "[t5]", "…", "total"]
+    assert shown[4] == "… 3 more"
+    assert len(board.lines(1.0, 8)) == len(board.lines(1.0)) == 8
+    assert [text_of(spans).split()[0] for spans in board.lines(1.0, 1)] == ["Delegate", "…", "total"]
+
+
 def told(*events: dict, labels: tuple[str, ...] = ()) -> Board:
     board = Board(labels)
     for at, event in enumerate(events):

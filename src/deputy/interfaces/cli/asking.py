@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from deputy.interfaces.beside import beside
 from deputy.interfaces.cli.keyboard import PASTE_SECONDS, forget_typed, push_unfinished_line
-from deputy.interfaces.plain import plain
+from deputy.interfaces.plain import harmless
 from deputy.interfaces.view.painters import Silence
 
 if TYPE_CHECKING:
@@ -35,12 +35,15 @@ def is_yes(answer: str) -> bool:
 
 
 def wrapped(text: str) -> str:
-    """Text of others made harmless and broken between words, so that it reads well on this terminal."""
+    """Text of others made harmless and broken between words, so that it reads well on this terminal.
+
+    Whoever approves it sees all of it: an escape could hide a part of what will be done.
+    """
     import shutil
     import textwrap
 
     width = max(20, shutil.get_terminal_size().columns)
-    return "\n".join(textwrap.fill(line, width, subsequent_indent="  ") for line in plain(text).splitlines())
+    return "\n".join(textwrap.fill(line, width, subsequent_indent="  ") for line in harmless(text).splitlines())
 
 
 def approval_for(policy: ApprovalPolicy, *, yes: bool) -> Approval:

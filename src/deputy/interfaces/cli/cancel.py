@@ -9,7 +9,7 @@ import click
 from deputy.core.errors import UnknownRun
 from deputy.engine.root import DELEGATE
 from deputy.interfaces.cli.ending import show_outcome
-from deputy.interfaces.cli.session import CANCELLED, NOTHING_FOUND, carry_out, not_stopped, until_done
+from deputy.interfaces.cli.session import CANCELLED, NOTHING_FOUND, carry_out, until_done
 from deputy.interfaces.telling import tell
 
 if TYPE_CHECKING:
@@ -25,9 +25,11 @@ usage are kept, and `deputy resume` goes on with it.
 
 \b
 Exit codes:
-  0 it is cancelled   3 there is no such run, or it had ended"""
+  0 it is cancelled   3 there is no such run, or it had ended
+  1 it is asked to stop, and whoever is at work on it does not answer"""
 
 _PATIENCE_SECONDS = 10.0
+_NOT_YET = 1
 
 
 @click.command(epilog=EXAMPLES)
@@ -57,7 +59,7 @@ async def _cancel(run: str, as_json: bool, stop: asyncio.Event) -> int:
         except TimeoutError:
             outcome = None
         if outcome is None:
-            return not_stopped(run)
+            return _not_yet(run, stop)
         results = await deputy.results(run) if state.command == DELEGATE else ()
         show_outcome(outcome, as_json=as_json, results=results)
         if outcome.status != "cancelled" or not is_stopped:
@@ -66,3 +68,11 @@ async def _cancel(run: str, as_json: bool, stop: asyncio.Event) -> int:
         if not is_stopped:
             return NOTHING_FOUND
         return CANCELLED if stop.is_set() else 0
+
+
+def _not_yet(run: str, stop: asyncio.Event) -> int:
+    """Say that it is not over: a process that stands still holds it, until it has been silent for too long."""
+    told = "it is asked to stop, and that is recorded, but the process at work on it does not answer"
+    click.echo(f"deputy: {told}; it stops when that process goes on (`deputy ps` shows it)", err=True)
+    click.echo(f"deputy: when it stays silent, this ends it a little later: deputy cancel {run}", err=True)
+    return CANCELLED if stop.is_set() else _NOT_YET

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, cast
 
 import click
 from msgspec import structs
 
 from deputy.config import load_rules
-from deputy.core.errors import BadFields, UsageError
+from deputy.core.errors import BadFields, Described, UsageError
 from deputy.core.ladder import cannot_spawn
 from deputy.core.task import MAX_CONCURRENCY, DelegateCall, read_call
 from deputy.interfaces.cli.ending import way_on
@@ -21,10 +21,12 @@ from deputy.interfaces.telling import harmless
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from deputy.core.approval import Prices
     from deputy.core.results import Result
     from deputy.core.rules import ApprovalPolicy, Rules
+    from deputy.core.task import Task
     from deputy.interfaces.cli.asking import Person
     from deputy.interfaces.library import Deputy
     from deputy.interfaces.view.event_lines import EventLines
@@ -129,7 +131,9 @@ def _call(
 
 def _no_tasks(file: str | None) -> NoReturn:
     if file is None:
-        raise UsageError("-t", None, 'give at least one task: -t "label=what it should do", or --tasks FILE')
+        raise UsageError(
+            "-t", Described("none"), 'give at least one task: -t "label=what it should do", or --tasks FILE'
+        )
     raise UsageError("--tasks", file, 'it holds no task; write at least one: [{"label": "…", "prompt": "…"}]')
 
 
@@ -200,11 +204,14 @@ async def run_call(call: DelegateCall, how: How, stop: asyncio.Event) -> int:
         ) as deputy:
             chosen = (await deputy.default_model()).model
             call = structs.replace(call, tasks=await deputy.cast(call.tasks))
-            told = await (_ways(deputy, call, chosen) if how.goals else _check_keys(deputy, call, chosen))
+            ways = await _ways(deputy, call, chosen) if how.goals else _Ways()
+            if not how.goals:
+                await _check_keys(deputy, call, chosen)
+            told = ways.told
             _warn_of_context(call, how.workspace)
             if how.yes and told:
                 click.echo(plain(told), err=True)
-            if not (how.yes or await is_approved(deputy, _shown(call, how), chosen, person, rules.approval, told)):
+            if not (how.yes or await is_approved(deputy, _shown(call, how), chosen, person, rules.approval, ways)):
                 if last is not None or call.result_form == "json":
                     _show(_refused(call), call, last)
                 return CANCELLED if stop.is_set() else REJECTED
@@ -221,9 +228,11 @@ async def run_call(call: DelegateCall, how: How, stop: asyncio.Event) -> int:
             _show(results, call, last, session_id)
             await deputy.delivered(session_id)
             outcomes = [result.outcome for result in results]
-            if (told := way_on(session_id, outcomes)) and last is None:
+            is_cancelled = (await deputy.state(session_id)).status == "cancelled"
+            told = way_on(session_id, outcomes) or (f"{session_id} was cancelled when all had ended" * is_cancelled)
+            if told and last is None:
                 click.echo(f"deputy: {told}", err=True)
-            return CANCELLED if stop.is_set() else exit_code(outcomes)
+            return CANCELLED if is_cancelled or stop.is_set() else exit_code(outcomes)
 
 
 def _warn_of_context(call: DelegateCall, workspace: str) -> None:
@@ -249,50 +258,61 @@ def _shown(call: DelegateCall, how: How) -> DelegateCall:
     return structs.replace(call, tasks=tuple(structs.replace(task, prompt=goal) for task, goal in tasks))
 
 
-async def _ways(deputy: Deputy, call: DelegateCall, model: str) -> str:
-    """What each task goes to and what it can cost, one line each; an error when none has a way at all."""
+class _Ways(NamedTuple):
+    """What each task goes to, as a person reads it, and the models that are then really asked, by those named."""
+
+    told: str = ""
+    asked: Mapping[str, str] = {}
+
+
+async def _ways(deputy: Deputy, call: DelegateCall, model: str) -> _Ways:
+    """What each task goes to and what it can cost, one line each; one without any way fails, and says why."""
     from deputy.core.approval import cost_ceiling
 
     lines: list[str] = []
-    refusals: list[UsageError] = []
+    really: dict[str, str] = {}
     for task in call.tasks:
         name = task.model or model
         way = await deputy.way(name)
         if way is None:
             told = cannot_spawn(name, deputy.provider_of(name))
-            refusals.append(UsageError("model", name, f"{told}; `deputy doctor` says what to set"))
             lines.append(f"[{task.label}] {told}")
             continue
+        really[name] = way.model
         # What bounds it, or does not, stands in the line for all of them.
         cost = cost_ceiling((task,), lambda _, asked=way.model: deputy.prices_of(asked)).text.partition(" (")[0]
         instead = "" if way.model == name else f" (instead of {name})"
         lines.append(f"[{task.label}] {way}{instead}, cost: {cost}")
-    if len(refusals) == len(call.tasks):
-        raise refusals[0]
-    return "\n".join(lines)
+    return _Ways(deputy.redactor.redact("\n".join(lines)), really)
 
 
-async def _check_keys(deputy: Deputy, call: DelegateCall, model: str) -> str:
+async def _check_keys(deputy: Deputy, call: DelegateCall, model: str) -> None:
     for name in dict.fromkeys(task.model or model for task in call.tasks):
         if (provider := await deputy.missing_way(name)) is not None:
             told = cannot_spawn(name, provider)
             raise UsageError("--model", name, f"{told}; `deputy doctor` says what to set")
-    return ""
 
 
 async def is_approved(
-    deputy: Deputy, call: DelegateCall, model: str, person: Person, policy: ApprovalPolicy, told: str = ""
+    deputy: Deputy, call: DelegateCall, model: str, person: Person, policy: ApprovalPolicy, ways: _Ways | None = None
 ) -> bool:
     """One approval for the whole call; where nobody can be asked, it is refused."""
     from deputy.core.approval import cost_ceiling, spawn_summary
     from deputy.interfaces.answering import Question
     from deputy.interfaces.cli.asking import approval_for
 
+    told, asked = ways or _Ways()
+
+    def prices_of(task: Task) -> Prices:
+        """Those of the model that is asked, which may be another than the one that is named."""
+        name = task.model or model
+        return deputy.prices_of(asked.get(name, name))
+
     summary = spawn_summary(
         call.tasks,
         model=model,
         risk="medium",
-        cost=cost_ceiling(call.tasks, lambda task: deputy.prices_of(task.model or model)),
+        cost=cost_ceiling(call.tasks, prices_of),
         concurrency=call.concurrency,
         redactor=deputy.redactor,
     )

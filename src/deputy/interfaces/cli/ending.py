@@ -42,16 +42,15 @@ def show_outcome(
         from deputy.interfaces.view.painters import show_markdown
 
         show_markdown(outcome.report if outcome.report.endswith("\n") else f"{outcome.report}\n")
-    if not results:
-        tell_warnings(outcome)
+    tell_warnings(outcome)
     for line in _ending(outcome):
         click.echo(plain(line), err=True)
 
 
 def tell_warnings(outcome: Outcome) -> None:
-    """What a person should know of work that ended, on standard error."""
-    for warning in outcome.warnings[:_WARNINGS]:
-        click.echo(f"deputy: {one_line(warning, _WARNING_WIDTH)}", err=True)
+    """What a person should know of work that ended, on standard error; the report of a call has those of its tasks."""
+    for warning in [warning for warning in outcome.warnings if warning not in outcome.report][:_WARNINGS]:
+        click.echo(f"deputy: warning: {one_line(warning, _WARNING_WIDTH)}", err=True)
 
 
 def outcome_of(outcome: Outcome, results: Sequence[Result] = ()) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import click
 
 from deputy.interfaces.cli.commanding import carry_out_orders, order_options, wanted_of
 from deputy.interfaces.cli.journal import NOTHING_FOUND, open_journal
-from deputy.interfaces.cli.show import show, show_json
+from deputy.interfaces.cli.show import fitted, show, show_json
 from deputy.interfaces.plain import one_line
 from deputy.interfaces.telling import hide_secrets
 
@@ -99,4 +99,4 @@ def _lines(groups: Sequence[Group], errors: Sequence[Logged]) -> list[str]:
 def _line(error: dict[str, Any]) -> str:
     where = error["context"].session_id or "-"
     what = one_line(error["message"], 100)
-    return f"  {error['id']}  {error['last_at']}  {error['count']}×  {error['severity']}  {where}  {what}"
+    return fitted(f"  {error['id']}  {error['last_at']}  {error['count']}×  {error['severity']}  {where}  {what}")

@@ -46,17 +46,22 @@ def _tell_damage(reader: Reader) -> bool:
 
 
 def end_what_is_late(reader: Reader) -> None:
-    """End the runs past their deadline, whoever started them: every command that looks does. Mostly it only reads."""
-    from deputy.journal.registry import late
+    """End the runs past their deadline, whoever started them, and refuse what nobody approved in time.
 
-    found = late(reader, time.time())
-    if not found:
+    Every command that looks does. Mostly it only reads.
+    """
+    from deputy.journal.registry import out_of_time
+
+    late, unanswered = out_of_time(reader, time.time())
+    if not late and not unanswered:
         return
-    from deputy.journal.monitor import end_late
+    from deputy.journal.monitor import end_late, end_unanswered
     from deputy.processes.sweep import sweep, tag_of
 
+    folder = reader.path.parent
     try:
-        ended = end_late(reader.path.parent, found)
+        end_unanswered(folder, unanswered)
+        ended = end_late(folder, late)
     except StorageError as error:
         click.echo(f"deputy: what is past its deadline could not be ended: {error}", err=True)
         return

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from deputy.core.limits import NANOS_PER_DOLLAR
-from deputy.interfaces.cli.show import show, show_json
+from deputy.interfaces.cli.show import fitted, show, show_json
 
 if TYPE_CHECKING:
     from deputy.models.catalog import ModelEntry
@@ -89,7 +89,7 @@ def _show_provider(models: Models, name: str) -> None:
         state = f"needs no key, at {models.address(name)}"
     else:
         state = f"no key; set {' or '.join(entry.keys)}"
-    show(f"{name:<12} {'✓' if models.has_key(name) else '✗'} {state}")
+    show(fitted(f"{name:<12} {'✓' if models.has_key(name) else '✗'} {state}"))
     for model, known in entry.models.items():
         window = f"{known.window:>9,} tokens" if known.window else "   window not known"
         prices = known.prices
@@ -98,7 +98,7 @@ def _show_provider(models: Models, name: str) -> None:
             if prices
             else "price not known"
         )
-        show(f"  {model:<26} {window}   {cost}")
+        show(fitted(f"  {model:<26} {window}   {cost}"))
 
 
 def _show_names(names: list[dict[str, Any]]) -> None:
@@ -106,4 +106,4 @@ def _show_names(names: list[dict[str, Any]]) -> None:
         show("\nshort names")
     for entry in names:
         thinking = f" (thinking {entry['thinking']})" if entry["thinking"] else ""
-        show(f"  {entry['name']:<26} {entry['model']}{thinking}")
+        show(fitted(f"  {entry['name']:<26} {entry['model']}{thinking}"))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from deputy.interfaces.cli.ending import outcome_of
+from deputy.interfaces.cli.ending import outcome_of, tell_warnings
 from deputy.interfaces.cli.show import show, show_json
 from deputy.interfaces.plain import plain
 
@@ -51,6 +51,7 @@ def _tell(ended: Ended) -> None:
         show(f"  on the branch {outcome.branch}")
     if task is not None:
         click.echo(plain(f"Task {task.number} is {task.status}."), err=True)
+    tell_warnings(outcome)
     if outcome.status == "completed":
         return
     click.echo(f"deputy: {outcome.session_id} {outcome.status}", err=True)

@@ -49,10 +49,11 @@ def command(age: str, dry_run: bool, with_work: bool, as_json: bool) -> None:
     if as_json:
         show_json({"pruned": form, "dry_run": dry_run, "work": {"kept": not with_work, "folders": holding}})
         return
-    for tree in form:
-        show(f"{tree['session_id']}  {tree['runs']} runs, last {tree['last_at']}")
+    for tree in trees:
+        show(f"{tree.root}  {_counted(len(tree.states), 'run')}, last {timestamp(tree.last_at)}")
     runs = sum(len(tree.states) for tree in trees)
-    click.echo(f"{'Would remove' if dry_run else 'Removed'} {runs} runs in {len(trees)} trees.", err=True)
+    told = f"{_counted(runs, 'run')} in {_counted(len(trees), 'tree')}"
+    click.echo(f"{'Would remove' if dry_run else 'Removed'} {told}.", err=True)
     for folder in holding:
         click.echo(f"{_fate(dry_run, with_work)}: {folder} holds work that is in no commit.", err=True)
 
@@ -61,6 +62,10 @@ def _fate(dry_run: bool, with_work: bool) -> str:
     if not with_work:
         return "Kept (--with-work removes it)"
     return "Would remove" if dry_run else "Removed"
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number} {what}{'s' * (number != 1)}"
 
 
 def age_seconds(text: str) -> float:

@@ -11,13 +11,23 @@ import click
 from deputy.core.errors import UnknownRun, UsageError
 from deputy.engine.root import APPROVAL, DELEGATE
 from deputy.interfaces.cli.ending import show_outcome
-from deputy.interfaces.cli.session import CANCELLED, NOTHING_FOUND, carry_out, exit_code, not_stopped, until_done
+from deputy.interfaces.cli.session import (
+    CANCELLED,
+    NOTHING_FOUND,
+    REJECTED,
+    carry_out,
+    exit_code,
+    not_stopped,
+    until_done,
+)
+from deputy.interfaces.plain import plain
 from deputy.interfaces.telling import tell
 
 if TYPE_CHECKING:
     import asyncio
 
     from deputy.commands.orchestrator import Ended
+    from deputy.core.errors import Error
     from deputy.core.outcome import Outcome
     from deputy.core.state import State
     from deputy.interfaces.cli.asking import Person
@@ -102,7 +112,7 @@ async def _resume(
             except UnknownRun as error:
                 click.echo(f"deputy: {tell(error)}", err=True)
                 return NOTHING_FOUND
-            answers = await _answer(deputy, state, answer, person if can_ask() else None)
+            answers = await _answer(deputy, state, answer, person if can_ask() else None, yes=yes)
             if stop.is_set():
                 return CANCELLED
             async with open_view(await _labels(deputy, state), is_quiet=is_quiet) as view:
@@ -116,8 +126,13 @@ async def _resume(
                 return not_stopped(run)
             outcome = await deputy.outcome(run)
             shown_on = lines if events == "-" else None
+            refusal = _refusal(run) if _is_order(state) else None
             if _is_order(state):
-                show_ended([await _ended(deputy, state, outcome)], as_json=as_json, lines=shown_on)
+                ended = await _ended(deputy, state, outcome)
+                if refusal is not None and not is_quiet:
+                    _tell_refusal(refusal, outcome)
+                    return REJECTED
+                show_ended([ended], as_json=as_json, lines=shown_on)
             else:
                 show_outcome(
                     outcome,
@@ -128,7 +143,31 @@ async def _resume(
                 )
                 await deputy.delivered(run)
                 await deputy.settle(run)
+            if refusal is not None:
+                return REJECTED
             return CANCELLED if stop.is_set() else exit_code([result.outcome for result in results])
+
+
+def _refusal(run: str) -> Error | None:
+    """Why a command did not go on: its task could not be taken."""
+    from deputy.core.rounds import why_not_taken
+    from deputy.journal.home import home_path
+    from deputy.journal.reader import Reader
+    from deputy.journal.rows import Damaged
+
+    reader = Reader.open(home_path())
+    if reader is None:
+        return None
+    with reader:
+        state = reader.state(run)
+        records = (record for record in reader.records(run) if not isinstance(record, Damaged))
+        return None if state is None else why_not_taken(records, state.round)
+
+
+def _tell_refusal(refusal: Error, outcome: Outcome) -> None:
+    """Say why it did not go on, and that what it had come to stands."""
+    click.echo(plain(f"deputy: not gone on with: {refusal.message} {refusal.recommendation}".rstrip()), err=True)
+    click.echo(f"{outcome.session_id} is {outcome.status} as before.", err=True)
 
 
 def _is_order(state: State) -> bool:
@@ -152,12 +191,17 @@ async def _labels(deputy: Deputy, state: State) -> tuple[str, ...]:
     return () if is_parent else (state.label,)
 
 
-async def _answer(deputy: Deputy, state: State, given: str | None, person: Person | None) -> Answer:
+async def _answer(deputy: Deputy, state: State, given: str | None, person: Person | None, *, yes: bool) -> Answer:
     """The answer to what the run asks, from the command line or from the person, who is asked for each that asks."""
     if state.status == "rejected":
         raise UsageError("ID", state.run, "it was refused and never ran: ask for the work anew")
     if state.status == "completed" and given is None:
         raise UsageError("ID", state.run, "it is completed; give --answer to say what more you want")
+    if yes and given is None and state.is_live:
+        for question in await deputy.questions(state.run):
+            if question.topic == APPROVAL:
+                await deputy.approve(question.session_id)
+        return None
     # Whoever is still live asks by itself when it is taken up.
     if given is not None or person is None or state.is_live:
         return given

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from deputy.interfaces.plain import plain
+from deputy.interfaces.plain import plain, terminal_width
 
 
 def show(text: str) -> None:
@@ -19,3 +19,15 @@ def show_json(value: Any) -> None:
     import msgspec
 
     click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2))
+
+
+def fitted(line: str) -> str:
+    """A line as it is where the terminal is wide enough, else broken, between words where that can be."""
+    import textwrap
+
+    width = terminal_width()
+    if len(line) <= width:
+        return line
+    indent = line[: len(line) - len(line.lstrip(" "))]
+    text = " ".join(plain(line).split())
+    return textwrap.fill(text, width, initial_indent=indent, subsequent_indent=f"{indent}  ")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from deputy.interfaces.cli.journal import not_found, open_journal
 from deputy.interfaces.cli.show import show, show_json
 from deputy.interfaces.plain import one_line
+
+if TYPE_CHECKING:
+    from deputy.journal.reader import Reader
 
 _LEFT_OUT = frozenset({"outcome", "usage", "own_usage", "delegation_path"})
 
@@ -25,12 +28,23 @@ def command(run: str, as_json: bool) -> None:
 
     with open_journal() as reader:
         form = None if reader is None else shown(reader, run, time.time())
+        answered = [] if reader is None or form is None or as_json else _answered(reader, run)
     if form is None:
         not_found(run)
     if as_json:
         show_json(form)
     else:
-        show(_page(form))
+        page = _page(form)
+        for asked in answered:
+            page = page.replace(f'Answer it: deputy resume {asked} --answer "…"', "It has been answered since.")
+        show(page)
+
+
+def _answered(reader: Reader, run: str) -> list[str]:
+    """The runs of its tree that wait for nothing any more, whatever was recorded when one of them asked."""
+    state = reader.state(run)
+    tree = [] if state is None or state.lineage is None else reader.tree(state.lineage.root_id)
+    return [one.run for one in tree if one.status not in ("blocked", "waiting")]
 
 
 def _page(form: dict[str, Any]) -> str:
@@ -44,6 +58,7 @@ def _page(form: dict[str, Any]) -> str:
     if outcome is not None:
         lines += ["", f"{outcome['status']}: {outcome['summary']}"]
         lines += [f"- {error.message} {error.recommendation}" for error in outcome["errors"]]
+        lines += [f"- warning: {warning}" for warning in outcome["warnings"]]
         lines += [f"- {artifact.type}: {artifact.path}" for artifact in outcome["artifacts"]]
         lines += ["", outcome["report"]] if outcome["report"] else []
         lines += ["", f"Next: {outcome['next_steps']}"] if outcome["next_steps"] else []

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import click
 
 from deputy.interfaces.cli.journal import open_journal
-from deputy.interfaces.cli.show import show, show_json
+from deputy.interfaces.cli.show import fitted, show, show_json
 from deputy.interfaces.numbers import elapsed
+from deputy.interfaces.plain import terminal_width
 
 if TYPE_CHECKING:
     from deputy.core.limits import WallLimit
@@ -71,7 +72,14 @@ def _row(stats: CommandStats) -> tuple[str, ...]:
 
 
 def _table(lines: list[tuple[str, ...]]) -> str:
+    """The rows under their headings; on a narrow terminal each says its numbers by name."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    if sum(widths) + 2 * (len(widths) - 1) > terminal_width():
+        _, *names = (name.lower() for name in lines[0])
+        return "\n".join(
+            fitted(f"{command}: {', '.join(f'{name} {cell}' for name, cell in zip(names, cells, strict=True))}")
+            for command, *cells in lines[1:]
+        )
     return "\n".join(
         "  ".join(
             cell.ljust(width) if index == 0 else cell.rjust(width)

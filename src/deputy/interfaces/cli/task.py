@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,8 @@ if TYPE_CHECKING:
     from deputy.core.project_task import ProjectTask
 
 WIDTH = 80
-NOTHING_FOUND = 3
+NOTHING_FOUND, PARTIAL = 3, 4
+MOST_IMPORTED = 10_000
 
 
 @click.group(
@@ -170,6 +172,7 @@ def import_(file: str, with_done: bool, language: str, as_json: bool) -> None:
 
     Checkboxes count where there are some, else the items of lists. What is indented below an item becomes its text.
     A title that is a task already is left out, so that a list can be imported again; items of one title are one task.
+    At most 10,000 tasks are added at once; where there are more, the exit code is 4.
     """
     from deputy.commands.todo_list import read_todo_list
     from deputy.interfaces.cli.source import read_text
@@ -181,14 +184,19 @@ def import_(file: str, with_done: bool, language: str, as_json: bool) -> None:
     for item in items:
         if item.title not in known:
             new.setdefault(item.title, {})[item.text] = None
-    texts = {title: "\n\n".join(filter(None, parts)) for title, parts in new.items()}
+    left = max(0, len(new) - MOST_IMPORTED)
+    texts = {title: "\n\n".join(filter(None, parts)) for title, parts in islice(new.items(), MOST_IMPORTED)}
     added = tasks.add_all([(title, text, language) for title, text in texts.items()], at=_now()) if new else ()
     if as_json:
-        show_json({"added": [_form(task) for task in added], "known": len(items) - len(added)})
+        show_json({"added": [_form(task) for task in added], "known": len(items) - len(added) - left, "left": left})
     else:
         for task in added:
             show(f"{task.number}  {one_line(task.title, WIDTH - 6)}")
         click.echo(f"Added {len(added)} of {len(items)} items.", err=True)
+    if left:
+        again = f"{left:,} are left: at most {MOST_IMPORTED:,} are added at once; import the list again for the rest"
+        click.echo(f"deputy: {again}", err=True)
+        raise SystemExit(PARTIAL)
     if not added:
         raise SystemExit(NOTHING_FOUND)
 

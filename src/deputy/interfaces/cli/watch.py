@@ -12,7 +12,7 @@ from msgspec import MsgspecError, json, structs
 
 from deputy.core.events import Record, Requested
 from deputy.core.progress import Progress
-from deputy.interfaces.cli.journal import end_what_is_late, not_found
+from deputy.interfaces.cli.journal import end_what_is_late, not_found, open_journal
 from deputy.interfaces.cli.session import CANCELLED, NOTHING_FOUND, carry_out, exit_code
 from deputy.interfaces.cli.streams import is_unread
 
@@ -32,7 +32,8 @@ Examples:
 
 \b
 Exit codes are those of the outcome; 3 when nothing is running, 4 when the
-run was interrupted: its process is gone, and `deputy resume` goes on."""
+run was interrupted: its process is gone, and `deputy resume` goes on.
+Of a damaged journal it shows what can still be read."""
 
 LOOK_SECONDS = 0.2
 _LATE_LOOKS = 25
@@ -46,13 +47,9 @@ INTERRUPTED = 4
 @click.pass_context
 def command(ctx: click.Context, run: str | None, as_json: bool) -> None:
     """Follow a run that is at work in another terminal."""
-    from deputy.journal.home import home_path
-    from deputy.journal.reader import Reader
-
-    reader = Reader.open(home_path())
-    if reader is None:
-        ctx.exit(_nothing())
-    with reader:
+    with open_journal() as reader:
+        if reader is None:
+            ctx.exit(_nothing())
         found = run if run is not None else _latest(reader)
         if found is None or not reader.knows(found):
             ctx.exit(_nothing(run))
@@ -83,7 +80,9 @@ async def _watch(reader: Reader, run: str, as_json: bool, stop: asyncio.Event) -
             code = await _follow(_Follower(reader, run), Audience(lines, parent), stop, told_on)
         parent.finish()
         state = await asyncio.to_thread(reader.state, run)
-        if code == INTERRUPTED and state is not None and state.is_live:
+        if code == INTERRUPTED and state is not None and state.is_live and reader.damage:
+            click.echo("deputy: what is added to a damaged journal is not followed; this is all of it", err=True)
+        elif code == INTERRUPTED and state is not None and state.is_live:
             click.echo(f"deputy: it was interrupted; go on with `deputy resume {run}`", err=True)
         return code
 
@@ -96,6 +95,8 @@ async def _follow(follower: _Follower, audience: Audience, stop: asyncio.Event, 
             audience.tell(progress)
         if code is not None or is_unread(told_on):
             return CANCELLED if code is None else code
+        if follower.reader.damage:
+            return INTERRUPTED
         try:
             async with asyncio.timeout(LOOK_SECONDS):
                 await stop.wait()

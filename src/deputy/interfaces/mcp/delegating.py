@@ -76,9 +76,21 @@ def answer(results: Sequence[Result], form: str, run: str) -> CallToolResult:
 
     # Some clients show their model this form alone, where nothing is fenced.
     data = {**results_form(results), "notice": _NOTICE}
-    text = json.encode(data).decode() if form == "json" else fenced(results_markdown(results), "Delegate", _draw)
+    if way_on := _way_on(results):
+        data["next"] = way_on
+    if form == "json":
+        text = json.encode(data).decode()
+    else:
+        text = "\n\n".join(filter(None, (fenced(results_markdown(results), "Delegate", _draw), way_on)))
     is_rejected = bool(results) and all(result.outcome.status == "rejected" for result in results)
     return refused(text, data) if is_rejected else told(text, data)
+
+
+def _way_on(results: Sequence[Result]) -> str:
+    """How a client answers those who ask: it may have no terminal for what they advise themselves."""
+    asking = [one.outcome.session_id for one in results if one.outcome.status == "blocked" and one.outcome.session_id]
+    calls = [f"DelegateResume {json.encode({'session_id': run, 'answer': '…'}).decode()}" for run in asking]
+    return f"To answer what is asked: {', '.join(calls)}" if calls else ""
 
 
 def _draw(letters: str, count: int) -> str:

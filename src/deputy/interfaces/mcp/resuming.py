@@ -34,12 +34,21 @@ async def resume(call: Call) -> Answer:
         return await _answered(call, run)
     deputy = await hub.deputy()
     state = await deputy.state(run)
+    is_at_work = state.is_live and not await is_left(hub, run)
+    if is_at_work and state.is_cancelling:
+        raise DeputyError("It is being cancelled: ask again when it has ended. Nothing was done.")
     if APPROVAL in state.waits.values():
         # The one who asks cannot be the one who approves.
         raise DeputyError(
-            f"It waits for a person's approval: `deputy approve {run}`, or `deputy approve {run} --deny`."
+            f"It waits for a person's approval: `deputy approve {run}`, or `deputy approve {run} --deny`. "
+            f"Where its process is gone, `deputy resume {run}` goes on then."
         )
-    if state.is_live and not await is_left(hub, run) and not state.waits:
+    if is_at_work and not state.waits:
+        if wanted.answer is not None:
+            raise DeputyError(
+                "It is running and asks nothing, so the answer was not taken. Nothing was done. "
+                "DelegateResult waits for its end; say it then, or to a task of it that asks, by its own session_id."
+            )
         return await status_of(hub, run)
     _check_end(state, wanted.answer)
     await check_allowed(hub, state)

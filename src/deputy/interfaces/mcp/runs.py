@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from msgspec import Struct, ValidationError, convert, field
@@ -70,8 +71,12 @@ async def result(call: Call) -> Answer:
 async def cancel(call: Call) -> Answer:
     """Stop a run and everything below it."""
     run = read_arguments(call, RunArguments).session_id
-    await (await call.hub.deputy()).cancel(run)
-    return await status_of(call.hub, run)
+    deputy = await call.hub.deputy()
+    await deputy.cancel(run)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_CANCEL_SECONDS):
+            await deputy.outcome(run)
+    return await status_of(call.hub, run, is_cancelling=True)
 
 
 def read_arguments(call: Call, kind: type[_Arguments]) -> _Arguments:
@@ -85,9 +90,9 @@ def read_arguments(call: Call, kind: type[_Arguments]) -> _Arguments:
 # --- what the journal says --------------------------------------------------------------------------------------------
 
 
-async def status_of(hub: Hub, run: str) -> CallToolResult:
-    """Where a run and its subagents stand, for models and programs."""
-    return told_as_json(await read_journal(hub, lambda reader: _status_form(reader, run)))
+async def status_of(hub: Hub, run: str, *, is_cancelling: bool = False) -> CallToolResult:
+    """Where a run and its subagents stand, for models and programs; one that was told to stop may still have to."""
+    return told_as_json(await read_journal(hub, lambda reader: _status_form(reader, run, is_cancelling)))
 
 
 async def is_left(hub: Hub, run: str) -> bool:
@@ -114,7 +119,7 @@ def _read_journal(folder: Path, look: Callable[[Reader], Any]) -> Any:
         return look(reader)
 
 
-def _status_form(reader: Reader, run: str) -> dict[str, Any]:
+def _status_form(reader: Reader, run: str, is_cancelling: bool = False) -> dict[str, Any]:
     from deputy.journal.registry import entry_form, standings
 
     state = reader.state(run)
@@ -122,17 +127,22 @@ def _status_form(reader: Reader, run: str) -> dict[str, Any]:
         raise UnknownRun(run)
     now = time.time()
     own, *below = (entry_form(one, now) for one in standings(reader, [state, *reader.children(run)]))
+    is_stopping = state.is_live and (is_cancelling or state.is_cancelling) and own["status"] != "interrupted"
+    standing = "cancelling" if is_stopping else own["status"]
     form = {
         "session_id": run,
-        "status": own["status"],
+        "status": standing,
         "tasks": [{name: entry[name] for name in _TASK_FIELDS if entry[name] is not None} for entry in below],
-        "next": _ADVICE.get(own["status"], "DelegateResult gives the results.").format(run=run),
+        "next": _ADVICE.get(standing, "DelegateResult gives the results.").format(run=run),
     }
-    return form if own["question"] is None else {**form, "question": own["question"]}
+    return form if own["question"] is None or is_stopping else {**form, "question": own["question"]}
 
 
+_CANCEL_SECONDS = 5.0
+"""How long a call waits for the end of what it stops."""
 _TASK_FIELDS = ("label", "session_id", "status", "turns", "tool_calls", "notes", "under_way", "question", "usage")
 _ADVICE = {
+    "cancelling": "It was told to stop, and ends as cancelled: DelegateResult waits for that.",
     "running": "DelegateResult waits for the end; DelegateCancel stops it.",
     "waiting": "A person must answer: `deputy approve {run}`, or `deputy approve {run} --deny`.",
     "interrupted": "Its process is gone. DelegateResume goes on with it; what is finished is not paid for again.",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from deputy.core.results import KINDS
 from deputy.core.task import DELEGATE_SCHEMA
 
 MOST_WAIT_SECONDS = 3600
@@ -51,11 +52,10 @@ AGENTS = _object()
 RESULTS: dict[str, Any] = {
     "type": "object",
     "properties": {
-        "completed": {"type": "integer"},
-        "partial": {"type": "integer"},
-        "failed": {"type": "integer"},
+        **{kind: {"type": "integer"} for kind in KINDS},
         "total": {"type": "integer"},
         "notice": {"type": "string"},
+        "next": {"type": "string"},
         "results": {
             "type": "array",
             "items": {
@@ -75,5 +75,5 @@ RESULTS: dict[str, Any] = {
             },
         },
     },
-    "required": ["completed", "partial", "failed", "total", "results"],
+    "required": [*KINDS, "total", "results"],
 }

@@ -77,9 +77,18 @@ class Board:
         """How many subagents there are, begun or not."""
         return max(len(self.rows), self._size)
 
-    def lines(self, now: float) -> list[list[Span]]:
-        """The whole view: a heading, one line per subagent, and the sum of them."""
-        return [[(heading(self.size), "plain")], *(line(row, now) for row in self.rows), self._total(now)]
+    def lines(self, now: float, most: int | None = None) -> list[list[Span]]:
+        """The view: a heading, one line per subagent, and the sum of them.
+
+        Where there is room for so many lines only, those at work are shown first, and the rest is counted.
+        """
+        shown, left = self.rows, 0
+        if most is not None and len(self.rows) + 2 > most:
+            by_need = sorted(range(len(self.rows)), key=lambda place: (self.rows[place].is_over, place))
+            room = max(0, most - 3)
+            shown, left = [self.rows[place] for place in sorted(by_need[:room])], len(self.rows) - room
+        more: list[list[Span]] = [[(f"… {left} more", "quiet")]] if left else []
+        return [[(heading(self.size), "plain")], *(line(row, now) for row in shown), *more, self._total(now)]
 
     def _place(self, progress: Progress) -> int | None:
         place = self._places.get(progress.session_id)

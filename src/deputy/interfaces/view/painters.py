@@ -148,7 +148,9 @@ class LiveView:
             self._is_busy.set()
 
     def pause(self) -> None:
-        """Leave the terminal to somebody else."""
+        """Leave the terminal to somebody else; a picture that will be painted again leaves nothing behind."""
+        if self._live is not None:
+            self._live.transient = not self._board.is_over
         self.show()
         self._is_paused = True
         self._stop()
@@ -175,12 +177,18 @@ class LiveView:
             return
         if self._live is None:
             self._live = _start()
-        self._live.update(_picture(self._board.lines(time.monotonic()), self._live.console.width), refresh=True)
+        self._paint(self._live, self._live.console.height - 1)
 
     def finish(self) -> None:
-        """Leave the last picture standing."""
+        """Leave the last picture standing, whole."""
         self.show()
+        if self._live is not None:
+            self._live.vertical_overflow = "visible"
+            self._paint(self._live, None)
         self._stop()
+
+    def _paint(self, live: Live, most: int | None) -> None:
+        live.update(_picture(self._board.lines(time.monotonic(), most), live.console.width), refresh=True)
 
     def _stop(self) -> None:
         if self._live is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
-from deputy.interfaces.plain import one_line, plain
+from deputy.interfaces.plain import PlainStream, one_line
 
 if TYPE_CHECKING:
     from deputy.core.progress import Progress
@@ -22,6 +22,7 @@ class ParentView:
         self._is_streaming = is_streaming
         self._is_quiet = is_quiet
         self._children: set[str] = set()
+        self._plain = PlainStream()
         self._is_in_line = False
         self._last_aside = ""
         self.has_streamed = False
@@ -46,7 +47,7 @@ class ParentView:
             case "text" if self._is_streaming:
                 self._last_aside = ""
                 self._view.pause()
-                text = plain(progress.content or "")
+                text = self._plain.feed(progress.content or "")
                 sys.stdout.write(text)
                 sys.stdout.flush()
                 self._is_in_line = not text.endswith("\n") if text else self._is_in_line
@@ -64,10 +65,18 @@ class ParentView:
             return
         self._last_aside = text
         self._end_line()
+        # A picture of subagents at work is painted below the line.
+        self._view.pause()
         sys.stderr.write(f"{one_line(text, _WIDTH)}\n")
         sys.stderr.flush()
+        self._view.go_on()
 
     def _end_line(self) -> None:
+        # Whatever is said next is another text.
+        rest = self._plain.finish()
+        if rest:
+            sys.stdout.write(rest)
+            self._is_in_line = not rest.endswith("\n")
         if self._is_in_line:
             sys.stdout.write("\n")
             sys.stdout.flush()
