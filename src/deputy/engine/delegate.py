@@ -313,7 +313,9 @@ def _first_line(text: str) -> str:
 def _resumable(error: Error | None, run: str) -> Error:
     if error is None:
         error = Error(type="execution", message="It ended without a reason.", recoverable=True, recommendation="")
-    advice = f"Use what was found, or go on with: deputy resume {run}"
+    # A budget that is spent stays spent: whoever went on would be stopped again at once.
+    again = "ask again with a larger budget" if error.type == "budget" else f"go on with: deputy resume {run}"
+    advice = f"Use what was found, or {again}"
     return structs.replace(error, recoverable=True, recommendation=advice)
 
 
