@@ -332,7 +332,7 @@ def _engine(
         clean_up=_end_children,
         keep=kept,
         suspend_seconds=suspend_seconds,
-        is_over=workshop.forget,
+        is_over=workshop.see_off,
         # What works in another folder must not go on in this one.
         adopts=(lambda state: state.workspace == str(ground.workspace)) if ground.settings.journal.adopt else None,
     )

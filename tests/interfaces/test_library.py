@@ -19,6 +19,7 @@ from deputy.core.results import results_form
 from deputy.core.rules import Rules
 from deputy.core.state import ASKED, State
 from deputy.interfaces.answering import AnsweringDesk
+from deputy.journal.reader import Reader
 
 READ = {"name": "Read", "arguments": {"path": "plan.txt"}}
 
@@ -293,6 +294,35 @@ def test_a_cancelled_call_stops_its_subagents_and_leaves_their_outcomes(house, p
             return [await deputy.outcome(one) for one in ids[:2]]
 
     assert [outcome.status for outcome in asyncio.run(carry_out())] == ["cancelled", "cancelled"]
+
+
+def test_an_end_is_told_when_it_is_on_record_and_of_one_that_is_cancelled_while_others_go_on(house, place):
+    model = house.script("slow", {"times": 2, "turns": [{"text": "never", "delay_seconds": 60}]})
+    found, ids = [], {}
+
+    async def carry_out():
+        begun, ended = asyncio.Event(), asyncio.Event()
+
+        def watch(progress):
+            if progress.event == "started":
+                ids[progress.label] = progress.session_id
+                if len(ids) == 2:
+                    begun.set()
+            if progress.event == "completed" and not ended.is_set():
+                reader = Reader.open(house.home, is_written=True)
+                with reader:
+                    found.append((progress.label, progress.status, reader.state(progress.session_id).status))
+                ended.set()
+
+        async with asyncio.timeout(20), opened(place, model, watch=watch) as deputy:
+            call = await deputy.start([Task(label=x, prompt=x) for x in "ab"])
+            await begun.wait()
+            await deputy.cancel(ids["a"])
+            await ended.wait()
+            await deputy.cancel(call)
+
+    asyncio.run(carry_out())
+    assert found == [("a", "cancelled", "cancelled")]
 
 
 @pytest.mark.rule("delegate.cancel")

@@ -69,10 +69,7 @@ async def delegate(run: RunContext, birth: Requested, workshop: Workshop) -> Out
         outcome = _outcome(run, work.talk, carried, left)
         if birth.terms.role is not None:
             outcome = structs.replace(outcome, warnings=(*birth.terms.role.warnings, *outcome.warnings))
-        outcome = await give_back(run, label, taken, outcome, workshop)
-    reason = outcome.errors[0].type if outcome.errors else None
-    workshop.watch(_progress("completed", run, label, status=outcome.status, reason=reason))
-    return outcome
+        return await give_back(run, label, taken, outcome, workshop)
 
 
 async def _admitted(run: RunContext, birth: Requested, workshop: Workshop) -> Grant | Rejected:
@@ -316,7 +313,9 @@ def _first_line(text: str) -> str:
 def _resumable(error: Error | None, run: str) -> Error:
     if error is None:
         error = Error(type="execution", message="It ended without a reason.", recoverable=True, recommendation="")
-    advice = f"Use what was found, or go on with: deputy resume {run}"
+    # A budget that is spent stays spent: whoever went on would be stopped again at once.
+    again = "ask again with a larger budget" if error.type == "budget" else f"go on with: deputy resume {run}"
+    advice = f"Use what was found, or {again}"
     return structs.replace(error, recoverable=True, recommendation=advice)
 
 

@@ -12,6 +12,7 @@ from msgspec import structs
 from deputy.core.errors import StorageError
 from deputy.core.guard import Policy, Ticket, admit
 from deputy.core.limits import IDLE_SECONDS, NOTHING, Amount, Budget, Census
+from deputy.core.progress import Progress
 from deputy.core.redact import Redactor
 from deputy.engine.desk import Offer
 from deputy.engine.purse import Purse, amount
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
 
     from deputy.core.conversation import ThinkingLevel
     from deputy.core.outcome import Rejected
-    from deputy.core.progress import Progress
     from deputy.core.request import Grant, Request
     from deputy.core.state import State
     from deputy.engine.desk import Approval
@@ -244,11 +244,18 @@ class Workshop:
         if purse is not None and not purse.is_capped:
             del self._purses[run.run]
 
+    def see_off(self, state: State) -> None:
+        """The end of a run is on record: tell who watches it, unless it never began here, and forget it."""
+        is_known = self._told.pop(state.run, None) is not None
+        self.forget(state.run)
+        if is_known:
+            told = Progress(event="completed", label=state.label, session_id=state.run, status=state.status)
+            self.watch(structs.replace(told, reason=state.reason or None))
+
     def forget(self, run: str) -> None:
         """A run is over, and its purse with it; so are those below it that were stopped."""
         purse = self._purses.pop(run, None)
         self._aside.discard(run)
-        self._told.pop(run, None)
         self._waiting.pop(run, None)
         self._forget_tree(run)
         if purse is not None and purse.is_capped:

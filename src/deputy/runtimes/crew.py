@@ -51,7 +51,7 @@ class Crew(Generic[L]):
         *,
         keep: Callable[[Workplace, str, Outcome], Awaitable[Outcome]] = keep_nothing,
         suspend_seconds: float = SUSPEND_SECONDS,
-        is_over: Callable[[str], None] = lambda _: None,
+        is_over: Callable[[State], None] = lambda _: None,
     ) -> None:
         self.world = world
         self.work: dict[str, Work[L]] = {}
@@ -192,7 +192,7 @@ class Crew(Generic[L]):
         await self._clear_away(state)
         self.parking.forget(state.run)
         self._forget_trouble(state.run)
-        self._is_over(state.run)
+        self._is_over(state)
         self.endings.tell(state.run)
         await self.take_up(state.parent)
 
@@ -303,7 +303,7 @@ class Crew(Generic[L]):
             self.endings.tell(run, ended)
         # What the journal keeps from being seen here is seen when it is looked at again.
         if ended is not None:
-            self._is_over(run)
+            self._is_over(ended.state)
         with suppress(StorageError):
             if ended is not None:
                 await self.take_up(ended.state.parent)

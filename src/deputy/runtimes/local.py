@@ -44,7 +44,7 @@ class LocalEngine(Generic[L]):
         keep: Callable[[Workplace, str, Outcome], Awaitable[Outcome]] = keep_nothing,
         adopts: Callable[[State], bool] | None = None,
         suspend_seconds: float = SUSPEND_SECONDS,
-        is_over: Callable[[str], None] = lambda _: None,
+        is_over: Callable[[State], None] = lambda _: None,
     ) -> None:
         """`clean_up` ends what a run left in the world; `adopts` says what is gone on with that nobody asked for.
 

@@ -1,14 +1,17 @@
-"""How an outcome is shown to a person: what it warns of is said, once."""
+"""What a person is told to do about work that did not complete."""
 
-import pytest
-
-from deputy.core.outcome import Completed
+from deputy.core.errors import Error
+from deputy.core.outcome import Partial
 from deputy.core.request import Lineage
-from deputy.interfaces.cli.ending import show_outcome
+from deputy.interfaces.cli.ending import way_on
 
 
-@pytest.mark.parametrize(("report", "told"), [("Fine.", "deputy: warning: one is old\n"), ("Warning: one is old", "")])
-def test_warnings_are_told_unless_the_report_has_them(report, told, capsys):
-    lineage = Lineage.root("sess_1_aaaaaa")
-    show_outcome(Completed(lineage=lineage, summary="Fine.", report=report, warnings=("one is old",)), as_json=False)
-    assert capsys.readouterr().err == told
+def _partial(run: str, kind: str) -> Partial:
+    error = Error(type=kind, message="It is over.", recoverable=True, recommendation="")
+    return Partial(lineage=Lineage.root(run), summary="so far", errors=(error,))
+
+
+def test_nobody_is_told_to_go_on_with_what_a_spent_budget_would_stop_again() -> None:
+    spent, late = _partial("sess_1_a", "budget"), _partial("sess_1_b", "timeout")
+    assert way_on("sess_1_call", [spent]) == ""
+    assert way_on("sess_1_call", [spent, late]) == "go on with what is not complete: deputy resume sess_1_call"

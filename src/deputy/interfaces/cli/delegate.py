@@ -13,7 +13,7 @@ from deputy.core.errors import BadFields, Described, UsageError
 from deputy.core.ladder import cannot_spawn
 from deputy.core.task import MAX_CONCURRENCY, DelegateCall, read_call
 from deputy.interfaces.cli.ending import way_on
-from deputy.interfaces.cli.session import CANCELLED, REJECTED, carry_out, exit_code, not_stopped, until_done
+from deputy.interfaces.cli.session import CANCELLED, REJECTED, carry_out, exit_code, not_stopped, resumable, until_done
 from deputy.interfaces.cli.show import show_json
 from deputy.interfaces.cli.source import read_text
 from deputy.interfaces.plain import plain
@@ -221,7 +221,8 @@ async def run_call(call: DelegateCall, how: How, stop: asyncio.Event) -> int:
                 session_id = await deputy.start(call.tasks, concurrency=call.concurrency)
                 if lines is not None:
                     lines.write("opened", {"session_id": session_id, "model": chosen, "total": len(call.tasks)})
-                results = await until_done(deputy.results(session_id), stop, lambda: deputy.cancel(session_id))
+                with resumable(session_id):
+                    results = await until_done(deputy.results(session_id), stop, lambda: deputy.cancel(session_id))
             if results is None:
                 return not_stopped(session_id)
             _show(results, call, last, session_id)

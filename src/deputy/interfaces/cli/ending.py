@@ -64,7 +64,7 @@ def outcome_of(outcome: Outcome, results: Sequence[Result] = ()) -> dict[str, An
 
 def way_on(session_id: str, outcomes: Sequence[Outcome]) -> str:
     """What a person can do about tasks that did not complete; nothing where they never ran."""
-    statuses = {outcome.status for outcome in outcomes if outcome.session_id}
+    statuses = {outcome.status for outcome in outcomes if outcome.session_id and not _is_spent(outcome)}
     if not statuses & {"partial", "failed", "blocked", "cancelled"}:
         return ""
     asking = [outcome.session_id for outcome in outcomes if outcome.status == "blocked"]
@@ -72,6 +72,11 @@ def way_on(session_id: str, outcomes: Sequence[Outcome]) -> str:
         return f'answer it, and go on: deputy resume {asking[0]} --answer "…"'
     told = "answer them, and go on" if asking else "go on with what is not complete"
     return f"{told}: deputy resume {session_id}"
+
+
+def _is_spent(outcome: Outcome) -> bool:
+    """Whether it ended with its budget, with which it would end again."""
+    return bool(outcome.errors) and outcome.errors[0].type == "budget"
 
 
 def _ending(outcome: Outcome) -> list[str]:

@@ -9,7 +9,7 @@ import click
 from deputy.core.errors import UsageError
 from deputy.core.ladder import cannot_spawn
 from deputy.interfaces.cli.ending import way_on
-from deputy.interfaces.cli.session import CANCELLED, carry_out, exit_code, not_stopped, until_done
+from deputy.interfaces.cli.session import CANCELLED, carry_out, exit_code, not_stopped, resumable, until_done
 from deputy.interfaces.cli.show import show_json
 from deputy.interfaces.plain import plain
 
@@ -131,7 +131,8 @@ async def _run(task: str, evaluator: Evaluator, options: dict[str, Any], stop: a
                     rounds=options["rounds"],
                     tools=None if tools is None else [name.strip() for name in tools.split(",") if name.strip()],
                 )
-                refined = await until_done(deputy.refined(session_id), stop, lambda: deputy.cancel(session_id))
+                with resumable(session_id):
+                    refined = await until_done(deputy.refined(session_id), stop, lambda: deputy.cancel(session_id))
             if refined is None:
                 return not_stopped(session_id)
             _show(refined, as_json=options["as_json"])

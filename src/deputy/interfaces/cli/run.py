@@ -10,7 +10,7 @@ import click
 from deputy.core.errors import UsageError
 from deputy.core.ladder import PROGRAMS_ONLY
 from deputy.interfaces.cli.ending import show_outcome, tell_warnings
-from deputy.interfaces.cli.session import CANCELLED, carry_out, exit_code, not_stopped, until_done
+from deputy.interfaces.cli.session import CANCELLED, carry_out, exit_code, not_stopped, resumable, until_done
 
 if TYPE_CHECKING:
     import asyncio
@@ -144,7 +144,8 @@ async def _run(
                     lines.write("opened", {"session_id": session_id, "model": chosen})
                 if is_waiting:
                     click.echo(f"deputy: what it asks is answered by: deputy approve {session_id}", err=True)
-                outcome = await until_done(deputy.outcome(session_id), stop, lambda: deputy.cancel(session_id))
+                with resumable(session_id):
+                    outcome = await until_done(deputy.outcome(session_id), stop, lambda: deputy.cancel(session_id))
             parent.finish()
             if outcome is None:
                 return not_stopped(session_id)

@@ -6,12 +6,14 @@ import asyncio
 import os
 import signal
 import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from deputy.core.errors import StorageError
 from deputy.interfaces.beside import beside
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
 
     from deputy.core.outcome import Outcome
 
@@ -52,6 +54,16 @@ async def until_done(work: Awaitable[_T], stop: asyncio.Event, cancel: Callable[
                 return await work
     except TimeoutError:
         return None
+
+
+@contextmanager
+def resumable(session_id: str) -> Generator[None]:
+    """Trouble with storage in here says how to go on with the run that it stopped."""
+    try:
+        yield
+    except StorageError as error:
+        way_out = f"{error.way_out} Nothing on record is lost; go on with: deputy resume {session_id}"
+        raise type(error)(error.path, error.what, way_out) from error
 
 
 def exit_code(outcomes: Sequence[Outcome]) -> int:

@@ -101,7 +101,7 @@ async def _replayed(trial: Trial, run: str, records: Sequence[Record]) -> Outcom
     other.disk.records[run] = list(records)
     process = Process(other, 0)
     async with other.stage.open_engine(
-        process.journal, process.flow, other.world, is_over=process.workshop.forget
+        process.journal, process.flow, other.world, is_over=process.workshop.see_off
     ) as engine:
         await engine.ensure(run)
         return await engine.result(run)

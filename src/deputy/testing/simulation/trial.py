@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from deputy.core.outcome import Outcome
     from deputy.core.progress import Progress
+    from deputy.core.state import State
     from deputy.engine.ports import Birth, Files, FlowTool, RunContext, Workflow, World
     from deputy.testing.simulation.scenario import Disturbance, Outage, Scenario
 
@@ -61,7 +62,7 @@ class Stage(Protocol):
         workflow: Workflow,
         world: World,
         *,
-        is_over: Callable[[str], None],
+        is_over: Callable[[State], None],
         is_suspending: bool = False,
     ) -> AbstractAsyncContextManager[Player]:
         """An engine on this journal; leaving it is an orderly end of its process.
@@ -151,7 +152,7 @@ class Process:
             self.journal,
             self.flow,
             trial.world,
-            is_over=self.workshop.forget,
+            is_over=self.workshop.see_off,
             # Half of the seeds, told by nothing that changes what else a seed means.
             is_suspending=bool(trial.scenario.seed % 2),
         ) as engine:
