@@ -36,7 +36,7 @@ from deputy.interfaces.checking import (
     check_tasks,
 )
 from deputy.interfaces.refining import arguments_of, refined
-from deputy.interfaces.resuming import go_on, questions, settle_caller, tools_of, unfinished
+from deputy.interfaces.resuming import go_on, is_left, questions, settle_caller, stopped_before, tools_of, unfinished
 from deputy.interfaces.settling import settle_tasks
 from deputy.interfaces.stopping import stop
 from deputy.interfaces.watching import Watching
@@ -153,6 +153,9 @@ class Deputy:
         self._is_closed = False
         self._calls: set[asyncio.Task[Any]] = set()
         """Who waits for a call to end."""
+        self._stopped: dict[str, frozenset[str]] = {}
+        """What had stopped of interrupted runs before these were taken up, and goes on when they end."""
+        self._going_on = asyncio.Lock()
         self._watching = Watching(watch)
 
     async def __aenter__(self) -> Self:
@@ -283,8 +286,17 @@ class Deputy:
         return await self._cast.cast(tasks)
 
     async def outcome(self, session_id: str) -> Outcome:
-        """Wait for a run's end."""
+        """Wait for a run's end; what had stopped before an interrupted one was taken up goes on first."""
         check_id(session_id)
+        outcome = await self._of.engine.result(session_id)
+        if session_id not in self._stopped:
+            return outcome
+        async with self._going_on:
+            try:
+                if await is_left(self._of, session_id, self._stopped.get(session_id, ())):
+                    await self.go_on(session_id)
+            finally:
+                self._stopped.pop(session_id, None)
         return await self._of.engine.result(session_id)
 
     async def results(self, session_id: str) -> tuple[Result, ...]:
@@ -313,7 +325,10 @@ class Deputy:
         await self._check_place(state)
         # A command that has ended gives its task back before it takes it again.
         await self._settle_tasks()
+        before = await stopped_before(self._of, state)
         await go_on(self._of, state, answer, question, patience)
+        if before:
+            self._stopped[session_id] = before
         if question:
             await self._until_it_asks(session_id)
 
