@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,6 +23,7 @@ from deputy.engine.root import PARENT_OUTPUT_TOKENS, not_approved
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from deputy.commands.task_file import TaskFile
@@ -73,6 +75,8 @@ class Office:
     agents_by_command: Mapping[str, Mapping[str, str]]
     tell_added: Callable[[ProjectTask], None] = lambda task: None
     """Say that a draft is on the list now."""
+    minding: Callable[[str], AbstractContextManager[object]] = nullcontext
+    """What a run is waited for in, once it is on record under its session id."""
 
 
 class Prepared(Struct, frozen=True, kw_only=True):
@@ -106,7 +110,8 @@ async def orchestrate(order: Order, office: Office) -> Ended:
         return Ended(outcome=not_approved(_caller(order)), task=None if order.draft is not None else prepared.task)
     routed = await listed(routed, office)
     await register_and_delegate(routed, office)
-    outcome = await validated(order, office)
+    with office.minding(order.session_id):
+        outcome = await validated(order, office)
     return await clean_up(routed.prepared.order, outcome, office)
 
 

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from msgspec import UNSET, Raw, UnsetType, json, structs
 
 from deputy.config import load_rules
+from deputy.core.approval import cost_not_kept
 from deputy.core.errors import Described, StorageError, UnknownRun, UsageError
 from deputy.core.events import Opened
 from deputy.core.guard import Policy
 from deputy.core.ladder import INLINE, Routing, Rung
-from deputy.core.limits import Budget
+from deputy.core.limits import NANOS_PER_DOLLAR, Budget
 from deputy.core.refinement import MAX_ROUNDS
 from deputy.core.request import ALWAYS_GRANTED, READ_ONLY_TOOLS, Grant, Lineage
 from deputy.core.role import Role, as_parent
@@ -36,7 +37,7 @@ from deputy.interfaces.checking import (
     check_tasks,
 )
 from deputy.interfaces.refining import arguments_of, refined
-from deputy.interfaces.resuming import go_on, questions, settle_caller, tools_of, unfinished
+from deputy.interfaces.resuming import go_on, is_left, questions, settle_caller, stopped_before, tools_of, unfinished
 from deputy.interfaces.settling import settle_tasks
 from deputy.interfaces.stopping import stop
 from deputy.interfaces.watching import Watching
@@ -153,6 +154,9 @@ class Deputy:
         self._is_closed = False
         self._calls: dict[asyncio.Future[None], str] = {}
         """Which calls somebody waits for, by what tells that this is over."""
+        self._stopped: dict[str, frozenset[str]] = {}
+        """What had stopped of interrupted runs before these were taken up, and goes on when they end."""
+        self._going_on = asyncio.Lock()
         self._watching = Watching(watch)
 
     async def __aenter__(self) -> Self:
@@ -264,6 +268,7 @@ class Deputy:
         check_concurrency(concurrency)
         check_tasks(work)
         cast, more = await self._cast.prepare(work)
+        await self._check_costs(cast)
         tasks = tuple(structs.replace(task, timeout=self._rules.seconds(DELEGATE, task.timeout)) for task in cast)
         fan_out = FanOut(
             tasks=tasks, concurrency=concurrency, question=question, patience=patience, is_counted=self._counts_own
@@ -275,11 +280,22 @@ class Deputy:
 
     async def cast(self, tasks: Sequence[Task]) -> tuple[Task, ...]:
         """The tasks with the definitions of the agents they name: their tools, models and limits as they will be."""
-        return await self._cast.cast(tasks)
+        cast = await self._cast.cast(tasks)
+        await self._check_costs(cast)
+        return cast
 
     async def outcome(self, session_id: str) -> Outcome:
-        """Wait for a run's end."""
+        """Wait for a run's end; what had stopped before an interrupted one was taken up goes on first."""
         check_id(session_id)
+        outcome = await self._of.engine.result(session_id)
+        if session_id not in self._stopped:
+            return outcome
+        async with self._going_on:
+            try:
+                if await is_left(self._of, session_id, self._stopped.get(session_id, ())):
+                    await self.go_on(session_id)
+            finally:
+                self._stopped.pop(session_id, None)
         return await self._of.engine.result(session_id)
 
     async def results(self, session_id: str) -> tuple[Result, ...]:
@@ -306,7 +322,10 @@ class Deputy:
         await self._check_place(state)
         # A command that has ended gives its task back before it takes it again.
         await self._settle_tasks()
+        before = await stopped_before(self._of, state)
         await go_on(self._of, state, answer, question, patience)
+        if before:
+            self._stopped[session_id] = before
         if question:
             await self._until_it_asks(session_id)
 
@@ -465,6 +484,20 @@ class Deputy:
         of = self._of
         return Casting(of.agents, of.servers, grant=self._grant, own=self._own, every=ALL_TOOLS, known=self._known)
 
+    async def _check_costs(self, tasks: Sequence[Task]) -> None:
+        """Refuse caps on cost that could not be kept, before anybody approves and anything is spent."""
+        for index, task in enumerate(tasks):
+            # Without one the default need not be known yet.
+            if task.budget.cost is not None or self._grant.budget.cost is not None:
+                model = task.model or (await self.default_model()).model
+                self._check_cost(task.budget, model, f"tasks[{index}].budget.cost")
+                self._check_cost(self._grant.budget, model, "budget.cost")
+
+    def _check_cost(self, budget: Budget, model: str, field: str) -> None:
+        # A program needs no price: it says itself what it cost.
+        if budget.cost is not None and self.missing_key(model) is None and not self.prices_of(model).are_known:
+            raise UsageError(field, Described(f"${budget.cost / NANOS_PER_DOLLAR:g}"), cost_not_kept(model))
+
     async def _until_it_asks(self, session_id: str) -> None:
         """It asks in a moment; from then on it can be seen to wait, and be answered."""
         while (await self.state(session_id)).status == "requested":  # noqa: ASYNC110  it is in the journal
@@ -492,6 +525,8 @@ class Deputy:
         named = None if self._model_is_named or role is None else role.model
         model = named or (await self.default_model()).model
         own = structs.replace(self._grant, tools=self._grant.tools | self._cast.allowed(more))
+        if command != DELEGATE:
+            self._check_cost(own.budget, model, "budget.cost")
         if self.missing_key(model) is None:
             self._of.models.open(model)
         session_id = await self._of.engine.draw_id()

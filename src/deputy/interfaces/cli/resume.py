@@ -19,6 +19,7 @@ from deputy.interfaces.cli.session import (
     carry_out,
     exit_code,
     not_stopped,
+    resumable,
     until_done,
 )
 from deputy.interfaces.plain import plain
@@ -118,8 +119,9 @@ async def _resume(
                 person.view = view
                 parent = ParentView(view, is_streaming=sys.stdout.isatty() and not is_quiet, is_quiet=is_quiet)
                 audience.join(parent)
-                await deputy.go_on(run, answers)
-                results = await until_done(deputy.results(run), stop, lambda: deputy.cancel(run))
+                with resumable(run):
+                    await deputy.go_on(run, answers)
+                    results = await until_done(deputy.results(run), stop, lambda: deputy.cancel(run))
             parent.finish()
             if results is None:
                 return not_stopped(run)
