@@ -62,3 +62,22 @@ def test_who_watches_sees_the_same_tree(house):
     parents = {event["label"]: event["parent"] for event in events if event["event"] == "started"}
     boss = next(event["session_id"] for event in events if event["label"] == "b")
     assert parents == {"b": call, "leaf1": boss, "leaf2": boss}
+
+
+@pytest.mark.rule("delegate.view")
+def test_subtasks_stand_beneath_whoever_asked_for_them(house):
+    folder = house.home / ".deputy" / "agents"
+    folder.mkdir(parents=True)
+    (folder / "boss.md").write_text(BOSS.replace("Delegate", "Subtask"))
+    house.env["HOME"] = str(house.home)
+    wanted = {"type": "verification", "description": "Verify the deep limit.", "inputs": {"limit": 3}}
+    asks = {"calls": [{"name": "Subtask", "arguments": {"requests": [wanted]}}]}
+    model = house.script(
+        "tree",
+        {"when": "Verify the deep limit.", "turns": [{"text": "It holds."}], "times": 1},
+        {"when": "lead", "turns": [asks, {"text": "Led."}]},
+    )
+    run = house.run("delegate", "-t", "b=lead it", "--agent", "boss", "--yes", "--model", model)
+    assert run.returncode == 0, run.stderr
+    assert "\n  [verification] ✓ complete (in=100 out=20) " in run.stderr
+    assert "total  2 complete · in=300 out=60 · " in run.stderr
