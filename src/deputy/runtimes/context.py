@@ -147,7 +147,9 @@ class LocalContext(Generic[L]):
         name = self._claim(key)
         if (record := self._done.pop(name, None)) is not None:
             child = cast("Spawned", self._seen(record).event).child
-            await self._crew.ensure(child)
+            # Put aside meanwhile, it would wait for a child that nobody has brought back.
+            with self._at_work():
+                await self._crew.ensure(child)
             return child
         with self._at_work():
             child = requested.request.session_id

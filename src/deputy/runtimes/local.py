@@ -198,11 +198,15 @@ class LocalEngine(Generic[L]):
 
     async def adopt(self, wants: Callable[[State], bool] = lambda _: True) -> Sequence[str]:
         """Go on with every wanted run that nobody is at work on, each with the runs below it; tells which."""
-        found = find(await self._journal.standings(), self._world.now())
+        standings = await self._journal.standings()
+        found = find(standings, self._world.now())
         left = {finding.state.run: finding.state for finding in found if isinstance(finding, LeftBehind | Overdue)}
+        # Those in trouble are ours as long as the journal does not take them back.
+        troubled = set(self._crew.endings.troubled)
+        left |= {standing.state.run: standing.state for standing in standings if standing.state.run in troubled}
         # A run brings its children back itself: what they spend is counted in what it has opened before.
-        tops = [run for run, state in left.items() if state.parent not in left and wants(state)]
-        return [run for run in (*tops, *self._crew.endings.troubled) if await self._crew.ensure(run)]
+        tops = [run for run, state in left.items() if state.parent not in left and (run in troubled or wants(state))]
+        return [run for run in (*tops, *(troubled - left.keys())) if await self._crew.ensure(run)]
 
     async def look_after_others(self) -> Sequence[str]:
         """End what is past its deadline, whoever started it, and go on with what our runs wait for; tells what ended.

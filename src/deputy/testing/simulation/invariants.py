@@ -225,11 +225,13 @@ def check_root(disk: MemoryDisk, root: str, labels: Sequence[str]) -> None:
     told = [line[5 : line.index("]")] for line in ending.report.splitlines() if line.startswith("### [")]
     expect(told == list(labels), f"results stand in the order {told}")
     expect(len(children) == len(labels), f"{len(children)} children for {len(labels)} tasks")
+    joins = [one.event for one in _first_round(disk.records[root]) if isinstance(one.event, Joined)]
+    rounds = {join.child: join.round for join in joins}
     sections = ending.report.split("### [")[1:]
     for section, label in zip(sections, labels, strict=True):
         child = next(state for state in children if state.label == label)
-        first = next(one.event.outcome for one in disk.records[child.run] if isinstance(one.event, Returned | Refused))
-        expect(first.report.strip() in section, f"the section of {label} has another's report")
+        ends = [one.event.outcome for one in disk.records[child.run] if isinstance(one.event, Returned | Refused)]
+        expect(ends[rounds[child.run]].report.strip() in section, f"the section of {label} has another's report")
 
 
 def _first_round(records: Sequence[Record]) -> Iterator[Record]:
