@@ -53,7 +53,8 @@ async def delegate(run: RunContext, birth: Requested, workshop: Workshop) -> Out
         if isinstance(taken, Rejected):
             return taken
         if workshop.is_news(run):
-            workshop.watch(_progress("started", run, label, index=birth.terms.index, total=birth.terms.total))
+            place = {"index": birth.terms.index, "total": birth.terms.total}
+            workshop.watch(_progress("started", run, label, parent=birth.parent or "", **place))
         ladder = Ladder(run, birth, workshop)
         scratchpad = workshop.files.scratchpad(label, run.run)
         first = await begin(run, await ladder.first(), 0, scratchpad, workshop)

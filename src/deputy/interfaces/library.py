@@ -301,9 +301,12 @@ class Deputy:
     async def results(self, session_id: str) -> tuple[Result, ...]:
         """Wait for the end of a run of tasks, and give each task's result in its order."""
         whole = await self.outcome(session_id)
-        results = await results_of(self._of, await self.state(session_id), whole)
+        state = await self.state(session_id)
+        results = await results_of(self._of, state, whole)
         for index, result in enumerate(results):
-            self._watching.tell_end(index, len(results), result)
+            # A parent is no subagent, and whoever watches was not told that it began.
+            if state.parent is not None or result.outcome.session_id != session_id:
+                self._watching.tell_end(index, len(results), result)
         return results
 
     async def resume(self, session_id: str, answer: Answer = None) -> Outcome:

@@ -139,6 +139,8 @@ async def _resume(
                     outcome,
                     as_json=as_json,
                     is_told=parent.has_streamed and outcome.status == "completed",
+                    # No view has a line for a parent.
+                    tells_use=_is_parent(state),
                     results=results if state.command == DELEGATE else (),
                     lines=shown_on,
                 )
@@ -188,8 +190,11 @@ async def _labels(deputy: Deputy, state: State) -> tuple[str, ...]:
     """Whom the view will show: the tasks of a call that go on, or the one subagent."""
     if state.command == DELEGATE:
         return await deputy.unfinished(state.run)
-    is_parent = state.lineage is None or state.lineage.is_top
-    return () if is_parent else (state.label,)
+    return () if _is_parent(state) else (state.label,)
+
+
+def _is_parent(state: State) -> bool:
+    return state.command != DELEGATE and (state.lineage is None or state.lineage.is_top)
 
 
 async def _answer(deputy: Deputy, state: State, given: str | None, person: Person | None, *, yes: bool) -> Answer:

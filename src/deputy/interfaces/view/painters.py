@@ -28,6 +28,8 @@ PATIENCE_SECONDS = 0.5
 _ECHO = 3
 """Columns kept free, so that the ^C which a terminal echoes does not wrap and move the picture."""
 
+_HANDS_ON = ("Delegate", "Subtask")
+
 _STYLES: dict[Tone, str] = {
     "plain": "",
     "label": "bold",
@@ -96,6 +98,8 @@ class LinesView:
     def __init__(self, board: Board) -> None:
         self._board = board
         self._has_heading = False
+        self._handed_on: dict[str, str] = {}
+        """By session, what it was last said to hand on."""
 
     def tell(self, progress: Progress) -> None:
         """Something happened."""
@@ -105,6 +109,11 @@ class LinesView:
         row = self._board.tell(progress, now)
         if row is None or progress.event in ("text", "tokens") or progress.tool == "Note":
             return
+        if progress.tool in _HANDS_ON:
+            # Who was put aside until those below it end is told of again when it is taken up.
+            if self._handed_on.get(row.session_id) == row.activity:
+                return
+            self._handed_on[row.session_id] = row.activity
         if not self._has_heading:
             self._has_heading = True
             _print(heading(self._board.size))
