@@ -67,7 +67,7 @@ class Person:
         async with self._turn:
             if self._stop.is_set():
                 return False if question.topic == "approval" else ""
-            self.view.pause()
+            self.view.pause(self)
             try:
                 if question.topic == "approval":
                     return is_yes(await self._line(f"\n{wrapped(question.text)}\nGo ahead? [y/N] ") or "")
@@ -77,7 +77,7 @@ class Person:
                     return False
                 return said.strip() or NO_ANSWER
             finally:
-                self.view.go_on()
+                self.view.go_on(self)
 
     async def _be_stopped(self) -> None:
         """Wait for the word to stop that a closed terminal gives together with the end of its input."""

@@ -205,9 +205,9 @@ async def _one(
                 lines.write("opened", {"session_id": session_id, "command": name, "task_number": number})
 
         def tell_added(task: ProjectTask) -> None:
-            view.pause()
+            view.pause(tell_added)
             click.echo(f"Added: {task.number}  {plain(task.title)}", err=True)
-            view.go_on()
+            view.go_on(tell_added)
             tell_opened(task.number)
 
         if order.draft is None:

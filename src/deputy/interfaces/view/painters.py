@@ -47,11 +47,11 @@ class View(Protocol):
         """Something happened."""
         ...
 
-    def pause(self) -> None:
+    def pause(self, by: object) -> None:
         """Leave the terminal to somebody else."""
         ...
 
-    def go_on(self) -> None:
+    def go_on(self, by: object) -> None:
         """Take it back."""
         ...
 
@@ -85,10 +85,10 @@ class Silence:
     def tell(self, progress: Progress) -> None:
         """Something happened."""
 
-    def pause(self) -> None:
+    def pause(self, by: object) -> None:
         """Leave the terminal to somebody else."""
 
-    def go_on(self) -> None:
+    def go_on(self, by: object) -> None:
         """Take it back."""
 
 
@@ -121,10 +121,10 @@ class LinesView:
         if self._board.is_over:
             self._total()
 
-    def pause(self) -> None:
+    def pause(self, by: object) -> None:
         """Leave the terminal to somebody else."""
 
-    def go_on(self) -> None:
+    def go_on(self, by: object) -> None:
         """Take it back."""
 
     def finish(self) -> None:
@@ -144,7 +144,8 @@ class LiveView:
         self._live: Live | None = None
         self._shown: Board | None = None
         """The board whose last picture stands: nothing on it changes any more."""
-        self._is_paused = False
+        self._paused_by: set[object] = set()
+        """Who has the terminal: one that gives it back gives nothing of the others'."""
         self._is_busy = asyncio.Event()
 
     def tell(self, progress: Progress) -> None:
@@ -156,17 +157,17 @@ class LiveView:
         if progress.event != "started":
             self._is_busy.set()
 
-    def pause(self) -> None:
+    def pause(self, by: object) -> None:
         """Leave the terminal to somebody else; a picture that will be painted again leaves nothing behind."""
         if self._live is not None:
             self._live.transient = not self._board.is_over
         self.show()
-        self._is_paused = True
+        self._paused_by.add(by)
         self._stop()
 
-    def go_on(self) -> None:
-        """Take it back."""
-        self._is_paused = False
+    def go_on(self, by: object) -> None:
+        """Take it back from them."""
+        self._paused_by.discard(by)
 
     async def paint(self) -> None:
         """Keep the picture true, until cancelled."""
@@ -182,7 +183,7 @@ class LiveView:
 
     def show(self) -> None:
         """Paint it once."""
-        if self._board.began is None or self._is_paused or self._shown is self._board:
+        if self._board.began is None or self._paused_by or self._shown is self._board:
             return
         if self._live is None:
             self._live = _start()
