@@ -25,7 +25,7 @@ def test_who_gives_the_terminal_back_does_not_take_it_from_who_still_asks(capsys
     view.pause("an aside")
     capsys.readouterr()
     view.go_on("an aside")
-    view.show()
+    view.finish()
     assert capsys.readouterr().err == ""
     view.go_on("a question")
     view.finish()
