@@ -9,7 +9,7 @@ from msgspec import Struct, json, structs
 from deputy.core.errors import Error
 from deputy.core.events import Admitted, Lost, Said
 from deputy.core.ladder import INLINE, NATIVE
-from deputy.core.outcome import Artifact, Blocked, Completed, Failed, Partial, Rejected, shortened
+from deputy.core.outcome import Artifact, Blocked, Completed, Failed, Partial, Rejected, how_to_answer, shortened
 from deputy.core.progress import Kind, Progress
 from deputy.core.request import delegation_context
 from deputy.core.role import DELEGATE
@@ -325,7 +325,7 @@ def _question(text: str, run: str) -> Error:
         code="AWAITING_HUMAN_INPUT",
         message=shortened(text or "It waits for an answer.", 300),
         recoverable=True,
-        recommendation=f'Answer it: deputy resume {run} --answer "…"',
+        recommendation=how_to_answer(run),
     )
 
 

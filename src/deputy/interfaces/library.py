@@ -152,11 +152,11 @@ class Deputy:
         self._stack = AsyncExitStack()
         self._runtime: Runtime | None = None
         self._is_closed = False
-        self._calls: set[asyncio.Task[Any]] = set()
-        """Who waits for a call to end."""
         self._stopped: dict[str, frozenset[str]] = {}
         """What had stopped of interrupted runs before these were taken up, and goes on when they end."""
         self._going_on = asyncio.Lock()
+        self._calls: dict[asyncio.Future[None], str] = {}
+        """Which calls somebody waits for, by what tells that this is over."""
         self._watching = Watching(watch)
 
     async def __aenter__(self) -> Self:
@@ -185,12 +185,7 @@ class Deputy:
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        # Calls that others still wait for end with their outcomes, as if each of them had been cancelled.
-        calls = self._calls - {asyncio.current_task()}
-        for call in calls:
-            call.cancel()
-        if calls:
-            await asyncio.wait(calls, timeout=_STOP_SECONDS)
+        await self._end_calls()
         self._watching.close()
         try:
             await self._stack.aclose()
@@ -317,9 +312,7 @@ class Deputy:
         Where several subagents ask, the answers are given by their session ids.
         """
         await self.go_on(session_id, answer)
-        outcome = await self._whole(session_id, self.outcome(session_id))
-        await self.settle(session_id)
-        return outcome
+        return await self._whole(session_id, self._settled(session_id))
 
     async def go_on(
         self, session_id: str, answer: Answer = None, *, question: str = "", patience: float | None = None
@@ -510,6 +503,11 @@ class Deputy:
         while (await self.state(session_id)).status == "requested":  # noqa: ASYNC110  it is in the journal
             await asyncio.sleep(_ASK_SECONDS)
 
+    async def _settled(self, session_id: str) -> Outcome:
+        outcome = await self.outcome(session_id)
+        await self.settle(session_id)
+        return outcome
+
     async def _settle_tasks(self) -> None:
         await asyncio.to_thread(settle_tasks, self._workspace, self._of.folder)
 
@@ -553,10 +551,8 @@ class Deputy:
 
     async def _whole(self, session_id: str, work: Awaitable[_R]) -> _R:
         """Wait for it and take it over; a call that is cancelled stops the whole subtree before it goes."""
-        call = asyncio.current_task()
-        if call is None:
-            raise TypeError("a call is waited for in a task")
-        self._calls.add(call)
+        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._calls[over] = session_id
         try:
             done = await work
             await self.delivered(session_id)
@@ -569,7 +565,20 @@ class Deputy:
                     await self._of.engine.result(session_id)
             raise
         finally:
-            self._calls.discard(call)
+            del self._calls[over]
+            over.set_result(None)
+
+    async def _end_calls(self) -> None:
+        """Stop the calls that other tasks still wait for, which then get their outcomes."""
+        if not self._calls:
+            return
+        waited_for = set(self._calls)
+        # What does not stop in time is left to whoever comes next.
+        with suppress(TimeoutError, StorageError):
+            async with asyncio.timeout(_STOP_SECONDS):
+                for session_id in set(self._calls.values()):
+                    await self._of.engine.cancel(session_id)
+                await asyncio.wait(waited_for)
 
     async def _check_place(self, state: State) -> None:
         """Refuse to go on in a folder that nobody named, when the run worked in another."""

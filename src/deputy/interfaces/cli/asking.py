@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from deputy.interfaces.beside import beside
 from deputy.interfaces.cli.keyboard import PASTE_SECONDS, forget_typed, push_unfinished_line
-from deputy.interfaces.plain import harmless
+from deputy.interfaces.plain import without_controls
 from deputy.interfaces.view.painters import Silence
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def wrapped(text: str) -> str:
     import textwrap
 
     width = max(20, shutil.get_terminal_size().columns)
-    return "\n".join(textwrap.fill(line, width, subsequent_indent="  ") for line in harmless(text).splitlines())
+    return "\n".join(textwrap.fill(line, width, subsequent_indent="  ") for line in without_controls(text).splitlines())
 
 
 def approval_for(policy: ApprovalPolicy, *, yes: bool) -> Approval:

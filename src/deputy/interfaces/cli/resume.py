@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,8 +26,6 @@ from deputy.interfaces.plain import plain
 from deputy.interfaces.telling import tell
 
 if TYPE_CHECKING:
-    import asyncio
-
     from deputy.commands.orchestrator import Ended
     from deputy.core.errors import Error
     from deputy.core.outcome import Outcome
@@ -128,7 +127,7 @@ async def _resume(
                 return not_stopped(run)
             outcome = await deputy.outcome(run)
             shown_on = lines if events == "-" else None
-            refusal = _refusal(run) if _is_order(state) else None
+            refusal = await asyncio.to_thread(_refusal, run) if _is_order(state) else None
             if _is_order(state):
                 ended = await _ended(deputy, state, outcome)
                 if refusal is not None and not is_quiet:
