@@ -17,6 +17,7 @@ from deputy.testing.runtime_suite.parts import (
     result_of,
     serving,
     until,
+    until_state,
 )
 
 if TYPE_CHECKING:
@@ -118,9 +119,7 @@ async def each_of_two_questions_gets_its_own_answer(host: Host) -> None:
 
     async with host.start(flow) as engine:
         await engine.submit(RUN, opened())
-        async with asyncio.timeout(PATIENCE_SECONDS):
-            while (state := await engine.get(RUN)) is None or len(state.waits) < 2:
-                await asyncio.sleep(0.002)
+        await until_state(engine, lambda state: len(state.waits) == 2)
         await engine.send(RUN, "approval", True, key=answer_key("second"))
         await engine.send(RUN, "approval", False, key=answer_key("first"))
         assert await result_of(engine) == "first False, second True"
