@@ -14,13 +14,15 @@ from tests.journal.conftest import requested, turn
 
 from deputy.core.errors import StorageCorrupt, StorageTooNew
 from deputy.core.events import Record
-from deputy.journal import registry
+from deputy.core.state import State
+from deputy.journal import examining, registry
 from deputy.journal.mark import read_mark
+from deputy.journal.monitor import end_late
 from deputy.journal.owner import Owner
 from deputy.journal.reader import Reader
 from deputy.journal.registry import listed
 from deputy.journal.retention import prune
-from deputy.journal.rows import Damaged
+from deputy.journal.rows import Damaged, Row, read_state
 from deputy.journal.sqlite import SqliteJournal
 from deputy.journal.transcript import transcribe
 
@@ -40,6 +42,12 @@ def read(home: Path) -> list[Record | Damaged] | None:
         listed(reader, ended=10)
         transcribe(reader.records(RUN))
         return records
+
+
+def reader_of(home: Path) -> Reader:
+    reader = Reader.open_any(home)
+    assert reader is not None
+    return reader
 
 
 def damaged_copy(home: Path, to: Path, content: bytes) -> Path:
@@ -134,21 +142,70 @@ def test_one_page_that_is_gone_costs_what_stood_on_it_and_no_run(
             assert "damaged" in reader.damage or "malformed" in reader.damage, page
 
 
-def test_nothing_is_ended_by_who_finds_the_damage_in_looking_for_what_is_late(filled: Callable[..., Path]) -> None:
+def late(home: Path) -> list[str]:
+    """What is past its deadline, and may be ended."""
+    with reader_of(home) as reader:
+        return [state.run for state in registry.out_of_time(reader, time.time() + 1e6).late]
+
+
+def test_one_damaged_row_keeps_nobody_from_ending_what_is_late(filled: Callable[..., Path]) -> None:
     filled()
-    home = filled("sess_1_bbbbbb", ended=True)
-    whole = Reader.open_any(home)
-    assert whole is not None
-    with whole:
-        assert [state.run for state in registry.out_of_time(whole, time.time() + 1e6).late] == [RUN]
+    home = filled("sess_1_bbbbbb")
+    assert late(home) == [RUN, "sess_1_bbbbbb"]
     with closing(sqlite3.connect(home / "journal.db")) as connection, connection:
         connection.execute("UPDATE runs SET state = replace(state, 'running', 'runninh') WHERE run = ?", (RUN,))
-    reader = Reader.open_any(home)
-    assert reader is not None
-    with reader:
-        assert reader.damage == ""
-        assert registry.out_of_time(reader, time.time() + 1e6) == ([], [])
+    with reader_of(home) as reader:
+        found = registry.out_of_time(reader, time.time() + 1e6).late
         assert f"the state of {RUN!r}: its checksum does not fit" in reader.damage
+        assert not reader.is_remnant
+    assert [state.run for state in end_late(home, found, lambda: time.time() + 1e6)] == [RUN, "sess_1_bbbbbb"]
+    with reader_of(home) as after:
+        assert [state.status for state in after.tree("sess_1_parent")] == ["partial", "partial"]
+        after.examine()
+        assert after.damage == ""
+
+
+def test_a_run_of_which_not_even_its_length_is_known_keeps_nobody_from_ending_the_others(
+    filled: Callable[..., Path],
+) -> None:
+    filled()
+    home = filled("sess_1_bbbbbb")
+    with closing(sqlite3.connect(home / "journal.db")) as connection, connection:
+        connection.execute("UPDATE runs SET sum = x'00' WHERE run = ?", (RUN,))
+        connection.execute("UPDATE events SET sum = x'00' WHERE run = ? AND seq > 1", (RUN,))
+    with reader_of(home) as reader:
+        found = registry.out_of_time(reader, time.time() + 1e6).late
+    assert [state.run for state in end_late(home, found, lambda: time.time() + 1e6)] == ["sess_1_bbbbbb"]
+    assert late(home) == [RUN]
+
+
+def test_what_another_process_removes_meanwhile_is_not_said_to_be_damaged(filled: Callable[..., Path]) -> None:
+    home = filled(turns=60, ended=True)
+    with reader_of(home) as reader:
+        state = reader.state(RUN)
+        assert state is not None
+        records = reader.records(RUN)
+        assert isinstance(next(records), Record)
+        assert [tree.root for tree in prune(home, time.time() + 60)] == ["sess_1_parent"]
+        assert not any(isinstance(record, Damaged) for record in records)
+        assert registry.outcome(reader, state) is None
+        assert reader.damage == ""
+
+
+def test_what_another_process_removes_while_all_is_examined_is_not_said_to_be_damaged(
+    filled: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    home = filled(turns=2, ended=True)
+
+    def read_then_removed(row: Row) -> State | None:
+        prune(home, time.time() + 60)
+        return read_state(row)
+
+    monkeypatch.setattr(examining, "read_state", read_then_removed)
+    with reader_of(home) as reader:
+        reader.examine()
+        assert reader.damage == ""
+        assert not reader.knows(RUN)
 
 
 def test_a_lost_index_of_runs_is_found_when_the_journal_is_opened(filled: Callable[..., Path]) -> None:

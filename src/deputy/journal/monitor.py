@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sqlite3
 import time
 from typing import TYPE_CHECKING
 
+from deputy.core.errors import StorageCorrupt
 from deputy.core.events import Adopted, Returned, encode
 from deputy.core.results import Result
 from deputy.core.state import answer_key
@@ -17,7 +19,6 @@ from deputy.journal.rows import Damaged
 from deputy.journal.transaction import Lease, Transaction
 
 if TYPE_CHECKING:
-    import sqlite3
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
@@ -69,6 +70,9 @@ def _ended_one(connection: sqlite3.Connection, path: Path, seen: State, end: _En
         tx.index()
         connection.execute("COMMIT")
         return is_ended
+    except (sqlite3.IntegrityError, StorageCorrupt):
+        # Where its own records are damaged it stays as it is; the others are ended all the same.
+        return False
     finally:
         if connection.in_transaction:
             connection.execute("ROLLBACK")

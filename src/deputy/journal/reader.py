@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
@@ -12,20 +12,20 @@ from deputy.core.events import Record
 from deputy.core.state import State, apply, replay
 from deputy.journal import home
 from deputy.journal.connection import BROKEN, open_reader, patiently, typed
+from deputy.journal.examining import LISTED, Damage, examine
 from deputy.journal.mark import Promise, read_mark
 from deputy.journal.owner import Owner, is_gone
+from deputy.journal.readable import readable
 from deputy.journal.rows import (
-    EVENT_BEHIND,
     EVENT_UNDER_KEY,
-    EVENTS,
     EVENTS_AFTER,
     HOLDER,
     Damaged,
     Row,
-    is_whole_event,
     is_whole_state,
     read_event,
     read_state,
+    whole_number,
 )
 
 if TYPE_CHECKING:
@@ -38,11 +38,21 @@ STALE_SECONDS = 15.0
 """A process that shows no sign of life for so long may be taken for dead."""
 
 _PAGE = 256
-_FAR = 1 << 40
-_LISTED = ("runs", "leases", "owners")
-"""The tables by which runs are found: a row that an index has lost would be missing without a word."""
-_UP_TO = "SELECT count(*) FROM events WHERE run = ? AND seq <= ?"
-
+_ALL_TABLES = "1"
+"""SQLite takes a number for how many problems to name, of any table: the first is enough."""
+# A text in a state has its quotes escaped, so that only the status itself is found. Where none is found as it should
+# be, the state may be damaged; checksums of all of them would cost more than everything else.
+_BLOCKED = """
+SELECT run, state, sum FROM runs WHERE NOT is_live AND (
+    instr(state, CAST('"status":"blocked"' AS BLOB))
+    OR NOT instr(state, CAST('"status":"completed"' AS BLOB))
+    AND NOT instr(state, CAST('"status":"partial"' AS BLOB))
+    AND NOT instr(state, CAST('"status":"failed"' AS BLOB))
+    AND NOT instr(state, CAST('"status":"cancelled"' AS BLOB))
+    AND NOT instr(state, CAST('"status":"rejected"' AS BLOB))
+    AND NOT is_whole(state, sum)
+)
+"""
 
 _PROBES = (
     "SELECT id, run, seq, key, at, kind, body, sum FROM events LIMIT 0",
@@ -91,24 +101,22 @@ class Reader:
     def __init__(self, connection: sqlite3.Connection, path: Path, damage: str = "") -> None:
         self._connection = connection
         self.path = path
-        self._damage = damage
-        """What is wrong with the file as a whole, when only what is left of it can be read."""
-        self._losses: dict[str, str] = {}
-        """What was found damaged by the way, by where it stands."""
+        self._damage = Damage(damage)
         self._is_mendable = False
 
     @property
     def damage(self) -> str:
-        """What is known to be damaged by now, of the file or of what was read from it; empty when nothing is."""
-        if self._damage or not self._losses:
-            return self._damage
-        (where, what), *others = self._losses.items()
-        more = f", and {len(others)} more damaged place{'s' * (len(others) > 1)}" if others else ""
-        return f"{where}: {what}{more}"
+        """What is to be told: all that is known to be damaged by now, be it one record; empty when nothing is."""
+        return self._damage.told
+
+    @property
+    def is_remnant(self) -> bool:
+        """Whether the file as a whole is damaged, so that nothing should be written to it and nothing new is seen."""
+        return bool(self._damage.whole)
 
     def note_damage(self, where: str, what: str) -> None:
-        """Remember that something is damaged which was come across."""
-        self._losses.setdefault(where, what)
+        """Remember one damaged place that was come across."""
+        self._damage.note(where, what)
 
     @classmethod
     def open(cls, folder: Path, *, is_written: bool = False) -> Reader | None:
@@ -125,7 +133,7 @@ class Reader:
         reader = cls._open_any(folder)
         if reader is not None:
             reader._is_mendable = True
-            for table in _LISTED:
+            for table in LISTED:
                 reader._check_table(table)
         return reader
 
@@ -139,16 +147,17 @@ class Reader:
             if reader is None:
                 return None
             reader.probe()
-            reader._damage = reader._log_damage() or reader._broken_promise(promise)
-            if reader._damage and read_mark(folder) != promise:
+            whole = reader._log_damage() or reader._broken_promise(promise)
+            if whole and read_mark(folder) != promise:
                 # It was taken back meanwhile, or another one made: what it told of may have been removed since.
-                reader._damage = reader._log_damage()
-            return (_salvaged(path, reader._damage) if reader._damage else None) or reader
+                whole = reader._log_damage()
+            reader._damage.whole = whole
+            return (_salvaged(path, whole) if whole else None) or reader
         except StorageCorrupt as error:
             rest = _salvaged(path, error.what)
             if rest is None and reader is not None and reader._has_runs():
                 # Here and there a page is gone, and the others can be read as they lie.
-                reader._damage = error.what
+                reader._damage.whole = error.what
                 return reader
             if reader is not None:
                 reader.close()
@@ -173,7 +182,7 @@ class Reader:
             return ""
         last = self._rows("SELECT max(seq) FROM events WHERE run = ?", promise.run)[0][0]
         # Of a record that the run's own state tells of it is said where it should stand.
-        if max(_whole(last, 0), self._last(promise.run)) >= promise.seq:
+        if max(whole_number(last, 0), self._last(promise.run)) >= promise.seq:
             return ""
         return f"its end is missing, with record {promise.seq} of {promise.run!r}"
 
@@ -185,7 +194,7 @@ class Reader:
 
     def is_empty(self) -> bool:
         """Whether not one record can be read."""
-        return next(self._readable(), None) is None
+        return next(readable(self._connection), None) is None
 
     def probe(self) -> None:
         """Make sure that the tables are the ones we made."""
@@ -228,13 +237,8 @@ class Reader:
     def blocked(self) -> list[State]:
         """The runs that ended with a question nobody has answered yet, oldest first."""
         try:
-            # A text in a state has its quotes escaped, so that only the status itself is found.
-            mark = b'"status":"blocked"'
             self._connection.create_function("is_whole", 2, is_whole_state, deterministic=True)
-            query = (
-                "SELECT run, state, sum FROM runs WHERE NOT is_live AND (instr(state, ?) OR NOT is_whole(state, sum))"
-            )
-            return [state for state in self._states(query, mark) if state.status == "blocked"]
+            return [state for state in self._states(_BLOCKED) if state.status == "blocked"]
         except StorageCorrupt:
             return [state for state in self._folded() if state.status == "blocked"]
 
@@ -304,15 +308,17 @@ class Reader:
         """The same of a record that is known to be there: if the key does not lead to it, all are looked through."""
         found = self.get(run, key)
         if found is None:
+            missing = Damaged(where=f"{run!r} record {key!r}", what="it is missing or damaged")
             same = (record for record in self.records(run) if isinstance(record, Record) and record.key == key)
-            found = next(same, Damaged(where=f"{run!r} record {key!r}", what="it is missing or damaged"))
-            self.note_damage(f"{run!r} record {key!r}", "it is missing or damaged")
+            found = next(same, missing)
+            if not self._is_removed(run):
+                self.note_damage(missing.where, missing.what)
         return found
 
     def records(self, run: str, after: int = 0) -> Iterator[Record | Damaged]:
         """The records of a run in order, after the how-manieth; what is damaged or missing stands as that."""
-        if self._damage:
-            yield Damaged(where=str(self.path), what=self._damage)
+        if self._damage.whole:
+            yield Damaged(where=str(self.path), what=self._damage.whole)
         for record in self._records(run, after):
             if isinstance(record, Damaged):
                 self.note_damage(record.where, record.what)
@@ -324,7 +330,7 @@ class Reader:
         try:
             for row in self._pages(run, after):
                 record = read_event(row)
-                seq = _whole(row[1], expected) if isinstance(record, Damaged) else record.seq
+                seq = whole_number(row[1], expected) if isinstance(record, Damaged) else record.seq
                 if seq != expected:
                     break
                 yield record
@@ -334,6 +340,8 @@ class Reader:
             if self._is_mendable:
                 self._mend(str(error))
             last = max(last, expected, self._last(run))
+        else:
+            last = 0 if expected <= last and self._is_removed(run) else last
         if expected <= last:
             yield from self._salvage(run, expected, last)
 
@@ -378,29 +386,17 @@ class Reader:
 
         self._is_mendable = False
         damaged = self._connection
-        self._damage = self._damage or f"{damaged_parts(damaged)} ({what})"
-        self._connection = rebuild(damaged, self._readable())
+        self._damage.whole = self._damage.whole or f"{damaged_parts(damaged)} ({what})"
+        self._connection = rebuild(damaged, readable(damaged))
         damaged.close()
 
     def examine(self) -> None:
         """Look at every page of the file and at every record; `damage` then tells what was found."""
-        self._check_table("1")
-        ends: dict[str, int] = {}
-        for run, *row in self._rows("SELECT run, state, sum FROM runs"):
-            state = self._state(run, row)
-            ends[run] = 0 if state is None else state.seq
-        for run, end in ends.items():
-            if self._rows(_UP_TO, run, end)[0][0] != end:
-                self.note_damage(repr(run), f"not all of its {end} records are there")
-        try:
-            for row in self._connection.execute(EVENTS):
-                if not is_whole_event(row):
-                    self.note_damage(f"{row[0]!r} record {row[1]!r}", "its checksum does not fit")
-        except BROKEN as error:
-            self.note_damage("events", str(error))
+        self._check_table(_ALL_TABLES)
+        examine(self._connection, self._damage)
 
     def _check_table(self, table: str) -> None:
-        """Make sure that what a table holds is found by all of its indexes; `1` is every table."""
+        """Make sure that what a table holds is found by all of its indexes."""
         if not self._is_mendable:
             return
         try:
@@ -418,7 +414,14 @@ class Reader:
             yield from page
             if len(page) < _PAGE:
                 return
-            after = _whole(page[-1][1], after + _PAGE)
+            after = whole_number(page[-1][1], after + _PAGE)
+
+    def _is_removed(self, run: str) -> bool:
+        """Whether a run that was there is no more: another process may remove it while it is read."""
+        try:
+            return not self._connection.execute("SELECT 1 FROM runs WHERE run = ?", (run,)).fetchall()
+        except BROKEN:
+            return False
 
     def _last(self, run: str) -> int:
         """How many records a run has, as its state says; where that is damaged, as those say that can be found."""
@@ -431,12 +434,14 @@ class Reader:
         state = read_state(rows[0])
         if state is not None:
             return state.seq
-        self._note_state(run)
-        return max((record.seq for record in self._readable() if record.run == run), default=0)
+        self._damage.note_state(run)
+        return max((record.seq for record in readable(self._connection) if record.run == run), default=0)
 
     def _salvage(self, run: str, start: int, last: int) -> Iterator[Record | Damaged]:
         """What can still be read without the indexes, jumping over pages that are gone."""
-        found = {record.seq: record for record in self._readable() if record.run == run and record.seq >= start}
+        found = {
+            record.seq: record for record in readable(self._connection) if record.run == run and record.seq >= start
+        }
         for seq in sorted((*found, last + 1)):
             if seq > start:
                 yield Damaged(where=f"{run!r} records {start} to {seq - 1}", what="they are missing or damaged")
@@ -444,48 +449,10 @@ class Reader:
                 yield found[seq]
             start = max(start, seq + 1)
 
-    def _readable(self) -> Iterator[Record]:
-        """Every record in the file that can be trusted, whatever is left of the indexes."""
-        at = 0
-        while True:
-            found = self._next(at)
-            if isinstance(found, tuple):
-                at, record = found
-                yield record
-            else:
-                at = self._beyond(at) if found == "gone" else 0
-                if not at:
-                    return
-
-    def _next(self, at: int) -> tuple[int, Record] | Literal["gone", "end"]:
-        """The first record behind a place. One that is damaged may lie about where it stands, and counts as gone."""
-        try:
-            row = self._connection.execute(EVENT_BEHIND, (at,)).fetchone()
-        except BROKEN:
-            return "gone"
-        if row is None:
-            return "end"
-        record = read_event(row[1:])
-        number = _whole(row[0], 0)
-        return "gone" if isinstance(record, Damaged) or number <= at else (number, record)
-
-    def _beyond(self, at: int) -> int:
-        """The first place behind what is gone, found by leaps that double and then by halving; 0 when there is none."""
-        leap = 1
-        while self._next(at + leap) == "gone":
-            leap *= 2
-            if leap > _FAR:
-                return 0
-        gone, whole = at + leap // 2, at + leap
-        while whole - gone > 1:
-            middle = (gone + whole) // 2
-            gone, whole = (middle, whole) if self._next(middle) == "gone" else (gone, middle)
-        return whole
-
     def _folded(self) -> list[State]:
         """The states of all runs whose records can still be read, without the index of runs."""
         records: dict[str, dict[int, Record]] = {}
-        for record in self._readable():
+        for record in readable(self._connection):
             records.setdefault(record.run, {})[record.seq] = record
         states = (replay([found[seq] for seq in sorted(found)]) for found in records.values())
         return sorted(states, key=_age)
@@ -498,11 +465,8 @@ class Reader:
         state = read_state(tuple(row))
         if state is not None:
             return state
-        self._note_state(run)
+        self._damage.note_state(run)
         return self.fold(run)
-
-    def _note_state(self, run: str) -> None:
-        self.note_damage(f"the state of {run!r}", "its checksum does not fit")
 
     def fold(self, run: str) -> State | None:
         """The state of a run from its records alone."""
@@ -529,7 +493,3 @@ def _salvaged(path: Path, damage: str) -> Reader | None:
 
 def _age(state: State) -> tuple[float, str]:
     return state.requested_at, state.run
-
-
-def _whole(value: object, otherwise: int) -> int:
-    return value if isinstance(value, int) else otherwise

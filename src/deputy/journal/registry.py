@@ -95,8 +95,8 @@ def out_of_time(reader: Reader, now: float) -> OutOfTime:
     """The runs whose time is up, or that of whom they asked."""
     found = standings(reader, reader.live())
     seen = OutOfTime(overdue(found, now), unanswered(found, now))
-    # Damage may have been found only by this look, and nothing is to be written over it.
-    return OutOfTime([], []) if reader.damage else seen
+    # That the file is damaged may have been found only by this look, and nothing is to be written over it.
+    return OutOfTime([], []) if reader.is_remnant else seen
 
 
 def orphaned(reader: Reader) -> list[str]:

@@ -94,6 +94,11 @@ def read_event(row: Row) -> Record | Damaged:
         return Damaged(where=f"{run!r} record {seq!r}", what=f"it cannot be read: {error}")
 
 
+def whole_number(value: object, otherwise: int) -> int:
+    """A value of a row that should be a number, which it may not be in a damaged one."""
+    return value if isinstance(value, int) else otherwise
+
+
 def is_whole_event(row: Row) -> bool:
     """Whether the checksum of a row of events fits."""
     run, seq, key, at, kind, body, total = row

@@ -4,6 +4,8 @@ import json
 import os
 import re
 import signal
+import sqlite3
+from contextlib import closing
 
 import pytest
 from click.testing import CliRunner
@@ -64,6 +66,21 @@ def test_watch_without_an_id_takes_the_latest_and_tells_programs_too(house):
     assert events[0]["event"] == "started"
     assert events[-1] | {"event": "completed", "label": "far", "status": "completed"} == events[-1]
     assert any(event["event"] == "note" and event["content"] == "The first finding." for event in events)
+
+
+def test_watch_follows_a_run_also_where_the_row_of_another_one_is_damaged(house):
+    other = house.run("delegate", "-t", "a=look", "--yes", "--model", house.script("s", {"turns": [{"text": "Done."}]}))
+    assert other.returncode == 0, other.stderr
+    with provider(*noting_then(delay_seconds=2)) as server:
+        child, session_id = begun(house, server, "far")
+        with closing(sqlite3.connect(house.home / "journal.db", timeout=30)) as connection, connection:
+            connection.execute("UPDATE runs SET state = replace(state, '\"status\":', '\"statut\":') WHERE NOT is_live")
+            connection.execute("UPDATE runs SET sum = x'00' WHERE run = ?", (session_id,))
+        watching = house.run("watch", session_id, "--json")
+        assert child.wait(10) == 0
+    assert "its checksum does not fit" in watching.stderr
+    assert watching.returncode == 0, watching.stderr
+    assert json.loads(watching.stdout.splitlines()[-1])["status"] == "completed"
 
 
 def test_cancel_stops_a_run_of_another_process(house):

@@ -60,10 +60,11 @@ def end_what_is_late(reader: Reader) -> None:
 
     folder = reader.path.parent
     try:
-        end_unanswered(folder, unanswered)
-        ended = end_late(folder, late)
+        if unanswered:
+            end_unanswered(folder, unanswered)
+        ended = end_late(folder, late) if late else []
     except StorageError as error:
-        click.echo(f"deputy: what is past its deadline could not be ended: {error}", err=True)
+        click.echo(f"deputy: what is out of time could not be ended: {error}", err=True)
         return
     for state in ended:
         sweep(tag_of(state.run))
@@ -73,7 +74,7 @@ def end_what_is_orphaned(reader: Reader) -> None:
     """End what commands of processes that died have left running: every command that looks does."""
     from deputy.journal.registry import orphaned
 
-    runs = [] if reader.damage else orphaned(reader)
+    runs = [] if reader.is_remnant else orphaned(reader)
     if not runs:
         return
     from deputy.processes.sweep import sweep, tag_of
