@@ -380,6 +380,24 @@ def test_what_has_completed_or_is_gone_since_it_was_blocked_is_not_cancelled(tmp
     asyncio.run(main())
 
 
+def test_a_run_of_others_whose_time_is_up_is_told_with_how_it_ended() -> None:
+    world, disk, told = VirtualWorld(random.Random(1)), MemoryDisk(), list["State"]()
+
+    async def never(run: RunContext, birth: object) -> Outcome:
+        raise AssertionError("nobody goes on with it")
+
+    async def main() -> None:
+        gone = MemoryJournal(disk, "gone", world.now)
+        late = msgspec.structs.replace(Lineage.root("sess_1_a"), deadline=world.now() - 1)
+        await gone.begin("sess_1_a", Opened(lineage=late))
+        gone.crash()
+        async with LocalEngine(MemoryJournal(disk, "here", world.now), never, world, is_over=told.append) as engine:
+            outcome = await engine.result("sess_1_a")
+            assert [state.status for state in told] == [outcome.status]
+
+    run_in_virtual_time(main())
+
+
 def test_a_waiting_run_holds_no_task_and_no_lease(tmp_path: Path) -> None:
     async def flow(run: RunContext, birth: Opened) -> Outcome:
         await run.recv("ask", "answer", "Which?")
