@@ -50,6 +50,8 @@ if TYPE_CHECKING:
     from deputy.tools.worktree import GitWorktrees
 
 _DAY_SECONDS = 86_400.0
+_TIDY_SECONDS = 3.0
+"""How long git may take at start-up over worktrees of old runs; `prune` sees to those that are left."""
 _GRANTS = 64
 SEARCHES = 8
 """How many searches and conversions, each a process of its own, run at once."""
@@ -215,7 +217,7 @@ def _tidy(ground: _Ground) -> None:
     from deputy.tools.kept_work import KeptWork
 
     kept_seconds = ground.settings.journal.retention_days * _DAY_SECONDS
-    keep_house(ground.folder, ground.world.now(), kept_seconds, KeptWork(os.environ))
+    keep_house(ground.folder, ground.world.now(), kept_seconds, KeptWork(os.environ, _TIDY_SECONDS))
     reader = Reader.open(ground.folder)
     if reader is not None:
         with reader:

@@ -22,6 +22,7 @@ from deputy.journal.monitor import end_late
 from deputy.journal.reader import Reader
 from deputy.journal.retention import keep_house, remove_files
 from deputy.journal.sqlite import SqliteJournal
+from deputy.journal.transcript import files_of
 from deputy.testing import ProviderServer
 from deputy.tools.kept_work import KeptWork
 
@@ -293,7 +294,8 @@ def test_work_that_is_in_no_commit_outlives_the_run_until_somebody_says_otherwis
     (place / left).parent.mkdir(exist_ok=True)
     (place / left).write_text("work")
     monkeypatch.setenv("DEPUTY_HOME", str(house.home.resolve()))
-    assert keep_house(house.home, time.time() + 60, 0.0, KeptWork(os.environ)) == 0
+    assert keep_house(house.home, time.time() + 60, 0.0, KeptWork(os.environ)) == 1
+    assert files_of(house.home, outcome.session_id) == [], "only the worktree stays"
     for wish in (("--dry-run",), ()):
         told = CliRunner().invoke(deputy, ["prune", "--older-than", "0s", *wish], catch_exceptions=False)
         assert "emove" in told.stderr
@@ -307,8 +309,48 @@ def test_work_that_is_in_no_commit_outlives_the_run_until_somebody_says_otherwis
 
 
 @pytest.mark.rule("disk")
-def test_a_worktree_with_nothing_but_commits_and_caches_goes_and_frees_its_branch(house: House, repository: Path):
-    (repository / ".git" / "info" / "exclude").write_text("__pycache__\n*.pyc\n")
+def test_a_run_that_may_go_names_its_work_before_it_goes(
+    house: House, repository: Path, monkeypatch: pytest.MonkeyPatch
+):
+    house.script(talk(turn("", call("Write", path="new.txt", content="hello")), turn("Done.")))
+    outcome = house.one(WRITE)
+    place = house.home.resolve() / "worktrees" / outcome.session_id
+    (place / "loose.txt").write_text("work")
+    monkeypatch.setenv("DEPUTY_HOME", str(house.home.resolve()))
+    told = CliRunner().invoke(deputy, ["prune", "--older-than", "0s", "--dry-run"], catch_exceptions=False)
+    assert f"Kept (--with-work removes it): {place} holds" in told.stderr
+    told = CliRunner().invoke(deputy, ["prune", "--older-than", "1h", "--with-work"], catch_exceptions=False)
+    assert "Removed 0 runs" in told.stderr
+    assert (place / "loose.txt").exists(), "its run is not that old, and stays too"
+
+
+@pytest.mark.rule("disk")
+def test_where_git_hangs_at_start_up_worktrees_stay_and_are_seen_to_later(
+    house: House, repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    house.script(talk(turn("", call("Write", path="new.txt", content="hello")), turn("Done.")))
+    outcome = house.one(WRITE)
+    hand_over(house, outcome)
+    place = house.home / "worktrees" / outcome.session_id
+    (tmp_path / "hangs").mkdir()
+    (tmp_path / "hangs" / "git").write_text("#!/bin/sh\nexec sleep 600\n")
+    (tmp_path / "hangs" / "git").chmod(0o755)
+    with monkeypatch.context() as patch:
+        patch.setenv("PATH", str(tmp_path / "hangs"), prepend=os.pathsep)
+        assert keep_house(house.home, time.time() + 60, 0.0, KeptWork(os.environ, 0.2)) == 1
+    assert place.is_dir()
+    monkeypatch.setenv("DEPUTY_HOME", str(house.home))
+    told = CliRunner().invoke(deputy, ["prune", "--older-than", "0s"], catch_exceptions=False)
+    assert "holds work" not in told.stderr
+    assert list((house.home / "worktrees").iterdir()) == []
+
+
+@pytest.mark.rule("disk")
+@pytest.mark.parametrize("ignored", ["__pycache__\n*.pyc\n", ""])
+def test_a_worktree_with_nothing_but_commits_and_caches_goes_and_frees_its_branch(
+    house: House, repository: Path, ignored: str
+):
+    (repository / ".git" / "info" / "exclude").write_text(ignored)
     house.script(talk(turn("", call("Write", path="new.txt", content="hello")), turn("Done.")))
     outcome = house.one(WRITE)
     hand_over(house, outcome)

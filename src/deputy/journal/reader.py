@@ -290,6 +290,10 @@ class Reader:
         query = "SELECT DISTINCT root FROM runs WHERE NOT is_live AND last_at < ?"
         return [row[0] for row in self._rows(query, before)]
 
+    def ids(self) -> list[str]:
+        """All runs there are."""
+        return [row[0] for row in self._rows("SELECT run FROM runs")]
+
     def pinned(self) -> set[str]:
         """The runs that are kept for good."""
         return {row[0] for row in self._rows("SELECT run FROM pins")}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
-from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import Struct
 
@@ -15,10 +15,13 @@ from deputy.journal import home, mark, transcript
 from deputy.journal.connection import open_writer, patiently, typed
 from deputy.journal.owner import Owner, is_gone
 from deputy.journal.reader import Reader
+from deputy.journal.worktrees import clear_worktrees, forget_worktree, worktree_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Generator, Iterable, Sequence
     from pathlib import Path
+
+    from deputy.journal.worktrees import Worktrees
 
     T = TypeVar("T")
 
@@ -30,18 +33,6 @@ _FREE_ELSEWHERE = (
     "Free some space elsewhere on its disk, then try again: removing records needs a little of it."
     " The files of the runs that may go are removed already."
 )
-
-
-class Worktrees(Protocol):
-    """Who knows about worktrees, and takes them away."""
-
-    def is_in(self, folder: Path) -> bool:
-        """Whether work is in there that is nowhere else."""
-        ...
-
-    def remove(self, folder: Path) -> None:
-        """Take one away."""
-        ...
 
 
 class Tree(Struct, frozen=True, kw_only=True):
@@ -76,12 +67,6 @@ def find_old(reader: Reader, before: float, *, delivered_only: bool = False) -> 
     return sorted(fit, key=lambda tree: tree.last_at)
 
 
-def kept_work(folder: Path, tree: Tree, worktrees: Worktrees) -> list[Path]:
-    """The worktrees of a tree that hold work which is nowhere else."""
-    places = (_worktree(folder, state.run) for state in tree.states)
-    return [place for place in places if place.is_dir() and worktrees.is_in(place)]
-
-
 def prune(
     folder: Path,
     before: float,
@@ -89,15 +74,13 @@ def prune(
     dry_run: bool = False,
     delivered_only: bool = False,
     worktrees: Worktrees | None = None,
-    spare: Callable[[Tree], bool] | None = None,
 ) -> list[Tree]:
-    """Remove what may go, with its files, but for what is to be spared; tells what that is, or would be."""
+    """Remove what may go, with its files; tells what that is, or would be. Worktrees that hold work stay behind."""
     reader = Reader.open(folder)
     if reader is None:
         return []
     with reader:
         trees = find_old(reader, before, delivered_only=delivered_only)
-    trees = [tree for tree in trees if spare is None or not spare(tree)]
     if dry_run or not trees:
         return trees
     try:
@@ -112,7 +95,7 @@ def prune(
 
 def _remove_trees(folder: Path, trees: Sequence[Tree], before: float, worktrees: Worktrees | None) -> list[Tree]:
     removed = [tree for tree in trees if _write(folder, lambda db, t=tree: _remove_tree(db, folder, t, before))]
-    remove_files(folder, [state.run for tree in removed for state in tree.states], worktrees)
+    _remove_left(folder, removed, worktrees)
     return removed
 
 
@@ -123,14 +106,14 @@ def _free_space(folder: Path, trees: Sequence[Tree], before: float, worktrees: W
         connection = open_writer(folder, "group")
     except StorageFull:
         # Where not even that can be had, nobody resumes anything.
-        remove_files(folder, [state.run for tree in trees for state in tree.states], worktrees)
+        _remove_left(folder, trees, worktrees)
         return
     try:
         with typed(path):
             # Whoever would resume one of them waits meanwhile.
             patiently(lambda: connection.execute("BEGIN IMMEDIATE"), path)
             old = [tree for tree in trees if not _is_wanted(connection, tree, before)]
-            remove_files(folder, [state.run for tree in old for state in tree.states], worktrees)
+            _remove_left(folder, old, worktrees)
             connection.execute("ROLLBACK")
         _empty_log(connection)
     finally:
@@ -144,16 +127,9 @@ def _empty_log(connection: sqlite3.Connection) -> None:
 
 
 def keep_house(folder: Path, now: float, kept_seconds: float = KEPT_SECONDS, worktrees: Worktrees | None = None) -> int:
-    """What is done at start-up: old runs go. Tells how many trees went.
-
-    Those stay whose result was never handed over, or that left work in a worktree which is nowhere else.
-    """
+    """What is done at start-up: old runs go, but for those whose result was never handed over. Tells how many trees."""
     home.clear_drafts(folder / home.JOURNAL)
-
-    def spare(tree: Tree) -> bool:
-        return worktrees is not None and bool(kept_work(folder, tree, worktrees))
-
-    trees = prune(folder, now - kept_seconds, delivered_only=True, worktrees=worktrees, spare=spare)
+    trees = prune(folder, now - kept_seconds, delivered_only=True, worktrees=worktrees)
     reader = Reader.open(folder)
     if reader is not None:
         with reader:
@@ -202,23 +178,36 @@ _REMOVALS = (
 )
 
 
-def remove_files(folder: Path, runs: Sequence[str], worktrees: Worktrees | None = None) -> None:
-    """Remove the transcripts, the scratchpads and the worktrees of these runs; branches stay."""
+def _remove_left(folder: Path, trees: Sequence[Tree], worktrees: Worktrees | None) -> None:
+    """Remove the files that these trees left, but for worktrees that hold work, or that nobody here knows about."""
+    runs = [state.run for tree in trees for state in tree.states]
+    _remove_transcripts(folder, runs)
+    if worktrees is not None:
+        with _explained(folder):
+            clear_worktrees(folder, runs, worktrees)
+
+
+def remove_files(folder: Path, runs: Sequence[str]) -> None:
+    """Remove the transcripts, the scratchpads and the worktrees of these runs, whatever is in them; branches stay."""
+    _remove_transcripts(folder, runs)
+    with _explained(folder):
+        for place in (worktree_of(folder, run) for run in runs):
+            shutil.rmtree(place, ignore_errors=True)
+            forget_worktree(place)
+
+
+def _remove_transcripts(folder: Path, runs: Sequence[str]) -> None:
+    with _explained(folder):
+        for path in (path for run in runs for path in transcript.files_of(folder, run)):
+            path.unlink(missing_ok=True)
+
+
+@contextmanager
+def _explained(folder: Path) -> Generator[None]:
     try:
-        for run in runs:
-            worktree = _worktree(folder, run)
-            worktree.with_name(f"{worktree.name}.json").unlink(missing_ok=True)
-            if worktrees is not None and worktree.is_dir():
-                worktrees.remove(worktree)
-            shutil.rmtree(worktree, ignore_errors=True)
-            for path in transcript.files_of(folder, run):
-                path.unlink(missing_ok=True)
+        yield
     except OSError as error:
         home.explain(folder, error)
-
-
-def _worktree(folder: Path, run: str) -> Path:
-    return folder / home.WORKTREES / transcript.safe_id(run)
 
 
 def _remove_tree(connection: sqlite3.Connection, folder: Path, tree: Tree, before: float) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from subprocess import DEVNULL, PIPE, Popen
 from typing import TYPE_CHECKING
 
@@ -71,15 +72,24 @@ class GitStopped(GitFailed):
 class Git:
     """Runs git in one directory."""
 
-    def __init__(self, directory: str, environ: Mapping[str, str], stop: Stop, overrides: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        directory: str,
+        environ: Mapping[str, str],
+        stop: Stop,
+        overrides: Sequence[str] = (),
+        until: float | None = None,
+    ) -> None:
+        """`until` is when all of it has to be done, on the monotonic clock."""
         self.directory = directory
         self._given = environ
         self._stop = stop
+        self._until = until
         self._environ = {**scrubbed(environ), **ENVIRONMENT, **_settings(overrides)}
 
     def within(self, directory: str) -> Git:
         """The same in another directory, whose own settings are to be looked at first."""
-        return Git(directory, self._given, self._stop).hardened()
+        return Git(directory, self._given, self._stop, until=self._until).hardened()
 
     def hardened(self) -> Git:
         """The same, with every command that the repository's own settings name taken out of them."""
@@ -89,7 +99,7 @@ class Git:
         commands = sorted(key for key in own if key.lower().endswith(RUNNING))
         if len(commands) > _MOST_OVERRIDES:
             raise GitFailed(1, "its settings name too many commands")
-        return Git(self.directory, self._given, self._stop, commands)
+        return Git(self.directory, self._given, self._stop, commands, self._until)
 
     def run(self, *arguments: str) -> str:
         """What it prints; GitFailed when it fails, or takes or says too much."""
@@ -108,13 +118,16 @@ class Git:
             raise GitFailed(127, f"git cannot be run: {error.strerror}") from error
         with child:
             sinks = {child.stdout: output.feed, child.stderr: errors.feed}
-            ended = watch(child, sinks, stop=self._stop, seconds=SECONDS, grace_seconds=_GRACE_SECONDS)
+            ended = watch(child, sinks, stop=self._stop, seconds=self._seconds(), grace_seconds=_GRACE_SECONDS)
         if ended.how != "exited":
             raise GitStopped(1, f"git {arguments[0]} was stopped: {ended.how}")
         if ended.code:
             said = " ".join(errors.text.split()) or f"git {arguments[0]} failed"
             raise GitFailed(ended.code, said[:_ERROR_LENGTH])
         return output.text
+
+    def _seconds(self) -> float:
+        return SECONDS if self._until is None else max(0.0, min(SECONDS, self._until - time.monotonic()))
 
 
 class _Bounded:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from typing import TYPE_CHECKING
 
+from deputy.tools.caches import is_cache
 from deputy.tools.git import Git, GitFailed
 from deputy.tools.interruptible import Stop
 
@@ -13,38 +15,26 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-CACHES = frozenset(
-    {
-        ".DS_Store",
-        ".cache",
-        ".gradle",
-        ".hypothesis",
-        ".mypy_cache",
-        ".nox",
-        ".pytest_cache",
-        ".ruff_cache",
-        ".tox",
-        ".venv",
-        "__pycache__",
-        "node_modules",
-        "venv",
-    }
-)
-"""What programs leave behind and make again: nobody's work, where git ignores it."""
-_IGNORED = "!! "
+_UNKNOWN = ("?? ", "!! ")
+"""How git's status marks what it was not given, and what it is told to ignore."""
+_REMOVAL_SECONDS = 2.0
 
 
 class KeptWork:
-    """What can be asked of, and done with, a worktree that no run is at work in any more."""
+    """What can be asked of, and done with, worktrees that no run is at work in any more."""
 
-    def __init__(self, environ: Mapping[str, str]) -> None:
+    def __init__(self, environ: Mapping[str, str], seconds: float | None = None) -> None:
+        """After so many seconds, from now on, nothing more is asked of git: all that is left may hold work."""
         self._environ = environ
+        self._until = None if seconds is None else time.monotonic() + seconds
 
-    def is_in(self, folder: Path) -> bool:
-        """Whether it holds what no commit has, well-known caches aside; also when that cannot be told."""
+    def holds_work(self, folder: Path) -> bool:
+        """Whether it holds what no commit has, well-known caches aside; also when that cannot be told in time."""
+        if self._until is not None and time.monotonic() >= self._until:
+            return True
         stop = Stop()
         try:
-            git = Git(str(folder), self._environ, stop).hardened()
+            git = Git(str(folder), self._environ, stop, until=self._until).hardened()
             if os.path.realpath(git.run("rev-parse", "--show-toplevel").removesuffix("\n")) != os.path.realpath(folder):
                 return True
             # Files that were renamed stand with both names, so each is asked for by itself.
@@ -57,9 +47,10 @@ class KeptWork:
 
     def remove(self, folder: Path) -> None:
         """Take it away, so that git knows and its branch is free."""
+        until = None if self._until is None else max(self._until, time.monotonic() + _REMOVAL_SECONDS)
         stop = Stop()
         try:
-            git = Git(str(folder), self._environ, stop)
+            git = Git(str(folder), self._environ, stop, until=until)
             common = git.run("rev-parse", "--path-format=absolute", "--git-common-dir").removesuffix("\n")
             outside = git.within(common)
             # Twice, as one that was killed while it was being made is locked.
@@ -72,7 +63,4 @@ class KeptWork:
 
 def _is_work(line: str) -> bool:
     """Whether a line of git's status tells of work."""
-    if not line.startswith(_IGNORED):
-        return True
-    path = line.removeprefix(_IGNORED)
-    return not path.endswith(".pyc") and CACHES.isdisjoint(path.split("/"))
+    return not (line.startswith(_UNKNOWN) and is_cache(line[3:]))

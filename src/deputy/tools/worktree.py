@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec import DecodeError, Struct, ValidationError, json
 
 from deputy.engine.ports import NoWorkplace, WorkDone, Workplace
+from deputy.tools.caches import is_cache
 from deputy.tools.git import Git, GitFailed, GitStopped
 from deputy.tools.interruptible import interruptible
 
@@ -25,8 +26,6 @@ _LABEL_LENGTH = 32
 _TITLE_LENGTH = 200
 _SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 _MOST_CHANGED = 1000
-_CACHES = frozenset({"__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".parcel-cache"})
-"""Folders that programs fill for themselves, and fill again: nobody's work."""
 
 
 class _Beginning(Struct, frozen=True, kw_only=True):
@@ -207,12 +206,7 @@ def _is_file(path: Path) -> bool:
 def _has_others(git: Git) -> bool:
     """Whether there are files that git was not given, caches apart; a worktree has none when it is made."""
     found = git.run("ls-files", "--others", "--directory", "--no-empty-directory", "-z").split("\0")
-    return any(path and not _is_cache(path) for path in found)
-
-
-def _is_cache(path: str) -> bool:
-    """Whether git names a folder that is a cache as a whole; a link or a file of such a name is none."""
-    return path.endswith("/") and path.removesuffix("/").rpartition("/")[2] in _CACHES
+    return any(path and not is_cache(path) for path in found)
 
 
 def _remove(git: Git, place: Workplace) -> None:

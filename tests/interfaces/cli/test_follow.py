@@ -68,7 +68,7 @@ def test_watch_without_an_id_takes_the_latest_and_tells_programs_too(house):
     assert any(event["event"] == "note" and event["content"] == "The first finding." for event in events)
 
 
-def test_watch_follows_a_run_also_where_the_row_of_another_one_is_damaged(house):
+def test_watch_follows_a_run_also_where_rows_of_the_journal_are_damaged(house):
     other = house.run("delegate", "-t", "a=look", "--yes", "--model", house.script("s", {"turns": [{"text": "Done."}]}))
     assert other.returncode == 0, other.stderr
     with provider(*noting_then(delay_seconds=2)) as server:

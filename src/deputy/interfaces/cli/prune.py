@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from typing import TYPE_CHECKING
 
 import click
 
 from deputy.core.errors import UsageError
 from deputy.interfaces.cli.show import show, show_json
-
-if TYPE_CHECKING:
-    from deputy.journal.retention import Tree
 
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 
@@ -22,29 +18,30 @@ _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
     "--older-than", "age", default="7d", show_default=True, metavar="AGE", help="A number with s, m, h, d or w."
 )
 @click.option("--dry-run", is_flag=True, help="Only show what would go.")
-@click.option("--with-work", is_flag=True, help="Also what left work in a worktree that is in no commit.")
+@click.option("--with-work", is_flag=True, help="Also worktrees with work that is in no commit.")
 @click.option("--json", "as_json", is_flag=True, help="For programs.")
 def command(age: str, dry_run: bool, with_work: bool, as_json: bool) -> None:
     """Remove delegations that ended long ago, with their transcripts and worktrees.
 
-    What is live, waits for an answer or is pinned stays; so does what left work in a worktree that git ignores or that
+    What is live, waits for an answer or is pinned stays; so does a worktree with work in it that git ignores or that
     could not be committed. Branches stay.
     """
     from deputy.core.request import timestamp
     from deputy.journal.home import home_path
-    from deputy.journal.retention import kept_work, prune
+    from deputy.journal.retention import prune
+    from deputy.journal.worktrees import left_behind, remove_worktree
     from deputy.tools.kept_work import KeptWork
 
     home, worktrees = home_path(), KeptWork(os.environ)
-    holding: list[str] = []
-
-    def spare(tree: Tree) -> bool:
-        found = kept_work(home, tree, worktrees)
-        holding.extend(map(str, found))
-        return bool(found) and not with_work
-
     before = time.time() - age_seconds(age)
-    trees = prune(home, before, dry_run=dry_run, worktrees=worktrees, spare=spare)
+    trees = prune(home, before, dry_run=dry_run, worktrees=worktrees)
+    holding: list[str] = []
+    for place in left_behind(home, before, [state.run for tree in trees for state in tree.states]):
+        is_work = worktrees.holds_work(place)
+        if is_work:
+            holding.append(str(place))
+        if not dry_run and (with_work or not is_work):
+            remove_worktree(place, worktrees)
     form = [{"session_id": tree.root, "runs": len(tree.states), "last_at": timestamp(tree.last_at)} for tree in trees]
     if as_json:
         show_json({"pruned": form, "dry_run": dry_run, "work": {"kept": not with_work, "folders": holding}})
