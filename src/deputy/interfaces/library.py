@@ -36,7 +36,7 @@ from deputy.interfaces.checking import (
     check_tasks,
 )
 from deputy.interfaces.refining import arguments_of, refined
-from deputy.interfaces.resuming import go_on, questions, settle_caller, tools_of, unfinished
+from deputy.interfaces.resuming import check_left, go_on, questions, settle_caller, tools_of, unfinished
 from deputy.interfaces.settling import settle_tasks
 from deputy.interfaces.stopping import stop
 from deputy.interfaces.watching import Watching
@@ -344,6 +344,10 @@ class Deputy:
     async def questions(self, session_id: str) -> tuple[Question, ...]:
         """What a run, or the tasks of a call, wait for a person to say."""
         return await questions(self._of, await self.state(session_id))
+
+    async def check_left(self, session_id: str) -> None:
+        """Refuse a run that another process is at work on."""
+        await check_left(self._of, session_id)
 
     async def unfinished(self, session_id: str) -> tuple[str, ...]:
         """The labels of a call's tasks that would be gone on with."""

@@ -45,6 +45,13 @@ async def go_on(
         raise _at_work(state.run) from None
 
 
+async def check_left(runtime: Runtime, run: str) -> None:
+    """Refuse a run that another process is at work on, before anything is said to it."""
+    standings = await runtime.journal.standings()
+    if not runtime.engine.has(run) and any(one.state.run == run and not one.is_left for one in standings):
+        raise _at_work(run)
+
+
 async def tools_of(runtime: Runtime, state: State) -> frozenset[str]:
     """The tools that a run was granted; those of its tasks, where it is a call that only hands them on."""
     match next(iter(await runtime.journal.records(state.run))).event:
@@ -180,13 +187,25 @@ async def _revive(runtime: Runtime, state: State, answers: Mapping[str, str]) ->
     waiting = [(answer, one) for answer, one in found if one is not None and one.waits]
     # All are looked at before the first is sent.
     now = runtime.workshop.world.now()
-    for run, topic, key, body in [_message(one, answer, now) for answer, one in waiting]:
-        if not await runtime.engine.send(run, topic, body, key=answer_key(key)):
-            raise UsageError("answer", answers[run], f"another answer to {run} came first; go on without one")
+    messages = [_message(one, answer, now) for answer, one in waiting]
+    late = [
+        run
+        for run, topic, key, body in messages
+        if not await runtime.engine.send(run, topic, body, key=answer_key(key))
+    ]
+    if late and len(late) == len(messages):
+        raise _answered_before(late[0], answers)
+    # What counts is acted on, also where somebody else was answered before.
     is_taken_up = await runtime.engine.ensure(state.run) or runtime.engine.has(state.run)
     after = await runtime.engine.get(state.run)
     if not is_taken_up and not answers and after is not None and after.is_live:
         raise _at_work(state.run)
+    if late:
+        raise _answered_before(late[0], answers)
+
+
+def _answered_before(run: str, answers: Mapping[str, str]) -> UsageError:
+    return UsageError("answer", answers[run], f"another answer to {run} came first; go on without one")
 
 
 def _at_work(run: str) -> UsageError:

@@ -198,6 +198,7 @@ async def _answer(deputy: Deputy, state: State, given: str | None, person: Perso
     if state.status == "completed" and given is None:
         raise UsageError("ID", state.run, "it is completed; give --answer to say what more you want")
     if yes and given is None and state.is_live:
+        await deputy.check_left(state.run)
         for question in await deputy.questions(state.run):
             if question.topic == APPROVAL:
                 await deputy.approve(question.session_id)
