@@ -286,6 +286,29 @@ def test_where_one_answer_comes_too_late_the_others_count(house, place):
     assert [Path(f"{mark}-{label}").exists() for label in ("one", "two")] == [True, False]
 
 
+def test_a_question_that_was_answered_since_it_was_looked_at_is_asked_by_nobody(house, place):
+    model, wanted = runner(house, house.workspace.parent / "ran", "one")
+    asked = asyncio.Event()
+    said = asyncio.Event()
+
+    async def late(question):
+        asked.set()
+        await said.wait()
+        return True
+
+    async def go():
+        async with Deputy(model, answer=late, **place) as deputy:
+            call = await deputy.start(wanted)
+            await asked.wait()
+            (question,) = await deputy.questions(call)
+            seen = await deputy.state(question.session_id)
+            said.set()
+            await deputy.outcome(call)
+            return await resuming.questions(deputy._of, seen)
+
+    assert asyncio.run(go()) == ()
+
+
 @pytest.mark.rule("resume")
 def test_what_another_process_is_at_work_on_is_not_approved_by_whoever_is_refused(house, place):
     mark = house.workspace.parent / "ran"

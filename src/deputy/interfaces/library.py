@@ -12,7 +12,7 @@ from msgspec import UNSET, Raw, UnsetType, json, structs
 
 from deputy.config import load_rules
 from deputy.core.errors import Described, StorageError, UnknownRun, UsageError
-from deputy.core.events import Opened
+from deputy.core.events import APPROVAL, Opened
 from deputy.core.guard import Policy
 from deputy.core.ladder import INLINE, Routing, Rung
 from deputy.core.limits import Budget
@@ -22,7 +22,7 @@ from deputy.core.role import Role, as_parent
 from deputy.core.task import Task
 from deputy.engine.ladder import why_not
 from deputy.engine.refine import REFINE
-from deputy.engine.root import APPROVAL, DELEGATE, RUN, FanOut
+from deputy.engine.root import DELEGATE, RUN, FanOut
 from deputy.interfaces.answering import AnsweringDesk, answer_key
 from deputy.interfaces.approving import find_asking
 from deputy.interfaces.beside import cause_of

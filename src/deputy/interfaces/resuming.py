@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, TypeAlias
 from msgspec import Raw, json
 
 from deputy.core.errors import LeaseHeld, UnknownRun, UsageError
-from deputy.core.events import Opened, Requested
+from deputy.core.events import APPROVAL, Opened, Requested
+from deputy.core.messages import yes_or_no
 from deputy.core.outcome import shortened
-from deputy.engine.root import APPROVAL, DELEGATE, FanOut
+from deputy.engine.root import DELEGATE, FanOut
 from deputy.interfaces.answering import Question, answer_key
 from deputy.interfaces.calls import children_of
 
@@ -23,8 +24,6 @@ if TYPE_CHECKING:
 Answer: TypeAlias = str | Mapping[str, str] | None
 """What the one who asks is told; where several ask, by their session ids."""
 
-_WORDS = {"y": True, "yes": True, "true": True, "n": False, "no": False, "false": False}
-"""What says yes or no to what waits for approval; any other word says neither."""
 _SHOWN = 200
 
 
@@ -109,9 +108,11 @@ async def settle_caller(runtime: Runtime, run: str) -> None:
 async def _asking(runtime: Runtime, state: State) -> list[State]:
     """Whoever waits for a person's words: the run itself and those below it, or the tasks of a call that ended."""
     if state.is_live:
-        # An answer may lie ready that was given while nobody was at work on the run.
+        # An answer may lie ready that was given while nobody was at work on the run; looked at in the other order,
+        # one that is taken in between would be missing in both.
         ready = set(await runtime.journal.addressed())
-        every = (state, *await runtime.journal.descendants(state.run))
+        now = await runtime.engine.get(state.run) or state
+        every = (now, *await runtime.journal.descendants(state.run))
         return [one for one in every if any((one.run, topic) not in ready for topic in one.waits.values())]
     tasks = await unfinished(runtime, state) if state.command == DELEGATE else [state]
     return [one for one in tasks if one.status == "blocked"]
@@ -220,7 +221,7 @@ def _message(state: State, answer: str, now: float) -> tuple[str, str, str, bool
     key, topic = next(iter(state.waits.items()))
     if topic != APPROVAL:
         return state.run, topic, key, answer
-    word = _WORDS.get(answer.strip().lower())
+    word = yes_or_no(answer)
     if word is None:
         raise UsageError("answer", answer, f"{state.run} waits for approval: answer yes or no ({_asked(state)})")
     return state.run, topic, key, word and (state.answer_by is None or now < state.answer_by)

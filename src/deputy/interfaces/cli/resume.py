@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import click
 
 from deputy.core.errors import UnknownRun, UsageError
-from deputy.engine.root import APPROVAL, DELEGATE
+from deputy.core.events import APPROVAL
+from deputy.engine.root import DELEGATE
 from deputy.interfaces.cli.ending import show_outcome
 from deputy.interfaces.cli.session import (
     CANCELLED,
@@ -119,7 +120,9 @@ async def _resume(
                 person.view = view
                 parent = ParentView(view, is_streaming=sys.stdout.isatty() and not is_quiet, is_quiet=is_quiet)
                 audience.join(parent)
-                await deputy.go_on(run, answers)
+                # What was approved here is gone on with at once, and may have ended by now.
+                if answers is not None or not state.is_live or (await deputy.state(run)).is_live:
+                    await deputy.go_on(run, answers)
                 results = await until_done(deputy.results(run), stop, lambda: deputy.cancel(run))
             parent.finish()
             if results is None:
