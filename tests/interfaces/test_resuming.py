@@ -9,8 +9,10 @@ import pytest
 
 from deputy import Deputy, Task
 from deputy.core.errors import UsageError
+from deputy.core.events import Answered
 from deputy.core.limits import Budget
 from deputy.core.request import timestamp
+from deputy.interfaces import resuming
 from deputy.journal.reader import Reader
 
 ASK = {"calls": [{"name": "Ask", "arguments": {"question": "Which colour?"}}]}
@@ -242,6 +244,98 @@ def test_an_answer_to_an_interrupted_call_reaches_the_task_that_waits(house, pla
     outcome = asyncio.run(later(asyncio.run(interrupted())))
     assert (outcome.status, mark.exists()) == ("completed", ran)
     assert report in outcome.report
+
+
+def runner(house, mark: Path, *labels: str) -> tuple[str, list[Task]]:
+    """A model of which every task touches a file of its own, and the tasks."""
+    touch = {label: {"name": "Run", "arguments": {"command": f"touch {mark}-{label}"}} for label in labels}
+    model = house.script(
+        "m", *({"when": f"of {one}", "turns": [{"calls": [touch[one]]}, {"text": "x"}], "times": 9} for one in labels)
+    )
+    return model, [Task(label=one, prompt=f"of {one}", tools=("Run",), isolation="none") for one in labels]
+
+
+@pytest.mark.rule("resume")
+def test_where_one_answer_comes_too_late_the_others_count(house, place):
+    mark = house.workspace.parent / "ran"
+    model, wanted = runner(house, mark, "one", "two")
+    asked: set[str] = set()
+    both = asyncio.Event()
+
+    async def never(question):
+        asked.add(question.session_id)
+        if len(asked) == 2:
+            both.set()
+        await asyncio.Event().wait()
+
+    async def interrupted():
+        async with Deputy(model, answer=never, **place) as deputy:
+            call = await deputy.start(wanted)
+            await both.wait()
+            return call
+
+    async def later(call):
+        async with Deputy(model, approval="refuse", **place) as deputy:
+            state = await deputy.state(call)
+            one, two = sorted([await deputy.state(run) for run in asked], key=lambda state: state.label)
+            await deputy.approve(two.run, is_approved=False)
+            with pytest.raises(UsageError, match=f"another answer to {two.run} came first"):
+                await resuming._revive(deputy._of, state, {one.run: "yes", two.run: "yes"})
+            await deputy.outcome(call)
+
+    asyncio.run(later(asyncio.run(interrupted())))
+    assert [Path(f"{mark}-{label}").exists() for label in ("one", "two")] == [True, False]
+
+
+def test_a_question_that_was_answered_since_it_was_looked_at_is_asked_by_nobody(house, place):
+    model, wanted = runner(house, house.workspace.parent / "ran", "one")
+    asked = asyncio.Event()
+    said = asyncio.Event()
+
+    async def late(question):
+        asked.set()
+        await said.wait()
+        return True
+
+    async def go():
+        async with Deputy(model, answer=late, **place) as deputy:
+            call = await deputy.start(wanted)
+            await asked.wait()
+            (question,) = await deputy.questions(call)
+            seen = await deputy.state(question.session_id)
+            said.set()
+            await deputy.outcome(call)
+            return await resuming.questions(deputy._of, seen)
+
+    assert asyncio.run(go()) == ()
+
+
+@pytest.mark.rule("resume")
+def test_what_another_process_is_at_work_on_is_not_approved_by_whoever_is_refused(house, place):
+    mark = house.workspace.parent / "ran"
+    model, wanted = runner(house, mark, "one")
+    asked = asyncio.Event()
+    said = asyncio.Event()
+
+    async def late(question):
+        asked.set()
+        await said.wait()
+        return False
+
+    async def go():
+        async with Deputy(model, answer=late, **place) as deputy:
+            call = await deputy.start(wanted)
+            await asked.wait()
+            refused = await asyncio.to_thread(house.run, "resume", call, "--yes")
+            said.set()
+            (result,) = await deputy.results(call)
+            records = await deputy._of.journal.records(result.outcome.session_id)
+            return refused, [bytes(one.event.body) for one in records if isinstance(one.event, Answered)]
+
+    refused, answers = asyncio.run(go())
+    assert (refused.returncode, "another process is at work" in refused.stderr) == (2, True), refused
+    assert answers == [b"false"]
+    assert not Path(f"{mark}-one").exists()
 
 
 def test_an_answer_to_an_interrupted_call_that_asks_nothing_is_refused_and_not_lost_silently(house, place):

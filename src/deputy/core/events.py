@@ -23,7 +23,9 @@ VERSION = 1
 CANCEL = "cancel"
 """The topic that every run listens to: what comes under it is a `CancelAsked`."""
 ANSWER = "answer"
-"""The topic of a person's words; under others they say yes or no to something."""
+"""The topic of a person's words."""
+APPROVAL = "approval"
+"""The topic of a yes or no that a person is asked for."""
 
 
 def _snake(name: str) -> str:

@@ -37,9 +37,19 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
     tool_call_id: str | UnsetType = UNSET
 
 
+NO = b"false"
+"""A no as it is sent; to a question in words, that nobody answers it."""
+_WORDS = {"y": True, "yes": True, "true": True, "n": False, "no": False, "false": False}
+
+
+def yes_or_no(answer: str) -> bool | None:
+    """What a person's word says to what waits for approval; None where it says neither."""
+    return _WORDS.get(answer.strip().lower())
+
+
 def is_unanswered(body: Raw) -> bool:
     """Whether what came for a question says that nobody answers it."""
-    return bytes(body) == b"false"
+    return bytes(body) == NO
 
 
 def messages_in(raw: Raw, role: str, call: str = "") -> tuple[Message, ...]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from deputy.core.events import Record
 
-APPROVAL = "resume:approval"
+RESUME_APPROVAL = "resume:approval"
 """The key under which a person lets a round begin."""
 TAKE = "take"
 """The key under which a round takes the task that it is about."""
@@ -43,7 +43,7 @@ def not_begun(records: Iterable[Record]) -> frozenset[int]:
             case Resumed(round=number, question=question):
                 if question:
                     kept_out.add(number)
-            case Answered(body=body) if number and record.key == f"{prefix(number)}{APPROVAL}":
+            case Answered(body=body) if number and record.key == f"{prefix(number)}{RESUME_APPROVAL}":
                 if json.decode(body) is True:
                     kept_out.discard(number)
             case StepEnded(result=result) if number and record.key == f"{prefix(number)}{TAKE}":

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct, json, structs
 
-from deputy.core.events import Requested, Started
+from deputy.core.events import APPROVAL, Requested, Started
 from deputy.core.ladder import INLINE, NATIVE, Rung
 from deputy.core.progress import Progress
 from deputy.core.role import DELEGATE, WRITING_TOOLS
@@ -154,7 +154,7 @@ async def _is_agreed(work: Work, backend: str) -> bool:
         if desk.approval == "ask" or run.was_asked(key):
             question = f"{backend} would do [{desk.label}], and use {writing} without asking each time."
             desk.emit(Progress(event="waiting", label=desk.label, content=question))
-            answer = json.decode(await run.recv(key, "approval", question)) is True
+            answer = json.decode(await run.recv(key, APPROVAL, question)) is True
         work.agreed[backend] = answer
     return work.agreed[backend]
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import UNSET, Raw, Struct, json, structs
 
 from deputy.core.errors import Error
-from deputy.core.events import Lost, StepEnded
+from deputy.core.events import APPROVAL, Lost, StepEnded
 from deputy.core.outcome import Rejected, shortened
 from deputy.core.progress import Progress
 from deputy.core.role import WRITING_TOOLS
@@ -131,7 +131,7 @@ async def _may_do_without(run: RunContext, label: str, reason: str, workshop: Wo
         waiting = Progress(event="waiting", label=label, session_id=run.run, content=question)
         run.emit(waiting)
         workshop.watch(waiting)
-    return json.decode(await run.recv(_APPROVAL, "approval", question)) is True
+    return json.decode(await run.recv(_APPROVAL, APPROVAL, question)) is True
 
 
 def _refused(run: RunContext, reason: str) -> Rejected:

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import json
 
-from deputy.core.events import Resumed, Returned
+from deputy.core.events import APPROVAL, Resumed, Returned
 from deputy.core.progress import Progress
-from deputy.core.rounds import APPROVAL
+from deputy.core.rounds import RESUME_APPROVAL
 from deputy.engine.root import DELEGATE, not_approved
 
 if TYPE_CHECKING:
@@ -28,12 +28,12 @@ async def denied(run: RunContext, workshop: Workshop) -> Outcome | None:
     resumed = next((one.event for one in reversed(run.past) if isinstance(one.event, Resumed)), None)
     if resumed is None or not resumed.question:
         return None
-    if not run.was_reached(APPROVAL):
+    if not run.was_reached(RESUME_APPROVAL):
         waiting = Progress(event="waiting", label=run.state.label, session_id=run.run, content=resumed.question)
         run.emit(waiting)
         workshop.watch(waiting)
-    is_approved = json.decode(await run.recv(APPROVAL, "approval", resumed.question, patience=resumed.patience)) is True
-    return None if is_approved else outcome_before(run)
+    said = await run.recv(RESUME_APPROVAL, APPROVAL, resumed.question, patience=resumed.patience)
+    return None if json.decode(said) is True else outcome_before(run)
 
 
 def outcome_before(run: RunContext) -> Outcome | None:
@@ -43,7 +43,7 @@ def outcome_before(run: RunContext) -> Outcome | None:
 
 def unapproved_ending(state: State, events: Sequence[Event]) -> Outcome | None:
     """How a run ends that nobody approved before it worked; None for one that is at work, and goes on without."""
-    if any(key.endswith(APPROVAL) for key in state.waits):
+    if any(key.endswith(RESUME_APPROVAL) for key in state.waits):
         return _last_outcome(events)
     is_begun = state.command != DELEGATE or state.started_at is not None
     return None if is_begun or state.lineage is None else not_approved(state.lineage)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import UNSET, Struct, ValidationError, json, structs
 
 from deputy.core.errors import Error, advice, passed_up
-from deputy.core.events import Answered, Opened, Resumed, Started
+from deputy.core.events import APPROVAL, Answered, Opened, Resumed, Started
 from deputy.core.ladder import NATIVE
 from deputy.core.outcome import Blocked, Completed, Failed, Partial, Rejected, shortened
 from deputy.core.progress import Progress
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 DELEGATE, RUN = "delegate", "run"
 TASK = "task"
 """How the keys of a call's tasks begin."""
-APPROVAL = "approval"
-"""The topic of a yes or no that a person is asked for."""
+_CALL_APPROVAL = "approval"
+"""The key under which a person lets a call of tasks begin."""
 PARENT_OUTPUT_TOKENS = 8192
 
 
@@ -96,7 +96,7 @@ async def _is_approved(run: RunContext, call: FanOut, workshop: Workshop) -> boo
     if not run.is_replaying:
         run.emit(waiting)
         workshop.watch(waiting)
-    return json.decode(await run.recv(APPROVAL, APPROVAL, call.question, patience=call.patience)) is True
+    return json.decode(await run.recv(_CALL_APPROVAL, APPROVAL, call.question, patience=call.patience)) is True
 
 
 def not_approved(lineage: Lineage) -> Rejected:

@@ -10,7 +10,7 @@ from msgspec import UNSET, Raw, Struct, json
 from deputy.core.approval import cost_ceiling, spawn_summary
 from deputy.core.contract import schema_of
 from deputy.core.errors import Error, UsageError
-from deputy.core.events import Lost, Requested, StepEnded
+from deputy.core.events import APPROVAL, Lost, Requested, StepEnded
 from deputy.core.field_readers import FieldProblem
 from deputy.core.ladder import PROGRAMS_ONLY
 from deputy.core.outcome import Completed
@@ -276,7 +276,7 @@ async def _answered(
         redactor=desk.redactor,
     )
     desk.emit(Progress(event="waiting", label=desk.label, content=question))
-    is_approved = json.decode(await run.recv(f"{key}:approval", "approval", question), type=bool)
+    is_approved = json.decode(await run.recv(f"{key}:approval", APPROVAL, question), type=bool)
     return "" if is_approved else _DENIED
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec import UNSET, Raw, Struct, json
 
 from deputy.core.conversation import ToolCall, ToolResult
-from deputy.core.events import Lost, ToolCallBegun, ToolCallEnded
+from deputy.core.events import APPROVAL, Lost, ToolCallBegun, ToolCallEnded
 from deputy.core.messages import LOST_CALL
 from deputy.core.progress import Progress
 from deputy.core.state import BEGUN
@@ -124,7 +124,7 @@ async def _is_approved(run: RunContext, desk: Desk, key: str, call: ToolCall) ->
         return decision == "granted"
     question = f"{call.name} {_shown(call, 400)} (risk: {tool.traits.risk})"
     desk.emit(Progress(event="waiting", label=desk.label, content=question))
-    return json.decode(await run.recv(f"{key}:approval", "approval", question), type=bool)
+    return json.decode(await run.recv(f"{key}:approval", APPROVAL, question), type=bool)
 
 
 def _read(ended: ToolCallEnded) -> Used:

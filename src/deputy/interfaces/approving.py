@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from deputy.core.errors import UnknownRun, UsageError
-from deputy.engine.root import APPROVAL
+from deputy.core.events import APPROVAL
 
 if TYPE_CHECKING:
     from deputy.core.state import State

@@ -13,7 +13,7 @@ from msgspec import UNSET, Raw, UnsetType, json, structs
 from deputy.config import load_rules
 from deputy.core.approval import cost_not_kept
 from deputy.core.errors import Described, StorageError, UnknownRun, UsageError
-from deputy.core.events import Opened
+from deputy.core.events import APPROVAL, Opened
 from deputy.core.guard import Policy
 from deputy.core.ladder import INLINE, Routing, Rung
 from deputy.core.limits import NANOS_PER_DOLLAR, Budget
@@ -23,7 +23,7 @@ from deputy.core.role import Role, as_parent
 from deputy.core.task import Task
 from deputy.engine.ladder import why_not
 from deputy.engine.refine import REFINE
-from deputy.engine.root import APPROVAL, DELEGATE, RUN, FanOut
+from deputy.engine.root import DELEGATE, RUN, FanOut
 from deputy.interfaces.answering import AnsweringDesk, answer_key
 from deputy.interfaces.approving import find_asking
 from deputy.interfaces.beside import cause_of
@@ -37,7 +37,16 @@ from deputy.interfaces.checking import (
     check_tasks,
 )
 from deputy.interfaces.refining import arguments_of, refined
-from deputy.interfaces.resuming import go_on, is_left, questions, settle_caller, stopped_before, tools_of, unfinished
+from deputy.interfaces.resuming import (
+    check_left,
+    go_on,
+    is_left,
+    questions,
+    settle_caller,
+    stopped_before,
+    tools_of,
+    unfinished,
+)
 from deputy.interfaces.settling import settle_tasks
 from deputy.interfaces.stopping import stop
 from deputy.interfaces.watching import Watching
@@ -359,6 +368,10 @@ class Deputy:
     async def questions(self, session_id: str) -> tuple[Question, ...]:
         """What a run, or the tasks of a call, wait for a person to say."""
         return await questions(self._of, await self.state(session_id))
+
+    async def check_left(self, session_id: str) -> None:
+        """Refuse a run that another process is at work on."""
+        await check_left(self._of, session_id)
 
     async def unfinished(self, session_id: str) -> tuple[str, ...]:
         """The labels of a call's tasks that would be gone on with."""

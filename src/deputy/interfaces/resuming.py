@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, TypeAlias
 from msgspec import Raw, json
 
 from deputy.core.errors import LeaseHeld, UnknownRun, UsageError
-from deputy.core.events import Opened, Requested
+from deputy.core.events import APPROVAL, Opened, Requested
+from deputy.core.messages import yes_or_no
 from deputy.core.outcome import shortened
 from deputy.engine.recover import has_time_below, seconds_late
-from deputy.engine.root import APPROVAL, DELEGATE, FanOut
+from deputy.engine.root import DELEGATE, FanOut
 from deputy.interfaces.answering import Question, answer_key
 from deputy.interfaces.calls import children_of
 
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 Answer: TypeAlias = str | Mapping[str, str] | None
 """What the one who asks is told; where several ask, by their session ids."""
 
-_WORDS = {"y": True, "yes": True, "true": True, "n": False, "no": False, "false": False}
-"""What says yes or no to what waits for approval; any other word says neither."""
 _SHOWN = 200
 
 
@@ -44,6 +43,13 @@ async def go_on(
     except LeaseHeld:
         # Somebody else has gone on with it in this moment.
         raise _at_work(state.run) from None
+
+
+async def check_left(runtime: Runtime, run: str) -> None:
+    """Refuse a run that another process is at work on, before anything is said to it."""
+    standings = await runtime.journal.standings()
+    if not runtime.engine.has(run) and any(one.state.run == run and not one.is_left for one in standings):
+        raise _at_work(run)
 
 
 async def tools_of(runtime: Runtime, state: State) -> frozenset[str]:
@@ -127,9 +133,11 @@ async def settle_caller(runtime: Runtime, run: str) -> None:
 async def _asking(runtime: Runtime, state: State) -> list[State]:
     """Whoever waits for a person's words: the run itself and those below it, or the tasks of a call that ended."""
     if state.is_live:
-        # An answer may lie ready that was given while nobody was at work on the run.
+        # An answer may lie ready that was given while nobody was at work on the run; looked at in the other order,
+        # one that is taken in between would be missing in both.
         ready = set(await runtime.journal.addressed())
-        every = (state, *await runtime.journal.descendants(state.run))
+        now = await runtime.engine.get(state.run) or state
+        every = (now, *await runtime.journal.descendants(state.run))
         return [one for one in every if any((one.run, topic) not in ready for topic in one.waits.values())]
     tasks = await unfinished(runtime, state) if state.command == DELEGATE else [state]
     return [one for one in tasks if one.status == "blocked"]
@@ -205,13 +213,25 @@ async def _revive(runtime: Runtime, state: State, answers: Mapping[str, str]) ->
     waiting = [(answer, one) for answer, one in found if one is not None and one.waits]
     # All are looked at before the first is sent.
     now = runtime.workshop.world.now()
-    for run, topic, key, body in [_message(one, answer, now) for answer, one in waiting]:
-        if not await runtime.engine.send(run, topic, body, key=answer_key(key)):
-            raise UsageError("answer", answers[run], f"another answer to {run} came first; go on without one")
+    messages = [_message(one, answer, now) for answer, one in waiting]
+    late = [
+        run
+        for run, topic, key, body in messages
+        if not await runtime.engine.send(run, topic, body, key=answer_key(key))
+    ]
+    if late and len(late) == len(messages):
+        raise _answered_before(late[0], answers)
+    # What counts is acted on, also where somebody else was answered before.
     is_taken_up = await runtime.engine.ensure(state.run) or runtime.engine.has(state.run)
     after = await runtime.engine.get(state.run)
     if not is_taken_up and not answers and after is not None and after.is_live:
         raise _at_work(state.run)
+    if late:
+        raise _answered_before(late[0], answers)
+
+
+def _answered_before(run: str, answers: Mapping[str, str]) -> UsageError:
+    return UsageError("answer", answers[run], f"another answer to {run} came first; go on without one")
 
 
 def _at_work(run: str) -> UsageError:
@@ -226,7 +246,7 @@ def _message(state: State, answer: str, now: float) -> tuple[str, str, str, bool
     key, topic = next(iter(state.waits.items()))
     if topic != APPROVAL:
         return state.run, topic, key, answer
-    word = _WORDS.get(answer.strip().lower())
+    word = yes_or_no(answer)
     if word is None:
         raise UsageError("answer", answer, f"{state.run} waits for approval: answer yes or no ({_asked(state)})")
     return state.run, topic, key, word and (state.answer_by is None or now < state.answer_by)

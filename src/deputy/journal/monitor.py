@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from deputy.core.errors import StorageCorrupt
 from deputy.core.events import Adopted, Returned, encode
+from deputy.core.messages import NO
 from deputy.core.results import Result
 from deputy.core.state import answer_key
 from deputy.engine.remains import late_ending
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from deputy.core.state import State
 
     _End = Callable[[Transaction, Path, State, float], bool]
-
-_NO = b"false"
 
 
 def end_late(folder: Path, late: Iterable[State], clock: Callable[[], float] = time.time) -> list[State]:
@@ -102,9 +101,9 @@ def refuse(tx: Transaction, path: Path, seen: State, at: float) -> bool:
     if state is None or not state.waits or state.answer_by is None or state.answer_by > at:
         return False
     for key, topic in state.waits.items():
-        tx.send(state.run, topic, answer_key(key), _NO)
+        tx.send(state.run, topic, answer_key(key), NO)
     outcome = unapproved_ending(state, _events(reader, state.run))
-    if outcome is None or tx.is_held(state.run) or tx.has_other(state.run, _NO):
+    if outcome is None or tx.is_held(state.run) or tx.has_other(state.run, NO):
         return False
     lease = _take_over(tx, state, at)
     for key, topic in state.waits.items():

@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 FOLDER = "subagent"
 _ASK = "Ask"
 """The tool whose result is what a person answers."""
-_ANSWER = "answer"
-"""The topic of a person's words."""
 _LABEL_LENGTH = 32
 _ID_LENGTH = 64
 _CONTROLS = {code: None for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
@@ -210,7 +208,7 @@ def _said(event: Event) -> Iterator[Message]:
                 yield from messages_in(event.message, "assistant")
         case ToolCallEnded(message=Raw() as message):
             yield from messages_in(message, "tool", event.call)
-        case Answered(topic=topic, body=body) if not (topic == _ANSWER and is_unanswered(body)):
+        case Answered(topic=topic, body=body) if not (topic == ANSWER and is_unanswered(body)):
             yield from messages_in(event.body, "user")
         case Resumed(message=Raw() as message):
             yield from messages_in(message, "user")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import UNSET, Raw, Struct, json, structs
 
 from deputy.core.approval import cost_ceiling, spawn_summary
-from deputy.core.events import Lost, StepEnded
+from deputy.core.events import APPROVAL, Lost, StepEnded
 from deputy.core.field_readers import FieldProblem
 from deputy.core.model_name import ONLY_A_PERSON, is_script
 from deputy.core.progress import Progress
@@ -151,7 +151,7 @@ class DelegateTool:
             redactor=desk.redactor,
         )
         desk.emit(Progress(event="waiting", label=desk.label, content=question))
-        is_approved = json.decode(await run.recv(f"{key}:approval", "approval", question), type=bool)
+        is_approved = json.decode(await run.recv(f"{key}:approval", APPROVAL, question), type=bool)
         return "" if is_approved else _DENIED
 
 

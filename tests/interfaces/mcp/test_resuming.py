@@ -73,7 +73,7 @@ def test_a_run_goes_on_only_if_the_person_of_the_client_approves(house, mode, pe
 @pytest.mark.rule("delegate.approve")
 def test_where_nobody_can_be_asked_a_run_waits_and_keeps_what_it_had_when_nobody_answers(house):
     run = ended_run(house, turn("", calls=[RUNS]), turn("second done"))
-    told = resumed(house, run, allow=WRITERS, approval_seconds=0.05)
+    told = resumed(house, run, allow=WRITERS, approval_seconds=3)
     assert told.structured_content["status"] == "waiting"
     assert "Go on with [run]: go on" in told.structured_content["question"]
     assert f"deputy approve {run}" in told.structured_content["next"]

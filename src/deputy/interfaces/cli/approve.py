@@ -51,7 +51,7 @@ def command(ctx: click.Context, run: str, deny: bool, as_json: bool) -> None:
 async def _answer(run: str, is_approved: bool, as_json: bool) -> int:
     from msgspec import json
 
-    from deputy.engine.root import APPROVAL
+    from deputy.core.events import APPROVAL
     from deputy.interfaces.answering import answer_key
     from deputy.interfaces.approving import find_asking
     from deputy.journal.home import home_path, make_home

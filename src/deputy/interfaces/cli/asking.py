@@ -8,6 +8,8 @@ import sys
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from deputy.core.events import APPROVAL
+from deputy.core.messages import yes_or_no
 from deputy.interfaces.beside import beside
 from deputy.interfaces.cli.keyboard import PASTE_SECONDS, forget_typed, push_unfinished_line
 from deputy.interfaces.plain import without_controls
@@ -19,7 +21,6 @@ if TYPE_CHECKING:
     from deputy.interfaces.answering import Question
     from deputy.interfaces.view.painters import View
 
-_YES = ("y", "yes")
 _HANG_UP_SECONDS = 0.2
 NO_ANSWER = "(The person gave no answer: go on as seems best, and say what you assumed.)"
 
@@ -31,7 +32,7 @@ def can_ask() -> bool:
 
 def is_yes(answer: str) -> bool:
     """Whether an answer approves; anything but a clear yes does not."""
-    return answer.strip().lower() in _YES
+    return yes_or_no(answer) is True
 
 
 def wrapped(text: str) -> str:
@@ -76,7 +77,7 @@ class Person:
                 self.view.go_on(self)
         if said is None or self._stop.is_set():
             return False
-        return is_yes(said) if question.topic == "approval" else said.strip() or NO_ANSWER
+        return is_yes(said) if question.topic == APPROVAL else said.strip() or NO_ANSWER
 
     async def _be_stopped(self) -> None:
         """Wait for the word to stop that a closed terminal gives together with the end of its input."""
@@ -126,7 +127,7 @@ class Person:
 
 
 def _prompt(question: Question) -> str:
-    if question.topic == "approval":
+    if question.topic == APPROVAL:
         return f"\n{wrapped(question.text)}\nGo ahead? [y/N] "
     return f"\n{wrapped(f'[{question.label}] asks: {question.text}')}\n> "
 

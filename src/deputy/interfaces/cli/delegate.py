@@ -10,6 +10,7 @@ from msgspec import structs
 
 from deputy.config import load_rules
 from deputy.core.errors import BadFields, Described, UsageError
+from deputy.core.events import APPROVAL
 from deputy.core.ladder import cannot_spawn
 from deputy.core.task import MAX_CONCURRENCY, DelegateCall, read_call
 from deputy.interfaces.cli.ending import way_on
@@ -321,7 +322,7 @@ async def is_approved(
         case "granted":
             return True
         case "ask":
-            question = Question(session_id="", label="", topic="approval", text=summary)
+            question = Question(session_id="", label="", topic=APPROVAL, text=summary)
             return bool(await person.answer(question))
         case "refuse":
             why = "the configuration refuses it" if policy == "refuse" else "nobody can be asked here"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from deputy.core.errors import StorageError
+from deputy.core.events import APPROVAL
 from deputy.interfaces.cli.journal import open_journal
 from deputy.interfaces.cli.show import show, show_json
 from deputy.interfaces.numbers import count, elapsed
@@ -80,7 +81,7 @@ _HEADINGS = ("ID", "STATUS", "AGE", "LEFT", "IN", "OUT", "DELEGATION")
 
 
 def _waits_for_approval(state: State) -> bool:
-    return "approval" in state.waits.values()
+    return APPROVAL in state.waits.values()
 
 
 def _waits_for_words(state: State) -> bool:

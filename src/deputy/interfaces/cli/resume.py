@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from deputy.core.errors import UnknownRun, UsageError
-from deputy.engine.root import APPROVAL, DELEGATE
+from deputy.core.events import APPROVAL
+from deputy.engine.root import DELEGATE
 from deputy.interfaces.cli.ending import show_outcome
 from deputy.interfaces.cli.session import (
     CANCELLED,
@@ -120,7 +121,9 @@ async def _resume(
                 parent = ParentView(view, is_streaming=sys.stdout.isatty() and not is_quiet, is_quiet=is_quiet)
                 audience.join(parent)
                 with resumable(run):
-                    await deputy.go_on(run, answers)
+                    # What was approved here is gone on with at once, and may have ended by now.
+                    if answers is not None or not state.is_live or (await deputy.state(run)).is_live:
+                        await deputy.go_on(run, answers)
                     results = await until_done(deputy.results(run), stop, lambda: deputy.cancel(run))
             parent.finish()
             if results is None:
@@ -204,6 +207,7 @@ async def _answer(deputy: Deputy, state: State, given: str | None, person: Perso
     if state.status == "completed" and given is None:
         raise UsageError("ID", state.run, "it is completed; give --answer to say what more you want")
     if yes and given is None and state.is_live:
+        await deputy.check_left(state.run)
         for question in await deputy.questions(state.run):
             if question.topic == APPROVAL:
                 await deputy.approve(question.session_id)

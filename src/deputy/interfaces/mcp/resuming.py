@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from deputy.core.approval import resume_summary
 from deputy.core.errors import DeputyError
+from deputy.core.events import APPROVAL
 from deputy.engine.refine import REFINE
-from deputy.engine.root import APPROVAL, RUN
+from deputy.engine.root import RUN
 from deputy.interfaces.mcp import approving
 from deputy.interfaces.mcp.runs import RunArguments, is_left, read_arguments, status_of
 

@@ -18,7 +18,8 @@ from msgspec import Struct
 from pydantic import Field, ValidationError
 
 from deputy.core.errors import UnknownRun
-from deputy.engine.root import APPROVAL, DELEGATE
+from deputy.core.events import APPROVAL
+from deputy.engine.root import DELEGATE
 from deputy.interfaces.mcp.runs import is_left
 
 if TYPE_CHECKING:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import json
 
+from deputy.core.events import APPROVAL
 from deputy.core.state import answer_key
 from deputy.testing.runtime_suite.parts import (
     PATIENCE_SECONDS,
@@ -70,7 +71,7 @@ async def a_yes_to_one_question_approves_no_other(host: Host) -> None:
     """An answer is for the question it was given to: not for one beside it, nor for one of a later round."""
 
     async def flow(run: RunContext, birth: Birth) -> Outcome:
-        said = json.decode(await run.recv(f"may {run.state.round}", "approval", f"May I {run.state.round}?"))
+        said = json.decode(await run.recv(f"may {run.state.round}", APPROVAL, f"May I {run.state.round}?"))
         return completed(run, f"round {run.state.round}: {said}")
 
     async with host.start(flow) as engine:
@@ -78,12 +79,12 @@ async def a_yes_to_one_question_approves_no_other(host: Host) -> None:
         await until(engine, lambda status: status == "waiting")
         await engine.cancel(RUN)
         await _end(engine)
-        await engine.send(RUN, "approval", True, key=answer_key("may 0"))
-        await engine.send(RUN, "approval", True)
+        await engine.send(RUN, APPROVAL, True, key=answer_key("may 0"))
+        await engine.send(RUN, APPROVAL, True)
         await engine.resume(RUN)
         await until(engine, lambda status: status == "waiting")
-        await engine.send(RUN, "approval", True, key=answer_key("may 3"))
-        assert await engine.send(RUN, "approval", False, key=answer_key(await _awaited(engine)))
+        await engine.send(RUN, APPROVAL, True, key=answer_key("may 3"))
+        assert await engine.send(RUN, APPROVAL, False, key=answer_key(await _awaited(engine)))
         assert await result_of(engine) == "round 1: False"
 
 
@@ -91,7 +92,7 @@ async def what_was_sent_to_a_dead_run_answers_no_later_round(host: Host) -> None
     """A yes that nobody was there to take before the run was stopped lets nothing of the next round begin."""
 
     async def flow(run: RunContext, birth: Birth) -> Outcome:
-        said = json.decode(await run.recv("may", "approval", f"May I {run.state.round}?"))
+        said = json.decode(await run.recv("may", APPROVAL, f"May I {run.state.round}?"))
         return completed(run, f"round {run.state.round}: {said}")
 
     async with host.start(flow) as engine:
@@ -100,11 +101,11 @@ async def what_was_sent_to_a_dead_run_answers_no_later_round(host: Host) -> None
         await host.crash(engine)
     async with host.start(flow) as engine:
         await engine.cancel(RUN)
-        await engine.send(RUN, "approval", True, key=answer_key("may"))
+        await engine.send(RUN, APPROVAL, True, key=answer_key("may"))
         await _end(engine)
         await engine.resume(RUN)
         await until(engine, lambda status: status == "waiting")
-        assert await engine.send(RUN, "approval", False, key=answer_key(await _awaited(engine)))
+        assert await engine.send(RUN, APPROVAL, False, key=answer_key(await _awaited(engine)))
         assert await result_of(engine) == "round 1: False"
 
 
@@ -113,15 +114,15 @@ async def each_of_two_questions_gets_its_own_answer(host: Host) -> None:
 
     async def flow(run: RunContext, birth: Birth) -> Outcome:
         async with asyncio.TaskGroup() as group:
-            asked = [group.create_task(run.recv(name, "approval", name)) for name in ("first", "second")]
+            asked = [group.create_task(run.recv(name, APPROVAL, name)) for name in ("first", "second")]
         first, second = (json.decode(one.result()) for one in asked)
         return completed(run, f"first {first}, second {second}")
 
     async with host.start(flow) as engine:
         await engine.submit(RUN, opened())
         await until_state(engine, lambda state: len(state.waits) == 2)
-        await engine.send(RUN, "approval", True, key=answer_key("second"))
-        await engine.send(RUN, "approval", False, key=answer_key("first"))
+        await engine.send(RUN, APPROVAL, True, key=answer_key("second"))
+        await engine.send(RUN, APPROVAL, False, key=answer_key("first"))
         assert await result_of(engine) == "first False, second True"
 
 

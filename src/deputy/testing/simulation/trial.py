@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 from msgspec import Raw, json, structs
 
 from deputy.core.errors import DeputyError, StorageError, StorageFull, UnknownRun, UsageError
-from deputy.core.events import Opened
+from deputy.core.events import APPROVAL, Opened
 from deputy.core.guard import Policy
 from deputy.core.limits import NOTHING
 from deputy.core.request import Grant, Lineage
@@ -237,7 +237,7 @@ class Process:
             for state in await engine.list():
                 for key, topic in state.waits.items():
                     chance = Random(f"{self._trial.scenario.seed} {state.label} {key}")
-                    body = chance.random() < 0.7 if topic == "approval" else "Go ahead."
+                    body = chance.random() < 0.7 if topic == APPROVAL else "Go ahead."
                     with suppress(UnknownRun, StorageError):
                         await engine.send(state.run, topic, body, key=answer_key(key))
 
