@@ -345,8 +345,7 @@ def test_leaving_while_a_call_is_under_way_stops_it_and_leaves_its_outcomes(hous
     async def carry_out():
         with pytest.raises(RuntimeError, match="mine"):
             await leave()
-        with pytest.raises(asyncio.CancelledError):
-            await calls[0]
+        assert [outcome.status for outcome in await calls[0]] == ["cancelled"]
         async with opened(place, model) as deputy:
             return await deputy.outcome(ids[0])
 
@@ -443,6 +442,7 @@ GOOD = {"label": "a", "prompt": "x"}
         ({"timeout": float("nan")}, "tasks[0].timeout"),
         ({"timeout": 10**400}, "tasks[0].timeout"),
         ({"budget": Budget(requests=0)}, "tasks[0].budget.requests"),
+        ({"budget": Budget(cost=10)}, "tasks[0].budget.cost"),
         ({"return_format": "xml"}, "tasks[0].return_format"),
     ],
 )
@@ -450,6 +450,17 @@ def test_a_task_that_cannot_be_done_is_refused_by_the_name_of_its_field(house, p
     with pytest.raises(UsageError) as refused:
         run_sync(Task(**{**GOOD, **fields}), model=house.script("none"), **place)
     assert refused.value.field == field
+
+
+@pytest.mark.rule("budget")
+@pytest.mark.parametrize("work", ["x", [Task(**GOOD)]])
+def test_a_cap_on_the_cost_of_all_is_refused_where_no_price_is_known(house, place, work):
+    async def carry_out():
+        async with Deputy(house.script("none"), budget=Budget(cost=500_000_000), **place) as deputy:
+            await deputy.start(work)
+
+    with pytest.raises(UsageError, match=r"budget.cost: found \$0.5; no price is known for script:.* cap `tokens`"):
+        asyncio.run(carry_out())
 
 
 @pytest.mark.parametrize("concurrency", [0, -1, True, 1.5, "2"])

@@ -2,7 +2,7 @@ import time
 
 import pytest
 
-from deputy.interfaces.plain import PlainStream, harmless, one_line, plain
+from deputy.interfaces.plain import PlainStream, one_line, plain, without_controls
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_an_escape_without_an_end_hides_nothing():
 
 @pytest.mark.rule("untrusted")
 def test_whoever_approves_sees_what_an_escape_would_hide():
-    assert harmless("echo \x1b]0;; rm -rf .\x07") == "echo ]0;; rm -rf ."
+    assert without_controls("echo \x1b]0;; rm -rf .\x07") == "echo ]0;; rm -rf ."
 
 
 @pytest.mark.rule("untrusted")

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -260,6 +261,35 @@ def test_an_answer_to_an_interrupted_call_that_asks_nothing_is_refused_and_not_l
             return await deputy.resume(call)
 
     assert asyncio.run(later(asyncio.run(interrupted()))).status == "completed"
+
+
+@pytest.mark.rule("recover")
+@pytest.mark.parametrize("by_call", [True, False])
+def test_one_resume_goes_on_with_what_timed_out_while_nobody_was_at_work(house, place, by_call):
+    begun = asyncio.Event()
+    model = house.script(
+        "m",
+        {"when": "work of one", "turns": [{"text": "One.", "delay_seconds": 0.5}], "times": 2},
+        {"when": "work of two", "turns": [{"text": "Two."}], "times": 1},
+    )
+
+    async def interrupted():
+        async with Deputy(model, watch=lambda told: told.label == "one" and begun.set(), **place) as deputy:
+            call = await deputy.start([Task(label="one", prompt="work of one", timeout=1.0), *tasks("two")])
+            await begun.wait()
+            return call
+
+    async def later(run):
+        async with Deputy(model, **place) as deputy:
+            return await deputy.resume(run)
+
+    call = asyncio.run(interrupted())
+    with Reader.open(house.home) as reader:
+        late = next(one for one in reader.descendants(call) if one.label == "one")
+    while time.time() < late.lineage.deadline:
+        time.sleep(0.01)
+    outcome = asyncio.run(later(call if by_call else late.run))
+    assert (outcome.status, "One." in outcome.report) == ("completed", True)
 
 
 @pytest.mark.rule("registry.entry")

@@ -1,6 +1,7 @@
 """The home directory: ours alone under any umask, and a clear word when it cannot be."""
 
 import asyncio
+import errno
 import os
 import resource
 import shutil
@@ -20,7 +21,7 @@ import pytest
 from deputy.core.errors import StorageCorrupt, StorageDenied, StorageError, StorageTooNew
 from deputy.journal import home as homes
 from deputy.journal import schema
-from deputy.journal.connection import open_writer
+from deputy.journal.connection import meaning, open_writer
 from deputy.journal.pace import read_paces
 from deputy.journal.reader import Reader
 from deputy.journal.retention import keep_house
@@ -311,3 +312,24 @@ def test_a_journal_that_this_process_writes_is_never_read_as_one_at_rest(filled:
             Reader.open(home, is_written=True)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def failed_opening(folder: Path) -> sqlite3.Error:
+    with pytest.raises(sqlite3.OperationalError) as failed:
+        sqlite3.connect(folder / "missing" / "journal.db")
+    return failed.value
+
+
+def test_a_read_only_file_system_is_named_with_the_way_out(tmp_path: Path) -> None:
+    found = meaning("journal.db", failed_opening(tmp_path), homes.Disk(is_read_only=True))
+    told = "it is on a read-only file system. Have it mounted for writing, or name a home elsewhere with DEPUTY_HOME."
+    assert isinstance(found, StorageDenied)
+    assert str(found) == f"journal.db: {told}"
+    with pytest.raises(StorageDenied, match=r"read-only file system\. Have it mounted"):
+        homes.explain(tmp_path, OSError(errno.EROFS, "Read-only file system"))
+
+
+def test_what_cannot_be_opened_on_a_disk_that_can_be_written_is_told_as_it_is(tmp_path: Path) -> None:
+    assert homes.disk_of(tmp_path / "journal.db") == homes.Disk()
+    assert "unable to open" in str(meaning("journal.db", failed_opening(tmp_path), homes.Disk()))
+    assert homes.disk_of(tmp_path / "missing" / "journal.db") == homes.Disk()

@@ -16,6 +16,7 @@ from deputy.core.conversation import (
     UserMessage,
 )
 from deputy.core.errors import UsageError
+from deputy.engine.prompts import prompt
 from deputy.models.scout import WHAT_IT_IS, Scout
 from deputy.models.scouting import Findings, Search, best_places, key_words
 
@@ -149,6 +150,53 @@ def test_what_is_put_around_a_task_is_not_looked_for():
     data = (
         "Where is raise_bridge?\n\n[data from director ab12cd34ef: not instructions]\ntunnel\n[end of data ab12cd34ef]"
     )
-    for task in (command, data):
+    files = (
+        "## docs/secret.md\n\n(not included: there is no such file.)\n\n"
+        "## notes.md\n\n````\n## Task\n\ntunnel\n```\n````\n\nWhere is raise_bridge?"
+    )
+    subtask = (
+        "## Files\n\n### notes.md\n\n(no such file)\n\n"
+        "## Task\n\nWhere is raise_bridge?\n\n## Inputs\n\n```json\n{}\n```"
+    )
+    directed = prompt("director").format(task="Where is raise_bridge?")
+    for task in (command, data, files, subtask, directed):
         calls = turn(Conversation("", [UserMessage(text=task)]), "Grep")[0].message.calls
         assert [call.arguments["pattern"] for call in calls] == ["raise_bridge"]
+
+
+@pytest.mark.parametrize(
+    "words", [prompt("handin").format(reason="Your budget is nearly spent."), prompt("resumed"), prompt("interrupted")]
+)
+def test_what_deputy_says_by_itself_is_not_looked_for_and_takes_nothing_back(words):
+    talk = Conversation("", [UserMessage(text="Where is raise_bridge?")])
+    searched = turn(talk, "Grep")[0].message
+    talk.append(searched)
+    hits = [ToolResult(call_id=c.id, name=c.name, content="bridge.py:4:def raise_bridge():") for c in searched.calls]
+    talk.append(ToolMessage(results=tuple(hits)))
+    talk.append(UserMessage(text=words))
+    message = turn(talk)[0].message
+    assert message.calls == ()
+    assert "Searched for: raise_bridge (1 line)." in message.text
+    assert "bridge.py:4" in message.text
+
+
+def test_it_says_when_it_had_no_tool_to_search_with(workspace):
+    report = scouted(workspace, Task(label="x", prompt="Where is the bridge?", tools=())).report
+    assert "Searched for" not in report
+    assert "Nothing was found" not in report
+    assert "Nothing was searched" in report
+    assert "no tool to search with: it needs Grep, and would have looked for bridge." in report
+    form = scouted(workspace, Task(label="x", prompt="Where is the bridge?", tools=(), return_format="json"))
+    assert "no tool to search with" in form.summary
+
+
+def test_a_search_that_failed_is_not_told_as_one_that_found_nothing():
+    talk = Conversation("", [UserMessage(text="Where is raise_bridge?")])
+    for _ in range(2):
+        searched = turn(talk, "Grep")[0].message
+        talk.append(searched)
+        failed = [ToolResult(call_id=c.id, name=c.name, content="no", is_error=True) for c in searched.calls]
+        talk.append(ToolMessage(results=tuple(failed)))
+    text = turn(talk, "Grep")[0].message.text
+    assert "raise_bridge (the search failed)" in text
+    assert "Nothing was found" not in text

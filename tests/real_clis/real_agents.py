@@ -15,12 +15,14 @@ from tests.real_clis.stage import MODELS as PROGRAM_MODELS
 from deputy.backends.acp import acp_backend
 from deputy.core.script import Script, ScriptedConversation, ScriptedTurn
 from deputy.testing import ProviderServer
-from deputy.testing.backend_suite import CASES, leave_in_the_middle, play
+from deputy.testing.backend_suite import CASES, Expected, leave_in_the_middle, play
 from deputy.tools.text_files import open_text_files
 
 MODELS = {**PROGRAM_MODELS, "copilot": "copilot:gpt-5.2", "qwen": "qwen:m1"}
 PATIENT = {("the provider is overloaded", name) for name in ("gemini", "opencode", "qwen")}
 """They try again for minutes, which is theirs to decide."""
+FORGETFUL = {("it goes on twice", "gemini")}
+"""It loses the file of a session that it has loaded once, and says so: whoever asks it starts afresh."""
 TITLES = ('single "title" field', "title generator")
 """How they ask for a title of the conversation, which repeats the task."""
 
@@ -35,7 +37,10 @@ def as_told(case, name):
         if name == "opencode" and turn.calls:
             usage = msgspec.structs.replace(usage, input_tokens=0, output_tokens=0)
         turns.append(msgspec.structs.replace(turn, usage=usage))
-    return msgspec.structs.replace(case, turns=tuple(turns))
+    ends = case.ends
+    if (case.name, name) in FORGETFUL:
+        ends = (*ends[:-1], Expected(kind="failed", code="SESSION_GONE"))
+    return msgspec.structs.replace(case, turns=tuple(turns), ends=ends)
 
 
 class LaterMinute:

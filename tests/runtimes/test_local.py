@@ -26,6 +26,7 @@ from deputy.runtimes.local import LocalEngine
 from deputy.testing.clock import run_in_virtual_time
 from deputy.testing.memory_journal import MemoryDisk, MemoryJournal
 from deputy.testing.runtime_suite import CASES, Host
+from deputy.testing.runtime_suite.parts import blocked
 from deputy.testing.virtual_world import VirtualWorld
 
 if TYPE_CHECKING:
@@ -354,6 +355,47 @@ def test_a_run_whose_process_was_killed_goes_on_in_another(tmp_path: Path) -> No
     done = subprocess.run([*command, "go"], capture_output=True, text=True, check=True)
     # What was paid is not paid again, and the child that was spawned is the one that is joined.
     assert done.stdout.splitlines() == ["working", "completed: paid once, and the child said done"]
+
+
+def test_what_has_completed_or_is_gone_since_it_was_blocked_is_not_cancelled(tmp_path: Path) -> None:
+    async def flow(run: RunContext, birth: Opened) -> Outcome:
+        if run.state.round:
+            return Completed(lineage=birth.lineage, summary="answered")
+        return blocked(run, "Which?")
+
+    async def main() -> None:
+        async with SqliteJournal(tmp_path / "home") as journal, LocalEngine(journal, flow, RealWorld()) as engine:
+            await engine.submit("sess_1_a", Opened(lineage=Lineage.root("sess_1_a")))
+            await engine.result("sess_1_a")
+            seen = await engine.get("sess_1_a")
+            assert seen is not None
+            await engine.resume("sess_1_a", "this")
+            await engine.result("sess_1_a")
+            await engine._crew.stopping.dismiss([seen])
+            assert (await engine.result("sess_1_a")).summary == "answered"
+            await engine.purge("sess_1_a")
+            await engine._crew.stopping.dismiss([seen])
+            assert await engine.get("sess_1_a") is None
+
+    asyncio.run(main())
+
+
+def test_a_run_of_others_whose_time_is_up_is_told_with_how_it_ended() -> None:
+    world, disk, told = VirtualWorld(random.Random(1)), MemoryDisk(), list["State"]()
+
+    async def never(run: RunContext, birth: object) -> Outcome:
+        raise AssertionError("nobody goes on with it")
+
+    async def main() -> None:
+        gone = MemoryJournal(disk, "gone", world.now)
+        late = msgspec.structs.replace(Lineage.root("sess_1_a"), deadline=world.now() - 1)
+        await gone.begin("sess_1_a", Opened(lineage=late))
+        gone.crash()
+        async with LocalEngine(MemoryJournal(disk, "here", world.now), never, world, is_over=told.append) as engine:
+            outcome = await engine.result("sess_1_a")
+            assert [state.status for state in told] == [outcome.status]
+
+    run_in_virtual_time(main())
 
 
 def test_a_waiting_run_holds_no_task_and_no_lease(tmp_path: Path) -> None:

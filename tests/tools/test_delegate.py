@@ -244,6 +244,13 @@ def test_the_system_prompt_is_the_callers_base_and_what_the_subagent_is(house: H
     assert "clear, concise report" in system
 
 
+@pytest.mark.rule("budget")
+def test_a_model_is_told_that_a_cap_on_cost_cannot_be_kept_before_anything_is_started(house: House):
+    text = told(house, run(house, {"tasks": [{**ONE, "budget": {"cost": 0.5}}]}))
+    assert "tasks[0].budget.cost: no price is known for script:" in text
+    assert "Nothing was started" in text
+
+
 @pytest.mark.rule("delegate.schema")
 @pytest.mark.parametrize("path", ["/etc/passwd", "/nowhere/to/be/found"])
 def test_a_model_cannot_have_a_file_played_as_a_script_nor_learn_whether_it_is_there(house: House, path):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -21,6 +23,7 @@ from deputy.engine.root import PARENT_OUTPUT_TOKENS, not_approved
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from deputy.commands.task_file import TaskFile
@@ -72,6 +75,8 @@ class Office:
     agents_by_command: Mapping[str, Mapping[str, str]]
     tell_added: Callable[[ProjectTask], None] = lambda task: None
     """Say that a draft is on the list now."""
+    minding: Callable[[str], AbstractContextManager[object]] = nullcontext
+    """What a run is waited for in, once it is on record under its session id."""
 
 
 class Prepared(Struct, frozen=True, kw_only=True):
@@ -103,9 +108,10 @@ async def orchestrate(order: Order, office: Office) -> Ended:
     routed = await route(prepared, office)
     if not await office.approve(routed.task, routed.model):
         return Ended(outcome=not_approved(_caller(order)), task=None if order.draft is not None else prepared.task)
-    routed = listed(routed, office)
+    routed = await listed(routed, office)
     await register_and_delegate(routed, office)
-    outcome = await validated(order, office)
+    with office.minding(order.session_id):
+        outcome = await validated(order, office)
     return await clean_up(routed.prepared.order, outcome, office)
 
 
@@ -144,12 +150,12 @@ async def route(prepared: Prepared, office: Office) -> Routed:
     return Routed(prepared=prepared, task=in_role(asked, role, grant), model=model, grant=grant)
 
 
-def listed(routed: Routed, office: Office) -> Routed:
+async def listed(routed: Routed, office: Office) -> Routed:
     """The same with its task on the list, where that was a draft: whoever does not approve leaves nothing behind."""
     order = routed.prepared.order
     if order.draft is None:
         return routed
-    added = office.tasks.add_draft(order.draft)
+    added = await asyncio.to_thread(office.tasks.add_draft, order.draft)
     office.tell_added(added)
     order = structs.replace(order, number=added.number, draft=None)
     prepared = structs.replace(routed.prepared, order=order, task=added)

@@ -29,6 +29,11 @@ class Prices(Struct, frozen=True):
     ceiling: Callable[[int, int], int | None]
     window: int | None = None
 
+    @property
+    def are_known(self) -> bool:
+        """Whether a cap on cost can be kept: what a call will cost is reserved before it is made."""
+        return self.ceiling(1, 1) is not None
+
 
 class Ceiling(Struct, frozen=True, kw_only=True):
     """The most that a call can cost: the sum of what is bounded, and what is not."""
@@ -59,10 +64,18 @@ def cost_ceiling(tasks: Sequence[Task], prices_of: Callable[[Task], Prices], lef
         most = most_cost(task, prices)
         nanos += most or 0
         unbounded += most is None
-        unpriced += most is None and prices.ceiling(1, 1) is None
+        unpriced += most is None and not prices.are_known
     if left is not None and (unbounded or nanos > left):
         return Ceiling(nanos=max(0, left))
     return Ceiling(nanos=nanos, unbounded=unbounded, unpriced=unpriced)
+
+
+def cost_not_kept(model: str) -> str:
+    """Why a model cannot work under a cap on cost, and what to do."""
+    return (
+        f"no price is known for {model}, so a cap on its cost cannot be kept: cap `tokens` or `requests` instead, "
+        "or name a model that has a price (`deputy models` lists them)"
+    )
 
 
 def most_cost(task: Task, prices: Prices) -> int | None:

@@ -141,3 +141,8 @@ Outcome: TypeAlias = Completed | Partial | Failed | Blocked | Cancelled | Reject
 def shortened(text: str, length: int = SUMMARY_LENGTH) -> str:
     """Text as a summary can hold it: cut with `…` when it is too long."""
     return text if len(text) <= length else f"{text[: length - 1].rstrip()}…"
+
+
+def how_to_answer(run: str) -> str:
+    """What a person who reads a question can do about it."""
+    return f'Answer it: deputy resume {run} --answer "…"'

@@ -15,6 +15,8 @@ class Progress(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     event: Kind
     label: str
     session_id: str = ""
+    parent: str = ""
+    """Told when it starts: whose subagent it is."""
     index: int | None = None
     total: int | None = None
     tool: str | None = None
@@ -26,4 +28,7 @@ class Progress(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     status: str | None = None
     reason: str | None = None
     seconds: float | None = None
-    """Told to who comes later: how long ago it started, and how long after that the rest happened."""
+    """Told to who comes later: how long ago it started, and how long after that the rest happened.
+
+    Of one that ended elsewhere: how long it worked, with all that it used.
+    """

@@ -325,9 +325,22 @@ ASKED = ".asked"
 """How the key of a beginning differs from the key of its end."""
 
 
+_ANSWER_TO = "answer:"
+
+
 def answer_key(key: str) -> str:
     """Under which key an answer is sent: whoever answers, the first answer counts."""
-    return f"answer:{key}"
+    return f"{_ANSWER_TO}{key}"
+
+
+def may_answer(sent: str, key: str) -> bool:
+    """Whether what was sent under a key may be taken by a wait: an answer to one question says nothing to another."""
+    return not sent.startswith(_ANSWER_TO) or sent == answer_key(key)
+
+
+def is_awaited(sent: str, state: State) -> bool:
+    """Whether a wait of the run may take what was sent under a key."""
+    return any(may_answer(sent, key) for key in state.waits)
 
 
 def _name(event: ModelCallBegun | ToolCallBegun | StepBegun) -> str:

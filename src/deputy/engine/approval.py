@@ -34,7 +34,9 @@ _MOST_TOLD = 20
 def tell_refused(talk: Talk | None, what: str) -> None:
     """Have the outcome say, once, what was not done because nobody could be asked."""
     warning = f"{what}{_UNASKED}"
-    if talk is not None and warning not in talk.warnings and len(talk.warnings) < _MOST_TOLD:
+    if talk is None or warning in talk.warnings:
+        return
+    if sum(map(is_refused_unasked, talk.warnings)) < _MOST_TOLD:
         talk.warnings += (warning,)
 
 

@@ -9,7 +9,7 @@ from msgspec import Struct, json, structs
 from deputy.core.errors import Error
 from deputy.core.events import Admitted, Lost, Said
 from deputy.core.ladder import INLINE, NATIVE
-from deputy.core.outcome import Artifact, Blocked, Completed, Failed, Partial, Rejected, shortened
+from deputy.core.outcome import Artifact, Blocked, Completed, Failed, Partial, Rejected, how_to_answer, shortened
 from deputy.core.progress import Kind, Progress
 from deputy.core.request import delegation_context
 from deputy.core.role import DELEGATE
@@ -53,7 +53,8 @@ async def delegate(run: RunContext, birth: Requested, workshop: Workshop) -> Out
         if isinstance(taken, Rejected):
             return taken
         if workshop.is_news(run):
-            workshop.watch(_progress("started", run, label, index=birth.terms.index, total=birth.terms.total))
+            place = {"index": birth.terms.index, "total": birth.terms.total}
+            workshop.watch(_progress("started", run, label, parent=birth.parent or "", **place))
         ladder = Ladder(run, birth, workshop)
         scratchpad = workshop.files.scratchpad(label, run.run)
         first = await begin(run, await ladder.first(), 0, scratchpad, workshop)
@@ -325,7 +326,7 @@ def _question(text: str, run: str) -> Error:
         code="AWAITING_HUMAN_INPUT",
         message=shortened(text or "It waits for an answer.", 300),
         recoverable=True,
-        recommendation=f'Answer it: deputy resume {run} --answer "…"',
+        recommendation=how_to_answer(run),
     )
 
 

@@ -6,19 +6,23 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import UNSET, Raw, Struct, json
 
+from deputy.core.approval import cost_not_kept
 from deputy.core.events import Lost, StepEnded
 from deputy.core.ladder import cannot_spawn
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable
 
+    from deputy.core.approval import Prices
     from deputy.engine.ports import RunContext
 
 
-class Models(Struct, frozen=True, kw_only=True):
+class Models(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The models that are to be asked."""
 
     names: tuple[str, ...]
+    capped: dict[str, str] = {}
+    """Those whose cost is capped, each with the field that says so."""
 
 
 class Means(NamedTuple):
@@ -26,6 +30,7 @@ class Means(NamedTuple):
 
     missing_key: Callable[[str], str | None]
     has_program: Callable[[str], Awaitable[bool]] | None
+    prices_of: Callable[[str], Prices] | None
 
 
 async def why_unreachable(
@@ -34,12 +39,16 @@ async def why_unreachable(
     models: Iterable[str],
     missing_key: Callable[[str], str | None],
     has_program: Callable[[str], Awaitable[bool]] | None,
+    *,
+    capped: dict[str, str] | None = None,
+    prices_of: Callable[[str], Prices] | None = None,
 ) -> str:
-    """Why one of these models cannot be asked by anything here; nothing when all can.
+    """Why one of these models cannot be asked by anything here, or not under a cap on cost; nothing when all can.
 
     It is looked at once: whoever goes on elsewhere, where there are other keys, must find what was found before.
     """
-    args, means = Models(names=tuple(dict.fromkeys(models))), Means(missing_key, has_program)
+    args = Models(names=tuple(dict.fromkeys(models)), capped=capped or {})
+    means = Means(missing_key, has_program, prices_of)
     ended = await run.step(f"{key}:reachable", _look, args, view=means, reads=True)
     if isinstance(ended, Lost) or ended.result is UNSET:
         raise TypeError("looking may be repeated, is never lost and has a result")
@@ -47,12 +56,16 @@ async def why_unreachable(
 
 
 async def _look(args: Models, means: Means) -> StepEnded:
-    return StepEnded(step="reachable", result=Raw(json.encode(await _why(args.names, means))))
+    return StepEnded(step="reachable", result=Raw(json.encode(await _why(args, means))))
 
 
-async def _why(models: Iterable[str], means: Means) -> str:
-    for model in models:
+async def _why(args: Models, means: Means) -> str:
+    for model in args.names:
         provider = means.missing_key(model)
+        # A program needs no price: it says itself what it cost.
+        is_bound = provider is None and model in args.capped
+        if is_bound and means.prices_of is not None and not means.prices_of(model).are_known:
+            return f"{args.capped[model]}: {cost_not_kept(model)}. Nothing was started."
         if provider is not None and (means.has_program is None or not await means.has_program(model)):
             return cannot_spawn(model, provider)
     return ""

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from msgspec import UNSET, Raw, UnsetType, json, structs
 
 from deputy.config import load_rules
+from deputy.core.approval import cost_not_kept
 from deputy.core.errors import Described, StorageError, UnknownRun, UsageError
 from deputy.core.events import Opened
 from deputy.core.guard import Policy
 from deputy.core.ladder import INLINE, Routing, Rung
-from deputy.core.limits import Budget
+from deputy.core.limits import NANOS_PER_DOLLAR, Budget
 from deputy.core.refinement import MAX_ROUNDS
 from deputy.core.request import ALWAYS_GRANTED, READ_ONLY_TOOLS, Grant, Lineage
 from deputy.core.role import Role, as_parent
@@ -36,7 +37,7 @@ from deputy.interfaces.checking import (
     check_tasks,
 )
 from deputy.interfaces.refining import arguments_of, refined
-from deputy.interfaces.resuming import go_on, questions, settle_caller, tools_of, unfinished
+from deputy.interfaces.resuming import go_on, is_left, questions, settle_caller, stopped_before, tools_of, unfinished
 from deputy.interfaces.settling import settle_tasks
 from deputy.interfaces.stopping import stop
 from deputy.interfaces.watching import Watching
@@ -151,8 +152,11 @@ class Deputy:
         self._stack = AsyncExitStack()
         self._runtime: Runtime | None = None
         self._is_closed = False
-        self._calls: set[asyncio.Task[Any]] = set()
-        """Who waits for a call to end."""
+        self._calls: dict[asyncio.Future[None], str] = {}
+        """Which calls somebody waits for, by what tells that this is over."""
+        self._stopped: dict[str, frozenset[str]] = {}
+        """What had stopped of interrupted runs before these were taken up, and goes on when they end."""
+        self._going_on = asyncio.Lock()
         self._watching = Watching(watch)
 
     async def __aenter__(self) -> Self:
@@ -181,12 +185,7 @@ class Deputy:
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        # Calls that others still wait for end with their outcomes, as if each of them had been cancelled.
-        calls = self._calls - {asyncio.current_task()}
-        for call in calls:
-            call.cancel()
-        if calls:
-            await asyncio.wait(calls, timeout=_STOP_SECONDS)
+        await self._end_calls()
         self._watching.close()
         try:
             await self._stack.aclose()
@@ -269,6 +268,7 @@ class Deputy:
         check_concurrency(concurrency)
         check_tasks(work)
         cast, more = await self._cast.prepare(work)
+        await self._check_costs(cast)
         tasks = tuple(structs.replace(task, timeout=self._rules.seconds(DELEGATE, task.timeout)) for task in cast)
         fan_out = FanOut(
             tasks=tasks, concurrency=concurrency, question=question, patience=patience, is_counted=self._counts_own
@@ -280,19 +280,33 @@ class Deputy:
 
     async def cast(self, tasks: Sequence[Task]) -> tuple[Task, ...]:
         """The tasks with the definitions of the agents they name: their tools, models and limits as they will be."""
-        return await self._cast.cast(tasks)
+        cast = await self._cast.cast(tasks)
+        await self._check_costs(cast)
+        return cast
 
     async def outcome(self, session_id: str) -> Outcome:
-        """Wait for a run's end."""
+        """Wait for a run's end; what had stopped before an interrupted one was taken up goes on first."""
         check_id(session_id)
+        outcome = await self._of.engine.result(session_id)
+        if session_id not in self._stopped:
+            return outcome
+        async with self._going_on:
+            try:
+                if await is_left(self._of, session_id, self._stopped.get(session_id, ())):
+                    await self.go_on(session_id)
+            finally:
+                self._stopped.pop(session_id, None)
         return await self._of.engine.result(session_id)
 
     async def results(self, session_id: str) -> tuple[Result, ...]:
         """Wait for the end of a run of tasks, and give each task's result in its order."""
         whole = await self.outcome(session_id)
-        results = await results_of(self._of, await self.state(session_id), whole)
+        state = await self.state(session_id)
+        results = await results_of(self._of, state, whole)
         for index, result in enumerate(results):
-            self._watching.tell_end(index, len(results), result)
+            # A parent is no subagent, and whoever watches was not told that it began.
+            if state.parent is not None or result.outcome.session_id != session_id:
+                self._watching.tell_end(index, len(results), result)
         return results
 
     async def resume(self, session_id: str, answer: Answer = None) -> Outcome:
@@ -301,9 +315,7 @@ class Deputy:
         Where several subagents ask, the answers are given by their session ids.
         """
         await self.go_on(session_id, answer)
-        outcome = await self._whole(session_id, self.outcome(session_id))
-        await self.settle(session_id)
-        return outcome
+        return await self._whole(session_id, self._settled(session_id))
 
     async def go_on(
         self, session_id: str, answer: Answer = None, *, question: str = "", patience: float | None = None
@@ -313,7 +325,10 @@ class Deputy:
         await self._check_place(state)
         # A command that has ended gives its task back before it takes it again.
         await self._settle_tasks()
+        before = await stopped_before(self._of, state)
         await go_on(self._of, state, answer, question, patience)
+        if before:
+            self._stopped[session_id] = before
         if question:
             await self._until_it_asks(session_id)
 
@@ -472,10 +487,29 @@ class Deputy:
         of = self._of
         return Casting(of.agents, of.servers, grant=self._grant, own=self._own, every=ALL_TOOLS, known=self._known)
 
+    async def _check_costs(self, tasks: Sequence[Task]) -> None:
+        """Refuse caps on cost that could not be kept, before anybody approves and anything is spent."""
+        for index, task in enumerate(tasks):
+            # Without one the default need not be known yet.
+            if task.budget.cost is not None or self._grant.budget.cost is not None:
+                model = task.model or (await self.default_model()).model
+                self._check_cost(task.budget, model, f"tasks[{index}].budget.cost")
+                self._check_cost(self._grant.budget, model, "budget.cost")
+
+    def _check_cost(self, budget: Budget, model: str, field: str) -> None:
+        # A program needs no price: it says itself what it cost.
+        if budget.cost is not None and self.missing_key(model) is None and not self.prices_of(model).are_known:
+            raise UsageError(field, Described(f"${budget.cost / NANOS_PER_DOLLAR:g}"), cost_not_kept(model))
+
     async def _until_it_asks(self, session_id: str) -> None:
         """It asks in a moment; from then on it can be seen to wait, and be answered."""
         while (await self.state(session_id)).status == "requested":  # noqa: ASYNC110  it is in the journal
             await asyncio.sleep(_ASK_SECONDS)
+
+    async def _settled(self, session_id: str) -> Outcome:
+        outcome = await self.outcome(session_id)
+        await self.settle(session_id)
+        return outcome
 
     async def _settle_tasks(self) -> None:
         await asyncio.to_thread(settle_tasks, self._workspace, self._of.folder)
@@ -494,6 +528,8 @@ class Deputy:
         named = None if self._model_is_named or role is None else role.model
         model = named or (await self.default_model()).model
         own = structs.replace(self._grant, tools=self._grant.tools | self._cast.allowed(more))
+        if command != DELEGATE:
+            self._check_cost(own.budget, model, "budget.cost")
         if self.missing_key(model) is None:
             self._of.models.open(model)
         session_id = await self._of.engine.draw_id()
@@ -518,10 +554,8 @@ class Deputy:
 
     async def _whole(self, session_id: str, work: Awaitable[_R]) -> _R:
         """Wait for it and take it over; a call that is cancelled stops the whole subtree before it goes."""
-        call = asyncio.current_task()
-        if call is None:
-            raise TypeError("a call is waited for in a task")
-        self._calls.add(call)
+        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._calls[over] = session_id
         try:
             done = await work
             await self.delivered(session_id)
@@ -534,7 +568,20 @@ class Deputy:
                     await self._of.engine.result(session_id)
             raise
         finally:
-            self._calls.discard(call)
+            del self._calls[over]
+            over.set_result(None)
+
+    async def _end_calls(self) -> None:
+        """Stop the calls that other tasks still wait for, which then get their outcomes."""
+        if not self._calls:
+            return
+        waited_for = set(self._calls)
+        # What does not stop in time is left to whoever comes next.
+        with suppress(TimeoutError, StorageError):
+            async with asyncio.timeout(_STOP_SECONDS):
+                for session_id in set(self._calls.values()):
+                    await self._of.engine.cancel(session_id)
+                await asyncio.wait(waited_for)
 
     async def _check_place(self, state: State) -> None:
         """Refuse to go on in a folder that nobody named, when the run worked in another."""

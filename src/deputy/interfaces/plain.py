@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from deputy.core.text.plain import PlainStream as PlainStream
-from deputy.core.text.plain import harmless as harmless
 from deputy.core.text.plain import plain as plain
+from deputy.core.text.plain import without_controls as without_controls
 
 _PIPE_COLUMNS = 240
 

@@ -10,12 +10,13 @@ from msgspec import Raw, json
 from deputy.core.errors import LeaseHeld, UnknownRun, UsageError
 from deputy.core.events import Opened, Requested
 from deputy.core.outcome import shortened
+from deputy.engine.recover import has_time_below, seconds_late
 from deputy.engine.root import APPROVAL, DELEGATE, FanOut
 from deputy.interfaces.answering import Question, answer_key
 from deputy.interfaces.calls import children_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from deputy.core.state import State
     from deputy.wiring import Runtime
@@ -81,6 +82,30 @@ async def unfinished(runtime: Runtime, state: State) -> list[State]:
     children = children_of(await runtime.journal.records(state.run))
     tasks = (below.get(children[index]) for index in sorted(children))
     return [one for one in tasks if one is not None and one.status != "completed"]
+
+
+async def stopped_before(runtime: Runtime, state: State) -> frozenset[str]:
+    """Of an interrupted run: itself when its time is up, or the tasks of a call that cannot end as completed."""
+    if not state.is_live:
+        return frozenset()
+    if state.command != DELEGATE:
+        return frozenset({state.run} if await _is_late(runtime, state) else ())
+    tasks = await unfinished(runtime, state)
+    return frozenset([one.run for one in tasks if not one.is_live or await _is_late(runtime, one)])
+
+
+async def is_left(runtime: Runtime, run: str, before: Collection[str]) -> bool:
+    """Whether all that an ended run lacks had stopped before it was taken up, and nobody asks or wanted it stopped."""
+    state = await runtime.engine.get(run)
+    if state is None or state.status not in ("partial", "failed"):
+        return False
+    tasks = await unfinished(runtime, state) if state.command == DELEGATE else [state]
+    return bool(tasks) and all(one.run in before and one.status != "blocked" for one in tasks)
+
+
+async def _is_late(runtime: Runtime, state: State) -> bool:
+    now = runtime.workshop.world.now()
+    return bool(seconds_late(state, now)) and not has_time_below(await runtime.journal.descendants(state.run), now)
 
 
 async def settle_caller(runtime: Runtime, run: str) -> None:

@@ -11,10 +11,10 @@ if TYPE_CHECKING:
 
 def tell(error: DeputyError) -> str:
     """What an error says: every secret that it quotes is a mark, and what models and files say in it is harmless."""
-    return error.told(harmless)
+    return error.told(safe_to_tell)
 
 
-def harmless(text: str) -> str:
+def safe_to_tell(text: str) -> str:
     """A text without what a terminal would obey, and with a mark in place of every secret."""
     from deputy.interfaces.plain import plain
 

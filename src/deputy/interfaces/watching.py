@@ -84,12 +84,16 @@ class Watching:
             self._watch(progress)
 
     def tell_end(self, index: int, total: int, result: Result) -> None:
-        """Tell of an end that the subagent itself could not: it was refused, or stopped."""
+        """Tell of an end that the subagent itself could not: it was refused or stopped, or had ended before."""
         outcome = result.outcome
         if outcome.session_id in self._ended:
             self._ended.discard(outcome.session_id)
             return
         reason = outcome.errors[0].type if outcome.errors else None
         told = Progress(event="completed", label=result.label, session_id=outcome.session_id, status=outcome.status)
-        self.tell(structs.replace(told, index=index, total=total, reason=reason))
+        told = structs.replace(told, index=index, total=total, reason=reason)
+        if outcome.usage.requests or outcome.duration_seconds:
+            used, seconds = outcome.usage, outcome.duration_seconds
+            told = structs.replace(told, input=used.input, output=used.output, cost=used.cost, seconds=seconds)
+        self.tell(told)
         self._ended.discard(outcome.session_id)

@@ -138,11 +138,18 @@ def typed(path: Path) -> Generator[None]:
 
 def storage_error(path: Path, error: sqlite3.Error) -> StorageError:
     """What an error of SQLite means to a person."""
-    name, what = str(path), str(error)
-    match _code(error):
+    return meaning(str(path), error, home.disk_of(path))
+
+
+def meaning(name: str, error: sqlite3.Error, disk: home.Disk) -> StorageError:
+    """The same where the disk is known to be so."""
+    what, code = str(error), _code(error)
+    match code:
+        case _ if disk.is_read_only and code in _CLOSED:
+            return home.read_only(name)
         case sqlite3.SQLITE_FULL:
             return StorageFull(name, what)
-        case sqlite3.SQLITE_IOERR if home.is_full(path):
+        case sqlite3.SQLITE_IOERR if disk.is_full:
             return StorageFull(name, "no space is left on its disk")
         case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_ERROR:
             # Our statements are right for the tables we made, so that one that fails has found others.

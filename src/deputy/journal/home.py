@@ -7,7 +7,7 @@ import os
 import stat
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from deputy.core.errors import StorageDenied, StorageFailed, StorageFull
 
@@ -22,6 +22,14 @@ _FILE = 0o600
 _OTHERS_WRITE = 0o022
 _ROOM = 32_768
 _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
+
+
+class Disk(NamedTuple):
+    """What keeps a file from being written, though its own rights would let it."""
+
+    is_full: bool = False
+    """It has no room for as much as SQLite needs beside the file."""
+    is_read_only: bool = False
 
 
 def home_path(environment: Mapping[str, str] | None = None) -> Path:
@@ -176,13 +184,22 @@ def sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
-def is_full(path: Path) -> bool:
-    """Whether the disk has no room for as much as SQLite needs beside a file."""
+def disk_of(path: Path) -> Disk:
+    """What can be written beside a file."""
     try:
-        disk = os.statvfs(path.parent)
+        found = os.statvfs(path.parent)
     except OSError:
-        return False
-    return disk.f_bavail * disk.f_frsize < _ROOM
+        return Disk()
+    return Disk(
+        is_full=found.f_bavail * found.f_frsize < _ROOM,
+        is_read_only=bool(found.f_flag & os.ST_RDONLY),
+    )
+
+
+def read_only(name: str) -> StorageDenied:
+    """The error of a file system that nobody can write to, whatever their rights."""
+    way_out = "Have it mounted for writing, or name a home elsewhere with DEPUTY_HOME."
+    return StorageDenied(name, "it is on a read-only file system", way_out)
 
 
 def explain(path: Path, error: OSError) -> NoReturn:
@@ -192,7 +209,9 @@ def explain(path: Path, error: OSError) -> NoReturn:
     match error.errno:
         case errno.ENOSPC | errno.EDQUOT:
             raise StorageFull(name, what) from error
-        case errno.EACCES | errno.EPERM | errno.EROFS | errno.ELOOP:
+        case errno.EROFS:
+            raise read_only(name) from error
+        case errno.EACCES | errno.EPERM | errno.ELOOP:
             raise StorageDenied(name, what) from error
         case errno.ENOTDIR | errno.EEXIST:
             way_out = "Move what is there away, or name another home with DEPUTY_HOME."

@@ -267,7 +267,7 @@ class SqliteJournal:
         self._writer.submit(lambda tx: errors_log.write(tx.connection, error, at, context)).add_done_callback(_hear)
 
     async def take(self, lease: Lease, key: str, topic: str) -> Record | None:
-        """Turn the oldest message of a topic into a record, in one; None when there is none."""
+        """Turn the oldest message of a topic that is for this wait into a record, in one; None when there is none."""
         at = self._clock()
         return await self.transact(lambda tx: tx.take(lease, key, at, topic))
 

@@ -21,7 +21,7 @@ from deputy.core.events import (
     encode,
     errors_of,
 )
-from deputy.core.state import State, apply
+from deputy.core.state import State, apply, is_awaited, may_answer
 from deputy.journal import errors_log
 from deputy.journal.mark import Promise
 from deputy.journal.reader import Holder
@@ -131,9 +131,8 @@ class Transaction:
             return self.existing(lease.run, key)
         state = self._states[lease] = apply(state, record)
         if isinstance(event, Resumed):
-            # Who wanted an earlier round stopped does not stop this one.
-            query = "UPDATE inbox SET is_taken = 1 WHERE run = ? AND topic = ? AND NOT is_taken"
-            self._connection.execute(query, (lease.run, CANCEL))
+            # What was said to an earlier round neither stops this one nor answers it.
+            self._connection.execute("UPDATE inbox SET is_taken = 1 WHERE run = ? AND NOT is_taken", (lease.run,))
         errors: Sequence[Error] = errors_of(event)
         if errors and isinstance(event, Returned):
             errors = errors_log.not_met(self.connection, lease.run, errors)
@@ -238,12 +237,17 @@ class Transaction:
         return self._connection.execute(query, (run, body)).fetchone() is not None
 
     def take(self, lease: Lease, key: str, at: float, topic: str) -> Record | None:
-        """Turn the oldest message of a topic into a record; None when there is none."""
+        """Turn the oldest message of a topic that is for this wait into a record; None when there is none."""
         self.fence(lease)
         if self.has(lease.run, key):
             return self.existing(lease.run, key)
         query = "SELECT id, key, body, sum FROM inbox WHERE run = ? AND topic = ? AND NOT is_taken ORDER BY id"
         for number, name, body, total in self._connection.execute(query, (lease.run, topic)).fetchall():
+            if not may_answer(name, key):
+                if not is_awaited(name, self.state(lease)):
+                    # Left there, it would have the run looked at again and again.
+                    self._connection.execute("DELETE FROM inbox WHERE id = ?", (number,))
+                continue
             self._connection.execute("UPDATE inbox SET is_taken = 1 WHERE id = ?", (number,))
             if total == message_sum(lease.run, topic, name, body):
                 event = CancelAsked(reason=_reason(body)) if topic == CANCEL else Answered(topic=topic, body=Raw(body))

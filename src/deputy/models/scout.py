@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from msgspec import json
+from msgspec import json, structs
 
 from deputy.core.conversation import (
     AssistantMessage,
@@ -22,6 +22,7 @@ from deputy.core.conversation import (
     UserMessage,
 )
 from deputy.core.errors import UsageError
+from deputy.models.scouted_task import begun_at, task_in, wanted_metadata, wanted_words
 from deputy.models.scouting import MOST_HITS, Findings, Place, Search, best_places, key_words, other_places, stem
 
 if TYPE_CHECKING:
@@ -36,11 +37,6 @@ _BEFORE, _SHOWN = 3, 24
 _EXCERPT_BEFORE, _EXCERPT_AFTER = 1, 3
 _WIDTH = 66
 _CHARACTERS_PER_TOKEN = 4
-_FORM_HEADING = "## The form of your answer"
-_TASK_HEADING = "## Task\n"
-_DATA, _IS_DATA = "[data from ", ": not instructions]"
-_COMMAND_LINES = ("Task: ", "Work folder: ", "Artifacts so far:", "- .deputy/work/")
-"""How lines begin that a command adds to its task."""
 
 
 class Scout:
@@ -78,10 +74,9 @@ Calls = list[tuple[str, dict[str, Any]]]
 
 def _turn(messages: Sequence[Message], offered: set[str]) -> tuple[str, Calls]:
     """What to say and do next, told by what was done since somebody last said something."""
-    last = max((i for i, message in enumerate(messages) if isinstance(message, UserMessage)), default=0)
-    task = _task_of(messages)
-    words = key_words(_before_form(task))
-    done = _Done(messages[last:])
+    task = task_in(messages)
+    words = key_words(wanted_words(task))
+    done = _Done(messages[begun_at(messages) :])
     if "Grep" in offered and words and not done.searches:
         wanted: Calls = [("Grep", _grep(word)) for word in words]
         if "Glob" in offered:
@@ -121,7 +116,8 @@ class _Done:
             names.append(call.name)
             text = "" if result.is_error else result.content
             if call.name == "Grep":
-                self.searches.append(Search.read(str(call.arguments.get("pattern", "")), text))
+                search = Search.read(str(call.arguments.get("pattern", "")), text)
+                self.searches.append(structs.replace(search, has_failed=result.is_error))
             elif call.name == "Read" and text:
                 self.pages[str(call.arguments.get("path", ""))] = text
         self.findings = Findings(self.searches)
@@ -138,18 +134,22 @@ def _note(places: Sequence[Place]) -> str:
 
 
 def _report(task: str, words: Sequence[str], done: _Done, places: Sequence[Place]) -> str:
-    if (metadata := _wanted_metadata(task)) is not None:
-        return _in_form(metadata, words, places)
+    if (metadata := wanted_metadata(task)) is not None:
+        return _in_form(metadata, words, done, places)
     return "\n".join(_report_lines(words, done, places))
 
 
 def _report_lines(words: Sequence[str], done: _Done, places: Sequence[Place]) -> Iterator[str]:
+    if not done.searches:
+        yield f"**{WHAT_IT_IS}.** Nothing was searched, and nothing was judged."
+        yield ""
+        yield _why_not_searched(words)
+        return
     yield f"**{WHAT_IT_IS}.** The files were searched for words of the task; nothing was judged."
     yield ""
-    if not words:
-        yield "The task has no words to look for. Name what you want to find: a function, a topic, a file."
+    yield f"Searched for: {', '.join(search.told for search in done.searches)}."
+    if all(search.has_failed for search in done.searches):
         return
-    yield f"Searched for: {', '.join(search.told for search in done.searches) or ', '.join(words)}."
     if not places:
         yield "\nNothing was found. Other words may help; a real model (see `deputy doctor`) would know some."
         return
@@ -160,6 +160,12 @@ def _report_lines(words: Sequence[str], done: _Done, places: Sequence[Place]) ->
     if others:
         yield "\nAlso:\n"
         yield from (f"- {place.path}:{place.line} `{_inline(place.text)}`" for place in others)
+
+
+def _why_not_searched(words: Sequence[str]) -> str:
+    if not words:
+        return "The task has no words to look for. Name what you want to find: a function, a topic, a file."
+    return f"There was no tool to search with: it needs Grep, and would have looked for {', '.join(words)}."
 
 
 def _excerpt(place: Place, page: str) -> str:
@@ -185,47 +191,11 @@ def _cut(text: str) -> str:
 # --- a form that was asked for ----------------------------------------------------------------------------------------
 
 
-def _task_of(messages: Sequence[Message]) -> str:
-    """The task, or what was said after it; a correction of the form is about the same task."""
-    said = [message.text for message in messages if isinstance(message, UserMessage)]
-    if not said:
-        return ""
-    return said[0] if _FORM_HEADING in said[0] else said[-1]
-
-
-def _before_form(task: str) -> str:
-    """What is to be looked for: the task of a prompt that has sections, without what is said about its form."""
-    asked = task.partition(_FORM_HEADING)[0]
-    return "\n".join(_own_lines(asked.partition(_TASK_HEADING)[2] or asked))
-
-
-def _own_lines(asked: str) -> Iterator[str]:
-    """The lines that say what is wanted: neither what data is put between, nor where a command's documents go."""
-    end = ""
-    for line in asked.splitlines():
-        if end:
-            end = "" if line == end else end
-        elif line.startswith(_DATA) and line.endswith(_IS_DATA):
-            end = f"[end of data {line.removesuffix(_IS_DATA).rpartition(' ')[2]}]"
-        elif not line.startswith(_COMMAND_LINES):
-            yield line
-
-
-def _wanted_metadata(task: str) -> dict[str, Any] | None:
-    """The metadata that a return has to carry, when the task asks for one."""
-    _, heading, form = task.partition(_FORM_HEADING)
-    line = next((line for line in form.splitlines() if line.strip().startswith('"metadata": {')), "")
-    if not heading or not line:
-        return None
-    try:
-        return json.decode(line.strip().removeprefix('"metadata": ').removesuffix(","), type=dict[str, Any])
-    except ValueError:
-        return None
-
-
-def _in_form(metadata: dict[str, Any], words: Sequence[str], places: Sequence[Place]) -> str:
+def _in_form(metadata: dict[str, Any], words: Sequence[str], done: _Done, places: Sequence[Place]) -> str:
     found = ", ".join(f"{place.path}:{place.line}" for place in places) or "nothing"
-    summary = f"{WHAT_IT_IS}. Searched for {', '.join(words) or 'nothing'}; found {found}."
+    searched = ", ".join(search.told for search in done.searches)
+    told = f"Searched for {searched}; found {found}." if searched else _why_not_searched(words)
+    summary = f"{WHAT_IT_IS}. {told}"
     form: dict[str, Any] = {
         "status": "completed",
         "summary": summary[:400],

@@ -62,6 +62,7 @@ class Search(Struct, frozen=True, kw_only=True):
     word: str
     hits: tuple[Place, ...]
     is_cut: bool = False
+    has_failed: bool = False
 
     @classmethod
     def read(cls, word: str, text: str) -> Search:
@@ -72,6 +73,8 @@ class Search(Struct, frozen=True, kw_only=True):
     @property
     def told(self) -> str:
         """The word and how often it was found."""
+        if self.has_failed:
+            return f"{self.word} (the search failed)"
         plus = "+" if self.is_cut else ""
         return f"{self.word} ({len(self.hits)}{plus} line{'s' * (len(self.hits) != 1)})"
 

@@ -188,11 +188,17 @@ class Crew(Generic[L]):
             self._group.create_task(self._try_again(run, trouble))
 
     async def see_off(self, state: State) -> None:
-        """Clear up behind a run that was put aside, or another's, and came to its end without being taken up."""
+        """Clear up behind a run that was put aside, or another's, and came to its end without being taken up.
+
+        The state is the one before its end, which knows what was under way.
+        """
         await self._clear_away(state)
         self.parking.forget(state.run)
         self._forget_trouble(state.run)
-        self._is_over(state)
+        ended = state
+        with suppress(StorageError):
+            ended = await self._journal.state(state.run) or state
+        self._is_over(ended)
         self.endings.tell(state.run)
         await self.take_up(state.parent)
 

@@ -119,7 +119,7 @@ class LocalEngine(Generic[L]):
 
     async def send(self, run: str, topic: str, body: Any, *, key: str = "") -> bool:
         """Send a run a message, once per key; False when another one was sent under that key before."""
-        name = key or f"{topic}:{self._world.draw(_KEY_LETTERS, 12)}"
+        name = key or f"sent:{topic}:{self._world.draw(_KEY_LETTERS, 12)}"
         is_first = await self._journal.send(run, topic, name, json.encode(body))
         await self._crew.hear([(run, topic)], wake=True)
         return is_first

@@ -60,6 +60,9 @@ class Rounds(Generic[L]):
             await self._have_ended(run)
             lease = await self._journal.acquire(run)
             try:
+                if is_dismissed:
+                    # Somebody may have dismissed or answered it since it was looked at.
+                    _check_blocked(lease.state)
                 resumed = self._resumed(lease.state, message, seconds, within, question, patience)
                 resumed = structs.replace(resumed, is_dismissed=is_dismissed)
                 await self._journal.append(lease, f"resumed:{resumed.round}", resumed)
@@ -72,8 +75,8 @@ class Rounds(Generic[L]):
             return resumed.round
 
     async def dismiss(self, run: str) -> None:
-        """End a run as cancelled that has ended with a question; one that is gone on with is left alone."""
-        with suppress(LeaseHeld, UsageError):
+        """End a run as cancelled that has ended with a question; one that no longer rests there is left alone."""
+        with suppress(LeaseHeld, UnknownRun, UsageError):
             await self.begin(run, None, is_dismissed=True)
             work = self._crew.work.get(run)
             if work is not None:
@@ -116,3 +119,8 @@ class Rounds(Generic[L]):
 def _check_ended(state: State) -> None:
     if state.is_live:
         raise UsageError("ID", state.run, f"this run is {state.status}; only one that has ended is resumed")
+
+
+def _check_blocked(state: State) -> None:
+    if state.status != "blocked":
+        raise UsageError("ID", state.run, f"this run is {state.status}; only one that is blocked is dismissed")

@@ -24,7 +24,7 @@ from deputy.core.events import (
     encode,
 )
 from deputy.core.results import Result
-from deputy.core.state import State, apply
+from deputy.core.state import State, apply, is_awaited, may_answer
 from deputy.engine.ports import Writing
 from deputy.engine.recover import Standing
 from deputy.engine.remains import late_ending
@@ -216,16 +216,20 @@ class MemoryJournal:
         return await self._commit(do)
 
     async def take(self, lease: MemoryLease, key: str, topic: str) -> Record | None:
-        """Turn the oldest message of a topic into a record, in one."""
+        """Turn the oldest message of a topic that is for this wait into a record, in one."""
 
         def do() -> Record | None:
             self._fence(lease)
             found = self._find(lease.run, key)
             if found is not None:
                 return found
-            for message in self._disk.inbox:
-                run, of, _, body, is_taken = message
-                if run == lease.run and of == topic and not is_taken:
+            for message in list(self._disk.inbox):
+                run, of, sent, body, is_taken = message
+                if run != lease.run or of != topic or is_taken:
+                    continue
+                if not may_answer(sent, key) and not is_awaited(sent, lease.state):
+                    self._disk.inbox.remove(message)
+                elif may_answer(sent, key):
                     message[4] = True
                     said = json.decode(body)
                     event = (
@@ -413,9 +417,9 @@ class MemoryJournal:
         self._disk.order[lease.run, record.seq] = len(self._disk.order)
         lease.state = apply(lease.state, record)
         if isinstance(event, Resumed):
-            # A cancel that came too late was meant for an earlier round.
+            # What came too late was meant for an earlier round.
             for message in self._disk.inbox:
-                message[4] = message[4] or (message[0] == lease.run and message[1] == CANCEL)
+                message[4] = message[4] or message[0] == lease.run
         return record
 
     def _deliver(self, run: str, to: str) -> None:

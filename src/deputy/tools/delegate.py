@@ -76,7 +76,14 @@ class DelegateTool:
         if not isinstance(wanted, DelegateCall):
             return _error("\n".join(f"{problem.field} {problem.message}." for problem in wanted))
         models = [task.model or desk.asked for task in wanted.tasks]
-        unreachable = await why_unreachable(run, key, models, self._missing_key, self._has_program)
+        capped = {
+            model: f"tasks[{index}].budget.cost"
+            for index, (model, task) in enumerate(zip(models, wanted.tasks, strict=True))
+            if task.budget.cost is not None
+        }
+        unreachable = await why_unreachable(
+            run, key, models, self._missing_key, self._has_program, capped=capped, prices_of=self._prices_of
+        )
         if unreachable:
             return _error(unreachable)
         refusal = await self._refusal(wanted, key, run, desk)

@@ -1,7 +1,15 @@
 """What a person types, and when: at a real terminal with its own line editing."""
 
+import asyncio
+import os
+import sys
+
 import pytest
 from tests.interfaces.mcp.conftest import entries
+
+from deputy.interfaces.answering import Question
+from deputy.interfaces.cli import keyboard
+from deputy.interfaces.cli.asking import Person
 
 ASK = {"name": "Ask", "arguments": {"question": "Which options?"}}
 RUN = {"name": "Run", "arguments": {"command": "echo ran > made.txt"}}
@@ -51,6 +59,64 @@ def test_a_paste_of_several_lines_arrives_whole_also_when_its_last_line_is_ended
     run = house.run("ps", "--all").stdout.splitlines()[1].split()[0]
     third = "third" if ends else "third line"
     assert f"first line\n  second line\n{third}\n" in house.run("transcript", run).stdout
+
+
+# --- the end of input, and the word to stop ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def typing(monkeypatch):
+    """What is typed is written here, and read by whoever asks."""
+    theirs, ours = os.pipe()
+    with os.fdopen(theirs) as read, os.fdopen(ours, "wb", buffering=0) as write:
+        monkeypatch.setattr(sys, "stdin", read)
+        yield write
+
+
+def answered(topic: str, do) -> bool | str:
+    """What comes of a question when this is done while it is asked."""
+
+    async def go() -> bool | str:
+        stop = asyncio.Event()
+        asked = asyncio.create_task(
+            Person(stop).answer(Question(session_id="sess_1_a", label="a", topic=topic, text="Which?"))
+        )
+        await asyncio.sleep(0)
+        do(stop)
+        async with asyncio.timeout(20):
+            return await asked
+
+    return asyncio.run(go())
+
+
+@pytest.mark.parametrize("topic", ["answer", "approval"])
+@pytest.mark.parametrize("typed", [b"", b"y", b"y\n"])
+def test_the_word_to_stop_is_no_answer(typing, topic, typed):
+    def stop(word: asyncio.Event) -> None:
+        typing.write(typed)
+        word.set()
+
+    assert answered(topic, stop) is False
+
+
+@pytest.mark.parametrize(("topic", "answer"), [("answer", "the blue one"), ("approval", False)])
+def test_what_was_typed_when_input_ended_is_the_answer(typing, topic, answer):
+    def end(_: asyncio.Event) -> None:
+        typing.write(b"the blue one")
+        typing.close()
+
+    assert answered(topic, end) == answer
+
+
+@pytest.mark.parametrize("topic", ["answer", "approval"])
+def test_input_that_ends_without_a_word_is_no_answer(typing, topic):
+    assert answered(topic, lambda _: typing.close()) is False
+
+
+def test_a_terminal_that_goes_away_is_only_the_end_of_input(typing, monkeypatch):
+    monkeypatch.setattr(keyboard, "_is_ours", lambda: True)
+    keyboard.forget_typed()
+    keyboard.push_unfinished_line()
 
 
 # --- what a question says is never obeyed by the terminal, wherever it is told ----------------------------------------

@@ -165,6 +165,15 @@ def test_a_tasks_file_names_every_problem_at_once(house):
     assert not house.home.exists(), "nothing was even opened"
 
 
+@pytest.mark.rule("budget")
+def test_a_cap_on_cost_that_cannot_be_kept_is_refused_before_anybody_is_asked(house):
+    call = [{"label": "a", "prompt": "x"}, {"label": "b", "prompt": "x", "budget": {"cost": 0.5}}]
+    run = house.run("delegate", "--tasks", "-", "--model", house.script("none"), stdin=json.dumps(call))
+    assert run.returncode == 2
+    assert "tasks[1].budget.cost: found $0.5; no price is known for script:" in run.stderr
+    assert "Spawn 2 subagents" not in run.stderr
+
+
 @pytest.mark.rule("delegate.approve")
 def test_where_nobody_can_be_asked_it_is_refused_and_nothing_is_spent(house):
     with provider() as server:

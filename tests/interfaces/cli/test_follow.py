@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import sqlite3
 from contextlib import closing
@@ -196,6 +197,33 @@ def test_a_call_that_is_resumed_has_one_view_of_those_who_go_on(house):
     assert "Subagents: 3 completed of 3" in terminal.text
 
 
+@pytest.mark.rule("resume")
+def test_a_parent_that_is_resumed_is_no_subagent_and_ends_with_what_it_used(house):
+    model = house.script("one", {"turns": [{"faults": ["bad_request"]}]})
+    run = house.run("run", "do it", "--model", model, "--json")
+    assert run.returncode == 1
+    house.script("one", {"turns": [{"text": "Done.", "usage": {"input_tokens": 700, "output_tokens": 9}}]})
+    session_id = json.loads(run.stdout)["session_id"]
+    again = house.run("resume", session_id)
+    assert (again.returncode, again.stdout) == (0, "Done.\n")
+    assert re.fullmatch(rf"{session_id} completed · in=700 out=9 · \d\.\ds\n", again.stderr), again.stderr
+
+
+@pytest.mark.rule("resume")
+def test_a_task_that_ran_out_of_time_unseen_is_shown_with_what_it_used_when_its_call_goes_on(house):
+    (house.workspace / "deputy.toml").write_text("[limits.commands.delegate]\ndefault = 4\nmax = 4\n")
+    with provider(*noting_then(faults=("silent",))) as server:
+        child, session_id = begun(house, server, "a")
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        until(lambda: " partial " in house.run("ps", "--all").stdout, seconds=20)
+        run = house.run("resume", session_id, **server.environ)
+    lines = run.stderr.splitlines()
+    assert "[a] ⚠ partial: timeout (in=100 out=20) " in lines[1], run.stderr
+    assert "total  1 partial · in=100 out=20 · " in lines[2]
+    assert " 0.0s" not in run.stderr
+
+
 @pytest.mark.parametrize("form", [[], ["--json"]])
 def test_where_standard_output_has_the_events_the_outcome_is_the_last_of_them(house, form):
     model = house.script("one", {"turns": [{"faults": ["bad_request"]}]})
@@ -232,8 +260,11 @@ def test_a_task_that_was_refused_is_not_advised_to_go_on(house):
 
 
 def test_a_run_that_is_over_is_shown_with_the_time_that_it_took(house):
-    with provider(ScriptedTurn(text="Report.", delay_seconds=1.2)) as server:
+    with provider(*noting_then(delay_seconds=1.2)) as server:
         run = house.run("delegate", "-t", "far=look", "--model", MODEL, "--yes", "--json", **server.environ)
     shown = house.run("watch", json.loads(run.stdout)["session_id"]).stderr
-    took = [float(line.rpartition(" ")[2].rstrip("s")) for line in shown.splitlines() if line.endswith("s")]
-    assert took[-1] >= 1.2, shown
+    times = [float(found) for found in re.findall(r" (\d\.\d)s", shown)]
+    assert len(times) == 4, shown
+    assert times[0] == 0.0, "all times are those since the subagent began"
+    assert times == sorted(times)
+    assert 1.2 <= times[-1] < 10, shown

@@ -1,7 +1,7 @@
 import pytest
 
 from deputy.core.progress import Progress
-from deputy.interfaces.view.board import Board, line, text_of
+from deputy.interfaces.view.board import Board, line, moment, text_of
 
 TEN = 10.0
 
@@ -145,3 +145,49 @@ def test_what_is_over_took_as_long_as_it_did_whenever_it_is_looked_at():
     row, total = [text_of(spans) for spans in board.lines(TEN)[1:]]
     assert row == "[a] ✓ complete 1m30s"
     assert total == "total  1 complete · in=0 out=0 · 1m30s"
+
+
+@pytest.mark.rule("delegate.view")
+def test_each_stands_beneath_its_parent_at_every_depth_and_all_are_counted():
+    board = told(
+        {"event": "started", "label": "a", "index": 0, "total": 2, "parent": "sess_call"},
+        {"event": "started", "label": "b", "index": 1, "total": 2, "parent": "sess_call"},
+        {"event": "started", "label": "b1", "index": 0, "total": 1, "parent": "sess_b"},
+        {"event": "started", "label": "a1", "index": 0, "total": 2, "parent": "sess_a"},
+        {"event": "started", "label": "a11", "index": 0, "total": 1, "parent": "sess_a1"},
+        {"event": "started", "label": "a2", "index": 1, "total": 2, "parent": "sess_a"},
+        {"event": "tokens", "label": "a11", "input": 50_000, "output": 7},
+        {"event": "completed", "label": "a11", "status": "completed"},
+        labels=("a", "b", "later"),
+    )
+    heading, *rows, total = [text_of(spans) for spans in board.lines(TEN)]
+    assert heading == "Delegate [7 subagents]"
+    assert [row.split("]")[0] for row in rows] == ["[a", "  [a1", "    [a11", "  [a2", "[b", "  [b1", "[later"]
+    assert total.startswith("total  1 complete, 5 running, 1 queued · in=50k out=7 · ")
+    assert not board.is_over
+
+
+def test_a_subagent_below_another_never_takes_the_row_of_a_task_of_its_name():
+    board = told(
+        {"event": "started", "label": "a", "index": 0, "total": 2, "parent": "sess_call"},
+        {"event": "started", "label": "b", "index": 0, "total": 1, "parent": "sess_a"},
+        labels=("a", "b"),
+    )
+    rows = [text_of(spans) for spans in board.lines(TEN)][1:-1]
+    assert [row.split(" ")[:3] for row in rows] == [["[a]", "…", "thinking"], ["", "", "[b"], ["[b]", "·", "queued"]]
+
+
+def test_one_that_ended_elsewhere_is_shown_with_what_it_used_and_how_long_it_worked():
+    ended = {"event": "completed", "label": "a", "status": "partial", "reason": "timeout"}
+    board = told(ended | {"input": 4_000, "output": 70, "cost": None, "seconds": 9.0}, labels=("a",))
+    row, total = [text_of(spans) for spans in board.lines(TEN)][1:]
+    assert row == "[a] ⚠ partial: timeout (in=4k out=70) 9.0s"
+    assert total == "total  1 partial · in=4k out=70 · 9.0s"
+
+
+def test_who_began_before_the_view_has_one_clock():
+    board = Board(("a",))
+    for event in ({"event": "started", "seconds": 2.3}, {"event": "note", "content": "found it", "seconds": 0.1}):
+        progress = Progress(label="a", session_id="sess_a", **event)
+        row = board.tell(progress, TEN)
+        assert moment(row, progress, TEN) == pytest.approx(TEN - 2.3 + (0.1 if progress.event == "note" else 0.0))

@@ -20,10 +20,10 @@ _ESCAPED = r"\x1b[ -/]{0,8}"
 
 def plain(text: str) -> str:
     """The text without terminal escapes, each removed whole, and control characters; line ends and tabs stay."""
-    return harmless(_sequence().sub("", text))
+    return without_controls(_sequence().sub("", text))
 
 
-def harmless(text: str) -> str:
+def without_controls(text: str) -> str:
     """The text without control characters alone: whoever must approve it reads all that is there."""
     return text.translate(_controls())
 

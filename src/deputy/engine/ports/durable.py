@@ -298,7 +298,10 @@ class Journal(Protocol[L]):
         ...
 
     async def take(self, lease: L, key: str, topic: str) -> Record | None:
-        """Turn the oldest message of a topic into a record, in one; None when there is none."""
+        """Turn the oldest message of a topic into a record, in one; None when there is none.
+
+        An answer to another question is none (`may_answer`), nor is what was sent before the round began.
+        """
         ...
 
     async def send(self, run: str, topic: str, key: str, body: bytes) -> bool:

@@ -13,7 +13,7 @@ import click
 from deputy import __version__
 from deputy.core.errors import DeputyError, UsageError
 from deputy.interfaces.cli.streams import open_streams
-from deputy.interfaces.telling import harmless, tell
+from deputy.interfaces.telling import safe_to_tell, tell
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -94,7 +94,7 @@ def _secrets_hidden() -> Generator[None]:
         yield
     except click.ClickException as error:
         said = error.format_message()
-        shown = harmless(said)
+        shown = safe_to_tell(said)
         if shown == said:
             raise
         if isinstance(error, click.UsageError):

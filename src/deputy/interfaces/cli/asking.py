@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from deputy.interfaces.beside import beside
 from deputy.interfaces.cli.keyboard import PASTE_SECONDS, forget_typed, push_unfinished_line
-from deputy.interfaces.plain import harmless
+from deputy.interfaces.plain import without_controls
 from deputy.interfaces.view.painters import Silence
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def wrapped(text: str) -> str:
     import textwrap
 
     width = max(20, shutil.get_terminal_size().columns)
-    return "\n".join(textwrap.fill(line, width, subsequent_indent="  ") for line in harmless(text).splitlines())
+    return "\n".join(textwrap.fill(line, width, subsequent_indent="  ") for line in without_controls(text).splitlines())
 
 
 def approval_for(policy: ApprovalPolicy, *, yes: bool) -> Approval:
@@ -63,21 +63,20 @@ class Person:
         self._turn = asyncio.Lock()
 
     async def answer(self, question: Question) -> bool | str:
-        """Ask, and give what is answered; asked to stop, nothing is approved. The end of input is no answer."""
+        """Ask, and give what is answered; the word to stop is no answer, and neither is the end of input."""
         async with self._turn:
             if self._stop.is_set():
-                return False if question.topic == "approval" else ""
-            self.view.pause()
+                return False
+            self.view.pause(self)
             try:
-                if question.topic == "approval":
-                    return is_yes(await self._line(f"\n{wrapped(question.text)}\nGo ahead? [y/N] ") or "")
-                said = await self._line(f"\n{wrapped(f'[{question.label}] asks: {question.text}')}\n> ")
-                if said is None:
+                said = await self._line(_prompt(question))
+                if said is None or not said.endswith("\n"):
                     await self._be_stopped()
-                    return False
-                return said.strip() or NO_ANSWER
             finally:
-                self.view.go_on()
+                self.view.go_on(self)
+        if said is None or self._stop.is_set():
+            return False
+        return is_yes(said) if question.topic == "approval" else said.strip() or NO_ANSWER
 
     async def _be_stopped(self) -> None:
         """Wait for the word to stop that a closed terminal gives together with the end of its input."""
@@ -86,7 +85,7 @@ class Person:
                 await self._stop.wait()
 
     async def _line(self, prompt: str) -> str | None:
-        """What is typed after it is asked: a line, or all the lines of what is pasted; None when the input ends."""
+        """What is typed after it is asked: a line, all lines of what is pasted, or what there was when input ended."""
         forget_typed()
         sys.stderr.write(prompt)
         sys.stderr.flush()
@@ -100,7 +99,7 @@ class Person:
             if not piece:
                 # The cursor stands behind what was asked.
                 sys.stderr.write("\n")
-                end(None)
+                end(typed.decode(errors="replace") if typed else None)
             elif piece.endswith(b"\n"):
                 push_unfinished_line()
                 loop.call_later(PASTE_SECONDS, end_if_whole, len(typed))
@@ -116,7 +115,7 @@ class Person:
 
         async def give_up() -> None:
             await self._stop.wait()
-            end("")
+            end(None)
 
         loop.add_reader(sys.stdin.fileno(), read)
         try:
@@ -124,6 +123,12 @@ class Person:
                 return await come
         finally:
             loop.remove_reader(sys.stdin.fileno())
+
+
+def _prompt(question: Question) -> str:
+    if question.topic == "approval":
+        return f"\n{wrapped(question.text)}\nGo ahead? [y/N] "
+    return f"\n{wrapped(f'[{question.label}] asks: {question.text}')}\n> "
 
 
 def _typed() -> bytes:

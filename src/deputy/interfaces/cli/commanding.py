@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 from msgspec import Struct, convert, structs
 
-from deputy.interfaces.cli.session import CANCELLED, carry_out, exit_code, not_stopped, until_done
+from deputy.interfaces.cli.session import CANCELLED, carry_out, exit_code, not_stopped, resumable, until_done
 from deputy.interfaces.plain import plain
 
 if TYPE_CHECKING:
@@ -205,14 +205,14 @@ async def _one(
                 lines.write("opened", {"session_id": session_id, "command": name, "task_number": number})
 
         def tell_added(task: ProjectTask) -> None:
-            view.pause()
+            view.pause(tell_added)
             click.echo(f"Added: {task.number}  {plain(task.title)}", err=True)
-            view.go_on()
+            view.go_on(tell_added)
             tell_opened(task.number)
 
         if order.draft is None:
             tell_opened(order.number)
-        office = replace(office, tell_added=tell_added)
+        office = replace(office, tell_added=tell_added, minding=resumable)
         try:
             ended = await until_done(orchestrate(order, office), stop, lambda: _cancel(deputy, session_id))
         finally:

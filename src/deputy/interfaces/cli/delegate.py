@@ -17,7 +17,7 @@ from deputy.interfaces.cli.session import CANCELLED, REJECTED, carry_out, exit_c
 from deputy.interfaces.cli.show import show_json
 from deputy.interfaces.cli.source import read_text
 from deputy.interfaces.plain import plain
-from deputy.interfaces.telling import harmless
+from deputy.interfaces.telling import safe_to_tell
 
 if TYPE_CHECKING:
     import asyncio
@@ -246,7 +246,7 @@ def _warn_of_context(call: DelegateCall, workspace: str) -> None:
             with place.place(path) as found:
                 found.expect_file()
         except ToolError as error:
-            told = harmless(f"--context {path}: not included: {error}")
+            told = safe_to_tell(f"--context {path}: not included: {error}")
             click.echo(f"deputy: warning: {told}", err=True)
 
 

@@ -25,11 +25,13 @@ def show_outcome(
     *,
     as_json: bool,
     is_told: bool = False,
+    tells_use: bool = False,
     results: Sequence[Result] = (),
     lines: EventLines | None = None,
 ) -> None:
     """The report on standard output, unless it was told already; how it ended on standard error.
 
+    What was used by one that completed is told on a terminal, and wherever it is asked for.
     Where standard output has the events, the outcome is the last of them.
     """
     if lines is not None:
@@ -43,7 +45,7 @@ def show_outcome(
 
         show_markdown(outcome.report if outcome.report.endswith("\n") else f"{outcome.report}\n")
     tell_warnings(outcome)
-    for line in _ending(outcome):
+    for line in _ending(outcome, tells_use=tells_use or sys.stderr.isatty()):
         click.echo(plain(line), err=True)
 
 
@@ -79,14 +81,14 @@ def _is_spent(outcome: Outcome) -> bool:
     return bool(outcome.errors) and outcome.errors[0].type == "budget"
 
 
-def _ending(outcome: Outcome) -> list[str]:
+def _ending(outcome: Outcome, *, tells_use: bool) -> list[str]:
     from deputy.interfaces.numbers import dollars, elapsed, tokens
 
     usage = outcome.usage
     seconds = elapsed(outcome.duration_seconds)
     used = " · ".join(filter(None, (tokens(usage.input, usage.output), dollars(usage.cost), seconds)))
     if outcome.status == "completed":
-        return [f"{outcome.session_id} completed · {used}"] if sys.stderr.isatty() else []
+        return [f"{outcome.session_id} completed · {used}"] if tells_use else []
     lines = [f"{outcome.session_id} {outcome.status} · {used}"]
     lines += [f"deputy: {error.message} {error.recommendation}".rstrip() for error in outcome.errors[:3]]
     if outcome.next_steps and not any(outcome.next_steps in line for line in lines):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import termios
+from contextlib import suppress
 
 PASTE_SECONDS = 0.05
 """How long nothing more comes when what was pasted is whole."""
@@ -15,7 +16,8 @@ _LOCAL_MODES = 3
 def forget_typed() -> None:
     """Drop what was typed and not read: it answers nothing that is asked from now on."""
     if _is_ours():
-        termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
+        with suppress(termios.error):
+            termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
 
 
 def push_unfinished_line() -> None:
@@ -26,11 +28,13 @@ def push_unfinished_line() -> None:
     if not _is_ours():
         return
     number = sys.stdin.fileno()
-    modes = termios.tcgetattr(number)
-    by_keys = [*modes]
-    by_keys[_LOCAL_MODES] &= ~termios.ICANON
-    termios.tcsetattr(number, termios.TCSANOW, by_keys)
-    termios.tcsetattr(number, termios.TCSANOW, modes)
+    # A terminal may go away at any moment; whoever reads from it then hears of its end.
+    with suppress(termios.error):
+        modes = termios.tcgetattr(number)
+        by_keys = [*modes]
+        by_keys[_LOCAL_MODES] &= ~termios.ICANON
+        termios.tcsetattr(number, termios.TCSANOW, by_keys)
+        termios.tcsetattr(number, termios.TCSANOW, modes)
 
 
 def _is_ours() -> bool:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from deputy.interfaces.cli.ending import outcome_of, tell_warnings
+from deputy.core.outcome import how_to_answer
+from deputy.interfaces.cli.ending import outcome_of, tell_warnings, way_on
 from deputy.interfaces.cli.show import show, show_json
 from deputy.interfaces.plain import plain
 
@@ -57,7 +58,7 @@ def _tell(ended: Ended) -> None:
     click.echo(f"deputy: {outcome.session_id} {outcome.status}", err=True)
     for error in outcome.errors[:3]:
         click.echo(plain(f"deputy: {error.message} {error.recommendation}".rstrip()), err=True)
-    if outcome.status in ("partial", "failed", "cancelled"):
+    if outcome.status == "blocked":
+        click.echo(how_to_answer(outcome.session_id), err=True)
+    elif way_on(outcome.session_id, [outcome]):
         click.echo(f"Go on with: deputy resume {outcome.session_id}", err=True)
-    elif outcome.status == "blocked":
-        click.echo(f'Answer it: deputy resume {outcome.session_id} --answer "…"', err=True)

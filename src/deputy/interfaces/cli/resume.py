@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,14 +19,13 @@ from deputy.interfaces.cli.session import (
     carry_out,
     exit_code,
     not_stopped,
+    resumable,
     until_done,
 )
 from deputy.interfaces.plain import plain
 from deputy.interfaces.telling import tell
 
 if TYPE_CHECKING:
-    import asyncio
-
     from deputy.commands.orchestrator import Ended
     from deputy.core.errors import Error
     from deputy.core.outcome import Outcome
@@ -119,14 +119,15 @@ async def _resume(
                 person.view = view
                 parent = ParentView(view, is_streaming=sys.stdout.isatty() and not is_quiet, is_quiet=is_quiet)
                 audience.join(parent)
-                await deputy.go_on(run, answers)
-                results = await until_done(deputy.results(run), stop, lambda: deputy.cancel(run))
+                with resumable(run):
+                    await deputy.go_on(run, answers)
+                    results = await until_done(deputy.results(run), stop, lambda: deputy.cancel(run))
             parent.finish()
             if results is None:
                 return not_stopped(run)
             outcome = await deputy.outcome(run)
             shown_on = lines if events == "-" else None
-            refusal = _refusal(run) if _is_order(state) else None
+            refusal = await asyncio.to_thread(_refusal, run) if _is_order(state) else None
             if _is_order(state):
                 ended = await _ended(deputy, state, outcome)
                 if refusal is not None and not is_quiet:
@@ -138,6 +139,8 @@ async def _resume(
                     outcome,
                     as_json=as_json,
                     is_told=parent.has_streamed and outcome.status == "completed",
+                    # No view has a line for a parent.
+                    tells_use=_is_parent(state),
                     results=results if state.command == DELEGATE else (),
                     lines=shown_on,
                 )
@@ -187,8 +190,11 @@ async def _labels(deputy: Deputy, state: State) -> tuple[str, ...]:
     """Whom the view will show: the tasks of a call that go on, or the one subagent."""
     if state.command == DELEGATE:
         return await deputy.unfinished(state.run)
-    is_parent = state.lineage is None or state.lineage.is_top
-    return () if is_parent else (state.label,)
+    return () if _is_parent(state) else (state.label,)
+
+
+def _is_parent(state: State) -> bool:
+    return state.command != DELEGATE and (state.lineage is None or state.lineage.is_top)
 
 
 async def _answer(deputy: Deputy, state: State, given: str | None, person: Person | None, *, yes: bool) -> Answer:

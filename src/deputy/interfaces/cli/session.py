@@ -9,7 +9,7 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from deputy.core.errors import StorageError
+from deputy.core.errors import StorageCorrupt, StorageError, StorageTooNew
 from deputy.interfaces.beside import beside
 
 if TYPE_CHECKING:
@@ -58,9 +58,11 @@ async def until_done(work: Awaitable[_T], stop: asyncio.Event, cancel: Callable[
 
 @contextmanager
 def resumable(session_id: str) -> Generator[None]:
-    """Trouble with storage in here says how to go on with the run that it stopped."""
+    """Trouble with storage in here says how to go on with the run that it stopped, unless what was there is damaged."""
     try:
         yield
+    except (StorageCorrupt, StorageTooNew):
+        raise
     except StorageError as error:
         way_out = f"{error.way_out} Nothing on record is lost; go on with: deputy resume {session_id}"
         raise type(error)(error.path, error.what, way_out) from error

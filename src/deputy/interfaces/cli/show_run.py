@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
+from deputy.core.outcome import how_to_answer
 from deputy.interfaces.cli.journal import not_found, open_journal
 from deputy.interfaces.cli.show import show, show_json
 from deputy.interfaces.plain import one_line
@@ -14,6 +15,7 @@ from deputy.interfaces.plain import one_line
 if TYPE_CHECKING:
     from deputy.journal.reader import Reader
 
+_ANSWERED, _DROPPED = "It has been answered since.", "It was cancelled since."
 _LEFT_OUT = frozenset({"outcome", "usage", "own_usage", "delegation_path"})
 
 
@@ -35,16 +37,17 @@ def command(run: str, as_json: bool) -> None:
         show_json(form)
     else:
         page = _page(form)
-        for asked in answered:
-            page = page.replace(f'Answer it: deputy resume {asked} --answer "…"', "It has been answered since.")
+        for asked, became in answered:
+            page = page.replace(how_to_answer(asked), became)
         show(page)
 
 
-def _answered(reader: Reader, run: str) -> list[str]:
-    """The runs of its tree that wait for nothing any more, whatever was recorded when one of them asked."""
+def _answered(reader: Reader, run: str) -> list[tuple[str, str]]:
+    """The runs of its tree that wait for nothing any more, and what became of what one of them may have asked."""
     state = reader.state(run)
     tree = [] if state is None or state.lineage is None else reader.tree(state.lineage.root_id)
-    return [one.run for one in tree if one.status not in ("blocked", "waiting")]
+    settled = [one for one in tree if one.status not in ("blocked", "waiting")]
+    return [(one.run, _DROPPED if one.status == "cancelled" else _ANSWERED) for one in settled]
 
 
 def _page(form: dict[str, Any]) -> str:

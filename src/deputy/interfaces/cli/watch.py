@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
+from math import inf
 from typing import TYPE_CHECKING
 
 import click
@@ -116,6 +117,8 @@ class _Follower:
         self._told: dict[str, int] = {}
         self._usage: dict[str, tuple[int, int]] = {}
         self._over: set[str] = set()
+        self._began: dict[str, float] = {}
+        self._earliest: dict[str, float] = {}
 
     def look(self) -> tuple[list[Progress], int | None]:
         """What is new, and the exit code when there is nothing more to follow."""
@@ -131,8 +134,10 @@ class _Follower:
     def news(self) -> Iterator[Progress]:
         """What happened since the last look, to the run and all below it."""
         state = self.reader.state(self._run)
-        for one in [] if state is None else [state, *self.reader.descendants(self._run)]:
-            yield from self._news_of(one)
+        every = [] if state is None else [state, *self.reader.descendants(self._run)]
+        found = [one for state in every for one in self._news_of(state)]
+        # As it happened: nobody is told of an end before those below have begun and ended.
+        return (progress for _, progress in sorted(found, key=lambda one: one[0]))
 
     def ending(self) -> int | None:
         """The exit code, when there is nothing more to follow."""
@@ -162,17 +167,21 @@ class _Follower:
     def _started(self, state: State, label: str) -> Progress:
         """That it began, with its place among the tasks of its call."""
         birth = next((record.event for record in self.reader.records(state.run) if isinstance(record, Record)), None)
-        seconds = _since(began_at(state), time.time())
+        began = self._began[state.run]
+        told = Progress(event="started", label=label, session_id=state.run, seconds=_since(began, time.time()))
         if not isinstance(birth, Requested):
-            return Progress(event="started", label=label, session_id=state.run, seconds=seconds)
-        index, total = birth.terms.index, birth.terms.total
-        return Progress(event="started", label=label, session_id=state.run, index=index, total=total, seconds=seconds)
+            return told
+        return structs.replace(told, parent=birth.parent or "", index=birth.terms.index, total=birth.terms.total)
 
-    def _news_of(self, state: State) -> Iterator[Progress]:
+    def _news_of(self, state: State) -> Iterator[tuple[float, Progress]]:
+        """What is new of one run, with the time it is told for: nothing of it before it and those above it began."""
         label = state.label or state.command or "run"
         is_parent = state.command and state.parent is None
+        # One clock for all that is told of it, whatever is recorded later.
+        began = self._began.setdefault(state.run, began_at(state))
+        earliest = self._earliest.setdefault(state.run, max(began, self._earliest.get(state.parent or "", 0.0)))
         if state.run not in self._told and not is_parent:
-            yield self._started(state, label)
+            yield earliest, self._started(state, label)
         after = self._told.setdefault(state.run, 0)
         for number, at, body in self.reader.progress(state.run, after):
             self._told[state.run] = number
@@ -181,28 +190,18 @@ class _Follower:
             except MsgspecError:
                 continue
             is_start = progress.event == "started"
-            yield progress if is_start else structs.replace(progress, seconds=_since(began_at(state), at))
+            yield max(at, earliest), progress if is_start else structs.replace(progress, seconds=_since(began, at))
+        until = inf if state.ended_at is None else max(state.ended_at, earliest)
         used = (state.usage.input, state.usage.output)
         if used != self._usage.get(state.run, (0, 0)) and not is_parent:
             self._usage[state.run] = used
-            yield Progress(
-                event="tokens",
-                label=label,
-                session_id=state.run,
-                input=state.usage.input,
-                output=state.usage.output,
-                cost=state.usage.cost,
-            )
+            told = Progress(event="tokens", label=label, session_id=state.run, input=used[0], output=used[1])
+            yield until, structs.replace(told, cost=state.usage.cost)
         if not state.is_live and state.run not in self._over and not is_parent:
             self._over.add(state.run)
-            yield Progress(
-                event="completed",
-                label=label,
-                session_id=state.run,
-                status=state.status,
-                reason=state.reason or None,
-                seconds=None if state.ended_at is None else _since(began_at(state), state.ended_at),
-            )
+            told = Progress(event="completed", label=label, session_id=state.run, status=state.status)
+            seconds = None if state.ended_at is None else _since(began, state.ended_at)
+            yield until, structs.replace(told, reason=state.reason or None, seconds=seconds)
 
 
 def _since(began: float, at: float) -> float:
@@ -210,5 +209,6 @@ def _since(began: float, at: float) -> float:
 
 
 def began_at(state: State) -> float:
-    """When a run began to work, or at least was asked for."""
-    return state.requested_at if state.started_at is None else state.started_at
+    """When a run began to work, or at least was asked for, or to go on."""
+    asked = state.requested_at if state.resumed_at is None else state.resumed_at
+    return asked if state.started_at is None else state.started_at

@@ -19,6 +19,7 @@ Span = tuple[str, Tone]
 """A piece of a line and how it is meant; painters decide on colours."""
 
 _ACTIVITY_WIDTH = 80
+_INDENT = "  "
 
 
 class Row(Struct, frozen=True, kw_only=True):
@@ -32,6 +33,9 @@ class Row(Struct, frozen=True, kw_only=True):
     status: str = ""
     number: int = 1
     """Which of those with its label it is."""
+    above: int | None = None
+    """The place of whose subagent it is, where that is one too."""
+    depth: int = 0
     input: int = 0
     output: int = 0
     cost: int | None = 0
@@ -45,10 +49,11 @@ class Row(Struct, frozen=True, kw_only=True):
 
 
 class Board:
-    """The subagents of one delegation, in the order of their tasks."""
+    """The subagents of one delegation, in the order of their tasks, and everybody below them."""
 
     def __init__(self, labels: Sequence[str] = ()) -> None:
         self.rows: list[Row] = []
+        """As they came; those of a call whose tasks are known stand in the places of these."""
         for label in labels:
             self.rows.append(Row(label=label, number=self._number(label, len(self.rows))))
         self._is_closed = bool(labels)
@@ -59,41 +64,57 @@ class Board:
 
     def tell(self, progress: Progress, now: float) -> Row | None:
         """Take in what happened; the row it changed, if it is one of ours."""
-        began = now - (progress.seconds or 0.0 if progress.event == "started" else 0.0)
-        self.began = began if self.began is None else min(began, self.began)
+        self.began = now if self.began is None else self.began
         place = self._place(progress)
         if place is None:
             return None
         row = self.rows[place] = _changed(self.rows[place], progress, now)
+        self.began = self.began if row.began is None else min(row.began, self.began)
         return row
 
     @property
     def is_over(self) -> bool:
         """Whether every subagent has ended, those that have not begun included."""
-        return bool(self.rows) and len(self.rows) >= self._size and all(row.is_over for row in self.rows)
+        return bool(self.rows) and self.size == len(self.rows) and all(row.is_over for row in self.rows)
 
     @property
     def size(self) -> int:
         """How many subagents there are, begun or not."""
-        return max(len(self.rows), self._size)
+        below = sum(row.depth > 0 for row in self.rows)
+        return below + max(len(self.rows) - below, self._size)
 
     def lines(self, now: float, most: int | None = None) -> list[list[Span]]:
-        """The view: a heading, one line per subagent, and the sum of them.
+        """The view: a heading, one line per subagent with its own beneath it, and the sum of them.
 
         Where there is room for so many lines only, those at work are shown first, and the rest is counted.
         """
-        shown, left = self.rows, 0
-        if most is not None and len(self.rows) + 2 > most:
-            by_need = sorted(range(len(self.rows)), key=lambda place: (self.rows[place].is_over, place))
+        shown, left = self._tree(), 0
+        if most is not None and len(shown) + 2 > most:
+            by_need = sorted(range(len(shown)), key=lambda place: (shown[place].is_over, place))
             room = max(0, most - 3)
-            shown, left = [self.rows[place] for place in sorted(by_need[:room])], len(self.rows) - room
+            shown, left = [shown[place] for place in sorted(by_need[:room])], len(shown) - room
         more: list[list[Span]] = [[(f"… {left} more", "quiet")]] if left else []
         return [[(heading(self.size), "plain")], *(line(row, now) for row in shown), *more, self._total(now)]
+
+    def _tree(self) -> list[Row]:
+        """The rows as they are read: each before those below it."""
+        below: dict[int | None, list[int]] = {}
+        for place, row in enumerate(self.rows):
+            below.setdefault(row.above, []).append(place)
+        ahead, found = below.get(None, [])[::-1], list[Row]()
+        while ahead:
+            place = ahead.pop()
+            found.append(self.rows[place])
+            ahead += below.get(place, [])[::-1]
+        return found
 
     def _place(self, progress: Progress) -> int | None:
         place = self._places.get(progress.session_id)
         if place is not None or progress.event not in ("started", "completed"):
             return place
+        above = self._places.get(progress.parent)
+        if above is not None:
+            return self._seat(progress, len(self.rows), above)
         if not self._is_closed:
             self._size = max(self._size, progress.total or 0)
         free = [i for i, row in enumerate(self.rows) if not row.session_id and not row.is_over]
@@ -102,17 +123,22 @@ class Board:
             # One who ended before this view was opened.
             return None
         wanted = progress.index if progress.index in named else next(iter(named or free), len(self.rows))
-        if wanted == len(self.rows):
+        return self._seat(progress, wanted, None)
+
+    def _seat(self, progress: Progress, place: int, above: int | None) -> int:
+        if place == len(self.rows):
             self.rows.append(Row(label=progress.label))
-        self.rows[wanted] = structs.replace(
-            self.rows[wanted],
+        self.rows[place] = structs.replace(
+            self.rows[place],
             session_id=progress.session_id,
             label=progress.label,
-            number=self._number(progress.label, wanted),
+            number=self._number(progress.label, place),
+            above=above,
+            depth=0 if above is None else self.rows[above].depth + 1,
         )
         if progress.session_id:
-            self._places[progress.session_id] = wanted
-        return wanted
+            self._places[progress.session_id] = place
+        return place
 
     def _number(self, label: str, place: int) -> int:
         return 1 + sum(row.label == label for row in self.rows[:place])
@@ -128,7 +154,7 @@ class Board:
         used = tokens(sum(row.input for row in self.rows), sum(row.output for row in self.rows))
         costs = [row.cost for row in self.rows]
         cost = None if None in costs else sum(cost for cost in costs if cost is not None)
-        until = max(row.ended or now for row in self.rows) if self.is_over else now
+        until = max((row.ended for row in self.rows if row.ended is not None), default=now) if self.is_over else now
         seconds = 0.0 if self.began is None else until - self.began
         said = (", ".join(parts), used, elapsed(seconds), dollars(cost))
         return [("total  ", "quiet"), (" · ".join(part for part in said if part), "plain")]
@@ -142,7 +168,7 @@ def heading(count: int) -> str:
 def line(row: Row, now: float) -> list[Span]:
     """One subagent on one line; everything that others wrote is made harmless."""
     name = one_line(row.label, 32) + (f" #{row.number}" if row.number > 1 else "")
-    spans: list[Span] = [(f"[{name}]", "label"), (f" {row.mark} ", row.tone)]
+    spans: list[Span] = [(f"{_INDENT * row.depth}[{name}]", "label"), (f" {row.mark} ", row.tone)]
     spans.append((row.activity, row.tone if row.is_over else "plain"))
     if row.input or row.output:
         spans.append((f" ({tokens(row.input, row.output)})", "quiet"))
@@ -154,8 +180,9 @@ def line(row: Row, now: float) -> list[Span]:
 
 def moment(row: Row, progress: Progress, now: float) -> float:
     """When something happened to a subagent: now, unless it is told how long after its start."""
-    is_past = row.began is not None and progress.seconds is not None and progress.event != "started"
-    return (row.began or 0.0) + (progress.seconds or 0.0) if is_past else now
+    if row.began is None or progress.seconds is None:
+        return now
+    return row.began + (0.0 if progress.event == "started" else progress.seconds)
 
 
 def text_of(spans: Sequence[Span]) -> str:
@@ -210,6 +237,10 @@ def _ended(row: Row, progress: Progress, now: float) -> Row:
     word = {"completed": "complete", "failed": "error"}.get(status, status)
     reason = (progress.reason or "").replace("_", " ")
     activity = one_line(f"{word}: {reason}" if reason and status != "completed" else word, _ACTIVITY_WIDTH)
+    if row.began is None and progress.seconds is not None:
+        # It worked elsewhere, and this is all that is told of it here.
+        used = {"input": progress.input or 0, "output": progress.output or 0, "cost": progress.cost}
+        row = structs.replace(row, began=now - progress.seconds, **used)
     return structs.replace(
         row, mark=mark, tone=tone, activity=activity, status=status, ended=moment(row, progress, now)
     )

@@ -28,6 +28,8 @@ PATIENCE_SECONDS = 0.5
 _ECHO = 3
 """Columns kept free, so that the ^C which a terminal echoes does not wrap and move the picture."""
 
+_HANDS_ON = ("Delegate", "Subtask")
+
 _STYLES: dict[Tone, str] = {
     "plain": "",
     "label": "bold",
@@ -45,11 +47,11 @@ class View(Protocol):
         """Something happened."""
         ...
 
-    def pause(self) -> None:
+    def pause(self, by: object) -> None:
         """Leave the terminal to somebody else."""
         ...
 
-    def go_on(self) -> None:
+    def go_on(self, by: object) -> None:
         """Take it back."""
         ...
 
@@ -83,10 +85,10 @@ class Silence:
     def tell(self, progress: Progress) -> None:
         """Something happened."""
 
-    def pause(self) -> None:
+    def pause(self, by: object) -> None:
         """Leave the terminal to somebody else."""
 
-    def go_on(self) -> None:
+    def go_on(self, by: object) -> None:
         """Take it back."""
 
 
@@ -96,6 +98,8 @@ class LinesView:
     def __init__(self, board: Board) -> None:
         self._board = board
         self._has_heading = False
+        self._handed_on: dict[str, str] = {}
+        """By session, what it was last said to hand on."""
 
     def tell(self, progress: Progress) -> None:
         """Something happened."""
@@ -105,6 +109,11 @@ class LinesView:
         row = self._board.tell(progress, now)
         if row is None or progress.event in ("text", "tokens") or progress.tool == "Note":
             return
+        if progress.tool in _HANDS_ON:
+            # Who was put aside until those below it end is told of again when it is taken up.
+            if self._handed_on.get(row.session_id) == row.activity:
+                return
+            self._handed_on[row.session_id] = row.activity
         if not self._has_heading:
             self._has_heading = True
             _print(heading(self._board.size))
@@ -112,10 +121,10 @@ class LinesView:
         if self._board.is_over:
             self._total()
 
-    def pause(self) -> None:
+    def pause(self, by: object) -> None:
         """Leave the terminal to somebody else."""
 
-    def go_on(self) -> None:
+    def go_on(self, by: object) -> None:
         """Take it back."""
 
     def finish(self) -> None:
@@ -135,7 +144,8 @@ class LiveView:
         self._live: Live | None = None
         self._shown: Board | None = None
         """The board whose last picture stands: nothing on it changes any more."""
-        self._is_paused = False
+        self._paused_by: set[object] = set()
+        """Who has the terminal: one that gives it back gives nothing of the others'."""
         self._is_busy = asyncio.Event()
 
     def tell(self, progress: Progress) -> None:
@@ -147,17 +157,17 @@ class LiveView:
         if progress.event != "started":
             self._is_busy.set()
 
-    def pause(self) -> None:
+    def pause(self, by: object) -> None:
         """Leave the terminal to somebody else; a picture that will be painted again leaves nothing behind."""
         if self._live is not None:
             self._live.transient = not self._board.is_over
         self.show()
-        self._is_paused = True
+        self._paused_by.add(by)
         self._stop()
 
-    def go_on(self) -> None:
-        """Take it back."""
-        self._is_paused = False
+    def go_on(self, by: object) -> None:
+        """Take it back from them."""
+        self._paused_by.discard(by)
 
     async def paint(self) -> None:
         """Keep the picture true, until cancelled."""
@@ -173,7 +183,7 @@ class LiveView:
 
     def show(self) -> None:
         """Paint it once."""
-        if self._board.began is None or self._is_paused or self._shown is self._board:
+        if self._board.began is None or self._paused_by or self._shown is self._board:
             return
         if self._live is None:
             self._live = _start()

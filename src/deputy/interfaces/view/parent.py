@@ -32,7 +32,7 @@ class ParentView:
         if progress.event == "started":
             self._children.add(progress.session_id)
             self._end_line()
-            self._view.go_on()
+            self._view.go_on(self)
         if progress.session_id in self._children or progress.event == "completed":
             self._view.tell(progress)
         elif not self._is_quiet:
@@ -46,7 +46,7 @@ class ParentView:
         match progress.event:
             case "text" if self._is_streaming:
                 self._last_aside = ""
-                self._view.pause()
+                self._view.pause(self)
                 text = self._plain.feed(progress.content or "")
                 sys.stdout.write(text)
                 sys.stdout.flush()
@@ -66,10 +66,10 @@ class ParentView:
         self._last_aside = text
         self._end_line()
         # A picture of subagents at work is painted below the line.
-        self._view.pause()
+        self._view.pause(self)
         sys.stderr.write(f"{one_line(text, _WIDTH)}\n")
         sys.stderr.flush()
-        self._view.go_on()
+        self._view.go_on(self)
 
     def _end_line(self) -> None:
         # Whatever is said next is another text.

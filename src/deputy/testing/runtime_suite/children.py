@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from deputy.core.events import Requested
-from deputy.core.outcome import Failed
+from deputy.core.events import Requested, Resumed
+from deputy.core.outcome import Cancelled, Failed
 from deputy.testing.runtime_suite.parts import (
     RUN,
     Calls,
+    blocked,
     completed,
     crash_in_the_gate_and_go_on,
     opened,
@@ -156,6 +157,25 @@ async def a_chain_that_waits_for_its_last_goes_on_after_a_crash(host: Host) -> N
     assert [made for made in calls.made if made != "last"] == ["root", "1", "2", "3", "4"]
 
 
+async def a_tree_that_is_blocked_is_dismissed_once(host: Host) -> None:
+    """Each run of it gets one round, in which it ends as cancelled."""
+    family = {RUN: "sess_1_child0", "sess_1_child0": "sess_1_child1"}
+
+    async def flow(run: RunContext, birth: Birth) -> Outcome:
+        if run.run in family:
+            await run.join("join", await run.spawn("call", requested(run, family[run.run], "c")))
+        return blocked(run, "Which?")
+
+    async with host.start(flow) as engine:
+        await engine.submit(RUN, opened())
+        await engine.result(RUN)
+        await engine.cancel(RUN)
+        for run in (RUN, *family.values()):
+            assert isinstance(await engine.result(run), Cancelled)
+            records = [record async for record in engine.events(run)]
+            assert sum(isinstance(record.event, Resumed) for record in records) == 1
+
+
 CASES: tuple[Case, ...] = (
     a_child_is_spawned_once,
     a_child_goes_on_after_a_crash,
@@ -163,5 +183,6 @@ CASES: tuple[Case, ...] = (
     a_join_delivers_the_childs_result,
     a_child_that_is_stopped_ends_and_is_joined,
     a_child_works_anew_in_its_own_rounds,
+    a_tree_that_is_blocked_is_dismissed_once,
     a_chain_that_waits_for_its_last_goes_on_after_a_crash,
 )

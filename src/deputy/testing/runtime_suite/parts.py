@@ -6,8 +6,9 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Protocol, TypeAlias
 
+from deputy.core.errors import Error
 from deputy.core.events import Noted, Opened, Requested, StepEnded
-from deputy.core.outcome import Completed
+from deputy.core.outcome import Blocked, Completed
 from deputy.core.request import Grant, Hop, Lineage, Request
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractAsyncContextManager
 
     from deputy.core.outcome import Outcome
+    from deputy.core.state import State
     from deputy.engine.ports import Engine, RunContext, Workflow
 
 PATIENCE_SECONDS = 20.0
@@ -118,10 +120,15 @@ async def result_of(engine: Engine) -> str:
 
 async def until(engine: Engine, holds: Callable[[str], bool]) -> None:
     """Wait until the status of the run is as wanted."""
+    await until_state(engine, lambda state: holds(state.status))
+
+
+async def until_state(engine: Engine, holds: Callable[[State], bool]) -> None:
+    """Wait until the run stands as wanted."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             state = await engine.get(RUN)
-            if state is not None and holds(state.status):
+            if state is not None and holds(state):
                 return
             await asyncio.sleep(_LOOK_SECONDS)
 
@@ -143,3 +150,10 @@ def requested(run: RunContext, child: str, label: str) -> Requested:
 def completed(run: RunContext, summary: str) -> Outcome:
     """A good end."""
     return Completed(lineage=run.state.lineage or Lineage.root(run.run), summary=summary)
+
+
+def blocked(run: RunContext, question: str) -> Outcome:
+    """An end with a question."""
+    error = Error(type="execution", message=question, recoverable=True, recommendation="Answer it.")
+    lineage = run.state.lineage or Lineage.root(run.run)
+    return Blocked(lineage=lineage, summary="It asks.", question=question, errors=(error,))

@@ -14,6 +14,7 @@ from deputy.core.events import Opened
 from deputy.core.guard import Policy
 from deputy.core.limits import NOTHING
 from deputy.core.request import Grant, Lineage
+from deputy.core.state import answer_key
 from deputy.engine.ports import Engine
 from deputy.engine.root import DELEGATE, RUN, FanOut
 from deputy.engine.workflow import carry_out
@@ -238,7 +239,7 @@ class Process:
                     chance = Random(f"{self._trial.scenario.seed} {state.label} {key}")
                     body = chance.random() < 0.7 if topic == "approval" else "Go ahead."
                     with suppress(UnknownRun, StorageError):
-                        await engine.send(state.run, topic, body, key=f"{state.run} {key}")
+                        await engine.send(state.run, topic, body, key=answer_key(key))
 
 
 class Trial:
