@@ -54,6 +54,13 @@ def test_storage_trouble_is_typed_and_the_work_goes_on_when_it_is_over(lab: Lab,
         assert bench.fail(name, chance.randint(1, length), sticky=sticky) == []
 
 
+def test_where_a_transcript_could_not_be_opened_the_log_says_so(lab: Lab, place: Path) -> None:
+    bench = Bench(lab, place, "ok")
+    length = bench.length(FAULTS["EMFILE"][1])
+    for at in (length - 1, length):
+        assert bench.fail("EMFILE", at, sticky=False) == []
+
+
 def test_a_request_that_goes_out_too_early_is_caught_by_losing_the_power(shim: Path, place: Path) -> None:
     # On a disk this slow, whoever does not wait for it is always first.
     with Lab(shim, "loop", 10 * SYNC_MS) as lab:

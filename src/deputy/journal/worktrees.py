@@ -61,5 +61,13 @@ def left_behind(folder: Path, before: float, going: Iterable[str]) -> list[Path]
         known = set(map(safe_id, reader.ids()))
     gone = set(map(safe_id, going))
     return [
-        place for place in places if place.name in gone or (place.name not in known and place.stat().st_mtime <= before)
+        place for place in places if place.name in gone or (place.name not in known and _is_unchanged(place, before))
     ]
+
+
+def _is_unchanged(place: Path, since: float) -> bool:
+    try:
+        return place.stat().st_mtime <= since
+    except OSError:
+        # Somebody else takes it away at this moment.
+        return False
