@@ -210,7 +210,7 @@ def test_a_parent_that_is_resumed_is_no_subagent_and_ends_with_what_it_used(hous
 
 
 @pytest.mark.rule("resume")
-def test_a_task_that_ran_out_of_time_unseen_is_shown_with_what_it_used_when_its_call_goes_on(house):
+def test_a_task_that_ran_out_of_time_unseen_goes_on_with_its_call_and_is_shown_with_all_that_it_used(house):
     (house.workspace / "deputy.toml").write_text("[limits.commands.delegate]\ndefault = 4\nmax = 4\n")
     with provider(*noting_then(faults=("silent",))) as server:
         child, session_id = begun(house, server, "a")
@@ -219,9 +219,8 @@ def test_a_task_that_ran_out_of_time_unseen_is_shown_with_what_it_used_when_its_
         until(lambda: " partial " in house.run("ps", "--all").stdout, seconds=20)
         run = house.run("resume", session_id, **server.environ)
     lines = run.stderr.splitlines()
-    assert "[a] ⚠ partial: timeout (in=100 out=20) " in lines[1], run.stderr
-    assert "total  1 partial · in=100 out=20 · " in lines[2]
-    assert " 0.0s" not in run.stderr
+    assert "[a] ✓ complete (in=200 out=40) " in lines[-2], run.stderr
+    assert lines[-1].startswith("total  1 complete · in=200 out=40 · ")
 
 
 @pytest.mark.parametrize("form", [[], ["--json"]])
