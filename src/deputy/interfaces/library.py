@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -12,7 +12,7 @@ from msgspec import UNSET, Raw, UnsetType, json, structs
 
 from deputy.config import load_rules
 from deputy.core.approval import cost_not_kept
-from deputy.core.errors import Described, StorageError, UnknownRun, UsageError
+from deputy.core.errors import Described, UnknownRun, UsageError
 from deputy.core.events import APPROVAL, Opened
 from deputy.core.guard import Policy
 from deputy.core.ladder import INLINE, Routing, Rung
@@ -49,6 +49,7 @@ from deputy.interfaces.resuming import (
 )
 from deputy.interfaces.settling import settle_tasks
 from deputy.interfaces.stopping import stop
+from deputy.interfaces.waiting import Waiting
 from deputy.interfaces.watching import Watching
 from deputy.tools.mcp import PREFIX
 from deputy.tools.own import as_tool
@@ -75,7 +76,6 @@ if TYPE_CHECKING:
 
 ALL_TOOLS = READ_ONLY_TOOLS | {"Edit", "Write", "Run", "Delegate", "Subtask"}
 MANY = 100_000
-_STOP_SECONDS = 3.0
 _ASK_SECONDS = 0.002
 
 _R = TypeVar("_R")
@@ -161,8 +161,7 @@ class Deputy:
         self._stack = AsyncExitStack()
         self._runtime: Runtime | None = None
         self._is_closed = False
-        self._calls: dict[asyncio.Future[None], str] = {}
-        """Which calls somebody waits for, by what tells that this is over."""
+        self._waiting = Waiting()
         self._stopped: dict[str, frozenset[str]] = {}
         """What had stopped of interrupted runs before these were taken up, and goes on when they end."""
         self._going_on = asyncio.Lock()
@@ -194,7 +193,8 @@ class Deputy:
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        await self._end_calls()
+        if self._runtime is not None:
+            await self._waiting.end(self._runtime.engine)
         self._watching.close()
         try:
             await self._stack.aclose()
@@ -566,35 +566,7 @@ class Deputy:
         return session_id
 
     async def _whole(self, session_id: str, work: Awaitable[_R]) -> _R:
-        """Wait for it and take it over; a call that is cancelled stops the whole subtree before it goes."""
-        over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._calls[over] = session_id
-        try:
-            done = await work
-            await self.delivered(session_id)
-            return done
-        except asyncio.CancelledError:
-            # Work that does not stop in time is left to itself: a cancel from above is never turned into another error.
-            with suppress(TimeoutError, StorageError):
-                async with asyncio.timeout(_STOP_SECONDS):
-                    await self._of.engine.cancel(session_id)
-                    await self._of.engine.result(session_id)
-            raise
-        finally:
-            del self._calls[over]
-            over.set_result(None)
-
-    async def _end_calls(self) -> None:
-        """Stop the calls that other tasks still wait for, which then get their outcomes."""
-        if not self._calls:
-            return
-        waited_for = set(self._calls)
-        # What does not stop in time is left to whoever comes next.
-        with suppress(TimeoutError, StorageError):
-            async with asyncio.timeout(_STOP_SECONDS):
-                for session_id in set(self._calls.values()):
-                    await self._of.engine.cancel(session_id)
-                await asyncio.wait(waited_for)
+        return await self._waiting.take(self._of.engine, session_id, work)
 
     async def _check_place(self, state: State) -> None:
         """Refuse to go on in a folder that nobody named, when the run worked in another."""
