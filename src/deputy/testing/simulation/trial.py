@@ -21,7 +21,7 @@ from deputy.engine.workflow import carry_out
 from deputy.engine.workshop import Workshop
 from deputy.testing.memory_journal import MemoryDisk, MemoryJournal
 from deputy.testing.simulation.actors import Ledger, Life, SimFiles, SimModel, SimTools
-from deputy.testing.simulation.invariants import Violation, expect
+from deputy.testing.simulation.invariants import AGAIN_SECONDS, Violation, expect
 from deputy.testing.simulation.scenario import TOOLS
 from deputy.testing.virtual_world import VirtualWorld
 
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 ROOT = "sess_1_root00"
 LIMIT_SECONDS = 300.0
 _ANSWER_SECONDS = 0.4
-_AGAIN_SECONDS = 0.5
 _RESUMABLE = ("partial", "blocked", "cancelled", "failed")
 
 
@@ -304,7 +303,7 @@ class Trial:
             try:
                 return await self._reach_goals(engine)
             except StorageError:
-                await asyncio.sleep(_AGAIN_SECONDS)
+                await asyncio.sleep(AGAIN_SECONDS)
 
     async def _reach_goals(self, engine: Player) -> None:
         """Do what was not done before: the work itself, and then some of it again."""
