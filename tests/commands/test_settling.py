@@ -2,17 +2,18 @@ from pathlib import Path
 
 import pytest
 
-from deputy.commands.settling import Ending, at_work, settle
+from deputy.commands.settling import Ending, settle, unsettled
 from deputy.commands.task_file import TaskFile
-from deputy.core.outcome import Completed
+from deputy.core.errors import Error
+from deputy.core.outcome import Blocked, Cancelled, Completed, Outcome
 from deputy.core.project_task import begun
 from deputy.core.request import Lineage
 
 DONE = Completed(lineage=Lineage.root("sess_1_aaaaaa"), summary="s")
 
 
-def ending(round_: int = 0) -> Ending:
-    return Ending(outcome=DONE, round=round_, at="now")
+def ending(round_: int = 0, outcome: Outcome = DONE) -> Ending:
+    return Ending(outcome=outcome, round=round_, at="now")
 
 
 @pytest.fixture
@@ -26,10 +27,10 @@ def tasks(tmp_path: Path) -> TaskFile:
 @pytest.mark.rule("commands.state")
 def test_a_task_is_settled_once_its_session_has_ended(tasks: TaskFile) -> None:
     settle(tasks, lambda _: None)
-    assert (tasks.find(1).status, len(at_work(tasks))) == ("in progress", 1)
+    assert (tasks.find(1).status, len(unsettled(tasks))) == ("in progress", 1)
     for _ in range(2):
         settle(tasks, {"s1": ending()}.get)
-        assert (tasks.find(1).status, len(at_work(tasks)), len(tasks.find(1).history)) == ("researched", 0, 3)
+        assert (tasks.find(1).status, len(unsettled(tasks)), len(tasks.find(1).history)) == ("researched", 0, 3)
 
 
 def test_the_end_of_an_earlier_go_does_not_settle_a_later_one(tasks: TaskFile) -> None:
@@ -51,3 +52,16 @@ def test_a_task_that_is_taken_again_while_somebody_looks_stays_taken(tasks: Task
     work = tasks.find(1).work
     assert work is not None
     assert (work.round, tasks.find(1).status) == (1, "in progress")
+
+
+@pytest.mark.rule("commands.state")
+def test_a_question_that_is_dropped_frees_its_task_though_nobody_is_at_work_on_it(tasks: TaskFile) -> None:
+    error = Error(type="question", message="Which?", recoverable=True, recommendation="Say it.")
+    asks = Blocked(lineage=DONE.lineage, summary="s", errors=(error,), question="Which?")
+    for _ in range(2):
+        settle(tasks, {"s1": ending(0, asks)}.get)
+        assert (tasks.find(1).status, tasks.find(1).question, len(tasks.find(1).history)) == ("blocked", "Which?", 3)
+    for _ in range(2):
+        settle(tasks, {"s1": ending(1, Cancelled(lineage=DONE.lineage, summary="s"))}.get)
+        assert (tasks.find(1).status, tasks.find(1).question, len(tasks.find(1).history)) == ("not started", "", 4)
+    assert not unsettled(tasks)

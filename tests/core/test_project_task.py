@@ -8,6 +8,7 @@ from deputy.core.project_task import (
     ProjectTask,
     abandoned,
     begun,
+    dismissed,
     read_numbers,
     released,
     reopened,
@@ -101,6 +102,43 @@ def test_an_outcome_settles_once_and_only_its_own_session() -> None:
     assert settled(task, "s2", OUTCOMES["completed"], "now") == task
     done = settled(task, "s1", OUTCOMES["completed"], "now")
     assert settled(done, "s1", OUTCOMES["failed"], "later") == done
+
+
+@pytest.mark.rule("commands.state")
+@pytest.mark.parametrize(("command", "before"), [("implement", "planned"), ("review", "completed")])
+def test_a_question_that_is_dropped_leaves_the_task_where_it_stood_before_it_was_asked(command, before) -> None:
+    task = run(command, "blocked", ProjectTask(number=1, title="One", status=before))
+    assert task.asked is not None
+    free = dismissed(task, task.asked, "later")
+    assert (free.status, free.question, free.asked) == (before, "", None)
+    assert [(entry.what, entry.outcome) for entry in free.history[-2:]] == [
+        (f"{command} ended", "blocked"),
+        (f"{command} ended", "cancelled"),
+    ]
+    assert begun(free, command, "s1", "later").status in ("in progress", before), "it may be gone on with"
+    assert dismissed(free, task.asked, "later") == free
+    # The same when it was gone on with before it was cancelled.
+    assert (run(command, "cancelled", task).status, run(command, "cancelled", task).question) == (before, "")
+
+
+@pytest.mark.rule("commands.state")
+def test_a_question_is_dropped_with_the_session_that_asked_it_and_with_no_other() -> None:
+    def other(outcome: str, task: ProjectTask) -> ProjectTask:
+        return settled(begun(task, "plan", "s2", "then"), "s2", OUTCOMES[outcome], "now")
+
+    task = run("implement", "blocked")
+    assert task.asked is not None
+    for outcome in ("failed", "cancelled", "rejected"):
+        after = other(outcome, task)
+        assert (after.status, after.question, after.asked) == ("blocked", "Which one?", task.asked)
+    for outcome in ("completed", "partial"):
+        assert other(outcome, task).asked is None
+    asked = other("blocked", task).asked
+    assert asked is not None
+    assert (asked.session_id, asked.before) == ("s2", "not started")
+    assert abandoned(task, "now").asked is None
+    free = dismissed(begun(task, "plan", "s2", "then"), task.asked, "now")
+    assert (free.status, free.work and free.work.before) == ("in progress", "not started")
 
 
 def test_a_task_is_given_up_and_taken_up_again() -> None:

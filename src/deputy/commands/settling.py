@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from deputy.core.outcome import Outcome
-from deputy.core.project_task import settled
+from deputy.core.outcome import Cancelled, Outcome
+from deputy.core.project_task import dismissed, settled
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,16 +26,22 @@ class Ending(Struct, frozen=True, kw_only=True):
 
 def settle(tasks: TaskFile, ending_of: Callable[[str], Ending | None]) -> None:
     """Settle every task whose command has ended in the journal; one of another journal is left as it is."""
-    for task in at_work(tasks):
+    for task in unsettled(tasks):
         work = task.work
         ending = None if work is None else ending_of(work.session_id)
         if work is not None and ending is not None and ending.round == work.round:
             tasks.change(task.number, lambda now, work=work, ending=ending: _settled(now, work, ending))
+    for task in unsettled(tasks):
+        asked = task.asked
+        ending = None if asked is None else ending_of(asked.session_id)
+        # Nobody takes a task to drop a question about it.
+        if asked is not None and ending is not None and isinstance(ending.outcome, Cancelled):
+            tasks.change(task.number, lambda now, asked=asked, at=ending.at: dismissed(now, asked, at))
 
 
-def at_work(tasks: TaskFile) -> list[ProjectTask]:
-    """The tasks that a command has taken and not given back."""
-    return [task for task in tasks.tasks() if task.work is not None]
+def unsettled(tasks: TaskFile) -> list[ProjectTask]:
+    """The tasks that a command has taken and not given back, or has asked about."""
+    return [task for task in tasks.tasks() if task.work is not None or task.asked is not None]
 
 
 def _settled(task: ProjectTask, seen: Work, ending: Ending) -> ProjectTask:

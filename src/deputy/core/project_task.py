@@ -69,6 +69,8 @@ class ProjectTask(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What it waits for, when it is blocked."""
     artifacts: tuple[str, ...] = ()
     work: Work | None = None
+    asked: Work | None = None
+    """The command whose question blocks it, and where the task stood before that."""
     history: tuple[HistoryEntry, ...] = ()
 
     @property
@@ -139,7 +141,10 @@ def settled(task: ProjectTask, session_id: str, outcome: Outcome, at: str) -> Pr
     if work is None or work.session_id != session_id:
         return task
     status, question = _status_after(task, work, outcome)
-    if work.is_late and not _is_further(status, work.before):
+    if isinstance(outcome, Cancelled) and task.asked is not None and task.asked.session_id == session_id:
+        # Nobody waits for the answer any more.
+        status, question = task.asked.before, ""
+    elif work.is_late and not _is_further(status, work.before):
         status, question = work.before, task.question
     paths = (artifact.path for artifact in outcome.artifacts)
     what = f"{work.command} ended"
@@ -150,8 +155,31 @@ def settled(task: ProjectTask, session_id: str, outcome: Outcome, at: str) -> Pr
         question=question,
         artifacts=tuple(dict.fromkeys((*task.artifacts, *paths))),
         work=None,
+        asked=_asked_after(task, work, outcome) if status == "blocked" else None,
         history=(*task.history, entry),
     )
+
+
+def dismissed(task: ProjectTask, asked: Work, at: str) -> ProjectTask:
+    """The task without the question of a command that was cancelled: it stands where it stood before that command.
+
+    There the command began by the table, so it may be gone on with from there.
+    """
+    if task.asked != asked:
+        return task
+    entry = HistoryEntry(at=at, what=f"{asked.command} ended", session_id=asked.session_id, outcome="cancelled")
+    task = structs.replace(task, question="", asked=None, history=(*task.history, entry))
+    if task.work is None:
+        return structs.replace(task, status=asked.before)
+    return structs.replace(task, work=structs.replace(task.work, before=asked.before))
+
+
+def _asked_after(task: ProjectTask, work: Work, outcome: Outcome) -> Work | None:
+    """Whose question it is that blocks the task from now on."""
+    if not isinstance(outcome, Blocked) or work.is_late:
+        return task.asked
+    # Whoever asked before is asked about no more: without any question the task stands where it did before both.
+    return work if task.asked is None else structs.replace(work, before=task.asked.before)
 
 
 def _status_after(task: ProjectTask, work: Work, outcome: Outcome) -> tuple[TaskStatus, str]:
@@ -206,7 +234,7 @@ def _moved(task: ProjectTask, status: TaskStatus, at: str) -> ProjectTask:
     if task.status == status:
         raise UsageError(f"task {task.number}", status, "that is where it stands already; nothing was changed")
     entry = HistoryEntry(at=at, what=f"{task.status} → {status}")
-    return structs.replace(task, status=status, question="", history=(*task.history, entry))
+    return structs.replace(task, status=status, question="", asked=None, history=(*task.history, entry))
 
 
 def read_numbers(text: str) -> tuple[int, ...] | None:

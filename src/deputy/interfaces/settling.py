@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 def settle_tasks(project: Path, home: Path | None = None) -> None:
     """Settle the tasks of a project whose command has ended; mostly there are none, and no journal is opened."""
-    from deputy.commands.settling import at_work
+    from deputy.commands.settling import unsettled
     from deputy.commands.task_file import TaskFile
 
     tasks = TaskFile(project)
-    if not at_work(tasks):
+    if not unsettled(tasks):
         return
     from deputy.journal.home import home_path
     from deputy.journal.reader import Reader

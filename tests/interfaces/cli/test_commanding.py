@@ -202,6 +202,25 @@ def test_a_command_that_is_gone_on_with_says_what_it_says_itself(tasks):
 
 
 @pytest.mark.rule("commands.state")
+@pytest.mark.parametrize("look", [("task", "show", "1"), ("ps",)])
+def test_a_blocked_command_that_is_cancelled_frees_its_task_and_can_be_gone_on_with(tasks, look):
+    folder, path = "001_one", REPORT.format(folder="001_one")
+    asks = [{"type": "input", "message": "Which?", "recoverable": True, "recommendation": "Say which."}]
+    model = tasks.script("ask", {"turns": [returned(status="blocked", errors=asks)]})
+    run = tasks.run("research", "1", "--yes", "--json", "--model", model)
+    session_id = json.loads(run.stdout)["session_id"]
+    assert tasks.run("cancel", session_id).returncode == 0
+    assert tasks.run(*look).returncode == 0
+    [task, *_] = json.loads((tasks.workspace / ".deputy/tasks.json").read_text())["tasks"]
+    assert (task.get("status", "not started"), task.get("question", "")) == ("not started", "")
+    assert [entry.get("outcome") for entry in task["history"]] == [None, None, "blocked", "cancelled"]
+
+    tasks.script("ask", {"turns": [{}, {"calls": [writing(folder)]}, returned(path)]})
+    last = tasks.run("resume", session_id, "--answer", "The second.")
+    assert (last.returncode, statuses(tasks)[0]) == (0, "researched"), last.stderr
+
+
+@pytest.mark.rule("commands.state")
 @pytest.mark.rule("resume")
 def test_a_command_whose_task_is_over_says_why_it_does_not_go_on_and_what_would_help(tasks):
     folder, path = "001_one", REPORT.format(folder="001_one")

@@ -263,11 +263,11 @@ def _one(text: str) -> int:
 
 def _file() -> TaskFile:
     """The tasks of this project, those settled whose session has ended meanwhile."""
-    from deputy.commands.settling import at_work
+    from deputy.commands.settling import unsettled
     from deputy.commands.task_file import TaskFile, project_root
 
     tasks = TaskFile(project_root(Path.cwd()))
-    if at_work(tasks):
+    if unsettled(tasks):
         from deputy.interfaces.cli.journal import open_journal
         from deputy.interfaces.settling import settle_from
 
