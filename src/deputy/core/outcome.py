@@ -146,3 +146,8 @@ def shortened(text: str, length: int = SUMMARY_LENGTH) -> str:
 def how_to_answer(run: str) -> str:
     """What a person who reads a question can do about it."""
     return f'Answer it: deputy resume {run} --answer "…"'
+
+
+def way_on_with_call(run: str) -> str:
+    """What a person can do about a call of which something was cancelled."""
+    return f"Go on with what is not complete: deputy resume {run}"

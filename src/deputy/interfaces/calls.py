@@ -6,15 +6,16 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET, json, structs
 
+from deputy.core.errors import Error, advice, passed_up
 from deputy.core.events import Opened, Spawned
-from deputy.core.outcome import Cancelled, Rejected
+from deputy.core.outcome import Cancelled, Partial, Rejected, way_on_with_call
 from deputy.core.request import task_hop
-from deputy.core.results import Result
+from deputy.core.results import Result, results_markdown
 from deputy.engine.root import DELEGATE, RUN, FanOut
 from deputy.interfaces.stopping import stop_left
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from deputy.core.events import Record
     from deputy.core.outcome import Outcome
@@ -48,6 +49,23 @@ def never_started(task: Task, whole: Outcome) -> Cancelled | Rejected:
     if isinstance(whole, Rejected):
         return structs.replace(whole, lineage=lineage)
     return Cancelled(lineage=lineage, summary="It was not started: the whole call ended first.")
+
+
+def brought_up_to_date(whole: Outcome, results: Sequence[Result]) -> Outcome:
+    """How a call ended, as its tasks stand now: one that asked when the call ended may have been cancelled since."""
+    outcomes = [result.outcome for result in results]
+    if not isinstance(whole, Partial) or not any(isinstance(outcome, Cancelled) for outcome in outcomes):
+        return whole
+    stopped = Error(
+        type="cancelled",
+        code="CANCELLED",
+        message="Subagents were cancelled.",
+        recoverable=True,
+        recommendation=way_on_with_call(whole.session_id),
+    )
+    own = [error for error in whole.errors if error.session_id is UNSET and error.type != stopped.type]
+    errors = (stopped, *own, *(error for one in outcomes for error in passed_up(one.errors, one.session_id)))
+    return structs.replace(whole, report=results_markdown(results), errors=errors, next_steps=advice(errors))
 
 
 async def results_of(of: Runtime, state: State, whole: Outcome) -> tuple[Result, ...]:

@@ -176,6 +176,29 @@ def test_show_no_longer_tells_to_answer_what_has_been_answered(house):
 
 
 @pytest.mark.rule("resume")
+def test_cancel_of_what_was_left_of_a_call_shows_it_as_it_stands_now_and_the_way_on(house):
+    ask = {"name": "Ask", "arguments": {"question": "Which one?"}}
+    asking = {"when": "choose", "turns": [{"calls": [ask]}, {"text": "Chosen."}]}
+    model = house.script("mixed", asking, {"when": "work", "turns": [{"text": "Worked."}]})
+    run = house.run("delegate", "-t", "a=choose", "-t", "b=work", "--model", model, "--yes", "--json")
+    call, way_on = json.loads(run.stdout)["session_id"], "Go on with what is not complete: deputy resume {}"
+    first = house.run("cancel", call, "--json")
+    outcome = json.loads(first.stdout)
+    assert (first.returncode, outcome["status"]) == (0, "partial")
+    assert [result["status"] for result in outcome["results"]] == ["cancelled", "ok"]
+    assert [error["type"] for error in outcome["errors"]] == ["cancelled"]
+    assert outcome["next_steps"] == way_on.format(call)
+    again = house.run("cancel", call)
+    assert again.returncode == 3
+    assert again.stdout.startswith("## Subagents: 1 completed, 1 cancelled of 2\n")
+    assert way_on.format(call) in again.stderr
+    page = house.run("show", call).stdout
+    assert page.rstrip().splitlines()[-1] == f"Next: It was cancelled since. {way_on.format(call)}"
+    assert "Answer it" not in first.stdout + again.stdout + again.stderr + page
+    assert house.run("resume", call).stdout.startswith("## Subagents: 2 completed of 2")
+
+
+@pytest.mark.rule("resume")
 def test_a_call_that_is_resumed_has_one_view_of_those_who_go_on(house):
     ask = {"name": "Ask", "arguments": {"question": "Which one?"}}
     asking = {"when": "choose", "times": 2, "turns": [{"calls": [ask]}, {"text": "Chosen."}]}

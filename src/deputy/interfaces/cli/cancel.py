@@ -44,6 +44,7 @@ def command(ctx: click.Context, run: str, as_json: bool) -> None:
 async def _cancel(run: str, as_json: bool, stop: asyncio.Event) -> int:
     from asyncio import timeout
 
+    from deputy.interfaces.calls import brought_up_to_date
     from deputy.interfaces.library import Deputy
 
     async with Deputy(approval="refuse") as deputy:
@@ -61,7 +62,7 @@ async def _cancel(run: str, as_json: bool, stop: asyncio.Event) -> int:
         if outcome is None:
             return _not_yet(run, stop)
         results = await deputy.results(run) if state.command == DELEGATE else ()
-        show_outcome(outcome, as_json=as_json, results=results)
+        show_outcome(brought_up_to_date(outcome, results), as_json=as_json, results=results)
         if outcome.status != "cancelled" or not is_stopped:
             rest = "; what was left below it is cancelled" if is_stopped else ""
             click.echo(f"deputy: it had ended before: {outcome.status}{rest}", err=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import click
 
-from deputy.core.outcome import how_to_answer
+from deputy.core.outcome import how_to_answer, way_on_with_call
 from deputy.interfaces.cli.journal import not_found, open_journal
 from deputy.interfaces.cli.show import show, show_json
 from deputy.interfaces.plain import one_line
@@ -47,7 +47,9 @@ def _answered(reader: Reader, run: str) -> list[tuple[str, str]]:
     state = reader.state(run)
     tree = [] if state is None or state.lineage is None else reader.tree(state.lineage.root_id)
     settled = [one for one in tree if one.status not in ("blocked", "waiting")]
-    return [(one.run, _DROPPED if one.status == "cancelled" else _ANSWERED) for one in settled]
+    is_call = state is not None and state.command == "delegate"
+    dropped = f"{_DROPPED} {way_on_with_call(run)}" if is_call else _DROPPED
+    return [(one.run, dropped if one.status == "cancelled" else _ANSWERED) for one in settled]
 
 
 def _page(form: dict[str, Any]) -> str:
