@@ -10,8 +10,10 @@ from msgspec import Struct
 
 from deputy.core.events import Asked
 from deputy.core.state import ASKED, answer_key
+from deputy.interfaces.beside import beside
 
 if TYPE_CHECKING:
+    from deputy.core.events import Record
     from deputy.core.progress import Progress
     from deputy.engine.ports import Engine
 
@@ -69,16 +71,35 @@ class AnsweringDesk:
                 async for record in self._engine.events(run, after=after):
                     after = record.seq
                     if isinstance(record.event, Asked):
-                        await self._put(run, label, record.key.removesuffix(ASKED), record.event)
+                        await self._put(run, label, record, record.event)
         finally:
             del self._following[run]
 
-    async def _put(self, run: str, label: str, key: str, asked: Asked) -> None:
-        state = await self._engine.get(run)
-        if state is None or key not in state.waits:
+    async def _put(self, run: str, label: str, record: Record, asked: Asked) -> None:
+        key = record.key.removesuffix(ASKED)
+        if not await self._waits(run, key):
             return
         question = Question(session_id=run, label=label, topic=asked.topic, text=asked.question)
-        await self._engine.send(run, asked.topic, await self._answered(question), key=answer_key(key))
+        until_settled = asyncio.timeout(None)
+        try:
+            async with until_settled, beside(self._settle(run, key, record.seq, until_settled)):
+                answer = await self._answered(question)
+        except TimeoutError:
+            if until_settled.expired():
+                return
+            raise
+        await self._engine.send(run, asked.topic, answer, key=answer_key(key))
+
+    async def _settle(self, run: str, key: str, after: int, until_settled: asyncio.Timeout) -> None:
+        """Leave who is asked alone once it was answered elsewhere, or is not waited for any more."""
+        async for _ in self._engine.events(run, after=after):
+            if not await self._waits(run, key):
+                break
+        until_settled.reschedule(asyncio.get_running_loop().time())
+
+    async def _waits(self, run: str, key: str) -> bool:
+        state = await self._engine.get(run)
+        return state is not None and key in state.waits
 
     async def _answered(self, question: Question) -> bool | str:
         """The answer; an answerer that fails is asked again before that is taken for its last word."""

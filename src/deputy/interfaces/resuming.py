@@ -159,6 +159,7 @@ async def _addressed(runtime: Runtime, state: State, answer: Answer) -> dict[str
     if asking:
         return {asking[0].run: answer}
     if state.is_live:
+        await check_left(runtime, state.run)
         raise UsageError(
             "answer", answer, "it was interrupted and asks nothing; go on with it first, without an answer"
         )

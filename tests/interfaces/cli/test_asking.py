@@ -61,6 +61,17 @@ def test_a_paste_of_several_lines_arrives_whole_also_when_its_last_line_is_ended
     assert f"first line\n  second line\n{third}\n" in house.run("transcript", run).stdout
 
 
+def test_a_question_that_is_answered_elsewhere_gives_way_to_the_next(house):
+    terminal = house.terminal("run", "do it", "--model", asker(house, RUN, ASK))
+    terminal.until("Go ahead? [y/N] ")
+    assert house.run("approve", entries(house)[0]["session_id"]).returncode == 0
+    terminal.until("asks: Which options?\r\n> ")
+    assert "(It is not asked any more.)" in terminal.text
+    terminal.type("these\n")
+    assert terminal.end() == 0
+    assert (house.workspace / "made.txt").exists()
+
+
 # --- the end of input, and the word to stop ---------------------------------------------------------------------------
 
 

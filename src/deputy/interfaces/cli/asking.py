@@ -122,6 +122,10 @@ class Person:
         try:
             async with beside(give_up()):
                 return await come
+        except asyncio.CancelledError:
+            # The cursor stands behind what was asked.
+            sys.stderr.write("\n(It is not asked any more.)\n")
+            raise
         finally:
             loop.remove_reader(sys.stdin.fileno())
 
