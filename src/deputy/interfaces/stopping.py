@@ -17,7 +17,7 @@ async def stop(runtime: Runtime, run: str) -> bool:
     state = await runtime.engine.get(run)
     if state is None:
         raise UnknownRun(run)
-    is_open = any(_is_open(one) for one in (state, *await runtime.journal.descendants(run)))
+    is_open = _is_open(state) or any(map(_is_open, await runtime.journal.descendants(run)))
     await runtime.engine.cancel(run)
     if is_open and state.parent is not None:
         await _stop_caller(runtime, state.parent)
