@@ -28,6 +28,8 @@ TEMPLATES = 10_000
 MANY = 1_000_000
 AT_ONCE = 64
 """How many begin at the same time."""
+_LOOKS, _PAUSE_SECONDS = 12, 0.5
+"""Every five seconds all runs are looked at, so that some looks fall in between."""
 
 
 # --- suspended parents ------------------------------------------------------------------------------------------------
@@ -95,15 +97,22 @@ async def suspended_parents(folder: Path) -> None:
         began = time.perf_counter()
         await suspend(PARENTS)
         seconds = time.perf_counter() - began
-        gc.collect()
-        used = tracemalloc.get_traced_memory()[0] - before
+        used = [await _traced() - before for _ in range(_LOOKS)]
         tracemalloc.stop()
         live = [standing for standing in await runtime.journal.standings() if standing.state.is_live]
         assert len(live) == 2 * (PARENTS + AT_ONCE), len(live)
     print(
-        f"{PARENTS:,} suspended parents, each with a child that waits: {used / PARENTS:,.0f} bytes each, child included"
+        f"{PARENTS:,} suspended parents, each with a child that waits: "
+        f"{min(used) / PARENTS:,.0f} bytes each, child included"
     )
+    print(f"  for a moment, while this process looks after all runs: {max(used) / PARENTS:,.0f} bytes each")
     print(f"  resident memory: {(_resident() - resident) / PARENTS:,.0f} bytes each; made in {seconds:,.1f} s")
+
+
+async def _traced() -> int:
+    await asyncio.sleep(_PAUSE_SECONDS)
+    gc.collect()
+    return tracemalloc.get_traced_memory()[0]
 
 
 def _resident() -> int:
