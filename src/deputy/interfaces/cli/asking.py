@@ -77,7 +77,10 @@ class Person:
                 self.view.go_on(self)
         if said is None or self._stop.is_set():
             return False
-        return is_yes(said) if question.topic == APPROVAL else said.strip() or NO_ANSWER
+        if question.topic == APPROVAL:
+            # A line that nobody finished is no clear yes.
+            return said.endswith("\n") and is_yes(said)
+        return said.strip() or NO_ANSWER
 
     async def _be_stopped(self) -> None:
         """Wait for the word to stop that a closed terminal gives together with the end of its input."""
