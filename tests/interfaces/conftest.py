@@ -20,6 +20,18 @@ DEPUTY = (sys.executable, "-m", "deputy")
 KEYS = ("ANTHROPIC", "OPENAI", "GEMINI", "GOOGLE", "OPENROUTER", "GROQ", "DEEPSEEK", "MISTRAL", "OLLAMA", "LLAMACPP")
 
 
+def _hear_all_but(deaf_to: signal.Signals | None = None) -> None:
+    """Signals as on a new terminal: whoever runs the tests may be deaf to its closing, and what it starts with it."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    if deaf_to is not None:
+        signal.signal(deaf_to, signal.SIG_IGN)
+
+
+def _take_terminal() -> None:
+    _hear_all_but()
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
 class Terminal:
     """A program on a terminal of its own: type, wait for what it shows, end it."""
 
@@ -36,7 +48,7 @@ class Terminal:
             env={**env, "TERM": "xterm-256color", "COLUMNS": str(columns)},
             cwd=cwd,
             start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            preexec_fn=_take_terminal,
         )
         os.close(theirs)
 
@@ -120,7 +132,7 @@ class House:
             stderr=subprocess.DEVNULL,
             cwd=self.workspace,
             env={**self.env, **env},
-            preexec_fn=None if deaf_to is None else lambda: signal.signal(deaf_to, signal.SIG_IGN),
+            preexec_fn=lambda: _hear_all_but(deaf_to),
         )
         self._started.append(process)
         return process
