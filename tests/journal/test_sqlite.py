@@ -84,13 +84,12 @@ def test_a_key_that_is_there_already_changes_nothing_for_the_rest_of_its_commit(
         assert lease is not None
         first = await journal.append(lease, "key", Noted(content="first"))
         keys = [*(f"before {number}" for number in range(70)), "key", "new", "new", "after"]
-        told = [journal.append_soon(lease, key, Noted(content=key)).done for key in keys]
-        await asyncio.wait(told)
+        told = await asyncio.gather(*(journal.append(lease, key, Noted(content=key)) for key in keys))
         records = await journal.records(RUN)
         assert [record.key for record in records] == ["requested", "key", *keys[:70], "new", "after"]
         assert [record.seq for record in records] == list(range(1, len(records) + 1))
-        assert told[70].result() == first
-        assert told[71].result() == told[72].result() == records[-2]
+        assert told[70] == first
+        assert told[71] == told[72] == records[-2]
         assert lease.state == replay(records) == await journal.state(RUN)
 
     on_journal(use, home)
@@ -103,11 +102,11 @@ def test_after_a_record_that_was_lost_none_is_written_until_the_lease_is_taken_a
         assert lease is not None
         with sqlite3.connect(home / "journal.db", isolation_level=None) as other:
             other.execute("BEGIN IMMEDIATE")
-            lost = journal.append_soon(lease, "lost", Noted(content="")).done
-            await asyncio.wait([lost])
+            journal.append_soon(lease, "lost", Noted(content=""))
+            with pytest.raises(StorageBusy):
+                await journal.settled(lease)
             other.execute("ROLLBACK")
         other.close()
-        assert isinstance(lost.exception(), StorageBusy)
         with pytest.raises(StorageBusy):
             await journal.append(lease, "later", Noted(content=""))
         with pytest.raises(StorageBusy):
@@ -236,14 +235,15 @@ def test_a_lease_that_was_taken_over_writes_nothing(home: Path) -> None:
         async with SqliteJournal(home) as theirs:
             taken = await theirs.acquire(RUN)
             assert isinstance((await theirs.records(RUN))[-1].event, Adopted)
-            soon = mine.append_soon(lease, "soon", Noted(content="mine"))
+            mine.append_soon(lease, "soon", Noted(content="mine"))
             with pytest.raises(LeaseLost):
                 await mine.append(lease, "after", Noted(content="mine"))
             with pytest.raises(LeaseLost):
                 await mine.spawn(lease, "call", "sess_1_child0", child_of(RUN, "sess_1_child0"))
             with pytest.raises(LeaseLost):
                 await mine.finish(lease, "returned:0", Returned(outcome=Completed(lineage=OPENED.lineage, summary="x")))
-            assert isinstance(soon.done.exception(), LeaseLost)
+            with pytest.raises(LeaseLost):
+                await mine.settled(lease)
             await theirs.append(taken, "after", Noted(content="theirs"))
             notes = [record.event for record in await theirs.records(RUN) if isinstance(record.event, Noted)]
             assert notes == [Noted(content="mine"), Noted(content="theirs")]
@@ -270,12 +270,12 @@ def test_a_lease_that_its_own_process_took_again_is_void(home: Path) -> None:
     async def use(journal: SqliteJournal) -> None:
         old = await journal.begin(RUN, OPENED)
         assert old is not None
-        before = journal.append_soon(old, "before", Noted(content=""))
+        journal.append_soon(old, "before", Noted(content=""))
         new = await journal.acquire(RUN)
         with pytest.raises(LeaseLost):
             await journal.append(old, "after", Noted(content="old"))
         await journal.append(new, "after", Noted(content="new"))
-        assert before.done.result().seq == 2
+        assert [record.key for record in await journal.records(RUN)] == ["requested", "before", "after"]
         assert new.state == replay(await journal.records(RUN))
 
     on_journal(use, home)
@@ -301,10 +301,12 @@ def test_one_lost_lease_does_not_stop_the_others_of_its_group(home: Path) -> Non
         )
         async with SqliteJournal(home) as theirs:
             await theirs.acquire(RUN)
-        futures = [mine.append_soon(lease, "x", Noted(content="")).done for lease in (lost, kept, lost, kept)]
-        await asyncio.wait(futures)
-        assert isinstance(futures[0].exception(), LeaseLost)
-        assert futures[1].result().seq == 2
+        leases = (lost, kept, lost, kept)
+        told = await asyncio.gather(
+            *(mine.append(lease, "x", Noted(content="")) for lease in leases), return_exceptions=True
+        )
+        assert isinstance(told[0], LeaseLost)
+        assert told[1].seq == 2
 
     on_journal(use, home, **dead_owner())
 
@@ -342,11 +344,11 @@ def test_a_mistake_in_one_piece_of_work_harms_no_other(home: Path) -> None:
     async def use(journal: SqliteJournal) -> None:
         lease = await journal.begin(RUN, OPENED)
         assert lease is not None
-        before = journal.append_soon(lease, "a", Noted(content=""))
+        journal.append_soon(lease, "a", Noted(content=""))
         with pytest.raises(ZeroDivisionError):
             await journal.transact(lambda tx: 1 // 0)
         after = await journal.append(lease, "b", Noted(content=""))
-        assert (before.done.result().seq, after.seq) == (2, 3)
+        assert [record.seq for record in await journal.records(RUN)] == [1, 2, after.seq] == [1, 2, 3]
 
     on_journal(use, home)
 

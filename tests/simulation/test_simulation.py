@@ -1,20 +1,19 @@
 """The whole engine under random faults: every seed is a delegation to which everything may happen."""
 
-import asyncio
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from msgspec import structs
 from tests.simulation.stage import LocalStage
 
+from deputy.core.errors import StorageError
 from deputy.core.outcome import NO_USAGE, Outcome
-from deputy.engine.ports import Writing
 from deputy.runtimes.local import LocalEngine
 from deputy.testing.memory_journal import MemoryJournal, MemoryLease
 from deputy.testing.simulation import Violation, draw_scenario, simulate
 
 if TYPE_CHECKING:
-    from deputy.core.events import Event
     from deputy.engine.ports import Birth, RunContext, Workflow, World
 
 SEEDS = 600
@@ -106,11 +105,8 @@ class _Hasty:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._journal, name)
 
-    def append_soon(self, lease: MemoryLease, key: str, event: "Event") -> Writing:
-        writing = self._journal.append_soon(lease, key, event)
-        done = asyncio.get_running_loop().create_future()
-        done.set_result(None)
-        return writing._replace(done=done)
+    async def settled(self, lease: MemoryLease) -> None:
+        """At once."""
 
 
 class ForgetfulEngine(LocalEngine):
@@ -121,17 +117,10 @@ class ForgetfulEngine(LocalEngine):
 
 
 class _Forgetful(_Hasty):
-    def append_soon(self, lease: MemoryLease, key: str, event: "Event") -> Writing:
-        writing = self._journal.append_soon(lease, key, event)
-        done = asyncio.get_running_loop().create_future()
-
-        def forget(written: asyncio.Future[Any]) -> None:
-            lease.trouble = None
-            if not done.done():
-                done.set_result(None if written.cancelled() or written.exception() else written.result())
-
-        writing.done.add_done_callback(forget)
-        return writing._replace(done=done)
+    async def settled(self, lease: MemoryLease) -> None:
+        with suppress(StorageError):
+            await self._journal.settled(lease)
+        lease.trouble = None
 
 
 @pytest.mark.parametrize("engine", [DeafEngine, CarelessEngine, LyingEngine, HastyEngine, ForgetfulEngine])

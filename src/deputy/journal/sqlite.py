@@ -24,6 +24,7 @@ from deputy.journal.connection import PATIENCE_SECONDS
 from deputy.journal.owner import Owner, this_process
 from deputy.journal.reader import STALE_SECONDS, Reader
 from deputy.journal.rows import Damaged
+from deputy.journal.transaction import Transaction
 from deputy.journal.writer import BEAT_SECONDS, Writer
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from deputy.engine.recover import Standing
     from deputy.journal.connection import Fsync
     from deputy.journal.pace import Held
-    from deputy.journal.transaction import Lease, Transaction
+    from deputy.journal.transaction import Lease
 
     T = TypeVar("T")
     E = TypeVar("E", bound=Event)
@@ -163,15 +164,18 @@ class SqliteJournal:
 
     async def append(self, lease: Lease, key: str, event: Event) -> Record:
         """Add a record and wait until it is durable."""
-        return await self._append(lease, key, event).done
+        at, (clean, body) = self._clock(), self._clean(event)
+        return await self._writer.submit(Transaction.append, lease, key, at, clean, body)
 
     def append_soon(self, lease: Lease, key: str, event: Event) -> Writing:
         """Add a record under a new key without waiting; one that is appended later is never durable before it."""
-        return self._append(lease, key, event, binds=lease)
-
-    def _append(self, lease: Lease, key: str, event: Event, binds: Lease | None = None) -> Writing:
         at, (clean, body) = self._clock(), self._clean(event)
-        return Writing(clean, at, self._writer.submit(lambda tx: tx.append(lease, key, at, clean, body), binds))
+        self._writer.submit_for(lease, Transaction.append, lease, key, at, clean, body)
+        return Writing(clean, at)
+
+    async def settled(self, lease: Lease) -> None:
+        """Until all that was appended to a run is durable; an error when some of it never will be."""
+        await self._writer.submit(Transaction.fence, lease)
 
     def _clean(self, event: E) -> tuple[E, bytes]:
         """An event and its JSON as they may be written and shown: what is a secret stands in neither."""

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     import sqlite3
     from collections.abc import Sequence
 
-    from deputy.core.errors import Error, StorageError
+    from deputy.core.errors import Error
     from deputy.core.events import Event
     from deputy.journal.rows import Row
 
@@ -63,7 +63,7 @@ class Lease:
         self.epoch = epoch
         self.state = state
         """As of the last commit."""
-        self.trouble: StorageError | None = None
+        self.trouble: BaseException | None = None
         """Why a record of it was never written: then no later one is either, and the lease must be taken anew."""
 
 

@@ -7,7 +7,7 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from deputy.core.errors import DeputyError, StorageError, StorageFailed
 from deputy.journal import connection as connections
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from deputy.journal.connection import Fsync
 
     T = TypeVar("T")
+    P = ParamSpec("P")
 
 BEAT_SECONDS = 3.0
 _LOOK_SECONDS = 0.25
@@ -36,8 +37,9 @@ _RING = 256
 
 
 class _Work(NamedTuple):
-    do: Callable[[Transaction], Any]
-    done: asyncio.Future[Any] | None
+    do: Callable[..., Any]
+    args: tuple[Any, ...] = ()
+    done: asyncio.Future[Any] | None = None
     lease: Lease | None = None
     """Whose record it writes while nobody waits for it: if it is lost, none must follow it."""
 
@@ -85,17 +87,25 @@ class Writer:
         self._thread = threading.Thread(target=self._write, name="deputy-journal-writer", daemon=True)
         self._thread.start()
 
-    def submit(self, do: Callable[[Transaction], T], lease: Lease | None = None) -> asyncio.Future[T]:
+    def submit(self, do: Callable[Concatenate[Transaction, P], T], *args: P.args, **_: P.kwargs) -> asyncio.Future[T]:
         """Run a function in the next transaction; done when that is durable. It raises before it writes, or not."""
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._hand(_Work(do, args, done))
+        return done
+
+    def submit_for(
+        self, lease: Lease, do: Callable[Concatenate[Transaction, P], Any], *args: P.args, **_: P.kwargs
+    ) -> None:
+        """The same with nobody waiting: when it is lost, so is the lease's right to write any more."""
+        self._hand(_Work(do, args, None, lease))
+
+    def _hand(self, work: _Work) -> None:
         if self._closing:
             raise StorageFailed(str(self.path), "this process has closed it", "Open it again.")
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[Any] = loop.create_future()
         if not self._handed:
             # What is submitted in one tick of the loop is handed over, and committed, together.
-            loop.call_soon(self._hand_over)
-        self._handed.append(_Work(do, done, lease))
-        return done
+            asyncio.get_running_loop().call_soon(self._hand_over)
+        self._handed.append(work)
 
     def show_progress(self, run: str, at: float, body: bytes) -> None:
         """A sign of progress for watchers: written with a commit soon, the oldest forgotten, never waited for."""
@@ -135,7 +145,7 @@ class Writer:
                 break
             self._commit(batch)
         if not self._is_abandoned:
-            self._commit([_Work(self._farewell, None)])
+            self._commit([_Work(self._farewell)])
         if self._connection is not None:
             self._connection.close()
         self._mark.close()
@@ -157,16 +167,13 @@ class Writer:
         try:
             results = self._transaction(batch)
         except StorageError as error:
-            results = [(work, None, error) for work in batch]
-            for work in batch:
-                if work.lease is not None:
-                    work.lease.trouble = error
+            results = [_lost(work, error) for work in batch]
         except Exception as error:  # noqa: BLE001  the thread outlives a mistake in one piece of work
             if len(batch) > 1:
                 for work in batch:
                     self._commit([work])
                 return
-            results = [(batch[0], None, error)]
+            results = [_lost(batch[0], error)]
         _resolve(results)
 
     def _transaction(self, batch: Sequence[_Work]) -> list[_Result]:
@@ -276,9 +283,16 @@ _Result = tuple[_Work, Any, BaseException | None]
 
 def _attempt(work: _Work, tx: Transaction) -> _Result:
     try:
-        return work, work.do(tx), None
+        return work, work.do(tx, *work.args), None
     except DeputyError as error:
-        return work, None, error
+        return _lost(work, error)
+
+
+def _lost(work: _Work, error: BaseException) -> _Result:
+    """What becomes of work that could not be done: where nobody waits, whoever writes next hears of the trouble."""
+    if work.lease is not None:
+        work.lease.trouble = error
+    return work, None, error
 
 
 def _resolve(results: list[_Result]) -> None:
@@ -302,6 +316,3 @@ def _tell(results: list[_Result]) -> None:
             work.done.set_result(value)
         else:
             work.done.set_exception(error)
-            if work.lease is not None:
-                # Nobody may be listening: whoever appends next hears of the same trouble.
-                work.done.exception()

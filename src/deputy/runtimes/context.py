@@ -67,8 +67,8 @@ class LocalContext(Generic[L]):
         self._now = next(resumed, lease.state.requested_at)
         self._used: set[str] = set()
         self._ahead = {name for name, record in self._done.items() if isinstance(record.event, _TOLD)}
-        self._unsettled: list[asyncio.Future[Record]] = []
-        """Results that may not be durable yet."""
+        self._written = self._settled = 0
+        """How many results were written, and how many of them are known to be durable."""
         self.is_stopped = False
         """Whether the run is to end here and now."""
         self.is_left = False
@@ -117,10 +117,10 @@ class LocalContext(Generic[L]):
             if not repeatable and f"{name}{BEGUN}" in self._done:
                 lost = Lost(step=_name(do))
                 return cast("Lost", self._seen(await self._journal.append(self._lease, name, lost)).event)
-            writing = self._journal.append_soon(self._lease, f"{name}{BEGUN}", beginning)
+            self._journal.append_soon(self._lease, f"{name}{BEGUN}", beginning)
             if not (reads and repeatable):
                 # What costs or changes something is known to have begun, and by what it was asked for.
-                self._unsettled.append(writing.done)
+                self._written += 1
                 await self.durable()
             try:
                 event: Known = await do(args, view)
@@ -273,14 +273,14 @@ class LocalContext(Generic[L]):
 
     async def durable(self) -> None:
         """Until all that was done before is durable; an error when some of it never will be."""
-        while self._unsettled:
-            # None is durable before those that were appended before it.
-            await asyncio.shield(self._unsettled[-1])
-            self._unsettled = [done for done in self._unsettled if not done.done() or done.exception()]
+        written = self._written
+        if self._settled < written:
+            await self._journal.settled(self._lease)
+            self._settled = max(self._settled, written)
 
     def _write_soon(self, name: str, event: Event) -> Event:
         writing = self._journal.append_soon(self._lease, name, event)
-        self._unsettled.append(writing.done)
+        self._written += 1
         self.so_far.see(writing.event)
         self._now = max(self._now, writing.at)
         return writing.event

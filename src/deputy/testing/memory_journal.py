@@ -159,7 +159,11 @@ class MemoryJournal:
         at, written = self._clock(), decode(encode(event))
         future = self._submit(lambda: self._append(lease, key, event, at), lease)
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
-        return Writing(written, at, future)
+        return Writing(written, at)
+
+    async def settled(self, lease: MemoryLease) -> None:
+        """Until all that was appended to a run is durable; an error when some of it never will be."""
+        await self._commit(lambda: self._fence(lease))
 
     async def spawn(self, lease: MemoryLease, key: str, child: str, event: Requested) -> MemoryLease | None:
         """Record that a child is spawned and make it, in one."""

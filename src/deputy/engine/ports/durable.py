@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
 if TYPE_CHECKING:
-    import asyncio
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
     from msgspec import Raw
@@ -248,11 +247,10 @@ L = TypeVar("L", bound=Lease)
 
 
 class Writing(NamedTuple):
-    """A record on its way to the disk: the event as it will be read back, when it happened, and its being durable."""
+    """A record on its way to the disk: the event as it will be read back, and when it happened."""
 
     event: Event
     at: float
-    done: asyncio.Future[Record]
 
 
 class Journal(Protocol[L]):
@@ -276,6 +274,10 @@ class Journal(Protocol[L]):
 
     def append_soon(self, lease: L, key: str, event: Event) -> Writing:
         """Add a record under a new key without waiting; what is appended later is never durable before it."""
+        ...
+
+    async def settled(self, lease: L) -> None:
+        """Until all that was appended to a run is durable; an error when some of it never will be."""
         ...
 
     async def spawn(self, lease: L, key: str, child: str, event: Requested) -> L | None:
