@@ -66,7 +66,7 @@ class AssistantMessage(
     @property
     def calls(self) -> tuple[ToolCall, ...]:
         """The tools it called, in order."""
-        return tuple(part for part in self.parts if isinstance(part, ToolCall))
+        return tuple([part for part in self.parts if isinstance(part, ToolCall)])
 
 
 class ToolResult(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):

@@ -149,7 +149,7 @@ class RedactingStream:
 
     def flush(self) -> str:
         """What was held back, at the end of the text."""
-        return self._show(self._held, final=True)
+        return self._show(self._held, final=True) if self.held else ""
 
     def _show(self, text: str, *, final: bool) -> str:
         without, self._held = _hide_known(text, self._known, final=final)

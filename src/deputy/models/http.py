@@ -46,7 +46,7 @@ class Http:
 
     def __init__(self) -> None:
         self._session: aiohttp.ClientSession | None = None
-        self._proxies: dict[str, str | None] = {}
+        self._proxies: dict[URL, str | None] = {}
 
     async def __aenter__(self) -> Self:
         return self
@@ -92,10 +92,9 @@ class Http:
 
     def _proxy(self, url: URL) -> str | None:
         """The environment's proxy for a host, looked up once; aiohttp's own way would also read netrc for passwords."""
-        origin = f"{url.scheme}://{url.host}:{url.port}"
-        if origin not in self._proxies:
-            self._proxies[origin] = proxy_for(origin)
-        return self._proxies[origin]
+        if url not in self._proxies:
+            self._proxies[url] = proxy_for(f"{url.scheme}://{url.host}:{url.port}")
+        return self._proxies[url]
 
 
 def proxy_for(origin: str) -> str | None:

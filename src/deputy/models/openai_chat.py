@@ -266,8 +266,10 @@ class ChatReader:
             self._report(chunk.usage or (chunk.x_groq and chunk.x_groq.usage))
         if chunk.error is not NOTHING and is_given(chunk.error) and self._finish is None:
             raise failure_of(chunk.error, status=None)
-        for choice in chunk.choices or ():
-            if choice.index != 0:
+        if not chunk.choices:
+            return
+        for choice in chunk.choices:
+            if choice.index:
                 continue
             delta = choice.delta
             if self._finish is not None:
@@ -292,17 +294,17 @@ class ChatReader:
         if self._thoughts or self._details:
             sealed = b"[%b]" % b",".join(self._details) if self._details else None
             parts.append(Thinking(text="".join(self._thoughts), opaque=sealed.decode() if sealed else None))
-        if self.told.text:
-            parts.append(Text(text="".join(self.told.text)))
+        if text := self.told.text:
+            parts.append(Text(text=text))
         parts += [done for call in self._calls if (done := call.complete(reason)) is not None]
         return Ending(reason=reason, parts=tuple(parts))
 
     def _grow(self, delta: _Delta) -> None:
-        if isinstance(delta.content, str):
-            if delta.content:
-                self.told.say(delta.content)
-        elif delta.content:
-            self._hear(delta.content)
+        if content := delta.content:
+            if isinstance(content, str):
+                self.told.say(content)
+            else:
+                self._hear(content)
         if delta.tool_calls:
             self._grow_calls(delta.tool_calls)
         if thought := delta.reasoning_content or delta.reasoning:

@@ -98,6 +98,5 @@ def _plain_events(chunk: bytes) -> list[bytes] | None:
     """The data of a chunk of whole events with one line of data each and nothing else, as most are."""
     if not (chunk.startswith(b"data: ") and chunk.endswith(b"\n\n")):
         return None
-    events = chunk[:-2].split(b"\n\n")
-    is_plain = chunk.count(b"\n") == 2 * len(events) and chunk.count(b"\n\ndata: ") == len(events) - 1
-    return [event[6:] for event in events] if is_plain else None
+    events = chunk[6:-2].split(b"\n\ndata: ")
+    return events if chunk.count(b"\n") == 2 * len(events) else None

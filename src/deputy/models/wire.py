@@ -89,31 +89,27 @@ class Wire(Protocol):
 class Told:
     """What a stream tells, on its way to whoever listens: counted, bounded, and joined per network read."""
 
-    __slots__ = ("_events", "_is_thought", "_pieces", "progress", "size", "text")
+    __slots__ = ("_events", "_is_thought", "_pieces", "_text", "progress", "size")
 
     def __init__(self) -> None:
         self.progress = 0
         """Grows with everything the model does; pings, comments and empty deltas are not progress."""
         self.size = 0
-        self.text: list[str] = []
+        self._text: list[str] = []
         self._pieces: list[str] = []
         self._is_thought = False
         self._events: list[TextDelta | ThinkingDelta] = []
 
     def say(self, text: str) -> None:
         """The model said something."""
-        # Once for every few letters of an answer, so that nothing is called here that need not be.
+        # Once for every few letters of an answer, so that it is counted with the others of one network read.
         if not text:
             return
         if self._is_thought:
             self._flush()
             self._is_thought = False
         self.progress += 1
-        self.size += len(text)
-        if self.size > CONTENT_LIMIT:
-            self._refuse()
         self._pieces.append(text)
-        self.text.append(text)
 
     def think(self, text: str) -> None:
         """The model thought something."""
@@ -122,7 +118,7 @@ class Told:
         if not self._is_thought:
             self._flush()
             self._is_thought = True
-        self.grow(len(text))
+        self.progress += 1
         self._pieces.append(text)
 
     def begin(self) -> None:
@@ -132,9 +128,12 @@ class Told:
     def grow(self, size: int) -> None:
         """The model did something of this size that is not told yet."""
         self.progress += 1
-        self.size += size
-        if self.size > CONTENT_LIMIT:
-            self._refuse()
+        self._count(size)
+
+    @property
+    def text(self) -> str:
+        """All that the model said until now."""
+        return "".join(self._text if self._is_thought else (*self._text, *self._pieces))
 
     def take(self) -> list[TextDelta | ThinkingDelta]:
         """What was told since the last take, neighbours of one kind joined."""
@@ -142,14 +141,22 @@ class Told:
         events, self._events = self._events, []
         return events
 
-    def _refuse(self) -> None:
-        raise ReplyTooLarge(f"the model said more than {CONTENT_LIMIT:,} characters in one turn")
+    def _count(self, size: int) -> None:
+        self.size += size
+        if self.size > CONTENT_LIMIT:
+            raise ReplyTooLarge(f"the model said more than {CONTENT_LIMIT:,} characters in one turn")
 
     def _flush(self) -> None:
-        if self._pieces:
-            joined = "".join(self._pieces)
-            self._events.append(ThinkingDelta(joined) if self._is_thought else TextDelta(joined))
-            self._pieces.clear()
+        if not self._pieces:
+            return
+        joined = "".join(self._pieces)
+        self._pieces.clear()
+        if self._is_thought:
+            self._events.append(ThinkingDelta(joined))
+        else:
+            self._events.append(TextDelta(joined))
+            self._text.append(joined)
+        self._count(len(joined))
 
 
 class CallUnderWay:

@@ -171,7 +171,7 @@ class WireModel:
         error.model = self.name
         if isinstance(error, ContextExhausted) and self.context_window is None:
             self.context_window = error.window
-        error.text = "".join(reader.told.text)
+        error.text = reader.told.text
         error.used = self._used(reader) if reader.used is not None else None
         if self._endpoint.key is not None:
             error.message = self._endpoint.key.hide(error.message)

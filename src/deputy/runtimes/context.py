@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from msgspec import json, structs
@@ -31,7 +30,7 @@ from deputy.engine.ports import L
 from deputy.engine.remains import SoFar
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Generator, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from msgspec import Raw
 
@@ -294,15 +293,14 @@ class LocalContext(Generic[L]):
             raise StepFailed(key, event.error)
         return event
 
-    @contextmanager
-    def _at_work(self) -> Generator[None]:
-        self.busy += 1
-        try:
-            yield
-        finally:
-            self.busy -= 1
-            if not self.busy and (self.waiting or self.joining):
-                self._crew.park_soon(self.run)
+    def _at_work(self) -> _AtWork:
+        return _AtWork(self)
+
+    def rest(self) -> None:
+        """One thing less is done for this run; one that only waits now may be put aside."""
+        self.busy -= 1
+        if not self.busy and (self.waiting or self.joining):
+            self._crew.park_soon(self.run)
 
     async def _end_of(self, child: str) -> Ended:
         """The end of a child; a run that waits for nothing else may be put aside meanwhile."""
@@ -333,6 +331,21 @@ class LocalContext(Generic[L]):
         for come in self.waiting:
             if not come.done():
                 come.set_result(None)
+
+
+class _AtWork:
+    """While something is done for a run. Every step is, so that it is no generator."""
+
+    __slots__ = ("_context",)
+
+    def __init__(self, context: LocalContext[Any]) -> None:
+        self._context = context
+
+    def __enter__(self) -> None:
+        self._context.busy += 1
+
+    def __exit__(self, *_: object) -> None:
+        self._context.rest()
 
 
 def _name(do: Callable[..., Any]) -> str:

@@ -20,4 +20,8 @@ class RealWorld:
         """So many letters, drawn at random."""
         # One number for all of them, since every draw asks the system.
         base, number = len(letters), self._random.randrange(len(letters) ** count)
-        return "".join(letters[number // base**place % base] for place in range(count))
+        drawn: list[str] = []
+        for _ in range(count):
+            number, at = divmod(number, base)
+            drawn.append(letters[at])
+        return "".join(drawn)
