@@ -14,6 +14,7 @@ from deputy.core.request import ID_LENGTH, ID_LETTERS, new_session_id
 from deputy.engine.ports import L
 from deputy.engine.remains import SoFar
 from deputy.runtimes.closing import Closing, keep_nothing
+from deputy.runtimes.collecting import Collecting
 from deputy.runtimes.context import LocalContext
 from deputy.runtimes.endings import Endings
 from deputy.runtimes.parking import SUSPEND_SECONDS, Parking
@@ -75,6 +76,7 @@ class Crew(Generic[L]):
         self._tries: dict[str, tuple[Counts, int]] = {}
         """How often a run was gone on with after trouble, since it had done how much."""
         self._leaving = False
+        self._collecting = Collecting()
 
     # --- going to work ------------------------------------------------------------------------------------------------
 
@@ -101,6 +103,7 @@ class Crew(Generic[L]):
             return
         work = Work(LocalContext(self, self._journal, lease, history), lease)
         self.work[lease.run] = work
+        self._collecting.see(len(self.work))
         work.is_cancelled = lease.run in self._unwanted
         work.is_late = is_late
         self.endings.forget_trouble(lease.run)
@@ -304,6 +307,7 @@ class Crew(Generic[L]):
             work.is_over.set()
             if self.work.get(run) is work:
                 del self.work[run]
+                self._collecting.see(len(self.work))
             if ended is not None:
                 self._forget_trouble(run)
             self.endings.tell(run, ended)
