@@ -222,6 +222,11 @@ class Budget(Struct, frozen=True, kw_only=True, omit_defaults=True):
     requests: int | None = None
     spawns: int | None = None
 
+    @property
+    def capped(self) -> Sequence[Resource]:
+        """The resources that have a cap."""
+        return [name for name in _RESOURCES if getattr(self, name) is not None]
+
     def excess(self, ceiling: Budget) -> tuple[tuple[str, int], ...]:
         """The caps that are stated here and lie above the ceiling's; a cap that is not stated is inherited."""
         pairs = ((name, getattr(self, name), getattr(ceiling, name)) for name in _RESOURCES)
@@ -272,16 +277,18 @@ class Account(Struct, frozen=True, kw_only=True, gc=False):
 
     def uses(self) -> tuple[Use, ...]:
         """How much is used, or held for work under way, of each resource that has a cap."""
+        if not self.budget.capped:
+            return ()
         taken = self.spent + self.held
         return tuple(
-            Use(resource=name, used=used, cap=cap)
-            for name in _RESOURCES
-            if (cap := getattr(self.budget, name)) is not None and (used := getattr(taken, name)) is not None
+            Use(resource=name, used=used, cap=getattr(self.budget, name))
+            for name in self.budget.capped
+            if (used := getattr(taken, name)) is not None
         )
 
     def reserve(self, amount: Amount) -> Account | Shortfall:
         """The account with this amount held, or why it cannot be: the check and the hold are one operation."""
-        for resource in _RESOURCES:
+        for resource in self.budget.capped:
             left = self.left(resource)
             wanted: int | None = getattr(amount, resource)
             # A resource that is not asked for is not refused, even when its cap is already passed.

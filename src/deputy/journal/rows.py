@@ -51,6 +51,13 @@ SET_STATES = Many(
     ") UPDATE runs SET last_at = changed.last_at, state = changed.state, sum = changed.sum FROM changed"
     " WHERE runs.run = changed.run",
 )
+ADD_LEASES = Many("INSERT INTO leases VALUES ", "(?, ?, ?)")
+END_LEASES = Many(
+    "WITH ended (run, epoch, owner) AS (VALUES ",
+    "(?, ?, ?)",
+    ") UPDATE leases SET owner = NULL FROM ended"
+    " WHERE leases.run = ended.run AND leases.epoch = ended.epoch AND leases.owner = ended.owner",
+)
 _AT_ONCE = (64, 8, 1)
 """How many rows one statement takes; few sizes, so that each is prepared once."""
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from msgspec import Raw
 
 from deputy.core.errors import Error, StorageCorrupt, StorageError, StorageFailed, UnknownRun, UsageError
-from deputy.core.events import Adopted, Answered, Spawned, StepEnded, decode, encode, written
+from deputy.core.events import Adopted, Answered, StepEnded, decode, encode, written
 from deputy.core.events import prime as prime_events
 from deputy.core.state import prime as prime_states
 from deputy.engine.ports import Writing
@@ -187,18 +187,7 @@ class SqliteJournal:
         """Record that a child is spawned and make it, in one; None when that was done before."""
         _check_id(child)
         at, (clean, body) = self._clock(), self._clean(event)
-        spawned = Spawned(child=child)
-
-        def do(tx: Transaction) -> Lease | None:
-            tx.fence(lease)
-            if tx.has(lease.run, key):
-                return None
-            born = tx.begin(child, at, clean, body)
-            if born is not None:
-                tx.append(lease, key, at, spawned, encode(spawned))
-            return born
-
-        return await self.transact(do)
+        return await self._writer.submit(Transaction.spawn, lease, key, child, at, clean, body)
 
     async def join(self, lease: Lease, key: str, child: State) -> Record:
         """Record that a child's outcome is taken, here and with the child, in one."""

@@ -18,19 +18,19 @@ from deputy.core.events import (
     Record,
     Resumed,
     Returned,
+    Spawned,
     encode,
     errors_of,
 )
 from deputy.core.state import State, apply, is_awaited, may_answer
 from deputy.journal import errors_log
+from deputy.journal.lease_table import LeaseTable
 from deputy.journal.mark import Promise
-from deputy.journal.reader import Holder
 from deputy.journal.rows import (
     ADD_EVENT,
     ADD_EVENTS,
     EVENT_UNDER_KEY,
     EVENTS_AFTER,
-    HOLDER,
     PUT_RUNS,
     SET_STATES,
     Damaged,
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
     from deputy.core.errors import Error
     from deputy.core.events import Event
+    from deputy.journal.reader import Holder
     from deputy.journal.rows import Row
 
 FIRST = "requested"
@@ -95,12 +96,14 @@ class Transaction:
         self._stale_seconds = stale_seconds
         self._states: dict[Lease, State] = {}
         self._fenced: dict[str, Lease] = {} if fenced is None else fenced
+        self._leases = LeaseTable(connection, owner)
 
     @property
     def connection(self) -> sqlite3.Connection:
         """The connection, on which all that was added so far can be seen."""
         rows, self._rows = self._rows, []
         execute(self._connection, ADD_EVENTS, rows)
+        self._leases.write()
         return self._connection
 
     def state(self, lease: Lease) -> State:
@@ -113,8 +116,7 @@ class Transaction:
             raise lease.trouble
         if self._fenced.get(lease.run) is lease:
             return
-        query = "SELECT 1 FROM leases WHERE run = ? AND epoch = ? AND owner = ?"
-        if self._connection.execute(query, (lease.run, lease.epoch, self.owner)).fetchone() is None:
+        if not self._leases.has(lease.run, lease.epoch):
             raise LeaseLost(lease.run, lease.epoch)
         self._fenced[lease.run] = lease
 
@@ -154,11 +156,26 @@ class Transaction:
 
     def begin(self, run: str, at: float, event: Event, body: bytes) -> Lease | None:
         """Make a run with its first record, and take its lease; None when there is such a run already."""
-        if self._connection.execute("SELECT 1 FROM runs WHERE run = ?", (run,)).fetchone() is not None:
+        if self._is_hopeful:
+            lease = self._fenced[run] = Lease(run, self._leases.give_first(run), State())
+            self.granted.add(run)
+        elif self._connection.execute("SELECT 1 FROM runs WHERE run = ?", (run,)).fetchone() is not None:
             return None
-        lease = self.grant(run, State())
+        else:
+            lease = self.grant(run, State())
         self.append(lease, FIRST, at, event, body)
         return lease
+
+    def spawn(self, lease: Lease, key: str, child: str, at: float, event: Event, body: bytes) -> Lease | None:
+        """Record that a child is spawned and make it; None when that was done before."""
+        self.fence(lease)
+        if not self._is_hopeful and self.has(lease.run, key):
+            return None
+        born = self.begin(child, at, event, body)
+        if born is not None:
+            spawned = Spawned(child=child)
+            self.append(lease, key, at, spawned, encode(spawned))
+        return born
 
     def grant(self, run: str, state: State, *, is_forced: bool = False) -> Lease:
         """Take the lease of a run that nobody else is at work on, unless forced; an older lease of our own is void."""
@@ -166,7 +183,7 @@ class Transaction:
         if holder is not None and holder.owner != self.owner and not (is_forced or self._is_left(holder)):
             raise LeaseHeld(run, f"process {holder.pid}")
         epoch = 1 if holder is None else holder.epoch + 1
-        self._connection.execute("INSERT OR REPLACE INTO leases VALUES (?, ?, ?)", (run, self.owner, epoch))
+        self._leases.give(run, epoch)
         self.granted.add(run)
         self._fenced.pop(run, None)
         return Lease(run, epoch, state)
@@ -176,8 +193,7 @@ class Transaction:
 
     def holder(self, run: str) -> Holder | None:
         """Who has the lease of a run."""
-        row = self._connection.execute(HOLDER, (run,)).fetchone()
-        return None if row is None else Holder(owner=row[0] or "", epoch=row[1], beat=row[2])
+        return self._leases.holder(run)
 
     def is_held(self, run: str) -> bool:
         """Whether somebody is at work on a run."""
@@ -186,8 +202,7 @@ class Transaction:
 
     def release(self, lease: Lease) -> None:
         """Give a lease up."""
-        query = "UPDATE leases SET owner = NULL WHERE run = ? AND epoch = ? AND owner = ?"
-        self._connection.execute(query, (lease.run, lease.epoch, self.owner))
+        self._leases.give_up(lease.run, lease.epoch)
         self.released.add(lease.run)
         self._fenced.pop(lease.run, None)
 
@@ -201,14 +216,23 @@ class Transaction:
     def deliver(self, run: str, at: float, to: str, state: State) -> None:
         """Record that the result of a run that has ended was handed over."""
         holder = self.holder(run)
+        if self._is_hopeful and holder is not None and not holder.owner:
+            # Nobody has it. If somebody has added a record since, this one has the same number, and all is done anew.
+            lease = self._fenced[run] = Lease(run, holder.epoch, state)
+            self._add_delivered(lease, at, to)
+            del self._fenced[run]
+            return
         if holder is not None and holder.owner and not self._is_left(holder):
             raise LeaseHeld(run, f"process {holder.pid}")
         lease = self.grant(run, state)
         self.catch_up(lease)
+        self._add_delivered(lease, at, to)
+        self.release(lease)
+
+    def _add_delivered(self, lease: Lease, at: float, to: str) -> None:
         if not lease.state.is_live:
             event = Delivered(to=to)
             self.append(lease, f"delivered:{lease.state.round}", at, event, encode(event))
-        self.release(lease)
 
     def join(self, lease: Lease, key: str, at: float, child: State) -> Record:
         """Record that a child's outcome is taken, here and with the child."""
