@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from hashlib import blake2b
 from typing import TYPE_CHECKING
 
 from msgspec import UNSET, Raw, json
@@ -65,7 +64,8 @@ class Talk:
         """What its subtasks came to."""
         self.text = ""
         """The last thing the model said in words."""
-        self.repeats: Counter[bytes] = Counter()
+        self.repeats: Counter[int] = Counter()
+        """How often each call had each result, by a hash of both."""
         self.changed: dict[str, None] = {}
         self.has_acted = False
         """Whether something was begun that could have an effect, so that the work must not be begun again."""
@@ -117,9 +117,8 @@ class Talk:
     def repeated(self, call: ToolCall, result: ToolResult) -> int:
         """How often this call has now had this result."""
         told = json.encode([call.name, call.arguments, bare(result.content)], order="deterministic")
-        digest = blake2b(told, digest_size=16).digest()
-        self.repeats[digest] += 1
-        return self.repeats[digest]
+        self.repeats[hash(told)] += 1
+        return self.repeats[hash(told)]
 
     def keep(self, calls: Sequence[ToolCall], used: Sequence[Used]) -> None:
         """Remember what outlives the conversation: notes, and files that were written."""
