@@ -428,12 +428,10 @@ def decode(body: bytes) -> Event:
 def errors_of(event: Event) -> tuple[Error, ...]:
     """The errors that an event tells of."""
     match event:
-        case ModelCallEnded(error=Error(type="cancelled")):
-            return ()
-        case ModelCallEnded(error=Error() as error) | ToolCallEnded(error=Error() as error):
-            return (error,)
-        case StepEnded(error=Error() as error):
-            return (error,)
+        case ModelCallEnded(error=error):
+            return () if error is None or error.type == "cancelled" else (error,)
+        case ToolCallEnded(error=error) | StepEnded(error=error):
+            return () if error is None else (error,)
         case Returned(outcome=outcome) | Refused(outcome=outcome):
             return outcome.errors
         case _:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from urllib.parse import quote, quote_plus
 
 import msgspec
@@ -112,8 +111,9 @@ class Redactor:
         return RedactingStream(self._known)
 
     def _may_hold(self, text: str) -> bool:
-        if any(spelling in text for spelling in self._known.spellings):
-            return True
+        for spelling in self._known.spellings:
+            if spelling in text:
+                return True
         return next(_candidates(text, 0), None) is not None or may_hold_lines(text)
 
 
@@ -158,8 +158,7 @@ class RedactingStream:
         return shown
 
 
-@dataclass(frozen=True, slots=True)
-class _State:
+class _State(NamedTuple):
     """Where a stream stands between two chunks."""
 
     context: str = ""

@@ -18,6 +18,7 @@ from deputy.engine.approval import decided, tell_refused
 from deputy.engine.fence import fenced
 from deputy.engine.ports import ToolContext, Tools
 from deputy.engine.talk import ASK, NOTE, raw
+from deputy.engine.within import within
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -104,7 +105,7 @@ async def _use_tool(run: RunContext, desk: Desk, key: str, call: ToolCall) -> Us
 async def call_tool(args: ToolArgs, view: ToolView) -> ToolCallEnded:
     """Run one tool, no longer than there is time."""
     try:
-        async with asyncio.timeout(view.seconds):
+        async with within(view.seconds):
             output = await view.tools.run(args.tool, view.call.arguments, ToolContext(call_id=view.key))
     except TimeoutError:
         return _ended(_refusal(view.call, _STOPPED))

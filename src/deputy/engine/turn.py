@@ -29,6 +29,7 @@ from deputy.engine.ports import Model
 from deputy.engine.purse import Purse, amount
 from deputy.engine.reached import time_is_up
 from deputy.engine.talk import raw
+from deputy.engine.within import within
 
 
 class TurnArgs(Struct, frozen=True, kw_only=True, gc=False):
@@ -66,7 +67,7 @@ async def call_model(args: TurnArgs, view: TurnView) -> ModelCallEnded:
         return ModelCallEnded(model=args.model, error=out_of_budget(shortfall), budgets=view.purse.uses())
     told = _Told(args, view)
     try:
-        async with asyncio.timeout(view.seconds):
+        async with within(view.seconds):
             async for event in view.model.stream(view.conversation, view.toolset, view.settings):
                 told.hear(event)
     except ModelError as failure:

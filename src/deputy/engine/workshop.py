@@ -104,14 +104,13 @@ class Workshop:
 
     def tell(self, run: RunContext, progress: Progress) -> None:
         """Tell whoever watches, here or elsewhere, what happens to a run; what it waits for is told once."""
-        told = structs.replace(progress, session_id=run.run)
-        waits_for = told.content if told.event == "waiting" else None
-        if waits_for is not None and self._waiting.get(run.run) == waits_for:
-            return
-        if waits_for is None:
+        if progress.event == "waiting":
+            if self._waiting.get(run.run) == progress.content:
+                return
+            self._waiting[run.run] = progress.content or ""
+        elif self._waiting:
             self._waiting.pop(run.run, None)
-        else:
-            self._waiting[run.run] = waits_for
+        told = structs.replace(progress, session_id=run.run)
         run.emit(told)
         self.watch(told)
 

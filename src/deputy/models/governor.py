@@ -80,10 +80,13 @@ class Governor:
 
         RateLimited at once when the provider wants to be left alone for longer than the patience lasts.
         """
-        await self._take_slot()
         now = self._timing.clock()
+        if not self._takes_slot_at_once(now):
+            await self._wait_for_slot(now)
+            now = self._timing.clock()
         if not self._thrown_back and self._pace.is_calm(now):
-            return self._start_now()
+            self._last_start = now
+            return now
         try:
             return await self._stand_in_line(patience_seconds)
         except BaseException:
@@ -169,15 +172,19 @@ class Governor:
                 self.active += 1
                 waiter.set_result(None)
 
-    async def _take_slot(self) -> None:
-        now = self._timing.clock()
-        is_unknown = self._share is None and self._pace.is_limited(now)
-        if not is_unknown and not self._waiting and self.active < self._room(now):
-            self.active += 1
-            return
+    def _is_limit_unknown(self, now: float) -> bool:
+        return self._share is None and self._pace.is_limited(now)
+
+    def _takes_slot_at_once(self, now: float) -> bool:
+        if self._is_limit_unknown(now) or self._waiting or self.active >= self._room(now):
+            return False
+        self.active += 1
+        return True
+
+    async def _wait_for_slot(self, now: float) -> None:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting[waiter] = None
-        if is_unknown:
+        if self._is_limit_unknown(now):
             self._settle()
         try:
             await waiter

@@ -11,7 +11,7 @@ from deputy.core.conversation import Used
 from deputy.core.errors import UsageError
 from deputy.core.limits import IDLE_SECONDS
 from deputy.core.model_name import SCRIPT, is_script
-from deputy.models.catalog import Catalog, Named, ProviderEntry, WireName, read_catalog
+from deputy.models.catalog import Catalog, ModelEntry, Named, ProviderEntry, WireName, read_catalog
 from deputy.models.governor import Governors, most_requests
 from deputy.models.secret import Secret
 from deputy.models.timing import Timing
@@ -56,6 +56,9 @@ class Models:
         self._environ = environ
         self._given: Mapping[str, Model] = {} if given is None else given
         """Models that are there already, by the names they are asked by."""
+        self._names: dict[str, Named] = {}
+        self._entries: dict[str, ModelEntry] = {}
+        """What was looked up in the catalog, by the names it was asked for with."""
         self._timing = timing or Timing()
         self._retry = retry
         self._idle_seconds = idle_seconds
@@ -150,19 +153,27 @@ class Models:
 
     def _named(self, name: str) -> Named:
         """What a name stands for; one that nobody knows is a name of the program that has anybody's models."""
-        try:
-            return self.catalog.resolve(name)
-        except UsageError:
-            if ":" in name:
-                raise
-            return Named(provider=ANYBODYS, model=name)
+        if (known := self._names.get(name)) is None:
+            try:
+                known = self.catalog.resolve(name)
+            except UsageError:
+                if ":" in name:
+                    raise
+                known = Named(provider=ANYBODYS, model=name)
+            self._names[name] = known
+        return known
 
     def ceiling(self, name: str, input_tokens: int, output_tokens: int) -> int | None:
         """The most that so many tokens can cost, in billionths of a dollar; None where no price is known."""
         if self._is_wireless(name):
             return 0 if name.startswith(OFFLINE) else None
-        prices = self.catalog.entry(self._named(name)).prices
+        prices = self._entry(name).prices
         return priced(Used(input_tokens=input_tokens, output_tokens=output_tokens), prices).cost
+
+    def _entry(self, name: str) -> ModelEntry:
+        if (known := self._entries.get(name)) is None:
+            known = self._entries[name] = self.catalog.entry(self._named(name))
+        return known
 
     def usable(self, spelled: str) -> str | None:
         """The name of the model that a spelling of other programs stands for, when its provider can be asked."""
@@ -177,7 +188,7 @@ class Models:
 
     def prices_of(self, name: str) -> Prices:
         """What is known of a model's prices, for whoever must approve what it can cost."""
-        window = None if self._is_wireless(name) else self.catalog.entry(self._named(name)).window
+        window = None if self._is_wireless(name) else self._entry(name).window
         return Prices(lambda given, taken: self.ceiling(name, given, taken), window)
 
     def _endpoint(self, provider: str) -> Endpoint:

@@ -56,6 +56,8 @@ class LocalContext(Generic[L]):
         self._crew = crew
         self._journal = journal
         self._lease = lease
+        self.run = lease.run
+        """The run's id."""
         own = self._prefix = prefix(lease.state.round)
         self.past = [record for record in history if not record.key.startswith(own)]
         self._done = {record.key: record for record in history if record.key.startswith(own)}
@@ -78,11 +80,6 @@ class LocalContext(Generic[L]):
         self.waiting: list[asyncio.Future[None]] = []
         self.joining: list[str] = []
         """The children whose end is waited for."""
-
-    @property
-    def run(self) -> str:
-        """The run's id."""
-        return self._lease.run
 
     @property
     def state(self) -> State:
