@@ -4,34 +4,37 @@ from __future__ import annotations
 
 import gc
 
-MANY = 100
-"""From how many runs at work on it is looked for less often; with half as many it is as before."""
-SELDOM = 10_000
-"""After how many new objects it is looked for then."""
+MANY = 64
+"""With fewer runs at work, the interpreter looks as often as it did before."""
+NEW_OBJECTS = 50
+"""After how many new objects per run at work it is looked for: about a quarter of those that each of them holds."""
 
 
 class Collecting:
     """Sets how often the interpreter looks for garbage by how many runs are at work, unless somebody else has."""
 
     def __init__(self) -> None:
-        self._before: tuple[int, int, int] | None = None
+        self._before = 0
+        self._set = 0
+        """How often it looked before, and looks by what was set here; 0 where nothing was."""
+        self._size = 0
 
     def see(self, at_work: int) -> None:
-        """So many runs are at work now."""
-        if self._before is None:
-            if at_work >= MANY:
-                self._look_seldom()
-        elif at_work < MANY // 2:
-            self.as_before()
+        """So many runs are at work now; what counts is by how many doublings."""
+        size = at_work.bit_length() if at_work >= MANY else 0
+        if size != self._size:
+            self._size = size
+            self._look_after(NEW_OBJECTS << (size - 1) if size else 0)
 
-    def _look_seldom(self) -> None:
-        first, *others = self._before = gc.get_threshold()
-        # Who has switched it off, or looks less often still, has reasons.
-        if 0 < first < SELDOM:
-            gc.set_threshold(SELDOM, *others)
-
-    def as_before(self) -> None:
-        """Look as often as before, unless somebody else has set it since."""
-        before, self._before = self._before, None
-        if before is not None and gc.get_threshold() == (SELDOM, *before[1:]):
-            gc.set_threshold(*before)
+    def _look_after(self, objects: int) -> None:
+        now, *others = gc.get_threshold()
+        if now != self._set:
+            # Somebody else has set it: who has switched it off, or looks less often still, has reasons.
+            self._before, self._set = now, 0
+        if now and objects > self._before:
+            self._set = objects
+        elif self._set:
+            self._set, objects = 0, self._before
+        else:
+            return
+        gc.set_threshold(objects, *others)
