@@ -8,7 +8,7 @@ from msgspec import Raw
 from tests.core.secret_lines import made_up, secret_lines
 
 from deputy.core.errors import Error
-from deputy.core.events import ModelCallEnded, Noted, Opened, Requested, Returned, Started, ToolCallEnded
+from deputy.core.events import ModelCallEnded, Noted, Opened, Requested, Returned, Started, ToolCallBegun, ToolCallEnded
 from deputy.core.outcome import Failed
 from deputy.core.redact import Redactor
 from deputy.core.request import Grant, Hop, Lineage, Request
@@ -44,6 +44,7 @@ async def write(home: Path, lines: list[str]) -> None:
             inner = Raw(json.dumps({"role": "tool", "content": json.dumps({"output": line})}).encode())
             await journal.append(child, f"note {number}", Noted(content=line))
             await journal.append(child, f"model {number}", ModelCallEnded(model="m", message=message))
+            journal.mark_soon(child, f"tool {number}.begun", ToolCallBegun(tool="Read", arguments=inner))
             await journal.append(child, f"tool {number}", ToolCallEnded(tool="Read", message=inner))
             await journal.send(RUN, "answer", f"message {number}", json.dumps(line).encode())
             journal.show_progress(CHILD, json.dumps({"text": line}).encode())

@@ -412,6 +412,42 @@ def test_one_secret_among_much_progress_is_taken_out_alone(home: Path) -> None:
     on_journal(use, home, redact=redact)
 
 
+def test_one_secret_among_many_marks_is_taken_out_alone(home: Path) -> None:
+    def redact(body: bytes) -> bytes:
+        return body.replace(b"hunter2", b"[redacted]")
+
+    async def use(journal: SqliteJournal) -> None:
+        lease = await journal.begin(RUN, OPENED)
+        assert lease is not None
+        for number in range(100):
+            journal.mark_soon(lease, f"key {number}", Noted(content="hunter2" if number == 50 else str(number)))
+        await journal.settled(lease)
+        events = [record.event for record in await journal.records(RUN, 1)]
+        assert events == [Noted(content="[redacted]" if number == 50 else str(number)) for number in range(100)]
+        assert lease.state == replay(await journal.records(RUN))
+
+    on_journal(use, home, redact=redact)
+
+
+def test_a_mark_that_cannot_be_read_without_its_secrets_stops_its_run_alone(home: Path) -> None:
+    def redact(body: bytes) -> bytes:
+        return b"{" if b"hunter2" in body else body
+
+    async def use(journal: SqliteJournal) -> None:
+        lease = await journal.begin(RUN, OPENED)
+        other = await journal.begin("sess_2_b", Opened(lineage=Lineage.root("sess_2_b")))
+        assert lease is not None
+        assert other is not None
+        journal.mark_soon(lease, "bad", Noted(content="hunter2"))
+        journal.mark_soon(other, "good", Noted(content="fine"))
+        await journal.settled(other)
+        with pytest.raises(ValueError, match="truncated"):
+            await journal.settled(lease)
+        assert (await journal.append(other, "later", Noted(content=""))).seq == 3
+
+    on_journal(use, home, redact=redact)
+
+
 def test_what_must_not_be_written_stands_nowhere(home: Path) -> None:
     def redact(body: bytes) -> bytes:
         return body.replace(b"hunter2", b"[redacted]")

@@ -149,7 +149,9 @@ class RedactingStream:
 
     def flush(self) -> str:
         """What was held back, at the end of the text."""
-        return self._show(self._held, final=True) if self.held else ""
+        held = self._place.held + self._state.held + self._held
+        # Blanks may be the beginning of a secret, and are none.
+        return self._show(self._held, final=True) if held.strip() else held
 
     def _show(self, text: str, *, final: bool) -> str:
         without, self._held = _hide_known(text, self._known, final=final)

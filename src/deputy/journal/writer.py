@@ -10,6 +10,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from deputy.core.errors import DeputyError, StorageError, StorageFailed
+from deputy.core.events import decode
 from deputy.journal import connection as connections
 from deputy.journal import home
 from deputy.journal.closing import wait_for
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from deputy.core.events import Event, Record
     from deputy.journal.connection import Fsync
 
     T = TypeVar("T")
@@ -42,6 +44,8 @@ class _Work(NamedTuple):
     done: asyncio.Future[Any] | None = None
     lease: Lease | None = None
     """Whose record it writes while nobody waits for it: if it is lost, none must follow it."""
+    is_unclean: bool = False
+    """Whether it adds a record that may have secrets in it."""
 
 
 class Writer:
@@ -98,6 +102,11 @@ class Writer:
     ) -> None:
         """The same with nobody waiting: when it is lost, so is the lease's right to write any more."""
         self._hand(_Work(do, args, None, lease))
+
+    def submit_unclean(self, lease: Lease, key: str, at: float, event: Event, body: bytes) -> None:
+        """Add a record with nobody waiting, without the secrets that may be in it."""
+        args = (lease, key, at, event, body)
+        self._hand(_Work(Transaction.append, args, None, lease, is_unclean=self._redact is not None))
 
     def _hand(self, work: _Work) -> None:
         if self._closing:
@@ -165,7 +174,7 @@ class Writer:
     def _commit(self, batch: list[_Work]) -> None:
         results: list[_Result]
         try:
-            results = self._transaction(batch)
+            results = self._transaction(self._without_secrets(batch))
         except StorageError as error:
             results = [_lost(work, error) for work in batch]
         except Exception as error:  # noqa: BLE001  the thread outlives a mistake in one piece of work
@@ -255,6 +264,15 @@ class Writer:
         execute(connection, PUT_PROGRESS, [(*row[:-1], body) for row, body in zip(rows, clean, strict=True)])
         return now
 
+    def _without_secrets(self, batch: list[_Work]) -> list[_Work]:
+        """The same work, where what was submitted unclean is clean."""
+        bodies = [work.args[-1] for work in batch if work.is_unclean]
+        clean = self._clean(bodies)
+        if clean == bodies:
+            return batch
+        next_clean = iter(clean)
+        return [_append_clean(work, next(next_clean)) if work.is_unclean else work for work in batch]
+
     def _clean(self, bodies: list[bytes]) -> list[bytes]:
         """JSON values without secrets, looked at together: hardly ever is there one."""
         if self._redact is None or not bodies:
@@ -276,6 +294,16 @@ class Writer:
     def _farewell(self, tx: Transaction) -> None:
         tx.connection.execute("UPDATE leases SET owner = NULL WHERE owner = ?", (self.owner,))
         tx.connection.execute("DELETE FROM owners WHERE owner = ?", (self.owner,))
+
+
+def _append_clean(work: _Work, body: bytes) -> _Work:
+    """The same record with this content."""
+    lease, key, at, *_ = work.args
+
+    def append(tx: Transaction) -> Record:
+        return tx.append(lease, key, at, decode(body), body)
+
+    return work._replace(do=append, args=(), is_unclean=False)
 
 
 _Result = tuple[_Work, Any, BaseException | None]

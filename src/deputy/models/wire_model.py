@@ -14,7 +14,7 @@ from deputy.core.conversation import AssistantMessage, Part, Stop, Text, ToolCal
 from deputy.core.errors import BadReply, BadRequest, ContextExhausted, EmptyReply, ModelError, NoKey, Silent, StreamCut
 from deputy.core.failures import failure_of
 from deputy.core.limits import IDLE_SECONDS
-from deputy.models.http import Body, no_answer
+from deputy.models.http import Body, no_answer, read_what_came
 from deputy.models.secret import Secret
 from deputy.models.sse import EventReader
 from deputy.models.usage import Prices, priced, was_cut_silently
@@ -231,7 +231,7 @@ class _Listening:
             self._last_progress = self._loop.time()
         self._is_waiting = True
         try:
-            return await self._content.readany()
+            return await read_what_came(self._content)
         except (aiohttp.ClientError, OSError) as error:
             raise StreamCut(f"the connection was lost in the middle of the answer: {error}") from error
         finally:

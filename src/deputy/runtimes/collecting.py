@@ -14,8 +14,8 @@ class Collecting:
     """Sets how often the interpreter looks for garbage by how many runs are at work, unless somebody else has."""
 
     def __init__(self) -> None:
-        self._before = 0
-        self._set = 0
+        self._before: int = 0
+        self._set: int = 0
         """How often it looked before, and looks by what was set here; 0 where nothing was."""
         self._size = 0
 
@@ -27,7 +27,7 @@ class Collecting:
             self._look_after(NEW_OBJECTS << (size - 1) if size else 0)
 
     def _look_after(self, objects: int) -> None:
-        now, *others = gc.get_threshold()
+        now, second, third = gc.get_threshold()
         if now != self._set:
             # Somebody else has set it: who has switched it off, or looks less often still, has reasons.
             self._before, self._set = now, 0
@@ -37,4 +37,4 @@ class Collecting:
             self._set, objects = 0, self._before
         else:
             return
-        gc.set_threshold(objects, *others)
+        gc.set_threshold(objects, second, third)

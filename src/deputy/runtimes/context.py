@@ -113,7 +113,7 @@ class LocalContext(Generic[L]):
             if not repeatable and f"{name}{BEGUN}" in self._done:
                 lost = Lost(step=_name(do))
                 return cast("Lost", self._seen(await self._journal.append(self._lease, name, lost)).event)
-            self._journal.append_soon(self._lease, f"{name}{BEGUN}", beginning)
+            self._journal.mark_soon(self._lease, f"{name}{BEGUN}", beginning)
             if not (reads and repeatable):
                 # What costs or changes something is known to have begun, and by what it was asked for.
                 self._written += 1

@@ -161,6 +161,10 @@ class MemoryJournal:
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
         return Writing(written, at)
 
+    def mark_soon(self, lease: MemoryLease, key: str, event: Event) -> None:
+        """The same for a record that nothing follows from here."""
+        self.append_soon(lease, key, event)
+
     async def settled(self, lease: MemoryLease) -> None:
         """Until all that was appended to a run is durable; an error when some of it never will be."""
         await self._commit(lambda: self._fence(lease))

@@ -276,6 +276,10 @@ class Journal(Protocol[L]):
         """Add a record under a new key without waiting; what is appended later is never durable before it."""
         ...
 
+    def mark_soon(self, lease: L, key: str, event: Event) -> None:
+        """The same for a record that nothing follows from here, so that nobody minds how it will be read back."""
+        ...
+
     async def settled(self, lease: L) -> None:
         """Until all that was appended to a run is durable; an error when some of it never will be."""
         ...
