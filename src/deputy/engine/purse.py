@@ -18,11 +18,8 @@ class Purse:
         self.account = Account(budget=budget)
         self._counted: set[str] = set()
         self._chain: tuple[Purse, ...] = (self,) if above is None else (self, *above._chain)
-
-    @property
-    def is_capped(self) -> bool:
-        """Whether there is a cap here or above."""
-        return any(purse.account.budget != Budget() for purse in self._chain)
+        self.is_capped = any(purse.account.budget.capped for purse in self._chain)
+        """Whether there is a cap here or above; where there is none, nobody asks what was spent."""
 
     def is_below(self, other: Purse) -> bool:
         """Whether what is paid from here is paid from another purse too."""
@@ -30,6 +27,8 @@ class Purse:
 
     def reserve(self, amount: Amount) -> Shortfall | None:
         """Hold an amount here and in every purse above; nothing is held when one of them is short."""
+        if not self.is_capped:
+            return None
         match reserve_all([purse.account for purse in self._chain], amount):
             case Shortfall() as shortfall:
                 return shortfall
@@ -44,6 +43,8 @@ class Purse:
 
     def uses(self) -> tuple[Use, ...]:
         """How much is used of each resource that has a cap, here or above: where the least is left."""
+        if not self.is_capped:
+            return ()
         tightest: dict[Resource, Use] = {}
         for use in (use for purse in self._chain for use in purse.account.uses()):
             known = tightest.get(use.resource)
@@ -53,6 +54,8 @@ class Purse:
 
     def commit(self, held: Amount, spent: Amount) -> None:
         """Give a hold back and spend what was really used."""
+        if not self.is_capped:
+            return
         for purse in self._chain:
             purse.account = purse.account.commit(held, spent)
 

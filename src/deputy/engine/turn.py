@@ -104,7 +104,8 @@ class _Told:
             case Retried(message=message):
                 self._view.emit(Progress(event="retry", label=label, reason=message))
             case Stop():
-                self._show(self._shown.flush())
+                # What may be a secret is held back, and a blank at the end may begin one; it is not worth a word.
+                self._show(self._shown.flush().rstrip())
                 self._stop = event
             case ThinkingDelta() | ToolCall():
                 return

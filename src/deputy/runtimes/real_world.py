@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import time
-from random import SystemRandom
 
 
 class RealWorld:
     """The clock and the chance of this machine."""
-
-    def __init__(self) -> None:
-        self._random = SystemRandom()
 
     def now(self) -> float:
         """Seconds since 1970."""
@@ -18,8 +15,8 @@ class RealWorld:
 
     def draw(self, letters: str, count: int) -> str:
         """So many letters, drawn at random."""
-        # One number for all of them, since every draw asks the system.
-        base, number = len(letters), self._random.randrange(len(letters) ** count)
+        # One number for all of them, since every draw asks the system; and so large that no letter is likelier.
+        base, number = len(letters), int.from_bytes(os.urandom(count + 8))
         drawn: list[str] = []
         for _ in range(count):
             number, at = divmod(number, base)
