@@ -183,16 +183,15 @@ def prime() -> None:
 
 def _change(state: State, record: Record) -> dict[str, Any] | None:
     """The fields that a record changes, or None when it does not belong here."""
-    event = record.event
-    if isinstance(event, Unrecognised):
-        return None
-    if isinstance(event, Opened | Requested):
-        return _born(event, record) if state.status == "unborn" else None
-    if state.status == "unborn":
-        return None
-    if isinstance(event, Delivered | Resumed | Adopted):
-        return _after_the_end(state, event, record)
-    return _at_work(state, event, record) if state.is_live else None
+    match record.event:
+        case Unrecognised():
+            return None
+        case Opened() | Requested() as event:
+            return _born(event, record) if state.status == "unborn" else None
+        case Delivered() | Resumed() | Adopted() as event:
+            return None if state.status == "unborn" else _after_the_end(state, event, record)
+        case event:
+            return _at_work(state, event, record) if state.is_live else None
 
 
 def _born(event: Opened | Requested, record: Record) -> dict[str, Any]:
@@ -277,7 +276,16 @@ _COUNTED: dict[type[Struct], str] = {
 
 
 def _at_work(state: State, event: _Step | _Turn, record: Record) -> dict[str, Any]:
-    match event:
+    match event:  # what happens in every turn comes first
+        case ModelCallBegun() | ToolCallBegun() | StepBegun():
+            key = record.key.removesuffix(BEGUN)
+            step = UnderWay(name=_name(event), is_repeatable=event.is_repeatable)
+            return {"under_way": {**state.under_way, key: step}}
+        case ModelCallEnded():
+            fields = _stepped(state, event, record.key)
+            return {**fields, "usage": state.usage + event.usage, "model": event.model or state.model}
+        case ToolCallEnded():
+            return _stepped(state, event, record.key)
         case Admitted():
             return {"lineage": event.lineage}
         case Started():
@@ -289,13 +297,6 @@ def _at_work(state: State, event: _Step | _Turn, record: Record) -> dict[str, An
                 "model": event.model or state.model,
                 "scratchpad": event.scratchpad or state.scratchpad,
             }
-        case ModelCallBegun() | ToolCallBegun() | StepBegun():
-            key = record.key.removesuffix(BEGUN)
-            step = UnderWay(name=_name(event), is_repeatable=event.is_repeatable)
-            return {"under_way": {**state.under_way, key: step}}
-        case ModelCallEnded():
-            fields = _stepped(state, event, record.key)
-            return {**fields, "usage": state.usage + event.usage, "model": event.model or state.model}
         case FellBack(left=left) if left == NATIVE:
             fields = _stepped(state, event, record.key)
             counts: Counts = fields["counts"]

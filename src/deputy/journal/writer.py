@@ -7,7 +7,7 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 from deputy.core.errors import DeputyError, StorageError, StorageFailed
 from deputy.core.events import decode
@@ -36,6 +36,10 @@ _SHOW_SECONDS = 0.1
 """How often progress is written, at most: watchers look no more often."""
 _RING = 256
 """How many signs of progress are kept per run."""
+
+
+_Shown: TypeAlias = tuple[str, int, int, float, bytes]
+"""A sign of progress as its row has it: the run, the place in its ring, its number, when it was, and what."""
 
 
 class _Work(NamedTuple):
@@ -77,7 +81,7 @@ class Writer:
         self._wake = threading.Condition()
         self._closing = False
         self._is_abandoned = False
-        self._progress: dict[str, deque[tuple[int, int, float, bytes]]] = {}
+        self._progress: dict[str, deque[_Shown]] = {}
         self._progressed: dict[str, tuple[int, int]] = {}
         self._shown_at = float("-inf")
         self._beat_at: float | None = None
@@ -125,7 +129,7 @@ class Writer:
         # Numbers follow the clock, so that they go on rising when another process goes on with the run.
         number = max(last + 1, int(at * 1000))
         self._progressed[run] = (count + 1, number)
-        ring.append((count % _RING, number, at, body))
+        ring.append((run, count % _RING, number, at, body))
 
     async def close(self, *, orderly: bool = True) -> None:
         """Write what is waiting, give up all leases, and let the file go; or leave it all as a kill would."""
@@ -256,12 +260,14 @@ class Writer:
         is_due = has_ends or self._closing or now - self._shown_at >= _SHOW_SECONDS
         if not (self._progress and is_due):
             return self._shown_at
-        rows: list[tuple[str, int, int, float, bytes]] = []
+        rows: list[_Shown] = []
         while self._progress:
-            run, ring = self._progress.popitem()
-            rows += [(run, *shown) for shown in list(ring)]
-        clean = self._clean([row[-1] for row in rows])
-        execute(connection, PUT_PROGRESS, [(*row[:-1], body) for row, body in zip(rows, clean, strict=True)])
+            rows += self._progress.popitem()[1]
+        bodies = [row[-1] for row in rows]
+        clean = self._clean(bodies)
+        if clean is not bodies:
+            rows = [(*row[:-1], body) for row, body in zip(rows, clean, strict=True)]
+        execute(connection, PUT_PROGRESS, rows)
         return now
 
     def _without_secrets(self, batch: list[_Work]) -> list[_Work]:
