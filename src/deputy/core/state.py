@@ -385,11 +385,6 @@ def _answered(state: State, record: Record) -> dict[str, Any]:
     }
 
 
-def joined_with(child: State) -> Joined:
-    """That the outcome of a child that stands like this is taken."""
-    return Joined(child=child.run, round=child.round, waited=child.waited, waited_until=child.waited_until)
-
-
 def _waited_below(state: State, joined: Joined) -> dict[str, Any]:
     """While somebody below waits for a person its own clock stands still too; waits that overlap stop it once."""
     waited = min(joined.waited, max(0.0, joined.waited_until - state.waited_until))

@@ -15,7 +15,6 @@ from msgspec import Raw
 from deputy.core.errors import Error, StorageCorrupt, StorageError, StorageFailed, UnknownRun, UsageError
 from deputy.core.events import Adopted, Answered, StepEnded, decode, encode, written
 from deputy.core.events import prime as prime_events
-from deputy.core.state import joined_with
 from deputy.core.state import prime as prime_states
 from deputy.engine.ports import Writing
 from deputy.journal import errors_log, home, monitor, registry, retention, transcript
@@ -195,11 +194,10 @@ class SqliteJournal:
         at, (clean, body) = self._clock(), self._clean(event)
         return await self._writer.submit(Transaction.spawn, lease, key, child, at, clean, body)
 
-    def join_soon(self, lease: Lease, key: str, child: State) -> Writing:
-        """Record that a child's outcome is taken, here and with the child, in one, without waiting."""
-        at, joined = self._clock(), joined_with(child)
-        self._writer.submit_for(lease, Transaction.join, lease, key, at, child, joined)
-        return Writing(joined, at)
+    async def join(self, lease: Lease, key: str, child: State) -> Record:
+        """Record that a child's outcome is taken, here and with the child, in one."""
+        at = self._clock()
+        return await self.transact(lambda tx: tx.join(lease, key, at, child))
 
     async def finish(self, lease: Lease, key: str, event: Event) -> Record:
         """Record how a run ended, and give its lease up, in one."""

@@ -14,6 +14,7 @@ from deputy.core.events import (
     Answered,
     CancelAsked,
     Delivered,
+    Joined,
     Record,
     Resumed,
     Returned,
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from deputy.core.errors import Error
-    from deputy.core.events import Event, Joined
+    from deputy.core.events import Event
     from deputy.journal.reader import Holder
     from deputy.journal.rows import Row
 
@@ -233,9 +234,10 @@ class Transaction:
             event = Delivered(to=to)
             self.append(lease, f"delivered:{lease.state.round}", at, event, encode(event))
 
-    def join(self, lease: Lease, key: str, at: float, child: State, joined: Joined) -> Record:
+    def join(self, lease: Lease, key: str, at: float, child: State) -> Record:
         """Record that a child's outcome is taken, here and with the child."""
         self.fence(lease)
+        joined = Joined(child=child.run, round=child.round, waited=child.waited, waited_until=child.waited_until)
         # Somebody may have set the child to work again; what is taken here is its earlier ending.
         with suppress(LeaseHeld):
             self.deliver(child.run, at, lease.run, child)

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from deputy.core.events import Event, Known, Record, Requested
     from deputy.core.outcome import Outcome
     from deputy.core.state import State
-    from deputy.engine.ports import Beginning, Journal, Writing
+    from deputy.engine.ports import Beginning, Journal
     from deputy.runtimes.crew import Crew
     from deputy.runtimes.work import Ended
 
@@ -176,11 +176,9 @@ class LocalContext(Generic[L]):
         if (record := self._done.pop(name, None)) is None:
             ended = await self._end_of(child)
             with self._at_work():
-                self._count(self._journal.join_soon(self._lease, name, ended.state))
-                if ended.state.waited:
-                    # While it waited for a person our own clock stood still, which everybody is to see from here on.
-                    await self.durable()
-            return ended.outcome
+                record = await self._journal.join(self._lease, name, ended.state)
+            if cast("Joined", self._seen(record).event).round == ended.state.round:
+                return ended.outcome
         with self._at_work():
             joined = cast("Joined", self._seen(record).event)
             return await self._crew.endings.outcome(child, joined.round)
@@ -278,13 +276,10 @@ class LocalContext(Generic[L]):
 
     def _write_soon(self, name: str, event: Event) -> Event:
         writing = self._journal.append_soon(self._lease, name, event)
-        self._count(writing)
-        self.so_far.see(writing.event)
-        return writing.event
-
-    def _count(self, writing: Writing) -> None:
         self._written += 1
+        self.so_far.see(writing.event)
         self._now = max(self._now, writing.at)
+        return writing.event
 
     def _seen(self, record: Record) -> Record:
         self._now = max(self._now, record.at)

@@ -14,6 +14,7 @@ from deputy.core.events import (
     Answered,
     CancelAsked,
     Delivered,
+    Joined,
     Record,
     Refused,
     Resumed,
@@ -23,7 +24,7 @@ from deputy.core.events import (
     encode,
 )
 from deputy.core.results import Result
-from deputy.core.state import State, apply, is_awaited, joined_with, may_answer
+from deputy.core.state import State, apply, is_awaited, may_answer
 from deputy.engine.ports import Writing
 from deputy.engine.recover import Standing
 from deputy.engine.remains import late_ending
@@ -156,7 +157,8 @@ class MemoryJournal:
     def append_soon(self, lease: MemoryLease, key: str, event: Event) -> Writing:
         """Add a record under a new key without waiting."""
         at, written = self._clock(), decode(encode(event))
-        self._submit_soon(lambda: self._append(lease, key, event, at), lease)
+        future = self._submit(lambda: self._append(lease, key, event, at), lease)
+        future.add_done_callback(lambda done: done.cancelled() or done.exception())
         return Writing(written, at)
 
     def mark_soon(self, lease: MemoryLease, key: str, event: Event) -> None:
@@ -210,17 +212,16 @@ class MemoryJournal:
 
         return await self._commit(do)
 
-    def join_soon(self, lease: MemoryLease, key: str, child: State) -> Writing:
-        """Record that a child's outcome is taken, here and with the child, in one, without waiting."""
-        at, joined = self._clock(), joined_with(child)
+    async def join(self, lease: MemoryLease, key: str, child: State) -> Record:
+        """Record that a child's outcome is taken, here and with the child, in one."""
 
         def do() -> Record:
             self._fence(lease)
             self._deliver(child.run, lease.run)
-            return self._append(lease, key, joined, at)
+            joined = Joined(child=child.run, round=child.round, waited=child.waited, waited_until=child.waited_until)
+            return self._append(lease, key, joined)
 
-        self._submit_soon(do, lease)
-        return Writing(joined, at)
+        return await self._commit(do)
 
     async def take(self, lease: MemoryLease, key: str, topic: str) -> Record | None:
         """Turn the oldest message of a topic that is for this wait into a record, in one."""
@@ -342,10 +343,6 @@ class MemoryJournal:
 
     async def _commit(self, do: Callable[[], T]) -> T:
         return await self._submit(do)
-
-    def _submit_soon(self, do: Callable[[], Record], lease: MemoryLease) -> None:
-        future = self._submit(do, lease)
-        future.add_done_callback(lambda done: done.cancelled() or done.exception())
 
     def _submit(self, do: Callable[[], T], lease: MemoryLease | None = None) -> asyncio.Future[T]:
         loop = asyncio.get_running_loop()

@@ -299,8 +299,8 @@ class Journal(Protocol[L]):
         """
         ...
 
-    def join_soon(self, lease: L, key: str, child: State) -> Writing:
-        """Record that a child's outcome is taken, here and with the child, in one, without waiting."""
+    async def join(self, lease: L, key: str, child: State) -> Record:
+        """Record that a child's outcome is taken, here and with the child, in one."""
         ...
 
     async def take(self, lease: L, key: str, topic: str) -> Record | None:
