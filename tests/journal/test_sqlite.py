@@ -448,6 +448,52 @@ def test_a_mark_that_cannot_be_read_without_its_secrets_stops_its_run_alone(home
     on_journal(use, home, redact=redact)
 
 
+def test_a_damaged_mark_does_not_keep_what_follows_it_from_being_written(home: Path) -> None:
+    async def use(journal: SqliteJournal) -> None:
+        lease = await journal.begin(RUN, OPENED)
+        assert lease is not None
+        journal.mark_soon(lease, "tool.begun", Noted(content="first"))
+        await journal.settled(lease)
+        with sqlite3.connect(home / "journal.db", isolation_level=None) as other:
+            other.execute("UPDATE events SET sum = x'00' WHERE key = 'tool.begun'")
+        other.close()
+        anew = await journal.acquire(RUN)
+        journal.mark_soon(anew, "tool.begun", Noted(content="again"))
+        assert (await journal.append(anew, "tool", Noted(content=""))).key == "tool"
+
+    on_journal(use, home)
+
+
+def test_progress_that_cannot_be_cleaned_does_not_end_the_writer(home: Path) -> None:
+    def redact(body: bytes) -> bytes:
+        if b"odd" in body:
+            raise ZeroDivisionError
+        return body
+
+    async def use(journal: SqliteJournal) -> None:
+        lease = await journal.begin(RUN, OPENED)
+        assert lease is not None
+        journal.show_progress(RUN, b'"odd"')
+        await asyncio.sleep(0.6)
+        journal.show_progress(RUN, b'"fine"')
+        assert (await journal.append(lease, "x", Noted(content=""))).seq == 2
+
+    on_journal(use, home, redact=redact)
+
+
+@pytest.mark.rule("deliver")
+def test_a_result_is_delivered_by_whoever_knew_its_run_when_it_was_still_at_work(home: Path) -> None:
+    async def use(journal: SqliteJournal) -> None:
+        lease = await journal.begin(RUN, OPENED)
+        assert lease is not None
+        before = lease.state
+        await journal.finish(lease, "returned:0", Returned(outcome=Completed(lineage=OPENED.lineage, summary="x")))
+        await journal.transact(lambda tx: tx.deliver(RUN, 1.0, "caller", before))
+        assert [record.key for record in await journal.records(RUN)][-1] == "delivered:0"
+
+    on_journal(use, home)
+
+
 def test_what_must_not_be_written_stands_nowhere(home: Path) -> None:
     def redact(body: bytes) -> bytes:
         return body.replace(b"hunter2", b"[redacted]")

@@ -276,7 +276,7 @@ _COUNTED: dict[type[Struct], str] = {
 
 
 def _at_work(state: State, event: _Step | _Turn, record: Record) -> dict[str, Any]:
-    match event:  # what happens in every turn comes first
+    match event:
         case ModelCallBegun() | ToolCallBegun() | StepBegun():
             key = record.key.removesuffix(BEGUN)
             step = UnderWay(name=_name(event), is_repeatable=event.is_repeatable)

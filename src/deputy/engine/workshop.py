@@ -105,7 +105,7 @@ class Workshop:
     def tell(self, run: RunContext, progress: Progress) -> None:
         """Tell whoever watches, here or elsewhere, what happens to a run; what it waits for is told once."""
         if progress.event == "waiting":
-            if self._waiting.get(run.run) == progress.content:
+            if self._waiting.get(run.run) == (progress.content or ""):
                 return
             self._waiting[run.run] = progress.content or ""
         elif self._waiting:

@@ -48,7 +48,7 @@ from deputy.interfaces.resuming import (
     unfinished,
 )
 from deputy.interfaces.settling import settle_tasks
-from deputy.interfaces.stopping import stop
+from deputy.interfaces.stopping import all_over, stop
 from deputy.interfaces.waiting import Waiting
 from deputy.interfaces.watching import Watching
 from deputy.tools.mcp import PREFIX
@@ -400,6 +400,10 @@ class Deputy:
         """Stop a delegation and everything below it; whether anything of it was at work or waited for a person."""
         check_id(session_id)
         return await stop(self._of, session_id)
+
+    async def all_over(self, session_id: str) -> None:
+        """Until nothing below a delegation is at work any more; `cancel` only asks for it."""
+        await all_over(self._of, session_id)
 
     async def delivered(self, session_id: str) -> None:
         """Say that a result has arrived: until then it is kept for whoever asked."""

@@ -24,6 +24,13 @@ async def stop(runtime: Runtime, run: str) -> bool:
     return is_open
 
 
+async def all_over(runtime: Runtime, run: str) -> None:
+    """Until nothing below a run is at work any more, or waits to be ended; whoever closes before would leave it so."""
+    while live := [state.run for state in await runtime.journal.descendants(run) if state.is_live]:
+        for below in live:
+            await runtime.engine.result(below)
+
+
 async def stop_left(runtime: Runtime, run: str) -> None:
     """Stop what a call that has ended left at work, and keep what is asked."""
     for state in await runtime.journal.descendants(run):

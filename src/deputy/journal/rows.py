@@ -59,7 +59,7 @@ END_LEASES = Many(
     " WHERE leases.run = ended.run AND leases.epoch = ended.epoch AND leases.owner = ended.owner",
 )
 _PIECE, _LONG = 2047, 64 * 1024
-"""How many bytes are summed up at once, unless there are so many."""
+"""How many bytes are summed up at once, unless there are so many: for one more, hashlib lets go of the interpreter."""
 _AT_ONCE = (256, 64, 8, 1)
 """How many rows one statement takes; few sizes, so that each is prepared once."""
 

@@ -176,7 +176,7 @@ class SqliteJournal:
     def mark_soon(self, lease: Lease, key: str, event: Event) -> None:
         """The same for a record that nothing follows from here: secrets are taken out of it off the loop."""
         at, (whole, body) = self._clock(), written(event)
-        self._writer.submit_unclean(lease, key, at, whole, body)
+        self._writer.mark(lease, key, at, whole, body)
 
     async def settled(self, lease: Lease) -> None:
         """Until all that was appended to a run is durable; an error when some of it never will be."""

@@ -142,6 +142,12 @@ class Transaction:
             errors_log.write(self._connection, error, at, errors_log.context_of(state))
         return record
 
+    def mark(self, lease: Lease, key: str, at: float, event: Event, body: bytes) -> None:
+        """Add a record that nothing follows from; when there is one under this key, nobody minds how it reads."""
+        self.fence(lease)
+        if self._is_hopeful or not self.has(lease.run, key):
+            self.append(lease, key, at, event, body)
+
     def has(self, run: str, key: str) -> bool:
         """Whether a run has a record under a key."""
         query = "SELECT 1 FROM events WHERE run = ? AND key = ?"
@@ -216,7 +222,7 @@ class Transaction:
     def deliver(self, run: str, at: float, to: str, state: State) -> None:
         """Record that the result of a run that has ended was handed over."""
         holder = self.holder(run)
-        if self._is_hopeful and holder is not None and not holder.owner:
+        if self._is_hopeful and holder is not None and not (holder.owner or state.is_live):
             # Nobody has it. If somebody has added a record since, this one has the same number, and all is done anew.
             lease = self._fenced[run] = Lease(run, holder.epoch, state)
             self._add_delivered(lease, at, to)

@@ -7,7 +7,7 @@ import sqlite3
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, TypeVarTuple
 
 from deputy.core.errors import DeputyError, StorageError, StorageFailed
 from deputy.core.events import decode
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from deputy.core.events import Event, Record
+    from deputy.core.events import Event
     from deputy.journal.connection import Fsync
 
     T = TypeVar("T")
-    P = ParamSpec("P")
+    Ts = TypeVarTuple("Ts")
 
 BEAT_SECONDS = 3.0
 _LOOK_SECONDS = 0.25
@@ -95,22 +95,20 @@ class Writer:
         self._thread = threading.Thread(target=self._write, name="deputy-journal-writer", daemon=True)
         self._thread.start()
 
-    def submit(self, do: Callable[Concatenate[Transaction, P], T], *args: P.args, **_: P.kwargs) -> asyncio.Future[T]:
+    def submit(self, do: Callable[[Transaction, *Ts], T], *args: *Ts) -> asyncio.Future[T]:
         """Run a function in the next transaction; done when that is durable. It raises before it writes, or not."""
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._hand(_Work(do, args, done))
         return done
 
-    def submit_for(
-        self, lease: Lease, do: Callable[Concatenate[Transaction, P], Any], *args: P.args, **_: P.kwargs
-    ) -> None:
+    def submit_for(self, lease: Lease, do: Callable[[Transaction, *Ts], Any], *args: *Ts) -> None:
         """The same with nobody waiting: when it is lost, so is the lease's right to write any more."""
         self._hand(_Work(do, args, None, lease))
 
-    def submit_unclean(self, lease: Lease, key: str, at: float, event: Event, body: bytes) -> None:
-        """Add a record with nobody waiting, without the secrets that may be in it."""
+    def mark(self, lease: Lease, key: str, at: float, event: Event, body: bytes) -> None:
+        """Add a record that nothing follows from, with nobody waiting, without the secrets that may be in it."""
         args = (lease, key, at, event, body)
-        self._hand(_Work(Transaction.append, args, None, lease, is_unclean=self._redact is not None))
+        self._hand(_Work(Transaction.mark, args, None, lease, is_unclean=self._redact is not None))
 
     def _hand(self, work: _Work) -> None:
         if self._closing:
@@ -186,7 +184,7 @@ class Writer:
                 for work in batch:
                     self._commit([work])
                 return
-            results = [_lost(batch[0], error)]
+            results = [_lost(work, error) for work in batch]
         _resolve(results)
 
     def _transaction(self, batch: Sequence[_Work]) -> list[_Result]:
@@ -277,7 +275,7 @@ class Writer:
         if clean == bodies:
             return batch
         next_clean = iter(clean)
-        return [_append_clean(work, next(next_clean)) if work.is_unclean else work for work in batch]
+        return [_marked_clean(work, next(next_clean)) if work.is_unclean else work for work in batch]
 
     def _clean(self, bodies: list[bytes]) -> list[bytes]:
         """JSON values without secrets, looked at together: hardly ever is there one."""
@@ -302,14 +300,14 @@ class Writer:
         tx.connection.execute("DELETE FROM owners WHERE owner = ?", (self.owner,))
 
 
-def _append_clean(work: _Work, body: bytes) -> _Work:
+def _marked_clean(work: _Work, body: bytes) -> _Work:
     """The same record with this content."""
     lease, key, at, *_ = work.args
 
-    def append(tx: Transaction) -> Record:
-        return tx.append(lease, key, at, decode(body), body)
+    def mark(tx: Transaction) -> None:
+        tx.mark(lease, key, at, decode(body), body)
 
-    return work._replace(do=append, args=(), is_unclean=False)
+    return work._replace(do=mark, args=(), is_unclean=False)
 
 
 _Result = tuple[_Work, Any, BaseException | None]

@@ -107,12 +107,12 @@ async def read_what_came(content: aiohttp.StreamReader) -> bytes:
     buffer: deque[bytes] | None = getattr(content, "_buffer", None)
     if buffer is None or len(buffer) <= 1 or content._buffer_offset:  # pyright: ignore[reportPrivateUsage]
         return await content.readany()
-    last = buffer.pop()
-    came = b"".join(buffer)
-    buffer.clear()
-    buffer.append(last)
+    *first, last = buffer
+    came = b"".join(first)
     content._size -= len(came)  # pyright: ignore[reportPrivateUsage]
     content._cursor += len(came)  # pyright: ignore[reportPrivateUsage]
+    buffer.clear()
+    buffer.append(last)
     return came + await content.readany()
 
 

@@ -272,6 +272,7 @@ class Crew(Generic[L]):
     def leave(self) -> None:
         """Stop all work without ending it: whoever comes next goes on with it."""
         self._leaving = True
+        self._collecting.see(0)
         for work in self.work.values():
             work.context.is_left = True
             if work.task is not None:

@@ -130,6 +130,32 @@ def test_what_a_killed_process_left_is_shown_and_resumed_and_paid_once(house):
     assert set(answered[2:]) == {1}
 
 
+@pytest.mark.rule("delegate.cancel")
+def test_cancel_ends_all_of_a_tree_whose_process_was_killed(house):
+    folder = house.home / ".deputy" / "agents"
+    folder.mkdir(parents=True)
+    (folder / "boss.md").write_text("---\nname: boss\ndescription: leads\ntools: Read, Delegate\n---\nYou lead.\n")
+    house.env["HOME"] = str(house.home)
+    leaves = [{"label": f"leaf{number}", "prompt": "deep"} for number in (1, 2)]
+    led = {"calls": [{"name": "Delegate", "arguments": {"tasks": leaves}}]}
+    deep = {"when": "deep", "times": 6, "turns": [{"text": "Deep.", "delay_seconds": 60}]}
+    bosses = [{"label": label, "prompt": "lead", "agent": "boss"} for label in "abc"]
+    top = {"calls": [{"name": "Delegate", "arguments": {"tasks": bosses, "concurrency": 3}}]}
+    model = house.script(
+        "tree",
+        deep,
+        {"when": "lead", "times": 3, "turns": [led, {"text": "Led."}]},
+        {"when": "begin", "turns": [top, {"text": "Done."}]},
+    )
+    child = house.start("run", "begin", "--yes", "--model", model)
+    until(lambda: sum(entry["label"].startswith("leaf") for entry in entries(house)) == 6)
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    call = next(entry["session_id"] for entry in entries(house) if entry["parent"] is None)
+    assert house.run("cancel", call).returncode == 0
+    assert {entry["status"] for entry in entries(house)} == {"cancelled"}
+
+
 @pytest.mark.rule("resume")
 def test_resume_asks_the_person_what_the_subagent_asked(house):
     ask = ScriptedCall(name="Ask", arguments={"question": "Which one?"})

@@ -57,6 +57,8 @@ async def _cancel(run: str, as_json: bool, stop: asyncio.Event) -> int:
         try:
             async with timeout(_PATIENCE_SECONDS):
                 outcome = await until_done(deputy.outcome(run), stop, lambda: deputy.cancel(run))
+                if is_stopped:
+                    await deputy.all_over(run)
         except TimeoutError:
             outcome = None
         if outcome is None:
