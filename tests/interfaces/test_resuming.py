@@ -256,7 +256,8 @@ def runner(house, mark: Path, *labels: str) -> tuple[str, list[Task]]:
 
 
 @pytest.mark.rule("resume")
-def test_where_one_answer_comes_too_late_the_others_count(house, place):
+@pytest.mark.parametrize("is_taken", [False, True])
+def test_where_one_answer_comes_too_late_the_others_count(house, place, is_taken):
     mark = house.workspace.parent / "ran"
     model, wanted = runner(house, mark, "one", "two")
     asked: set[str] = set()
@@ -279,6 +280,8 @@ def test_where_one_answer_comes_too_late_the_others_count(house, place):
             state = await deputy.state(call)
             one, two = sorted([await deputy.state(run) for run in asked], key=lambda state: state.label)
             await deputy.approve(two.run, is_approved=False)
+            while is_taken and (await deputy.state(two.run)).waits:
+                await asyncio.sleep(0.01)
             with pytest.raises(UsageError, match=f"another answer to {two.run} came first"):
                 await resuming._revive(deputy._of, state, {one.run: "yes", two.run: "yes"})
             await deputy.outcome(call)

@@ -210,17 +210,17 @@ def _asked(state: State) -> str:
 
 async def _revive(runtime: Runtime, state: State, answers: Mapping[str, str]) -> None:
     """Go on with a run that its process left, and give those who wait their answers."""
-    found = [(answer, await runtime.engine.get(run)) for run, answer in answers.items()]
-    waiting = [(answer, one) for answer, one in found if one is not None and one.waits]
+    found = {run: await runtime.engine.get(run) for run in answers}
+    waiting = [one for one in found.values() if one is not None and one.waits]
     # All are looked at before the first is sent.
     now = runtime.workshop.world.now()
-    messages = [_message(one, answer, now) for answer, one in waiting]
-    late = [
-        run
-        for run, topic, key, body in messages
-        if not await runtime.engine.send(run, topic, body, key=answer_key(key))
-    ]
-    if late and len(late) == len(messages):
+    messages = [_message(one, answers[one.run], now) for one in waiting]
+    counts = {
+        run for run, topic, key, body in messages if await runtime.engine.send(run, topic, body, key=answer_key(key))
+    }
+    # Each of them asked when its answer was given: one that waits no more has taken another.
+    late = [run for run in answers if run not in counts]
+    if late and not counts:
         raise _answered_before(late[0], answers)
     # What counts is acted on, also where somebody else was answered before.
     is_taken_up = await runtime.engine.ensure(state.run) or runtime.engine.has(state.run)
