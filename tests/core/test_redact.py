@@ -7,6 +7,7 @@ import json
 import re
 import time
 from itertools import pairwise
+from unittest.mock import patch
 from urllib.parse import quote, quote_plus
 
 import pytest
@@ -14,8 +15,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.core.secret_lines import innocent_lines, made_up, secret_lines
 
+from deputy.core import redact
 from deputy.core.redact import MARK, Redactor
-from deputy.core.secret_shapes import finder, hint
+from deputy.core.secret_look import may_start_secret
+from deputy.core.secret_shapes import finder, hint, shapes
 
 SECRETS = secret_lines()
 INNOCENT = innocent_lines()
@@ -363,6 +366,51 @@ def test_a_private_key_is_hidden_however_a_tool_shows_its_lines(prefix):
 def test_the_quick_look_and_the_thorough_one_agree_on_whether_anything_is_there(pieces: list[str]) -> None:
     text = "".join(pieces)
     assert (hint().search(text) is None) == (finder()[0].search(text) is None)
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                *sorted({trigger for shape in shapes() for trigger in shape.triggers}),
+                *(
+                    "PASSWORD",
+                    "Secret",
+                    "\u212a",
+                    "\u0130",
+                    "\u017f",
+                    "\udc80",
+                    "\n",
+                    "ä",
+                    "=",
+                    ":",
+                    " ",
+                    "key",
+                    "to",
+                    "ap",
+                ),
+            ]
+        ),
+        max_size=6,
+    )
+)
+@example(["to", "\u212a", "en="])
+@example(["ap", "\u0130", "key="])
+def test_the_first_look_misses_nothing_that_may_start_a_secret(pieces: list[str]) -> None:
+    text = "".join(pieces)
+    with patch.object(redact, "may_start_secret", return_value=True):
+        starts = list(redact._candidates(text, 0))
+    assert may_start_secret(text) or not starts
+
+
+@pytest.mark.parametrize("text", ["token: x", "A TOKEN", "ghp_", "\\u0074oken", "\udc80"])
+def test_the_first_look_stops_at_what_may_start_a_secret(text: str) -> None:
+    assert may_start_secret(text)
+
+
+@pytest.mark.parametrize("text", ["The report says that nothing was found in src/a.py.", "tokens: x", "GHP_", ""])
+def test_the_first_look_passes_other_texts_by(text: str) -> None:
+    assert not may_start_secret(text)
 
 
 @pytest.mark.parametrize("joint", ["&", "&amp;", ";", ","])

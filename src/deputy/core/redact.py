@@ -9,6 +9,7 @@ from urllib.parse import quote, quote_plus
 import msgspec
 
 from deputy.core.key_lines import Place, hide_lines, may_hold_lines
+from deputy.core.secret_look import may_start_secret
 from deputy.core.secret_shapes import beginnings, finder, hint, names, shapes
 from deputy.core.secret_values import is_secret_value
 
@@ -97,7 +98,7 @@ class Redactor:
         """Encoded JSON without its secrets, the same bytes when it has none; what is not JSON is taken as text."""
         text = data.decode("utf-8", "surrogateescape")
         # Only an escaped letter or slash can hide what would be found as it stands.
-        if "\\u00" not in text and "\\/" not in text and not self._may_hold(text):
+        if not ("/" in text and "\\/" in text) and not self._may_hold(text):
             return data
         try:
             value = msgspec.json.decode(data)
@@ -114,7 +115,9 @@ class Redactor:
         for spelling in self._known.spellings:
             if spelling in text:
                 return True
-        return next(_candidates(text, 0), None) is not None or may_hold_lines(text)
+        if may_start_secret(text) and ("\\u00" in text or next(_candidates(text, 0), None) is not None):
+            return True
+        return may_hold_lines(text)
 
 
 class _Known:
@@ -311,6 +314,8 @@ def _stand(text: str, at: int, going_on: Rest | None = None) -> _State:
 
 def _candidates(text: str, at: int) -> Iterator[tuple[int, int, Shape]]:
     """Where something could be a secret, in order; at the same place the first shape of the table comes first."""
+    if not may_start_secret(text[at:] if at else text):
+        return
     folded = _fold(text)
     (triggers, started), hits = finder(), hint()
     while hit := hits.search(folded, at):

@@ -236,8 +236,9 @@ def finder() -> tuple[re.Pattern[str], dict[str, tuple[tuple[str, Shape], ...]]]
     return re.compile(f"{_one_of(sorted(KEYWORDS))}{_FOLLOWS_NAME}|{_one_of(shortest)}"), started
 
 
-_FOLLOWS_NAME = r"(?![^:=>\"'\]\\ \t])"
+FOLLOW_NAME = r":=>\"'\]\\ \t"
 """What can follow the name of a secret: the first of what `may_be_assigned` looks at, or the end of the text."""
+_FOLLOWS_NAME = rf"(?![^{FOLLOW_NAME}])"
 
 
 def _one_of(words: list[str]) -> str:
