@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 from urllib.parse import quote, quote_plus
 
@@ -10,7 +11,7 @@ import msgspec
 
 from deputy.core.key_lines import Place, hide_lines, may_hold_lines
 from deputy.core.secret_look import may_start_secret
-from deputy.core.secret_shapes import beginnings, finder, hint, names, shapes
+from deputy.core.secret_shapes import beginnings, by_last_character, finder, hint, names, shapes
 from deputy.core.secret_values import is_secret_value
 
 if TYPE_CHECKING:
@@ -125,11 +126,12 @@ class _Known:
 
     def __init__(self, spellings: Iterable[str]) -> None:
         self.spellings = tuple(spellings)
-        self.longest = max(map(len, self.spellings), default=0)
         self.shortest = min(map(len, self.spellings), default=0)
-        self.by_first: dict[str, list[str]] = {}
-        for spelling in self.spellings:
-            self.by_first.setdefault(spelling[0], []).append(spelling)
+
+    @cached_property
+    def beginnings(self) -> dict[str, tuple[str, ...]]:
+        """All that a value may begin with, by its last character, the longest first."""
+        return by_last_character(self.spellings)
 
 
 class RedactingStream:
@@ -264,14 +266,13 @@ def _find_all(text: str, spellings: tuple[str, ...]) -> list[tuple[int, int]]:
 
 def _held_from(text: str, known: _Known) -> int:
     """Where the end of the text begins that is the beginning of a known value."""
-    begun = len(text)
-    for first, spellings in known.by_first.items():
-        at = text.find(first, max(0, len(text) - known.longest + 1))
-        while 0 <= at < begun:
-            if any(spelling.startswith(text[at:]) for spelling in spellings):
-                begun = at
-            at = text.find(first, at + 1)
-    return begun
+    return len(text) - _longest_end(text, known.beginnings.get(text[-1:], ()))
+
+
+def _longest_end(text: str, words: tuple[str, ...]) -> int:
+    """How long the first of these words is that a text ends in, the longest being first; 0 when it ends in none."""
+    # Most texts end in none, which is asked for all of them at once.
+    return next(len(word) for word in words if text.endswith(word)) if text.endswith(words) else 0
 
 
 def _public_prefix(value: str) -> str:
@@ -336,8 +337,11 @@ def _candidates(text: str, at: int) -> Iterator[tuple[int, int, Shape]]:
 
 def _trigger_begun(text: str) -> int:
     """Where the end of the text begins that is the beginning of a trigger."""
-    begun = beginnings().search(text, max(0, len(text) - _LONGEST_TRIGGER))
-    return begun.start() if begun else len(text)
+    end = text[-_LONGEST_TRIGGER:]
+    folded = _fold(end)
+    as_it_stands, in_lower_case = beginnings()
+    exact = _longest_end(end, as_it_stands.get(end[-1:], ()))
+    return len(text) - max(exact, _longest_end(folded, in_lower_case.get(folded[-1:], ())))
 
 
 def _fold(text: str) -> str:

@@ -13,7 +13,7 @@ from deputy.core.secret_ends import Found, Rest, compiled
 from deputy.core.secret_values import KEYWORDS, SHORT, SHORT_NAMES, WINDOW, is_encoded_login, stands_for_password
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 _ALNUM = "A-Za-z0-9"
 _WORD = r"A-Za-z0-9_\-"
@@ -181,23 +181,22 @@ def shapes() -> tuple[Shape, ...]:
 
 
 @cache
-def beginnings() -> re.Pattern[str]:
-    """A pattern that finds where the end of a text begins that is the beginning of a trigger."""
-    folded, exact = (
-        _begun(sorted({t for shape in shapes() if shape.folded is fold for t in shape.triggers}))
-        for fold in (True, False)
+def beginnings() -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
+    """What triggers begin with, by the last character: those that stand as they are, and those in lower case."""
+    exact, folded = (
+        by_last_character({t for shape in shapes() if shape.folded is fold for t in shape.triggers})
+        for fold in (False, True)
     )
-    return re.compile(f"(?i:{folded})|{exact}")
+    return exact, folded
 
 
-def _begun(words: list[str]) -> str:
-    """A pattern for any proper beginning of these words at the end of the text."""
-    rests: dict[str, list[str]] = {}
+def by_last_character(words: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """All proper beginnings of words, by their last character, the longest first."""
+    found: dict[str, set[str]] = {}
     for word in words:
-        if len(word) > 1:
-            rests.setdefault(word[0], []).append(word[1:])
-    branches = [rf"{re.escape(first)}(?:\Z|{_begun(rest)})" for first, rest in rests.items()]
-    return "|".join(branches) or r"\Z(?<!\Z)"
+        for length in range(1, len(word)):
+            found.setdefault(word[length - 1], set()).add(word[:length])
+    return {last: tuple(sorted(some, key=len, reverse=True)) for last, some in found.items()}
 
 
 @cache
