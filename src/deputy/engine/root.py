@@ -61,6 +61,8 @@ async def delegate_all(run: RunContext, birth: Opened, workshop: Workshop) -> Ou
         if not await _is_approved(run, call, workshop):
             return not_approved(birth.lineage)
         await run.record("started", Started())
+        # Each of them will ask; now there is nobody yet whose failures are to be counted.
+        await workshop.native_failures(birth.lineage.root_id)
         results = await fan_out(
             run,
             TASK,

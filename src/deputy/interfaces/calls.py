@@ -74,8 +74,9 @@ async def results_of(of: Runtime, state: State, whole: Outcome) -> tuple[Result,
     tasks, children = tasks_of(records), children_of(records)
     if not tasks:
         return (Result(label=state.label or state.command or RUN, outcome=whole),)
-    # A call that failed may have left some at work.
-    await stop_left(of, state.run)
+    if whole.status != "completed":
+        # A call that failed may have left some at work.
+        await stop_left(of, state.run)
     ended = await of.journal.outcomes(list(children.values()))
 
     async def outcome_of(index: int, task: Task) -> Outcome:

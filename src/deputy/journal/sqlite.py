@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 
 _ID_LENGTH = 200
 _FILES_AT_ONCE = 8
-_TRANSCRIBE_SECONDS = 0.5
-"""How long after an end its transcript is begun."""
+_CALM_SECONDS, _TRANSCRIPT_SECONDS = 0.5, 3.0
+"""How long nothing ends before transcripts are begun, and after how long they are begun anyway."""
 
 
 class SqliteJournal:
@@ -91,6 +91,7 @@ class SqliteJournal:
         self._to_transcribe: deque[str] = deque()
         self._transcribing: set[asyncio.Future[None]] = set()
         self._transcribing_soon: asyncio.TimerHandle | None = None
+        self._ended_at = 0.0
         self._watcher: Reader | None = None
         self._states = AskedTogether(self._look_up)
         self._is_closed = False
@@ -223,10 +224,18 @@ class SqliteJournal:
     def _leave_transcript_soon(self, run: str) -> None:
         """Write the file that a subagent leaves. Nobody waits for it before `close`: it follows from the records."""
         self._to_transcribe.append(run)
+        self._ended_at = asyncio.get_running_loop().time()
         if self._transcribing_soon is None:
-            # Ends come in flocks, and each of them matters more than the file behind it.
-            loop = asyncio.get_running_loop()
-            self._transcribing_soon = loop.call_later(_TRANSCRIBE_SECONDS, self._transcribe)
+            self._wait_for_calm(self._ended_at)
+
+    def _wait_for_calm(self, since: float) -> None:
+        """Ends come in flocks, and each of them matters more than the file behind it; but no file comes very late."""
+        loop = asyncio.get_running_loop()
+        calm_at = min(self._ended_at + _CALM_SECONDS, since + _TRANSCRIPT_SECONDS)
+        if calm_at <= loop.time():
+            self._transcribe()
+        else:
+            self._transcribing_soon = loop.call_at(calm_at, self._wait_for_calm, since)
 
     def _transcribe(self) -> None:
         """Write all transcripts that are due, in a few threads at once."""
