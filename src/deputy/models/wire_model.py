@@ -14,6 +14,8 @@ from deputy.core.conversation import AssistantMessage, Part, Stop, Text, ToolCal
 from deputy.core.errors import BadReply, BadRequest, ContextExhausted, EmptyReply, ModelError, NoKey, Silent, StreamCut
 from deputy.core.failures import failure_of
 from deputy.core.limits import IDLE_SECONDS
+from deputy.engine.alarms import alarms
+from deputy.engine.within import within
 from deputy.models.http import Body, no_answer, read_what_came
 from deputy.models.secret import Secret
 from deputy.models.sse import EventReader
@@ -121,7 +123,7 @@ class WireModel:
     async def _ask(self, body: Body, key: str | None) -> aiohttp.ClientResponse:
         headers = self._headers if key is None else {**self._headers, "idempotency-key": key}
         try:
-            async with asyncio.timeout(self._idle_seconds):
+            async with within(self._idle_seconds):
                 response = await self._http.post(self._url, headers, body)
                 if response.status == 200 and _is_stream(response):
                     return response
@@ -197,11 +199,12 @@ class _Listening:
         self._last_progress = self._loop.time()
         self._last_seen = float("-inf")
         self._is_waiting = False
-        self._watch = self._loop.call_later(idle_seconds, self._look)
+        self._alarms = alarms()
+        self._watch = self._alarms.set(idle_seconds, self._look)
 
     def stop(self) -> None:
         """Look no more."""
-        self._watch.cancel()
+        self._alarms.call_off(self._watch)
 
     async def hear(self) -> bool:
         """Take in the next bytes; False when there is nothing more to hear."""
@@ -242,11 +245,11 @@ class _Listening:
         if self._is_waiting:
             rest += self._last_progress - self._loop.time()
         if rest > 0:
-            self._watch = self._loop.call_later(rest, self._look)
+            self._watch = self._alarms.set(rest, self._look)
         elif self._last_seen != self._last_progress:
             # If the whole process stood still, what came meanwhile waits to be read: look once more.
             self._last_seen = self._last_progress
-            self._watch = self._loop.call_later(min(1.0, self._idle_seconds / 4), self._look)
+            self._watch = self._alarms.set(min(1.0, self._idle_seconds / 4), self._look)
         else:
             self._content.set_exception(Silent(f"the model made no progress for {self._idle_seconds:g} s"))
 

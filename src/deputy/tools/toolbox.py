@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 from deputy.core.request import ALWAYS_GRANTED
 from deputy.engine.ports import ToolOutput
+from deputy.engine.within import within
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -47,7 +47,7 @@ class Toolbox:
             return self._refusal(name)
         limit = self._seconds.get(name, tool.traits.limit_seconds)
         try:
-            async with asyncio.timeout(limit + _GRACE_SECONDS):
+            async with within(limit + _GRACE_SECONDS):
                 return await tool.run(arguments, context)
         except TimeoutError:
             return ToolOutput(text=f"{name} was stopped: it took longer than its limit of {limit:g} s.", is_error=True)

@@ -1,0 +1,103 @@
+"""Limits in time that are nearly all called off before they are up: one timer of the loop stands for all of them."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from math import inf
+from typing import TYPE_CHECKING, Any, cast
+from weakref import WeakKeyDictionary
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+
+@dataclass(slots=True, eq=False)
+class Alarm:
+    """When something is up, and what happens then."""
+
+    at: float
+    ring: Callable[[], None]
+
+
+class Alarms:
+    """The alarms of one loop.
+
+    A timer for each costs a place in the loop's heap, which is kept in order by comparisons in Python, and stays there
+    when it is called off. The one timer here only ever moves forward in time, and then looks who is due.
+    """
+
+    def __init__(self) -> None:
+        self._set: dict[Alarm, None] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._next_at = inf
+
+    def set(self, seconds: float, ring: Callable[[], None]) -> Alarm:
+        """Have something called after so many seconds, unless it is called off."""
+        alarm = Alarm(asyncio.get_running_loop().time() + seconds, ring)
+        self._set[alarm] = None
+        if alarm.at < self._next_at:
+            self._look_at(alarm.at)
+        return alarm
+
+    def call_off(self, alarm: Alarm) -> None:
+        """It is not needed any more, or has rung."""
+        self._set.pop(alarm, None)
+        if not self._set:
+            self._look_at(inf)
+
+    def _look_at(self, when: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._next_at = when
+        self._timer = None if when == inf else asyncio.get_running_loop().call_at(when, self._look)
+
+    def _look(self) -> None:
+        now = self._next_at
+        due = sorted((alarm for alarm in self._set if alarm.at <= now), key=lambda alarm: alarm.at)
+        for alarm in due:
+            del self._set[alarm]
+        self._look_at(min((alarm.at for alarm in self._set), default=inf))
+        for alarm in due:
+            alarm.ring()
+
+
+def alarms() -> Alarms:
+    """Those of the running loop."""
+    loop = asyncio.get_running_loop()
+    found = _BY_LOOP.get(loop)
+    if found is None:
+        found = _BY_LOOP[loop] = Alarms()
+    return found
+
+
+_BY_LOOP: WeakKeyDictionary[asyncio.AbstractEventLoop, Alarms] = WeakKeyDictionary()
+
+
+class Within:
+    """As `asyncio.timeout`, with an alarm in place of a timer of its own."""
+
+    __slots__ = ("_alarm", "_alarms", "_cancelling", "_is_up", "_seconds", "_task")
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._is_up = False
+
+    async def __aenter__(self) -> None:
+        self._task = cast("asyncio.Task[Any]", asyncio.current_task())
+        self._cancelling = self._task.cancelling()
+        self._alarms = alarms()
+        self._alarm = self._alarms.set(self._seconds, self._stop)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._alarms.call_off(self._alarm)
+        # Whoever else wanted the task cancelled is not answered with a timeout.
+        if self._is_up and self._task.uncancel() <= self._cancelling and kind is asyncio.CancelledError:
+            raise TimeoutError from error
+
+    def _stop(self) -> None:
+        self._is_up = True
+        self._task.cancel()
