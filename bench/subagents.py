@@ -230,10 +230,11 @@ def main() -> None:
         best = measure(("floor", "ours"), count, turns, latency, 1 if goal else options.rounds)
         a, b, ideal = best["floor"], best["ours"], turns * latency
         least = ideal if goal else a["wall"]
-        limit = f"≤ {goal}× ideal" if goal else "≤ 2× floor"
+        # A process that has more to do than a core can do has gaps, the floor's as well.
+        limit, gap_limit = (f"≤ {goal}× ideal", "≤ 100 ms") if goal else ("≤ 2× floor", "")
         print(f"\n{count} subagents at once, {turns} turns, {latency:g} s latency")
         print(f"{'  makespan':34} {a['wall']:7.1f}s {b['wall']:7.1f}s {b['wall'] / least:6.2f}× {limit:>12}")
-        print(f"{'  loop gap, p99':34} {a['gap'] * 1000:6.0f}ms {b['gap'] * 1000:6.0f}ms {'':7} {'≤ 100 ms':>12}")
+        print(f"{'  loop gap, p99':34} {a['gap'] * 1000:6.0f}ms {b['gap'] * 1000:6.0f}ms {'':7} {gap_limit:>12}")
         memory = f"{a['rss'] / count:6.0f}kB {b['rss'] / count:6.0f}kB"
         print(f"{'  memory per subagent':34} {memory} {'':7} {'≤ floor + 30':>12}")
 

@@ -413,6 +413,35 @@ def test_the_first_look_passes_other_texts_by(text: str) -> None:
     assert not may_start_secret(text)
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(f"key{before}sk-proj-{made_up(40, seed=3)}" for before in ("\\u003d", "\\x3d", "\\u003D", "\\\\u003d")),
+        *(f"{before}sk-ant-api03-{made_up(40, seed=4)}" for before in ("x", "9", "apiKey")),
+        *(f"token{prefix}{made_up(36, seed=5)}" for prefix in ("ghp_", "ghs_", "github_pat_", "glpat-", "xoxb-")),
+    ],
+)
+def test_a_token_is_hidden_that_stands_right_behind_an_escape_or_a_letter(text: str) -> None:
+    shown = PLAIN.redact(text)
+    assert shown.endswith(MARK)
+    assert text.startswith(shown.removesuffix(MARK))
+    for cut in range(len(text)):
+        assert streamed(PLAIN, [text[:cut], text[cut:]]) == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "task-admin-dashboard-v2-of-2024",
+        "desk-proj-alpha-2024-planning",
+        "risk-ant-colony-optimization-v2",
+        "xghp_Short1",
+    ],
+)
+def test_a_word_that_ends_as_a_prefix_begins_is_no_token(text: str) -> None:
+    assert PLAIN.redact(text) == text
+
+
 @pytest.mark.parametrize("joint", ["&", "&amp;", ";", ","])
 def test_the_next_name_ends_a_value_and_is_shown(joint: str) -> None:
     text = f"?password=hunter2{joint}user=bob&x=1"

@@ -86,8 +86,17 @@ _PREFIXED: tuple[tuple[str, str, int], ...] = (
 )
 """Public prefix, alphabet of what follows, and how many of these make it a secret (a digit or capital among them)."""
 
-# A token starts where no word goes on; the tail of an escape (\n, %3D, a terminal colour) belongs to no word.
-_STARTS = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrtbf])|(?<=%[0-9A-Fa-f]{2})|(?<=\[[0-9]m)|(?<=\[[0-9]{2}m))"
+# A token starts where no word goes on; the tail of an escape (\n, \x3d, %3D, a terminal colour) belongs to no word.
+_STARTS = (
+    r"(?:(?<![A-Za-z0-9])|(?<=\\[nrtbf])|(?<=\\x[0-9A-Fa-f]{2})|(?<=\\u[0-9A-Fa-f]{4})"
+    r"|(?<=%[0-9A-Fa-f]{2})|(?<=\[[0-9]m)|(?<=\[[0-9]{2}m))"
+)
+_ANYWHERE = {
+    "sk-ant-": "[a-z]{3,5}[0-9]{2}-",
+    **dict.fromkeys(("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), "[A-Za-z0-9]{30}"),
+    **dict.fromkeys(("github_pat_", "glpat-", "xoxb-", "xoxp-"), ""),
+}
+"""Prefixes of tokens that no word contains, with what must follow: behind a letter, too, one of these starts a token."""
 
 _LEAD = r"(?:[\s\"'+,|>]|\\[nrt]?)"
 _BODY = r"[A-Za-z0-9/=][A-Za-z0-9+/=]"
@@ -257,13 +266,15 @@ def _prefixed() -> list[Shape]:
     made: list[Shape] = []
     for prefix, alphabet, least in _PREFIXED:
         literal = re.escape(prefix)
+        starts = f"(?:{_STARTS}|(?={literal}{_ANYWHERE[prefix]}))" if prefix in _ANYWHERE else _STARTS
+        may_start = "" if prefix in _ANYWHERE else _STARTS
         words = r"(?:[a-z0-9]{2,8}-){0,2}" if prefix == "sk-" else ""
         mixed = rf"(?=[a-z_.+/=-]{{0,{WINDOW - 1}}}[0-9A-Z])"
         made.append(
             _by_pattern(
                 (prefix,),
-                rf"{_STARTS}{literal}(?P<secret>){words}(?=[{alphabet}]{{{least}}}){mixed}",
-                rf"{_STARTS}{literal}[A-Za-z0-9_.+/=-]{{0,{WINDOW + 20}}}\Z",
+                rf"{starts}{literal}(?P<secret>){words}(?=[{alphabet}]{{{least}}}){mixed}",
+                rf"{may_start}{literal}[A-Za-z0-9_.+/=-]{{0,{WINDOW + 20}}}\Z",
                 Rest(rf"[{alphabet}\-]*"),
                 is_prefix=True,
             )
