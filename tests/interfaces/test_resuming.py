@@ -280,7 +280,7 @@ def test_where_one_answer_comes_too_late_the_others_count(house, place, is_taken
             state = await deputy.state(call)
             one, two = sorted([await deputy.state(run) for run in asked], key=lambda state: state.label)
             await deputy.approve(two.run, is_approved=False)
-            while is_taken and (await deputy.state(two.run)).waits:
+            while is_taken and (await deputy.state(two.run)).waits:  # noqa: ASYNC110  it is in the journal
                 await asyncio.sleep(0.01)
             with pytest.raises(UsageError, match=f"another answer to {two.run} came first"):
                 await resuming._revive(deputy._of, state, {one.run: "yes", two.run: "yes"})

@@ -96,7 +96,7 @@ _ANYWHERE = {
     **dict.fromkeys(("ghp_", "gho_", "ghu_", "ghs_", "ghr_"), "[A-Za-z0-9]{30}"),
     **dict.fromkeys(("github_pat_", "glpat-", "xoxb-", "xoxp-"), ""),
 }
-"""Prefixes of tokens that no word contains, with what must follow: behind a letter, too, one of these starts a token."""
+"""Prefixes of tokens that no word contains, with what must follow: they start one behind a letter, too."""
 
 _LEAD = r"(?:[\s\"'+,|>]|\\[nrt]?)"
 _BODY = r"[A-Za-z0-9/=][A-Za-z0-9+/=]"
