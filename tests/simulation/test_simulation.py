@@ -32,7 +32,7 @@ def test_everything_holds_whatever_happens(group: int):
         simulate(seed, LocalStage())
 
 
-@pytest.mark.parametrize("seed", [54, 93, 203, 3432, 9133, 53525, 54271])
+@pytest.mark.parametrize("seed", [54, 93, 203, 3432, 9133, 53525, 54271, 410122, 706164, 718134])
 def test_work_goes_on_when_storage_that_failed_for_long_works_again(seed: int):
     # A parent put aside for a child in trouble, or that cannot be taken up; a run that is neither taken up nor let go;
     # one that is hardly begun; children that are at work while their parent is not, whose budget they would overspend;

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Generic
+from typing import TYPE_CHECKING, Any, Generic
 
 from msgspec import json
 
@@ -14,7 +14,7 @@ from deputy.engine.recover import has_time_below, seconds_late
 from deputy.runtimes.troubles import storage_trouble
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Coroutine, Iterable, Sequence
 
     from deputy.core.state import State
     from deputy.engine.ports import Journal
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 GRACE_SECONDS = 0.5
 """What a run at work here gets to end by itself when its time is up."""
+_CALLER_STOPPED = "its caller was cancelled"
 
 
 class Stopping(Generic[L]):
@@ -45,17 +46,13 @@ class Stopping(Generic[L]):
 
     async def stop_all(self, states: Sequence[State], reason: str) -> None:
         """Want all these runs stopped, asked together so that they are asked in one commit."""
-        try:
-            async with asyncio.TaskGroup() as asking:
-                for state in states:
-                    work = self._crew.work.get(state.run)
-                    if state.is_live and not (work is not None and work.is_cancelled):
-                        asking.create_task(self._ask_to_stop(state, reason))
-        except ExceptionGroup as raised:
-            trouble = storage_trouble(raised)
-            if trouble is None:
-                raise
-            raise trouble from raised
+        await _together(
+            [
+                self._ask_to_stop(state, reason)
+                for state in states
+                if state.is_live and not ((work := self._crew.work.get(state.run)) is not None and work.is_cancelled)
+            ]
+        )
 
     async def stop_below(self, states: Sequence[State], reason: str) -> None:
         """Stop runs below one that is known to stop: those at work here need no message that could be lost."""
@@ -71,9 +68,7 @@ class Stopping(Generic[L]):
 
     async def dismiss(self, states: Iterable[State]) -> None:
         """End those as cancelled that have ended with a question, which nobody will answer now."""
-        for state in states:
-            if state.status == "blocked":
-                await self._crew.rounds.dismiss(state.run)
+        await _together([self._crew.rounds.dismiss(state.run) for state in states if state.status == "blocked"])
 
     async def _ask_to_stop(self, state: State, reason: str) -> None:
         await self._journal.send(state.run, CANCEL, f"{CANCEL}:{state.round}", json.encode(reason))
@@ -85,12 +80,15 @@ class Stopping(Generic[L]):
         if is_late:
             await self.end_late(children)
         else:
-            await self.stop_below(children, "its caller was cancelled")
+            await self.stop_below(children, _CALLER_STOPPED)
         for child in children:
             if child.run in self._crew.work:
                 await self._crew.work[child.run].over()
         if not is_late:
-            await self.dismiss(await self._journal.descendants(run))
+            children = await self._journal.descendants(run)
+            # One whose storage failed before it had written that it stops would go on when the storage works again.
+            await self.stop_all([child for child in children if child.run not in self._crew.work], _CALLER_STOPPED)
+            await self.dismiss(children)
 
     # --- time is up ---------------------------------------------------------------------------------------------------
 
@@ -116,3 +114,16 @@ class Stopping(Generic[L]):
     async def is_late(self, state: State, now: float) -> bool:
         """Whether a run's time is up, and nobody below it still has some."""
         return bool(seconds_late(state, now)) and not has_time_below(await self._journal.descendants(state.run), now)
+
+
+async def _together(work: Sequence[Coroutine[Any, Any, None]]) -> None:
+    """Do all of this at once; of several troubles with the journal the one that counts is raised alone."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for one in work:
+                group.create_task(one)
+    except ExceptionGroup as raised:
+        trouble = storage_trouble(raised)
+        if trouble is None:
+            raise
+        raise trouble from raised
