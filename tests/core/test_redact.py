@@ -7,7 +7,6 @@ import json
 import re
 import time
 from itertools import pairwise
-from unittest.mock import patch
 from urllib.parse import quote, quote_plus
 
 import pytest
@@ -15,16 +14,17 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.core.secret_lines import innocent_lines, made_up, secret_lines
 
-from deputy.core import redact
 from deputy.core.redact import MARK, Redactor
 from deputy.core.secret_look import may_start_secret
-from deputy.core.secret_shapes import finder, hint, shapes
+from deputy.core.secret_shapes import FOLLOW_NAME, finder, hint, names, shapes
 
 SECRETS = secret_lines()
 INNOCENT = innocent_lines()
 KNOWN = [f'made up/{made_up(12, seed=1)}+"ü😀"', made_up(40, seed=2), made_up(9, seed=3)]
 PLAIN = Redactor()
 KNOWING = Redactor(KNOWN)
+A_FILE = made_up(100_000, seed=6)
+KNOWING_A_FILE = Redactor([A_FILE])
 
 
 def streamed(redactor: Redactor, chunks: list[str]) -> str:
@@ -398,8 +398,16 @@ def test_the_quick_look_and_the_thorough_one_agree_on_whether_anything_is_there(
 @example(["ap", "\u0130", "key="])
 def test_the_first_look_misses_nothing_that_may_start_a_secret(pieces: list[str]) -> None:
     text = "".join(pieces)
-    with patch.object(redact, "may_start_secret", return_value=True):
-        starts = list(redact._candidates(text, 0))
+    folded = text.replace("\u0130", "I").lower()
+    starts = [
+        trigger
+        for shape in shapes()
+        for trigger in shape.triggers
+        if re.search(
+            re.escape(trigger) + (rf"(?![^{FOLLOW_NAME}])" if trigger in names() else ""),
+            folded if shape.folded else text,
+        )
+    ]
     assert may_start_secret(text) or not starts
 
 
@@ -440,6 +448,22 @@ def test_a_token_is_hidden_that_stands_right_behind_an_escape_or_a_letter(text: 
 )
 def test_a_word_that_ends_as_a_prefix_begins_is_no_token(text: str) -> None:
     assert PLAIN.redact(text) == text
+
+
+@pytest.mark.parametrize("name", ["SECRET_KEY", "SECRET-KEY", "SECRETKEY", "CREDENTIALS", "API_KEY", "PASSWORD"])
+@pytest.mark.parametrize("length", range(3, 15))
+def test_a_name_is_seen_whole_however_near_it_stands_to_the_one_before(name: str, length: int) -> None:
+    value = made_up(16, seed=8)
+    text = f"DB_PASS={made_up(length, seed=9)}\n{name}={value}\n"
+    assert value not in PLAIN.redact(text)
+    assert streamed(PLAIN, list(text)) == PLAIN.redact(text)
+
+
+@given(st.integers(0, 99_000), st.integers(1, 3_000), st.integers(0, 40))
+@settings(max_examples=60)
+def test_a_known_value_may_be_a_whole_file(start: int, length: int, before: int) -> None:
+    chunks = ["x" * before + A_FILE[:start], A_FILE[start : start + length], A_FILE[start + length :]]
+    assert streamed(KNOWING_A_FILE, chunks) == "x" * before + MARK
 
 
 @pytest.mark.parametrize("joint", ["&", "&amp;", ";", ","])

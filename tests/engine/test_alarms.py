@@ -86,6 +86,73 @@ def test_a_loop_that_is_gone_leaves_nothing():
     assert gone() is None
 
 
+@pytest.mark.parametrize("seconds", [0, -1])
+def test_no_time_at_all_ends_a_block_as_soon_as_it_waits(seconds: float):
+    async def go() -> list[bool]:
+        is_up: list[bool] = []
+        for limit in (asyncio.timeout(seconds), within(seconds)):
+            try:
+                async with limit:
+                    await asyncio.sleep(0)
+                is_up.append(False)
+            except TimeoutError:
+                is_up.append(True)
+        return is_up
+
+    assert asyncio.run(go()) == [True, True]
+
+
+def test_a_process_that_stood_still_finds_all_that_are_up_at_once():
+    async def go() -> tuple[int, list[int]]:
+        loop = asyncio.get_running_loop()
+        heard: list[int] = []
+        for number in range(50):
+            alarms().set(0.001 * (50 - number), lambda number=number: heard.append(number))
+        until = loop.time() + 0.06
+        while loop.time() < until:
+            pass
+        turns = 0
+        while len(heard) < 50:
+            turns += 1
+            await asyncio.sleep(0)
+        return turns, heard
+
+    turns, heard = asyncio.run(go())
+    assert turns <= 2
+    assert heard == list(range(49, -1, -1))
+
+
+def test_one_that_fails_when_it_rings_keeps_no_other_from_it():
+    async def go() -> list[str]:
+        loop = asyncio.get_running_loop()
+        heard: list[str] = []
+        loop.set_exception_handler(lambda _, context: heard.append(type(context["exception"]).__name__))
+
+        def fail() -> None:
+            raise KeyError
+
+        alarms().set(1, fail)
+        alarms().set(1, lambda: heard.append("other"))
+        await asyncio.sleep(5)
+        return heard
+
+    assert run_in_virtual_time(go()) == ["KeyError", "other"]
+
+
+def test_a_loop_that_was_closed_with_an_alarm_set_is_let_go():
+    async def leave() -> weakref.ref[asyncio.AbstractEventLoop]:
+        alarms().set(60, lambda: None)
+        return weakref.ref(asyncio.get_running_loop())
+
+    async def go() -> None:
+        alarms()
+
+    left = asyncio.run(leave())
+    asyncio.run(go())
+    gc.collect()
+    assert left() is None
+
+
 def test_a_block_is_ended_when_its_time_is_up():
     async def go() -> float:
         loop = asyncio.get_running_loop()

@@ -32,13 +32,17 @@ def test_everything_holds_whatever_happens(group: int):
         simulate(seed, LocalStage())
 
 
-@pytest.mark.parametrize("seed", [54, 93, 203, 3432, 9133, 53525, 54271, 410122, 706164, 718134])
+@pytest.mark.parametrize("seed", [54, 93, 203, 3432, 9133, 53525, 54271, 410122, 706164])
 def test_work_goes_on_when_storage_that_failed_for_long_works_again(seed: int):
     # A parent put aside for a child in trouble, or that cannot be taken up; a run that is neither taken up nor let go;
     # one that is hardly begun; children that are at work while their parent is not, whose budget they would overspend;
-    # a parent put aside before it has brought all its children back.
+    # a parent put aside before it has brought all its children back; children that could not write that they stop.
     assert draw_scenario(seed).outages
     simulate(seed, LocalStage())
+
+
+def test_a_caller_that_is_cancelled_dismisses_all_who_ask_at_once():
+    simulate(718134, LocalStage())
 
 
 @pytest.mark.rule("time.partial")

@@ -27,6 +27,8 @@ _CONTEXT = 176
 _LEAST_KNOWN = 8
 _LONGEST_ARGUMENT = 4_096
 _LONGEST_TRIGGER = 16
+_INDEXED = 32
+"""Up to which length the beginnings of known values are kept; a value may be a whole file."""
 
 
 _SECRET_NAMES = ("KEY", "TOKEN", "SECRET", "PASSWORD", "PASSWD", "_PASS", "PASSPHRASE", "CREDENTIALS")
@@ -127,11 +129,12 @@ class _Known:
     def __init__(self, spellings: Iterable[str]) -> None:
         self.spellings = tuple(spellings)
         self.shortest = min(map(len, self.spellings), default=0)
+        self.long = tuple(spelling for spelling in self.spellings if len(spelling) > _INDEXED)
 
     @cached_property
     def beginnings(self) -> dict[str, tuple[str, ...]]:
-        """All that a value may begin with, by its last character, the longest first."""
-        return by_last_character(self.spellings)
+        """The short ones of all that a value may begin with, by their last character, the longest first."""
+        return by_last_character(spelling[: _INDEXED + 1] for spelling in self.spellings)
 
 
 class RedactingStream:
@@ -266,7 +269,14 @@ def _find_all(text: str, spellings: tuple[str, ...]) -> list[tuple[int, int]]:
 
 def _held_from(text: str, known: _Known) -> int:
     """Where the end of the text begins that is the beginning of a known value."""
-    return len(text) - _longest_end(text, known.beginnings.get(text[-1:], ()))
+    held = _longest_end(text, known.beginnings.get(text[-1:], ()))
+    end = text[-_INDEXED:] if len(text) > _INDEXED else ""
+    for spelling in known.long if end else ():
+        at = spelling.rfind(end, 0, min(len(spelling) - 1, len(text)))
+        while at >= 0 and not text.endswith(spelling[: at + _INDEXED]):
+            at = spelling.rfind(end, 0, at + _INDEXED - 1)
+        held = max(held, 0 if at < 0 else at + _INDEXED)
+    return len(text) - held
 
 
 def _longest_end(text: str, words: tuple[str, ...]) -> int:
@@ -322,8 +332,8 @@ def _candidates(text: str, at: int) -> Iterator[tuple[int, int, Shape]]:
     while hit := hits.search(folded, at):
         near = hit.start()
         found = triggers.search(folded, max(at, near - _LONGEST_TRIGGER), near + _LONGEST_TRIGGER)
-        if found is None:
-            # The hit is inside a trigger that was dealt with.
+        if found is None or found.start() > near:
+            # The hit is inside a trigger that was dealt with; what stands behind it may go on beyond where was looked.
             at = near + 1
             continue
         start = found.start()

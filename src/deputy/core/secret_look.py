@@ -22,8 +22,8 @@ def may_start_secret(text: str) -> bool:
     """
     try:
         return _DOTTED in text or _look().is_valid(text)
-    except UnicodeEncodeError:
-        # Half a surrogate pair, which the engine cannot read.
+    except ValueError:
+        # Half a surrogate pair, for one, which the engine cannot read.
         return True
 
 

@@ -25,12 +25,12 @@ class Alarms:
     """The alarms of one loop.
 
     A timer for each costs a place in the loop's heap, which is kept in order by comparisons in Python, and stays there
-    when it is called off. The one timer here only ever moves forward in time, and then looks who is due.
+    when it is called off. The one timer here stays where it is when an alarm is called off, and then looks who is due.
     """
 
     def __init__(self) -> None:
         self._set: dict[Alarm, None] = {}
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
         self._next_at = inf
 
     def set(self, seconds: float, ring: Callable[[], None]) -> Alarm:
@@ -50,17 +50,21 @@ class Alarms:
     def _look_at(self, when: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._next_at = when
-        self._timer = None if when == inf else asyncio.get_running_loop().call_at(when, self._look)
+        self._next_at, self._timer = when, None
+        if when < inf:
+            loop = asyncio.get_running_loop()
+            is_up = when <= loop.time()
+            self._timer = loop.call_soon(self._look) if is_up else loop.call_at(when, self._look)
 
     def _look(self) -> None:
-        now = self._next_at
-        due = sorted((alarm for alarm in self._set if alarm.at <= now), key=lambda alarm: alarm.at)
-        for alarm in due:
-            del self._set[alarm]
-        self._look_at(min((alarm.at for alarm in self._set), default=inf))
-        for alarm in due:
-            alarm.ring()
+        # The loop may come a little before its time, and long after it.
+        now = max(self._next_at, asyncio.get_running_loop().time())
+        try:
+            for alarm in sorted((alarm for alarm in self._set if alarm.at <= now), key=lambda alarm: alarm.at):
+                del self._set[alarm]
+                alarm.ring()
+        finally:
+            self._look_at(min((alarm.at for alarm in self._set), default=inf))
 
 
 def alarms() -> Alarms:
@@ -68,11 +72,15 @@ def alarms() -> Alarms:
     loop = asyncio.get_running_loop()
     found = _BY_LOOP.get(loop)
     if found is None:
+        # One that was closed with alarms set would be kept by them.
+        for other in [other for other in _BY_LOOP if other.is_closed()]:
+            del _BY_LOOP[other]
         found = _BY_LOOP[loop] = Alarms()
     return found
 
 
 _BY_LOOP: WeakKeyDictionary[asyncio.AbstractEventLoop, Alarms] = WeakKeyDictionary()
+"""They belong to a loop as its timers do; whoever sets one has nothing else in common with the others."""
 
 
 class Within:

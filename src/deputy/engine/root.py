@@ -61,7 +61,7 @@ async def delegate_all(run: RunContext, birth: Opened, workshop: Workshop) -> Ou
         if not await _is_approved(run, call, workshop):
             return not_approved(birth.lineage)
         await run.record("started", Started())
-        # Each of them will ask; now there is nobody yet whose failures are to be counted.
+        # Each of them will ask, and would wait for the count; a new call has nobody yet who could have failed.
         await workshop.native_failures(birth.lineage.root_id)
         results = await fan_out(
             run,

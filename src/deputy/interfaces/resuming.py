@@ -218,21 +218,23 @@ async def _revive(runtime: Runtime, state: State, answers: Mapping[str, str]) ->
     counts = {
         run for run, topic, key, body in messages if await runtime.engine.send(run, topic, body, key=answer_key(key))
     }
-    # Each of them asked when its answer was given: one that waits no more has taken another.
-    late = [run for run in answers if run not in counts]
+    # Each of them asked when its answer was given: one that waits no more has taken another, or has ended.
+    late = [(run, answer) for run, answer in answers.items() if run not in counts]
     if late and not counts:
-        raise _answered_before(late[0], answers)
+        raise _too_late(*late[0], found[late[0][0]])
     # What counts is acted on, also where somebody else was answered before.
     is_taken_up = await runtime.engine.ensure(state.run) or runtime.engine.has(state.run)
     after = await runtime.engine.get(state.run)
     if not is_taken_up and not answers and after is not None and after.is_live:
         raise _at_work(state.run)
     if late:
-        raise _answered_before(late[0], answers)
+        raise _too_late(*late[0], found[late[0][0]])
 
 
-def _answered_before(run: str, answers: Mapping[str, str]) -> UsageError:
-    return UsageError("answer", answers[run], f"another answer to {run} came first; go on without one")
+def _too_late(run: str, answer: str, state: State | None) -> UsageError:
+    if state is None or not state.is_live:
+        return UsageError("answer", answer, f"{run} has ended meanwhile; see how with `deputy show {run}`")
+    return UsageError("answer", answer, f"another answer to {run} came first; go on without one")
 
 
 def _at_work(run: str) -> UsageError:
