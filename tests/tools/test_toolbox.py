@@ -98,6 +98,38 @@ def test_a_tool_that_overstays_its_limit_is_stopped():
     assert "took longer than its limit" in stopped.text
 
 
+def test_a_tool_that_is_cancelled_within_has_failed():
+    async def wait(_, __):
+        own = asyncio.ensure_future(asyncio.Event().wait())
+        own.cancel()
+        await own
+
+    toolbox = Toolbox(
+        [TypedTool("Read", Nothing, ToolTraits(reads_only=True), wait, description_file="read.md")], Grant()
+    )
+    failed = run(toolbox, "Read", {})
+    assert failed.is_error
+    assert failed.text == "Read failed: what it was waiting for was cancelled."
+
+
+def test_a_tool_that_somebody_stops_is_stopped():
+    async def hang(_, __):
+        await asyncio.Event().wait()
+
+    toolbox = Toolbox(
+        [TypedTool("Read", Nothing, ToolTraits(reads_only=True), hang, description_file="read.md")], Grant()
+    )
+
+    async def stop() -> None:
+        calling = asyncio.create_task(toolbox.run("Read", {}, ToolContext(call_id="c")))
+        await asyncio.sleep(0)
+        calling.cancel()
+        await calling
+
+    with pytest.raises(asyncio.CancelledError):
+        asyncio.run(stop())
+
+
 def test_tools_are_made_without_loading_the_network():
     code = (
         "import sys; from deputy.tools.toolbox import standard_tools; from deputy.tools.workspace import Workspace\n"

@@ -339,9 +339,15 @@ class Crew(Generic[L]):
                 outcome = await self._workflow(work.context, birth)
                 await work.context.durable()
                 return outcome
-        except asyncio.CancelledError:
-            if self._leaving or not (work.is_cancelled or work.is_late or work.is_parking):
+        except asyncio.CancelledError as cancelled:
+            if self._leaving:
                 raise
+            if not (work.is_cancelled or work.is_late or work.is_parking):
+                task = asyncio.current_task()
+                if task is None or task.cancelling():
+                    raise
+                # Nobody wanted it, so nobody would go on with it.
+                return await self._closing.failed(work, _cancelled_within(cancelled))
             if not (work.is_cancelled or work.is_late):
                 return None
         except Exception as bug:  # whatever a flow raises, its run must come to an outcome
@@ -412,3 +418,10 @@ def _ended(state: State, record: Record) -> Ended | None:
     """How a run ended, as it was written: what was there before stands."""
     event = record.event
     return Ended(state, event.outcome) if isinstance(event, Returned | Refused) else None
+
+
+def _cancelled_within(cancelled: asyncio.CancelledError) -> RuntimeError:
+    """What a flow is mistaken in that was cancelled by something it waited for."""
+    mistake = RuntimeError("something that it waited for was cancelled, and nobody has stopped it")
+    mistake.__cause__ = cancelled
+    return mistake

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 from deputy.core.request import ALWAYS_GRANTED
@@ -51,6 +52,12 @@ class Toolbox:
                 return await tool.run(arguments, context)
         except TimeoutError:
             return ToolOutput(text=f"{name} was stopped: it took longer than its limit of {limit:g} s.", is_error=True)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # Nobody wanted it: something that the tool waits for was cancelled.
+            return ToolOutput(text=f"{name} failed: what it was waiting for was cancelled.", is_error=True)
 
     def _refusal(self, name: str) -> ToolOutput:
         reason = "was not given to you" if name in self._withheld else "does not exist"

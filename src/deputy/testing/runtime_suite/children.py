@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING
 
 from deputy.core.events import Requested, Resumed
@@ -62,17 +63,19 @@ async def a_failing_child_stops_nobody(host: Host) -> None:
         if isinstance(birth, Requested):
             if birth.label == "bad":
                 raise ZeroDivisionError("a mistake")
+            if birth.label == "cancelled within":
+                raise asyncio.CancelledError
             return completed(run, birth.label)
         children = [
             await run.spawn(f"call_{n}", requested(run, f"sess_1_child{n}", label))
-            for n, label in enumerate(("a", "bad", "b"))
+            for n, label in enumerate(("a", "bad", "cancelled within", "b"))
         ]
         outcomes = [await run.join(f"join_{n}", child) for n, child in enumerate(children)]
         return completed(run, ",".join(type(outcome).__name__ for outcome in outcomes))
 
     async with host.start(flow) as engine:
         await engine.submit(RUN, opened())
-        assert await result_of(engine) == "Completed,Failed,Completed"
+        assert await result_of(engine) == "Completed,Failed,Failed,Completed"
         failed = await engine.result("sess_1_child1")
         assert isinstance(failed, Failed)
         assert "a mistake" in failed.errors[0].message
