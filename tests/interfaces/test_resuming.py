@@ -291,6 +291,27 @@ def test_where_one_answer_comes_too_late_the_others_count(house, place, is_taken
     assert [Path(f"{mark}-{label}").exists() for label in ("one", "two")] == [True, False]
 
 
+def test_what_is_left_of_a_call_is_also_what_never_began(house, place):
+    model, wanted = runner(house, house.workspace.parent / "ran", "one", "two", "three")
+    asked = asyncio.Event()
+
+    async def never(question):
+        asked.set()
+        await asyncio.Event().wait()
+
+    async def interrupted():
+        async with Deputy(model, answer=never, **place) as deputy:
+            call = await deputy.start(wanted, concurrency=1)
+            await asked.wait()
+            return call
+
+    async def left(call):
+        async with Deputy(model, **place) as deputy:
+            return await deputy.unfinished(call)
+
+    assert asyncio.run(left(asyncio.run(interrupted()))) == ("one", "two", "three")
+
+
 def test_a_question_that_was_answered_since_it_was_looked_at_is_asked_by_nobody(house, place):
     model, wanted = runner(house, house.workspace.parent / "ran", "one")
     asked = asyncio.Event()

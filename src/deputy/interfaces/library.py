@@ -41,11 +41,11 @@ from deputy.interfaces.resuming import (
     check_left,
     go_on,
     is_left,
+    left_to_do,
     questions,
     settle_caller,
     stopped_before,
     tools_of,
-    unfinished,
 )
 from deputy.interfaces.settling import settle_tasks
 from deputy.interfaces.stopping import all_over, stop
@@ -374,8 +374,8 @@ class Deputy:
         await check_left(self._of, session_id)
 
     async def unfinished(self, session_id: str) -> tuple[str, ...]:
-        """The labels of a call's tasks that would be gone on with."""
-        return tuple(child.label for child in await unfinished(self._of, await self.state(session_id)))
+        """The labels of a call's tasks that would be gone on with, or begun."""
+        return await left_to_do(self._of, await self.state(session_id))
 
     async def state(self, session_id: str) -> State:
         """Where a run stands."""

@@ -14,7 +14,7 @@ from deputy.core.outcome import shortened
 from deputy.engine.recover import has_time_below, seconds_late
 from deputy.engine.root import DELEGATE, FanOut
 from deputy.interfaces.answering import Question, answer_key
-from deputy.interfaces.calls import children_of
+from deputy.interfaces.calls import children_of, tasks_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -88,6 +88,14 @@ async def unfinished(runtime: Runtime, state: State) -> list[State]:
     children = children_of(await runtime.journal.records(state.run))
     tasks = (below.get(children[index]) for index in sorted(children))
     return [one for one in tasks if one is not None and one.status != "completed"]
+
+
+async def left_to_do(runtime: Runtime, state: State) -> tuple[str, ...]:
+    """The labels of a call's tasks that are not completed, in their order; some may never have begun."""
+    records = await runtime.journal.records(state.run)
+    children = children_of(records)
+    done = {one.run for one in await runtime.journal.descendants(state.run) if one.status == "completed"}
+    return tuple(task.label for index, task in enumerate(tasks_of(records)) if children.get(index) not in done)
 
 
 async def stopped_before(runtime: Runtime, state: State) -> frozenset[str]:

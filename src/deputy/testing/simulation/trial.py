@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from msgspec import Raw, json, structs
 
-from deputy.core.errors import DeputyError, StorageError, StorageFull, UnknownRun, UsageError
+from deputy.core.errors import DeputyError, LeaseHeld, StorageError, StorageFull, UnknownRun, UsageError
 from deputy.core.events import APPROVAL, Opened
 from deputy.core.guard import Policy
 from deputy.core.limits import NOTHING
@@ -316,7 +316,8 @@ class Trial:
         for run, number, message in self._resumes:
             state = self.disk.state(run)
             if state is not None and state.round < number and not state.is_live:
-                with suppress(UsageError):
+                # Refused, too, while it is being dismissed because its caller was cancelled.
+                with suppress(UsageError, LeaseHeld):
                     await engine.resume(run, message)
             await engine.result(run)
         # Whoever is left, a child resumed in vain or cancelled late, ends too.
