@@ -1,5 +1,6 @@
 """Transcripts: the conversation as it went, at any moment, in files that labels cannot lead astray."""
 
+import asyncio
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -8,12 +9,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw
-from tests.journal.conftest import requested
+from tests.journal.conftest import completed, requested
 
-from deputy.core.events import Event, Lost, ModelCallEnded, Record, Resumed, ToolCallBegun, ToolCallEnded
+from deputy.core.events import (
+    Event,
+    Lost,
+    ModelCallEnded,
+    Record,
+    Resumed,
+    Returned,
+    Started,
+    ToolCallBegun,
+    ToolCallEnded,
+)
 from deputy.core.messages import INTERRUPTED_CALL, LOST_CALL
 from deputy.core.state import State
+from deputy.journal import sqlite
 from deputy.journal.reader import Reader
+from deputy.journal.sqlite import SqliteJournal
 from deputy.journal.transcript import (
     Transcript,
     add_note,
@@ -36,6 +49,51 @@ def read(home: Path) -> Transcript:
         transcript = transcribe(reader.records(RUN))
     assert transcript is not None
     return transcript
+
+
+async def end(journal: SqliteJournal, run: str) -> None:
+    lease = await journal.begin(run, requested(run))
+    assert lease is not None
+    await journal.append(lease, "started", Started(backend="native", model="m"))
+    await journal.finish(lease, "returned:0", Returned(outcome=completed(run)))
+
+
+async def come(path: Path) -> None:
+    async with asyncio.timeout(30):
+        while not path.exists():  # noqa: ASYNC110, ASYNC240  it is a file that comes
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize(("calm", "longest"), [(0.01, 30.0), (30.0, 0.01)], ids=["when it is calm", "anyway"])
+def test_transcripts_are_written_while_the_journal_is_open(
+    home: Path, monkeypatch: pytest.MonkeyPatch, calm: float, longest: float
+) -> None:
+    monkeypatch.setattr(sqlite, "_CALM_SECONDS", calm)
+    monkeypatch.setattr(sqlite, "_TRANSCRIPT_SECONDS", longest)
+
+    async def go() -> None:
+        async with SqliteJournal(home, fsync="off") as journal:
+            for run in (RUN, "sess_1_bbbbbb"):
+                await end(journal, run)
+                await come(transcript_path(home, "look", run))
+
+    asyncio.run(go())
+
+
+def test_transcripts_wait_until_nothing_ends_any_more_or_the_journal_is_closed(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "_CALM_SECONDS", 30.0)
+    monkeypatch.setattr(sqlite, "_TRANSCRIPT_SECONDS", 30.0)
+
+    async def go() -> bool:
+        async with SqliteJournal(home, fsync="off") as journal:
+            await end(journal, RUN)
+            await asyncio.sleep(0.05)
+            return transcript_path(home, "look", RUN).exists()
+
+    assert not asyncio.run(go())
+    assert transcript_path(home, "look", RUN).exists()
 
 
 @pytest.mark.rule("transcript")
