@@ -22,7 +22,7 @@ def test_it_is_looked_for_less_often_the_more_runs_are_at_work() -> None:
     for at_work in (1, MANY - 1, MANY, 2 * MANY, 1024, 2 * MANY, MANY, MANY - 1, 0):
         collecting.see(at_work)
         seen[at_work] = gc.get_threshold()[0]
-    assert seen == {1: 700, MANY - 1: 700, MANY: MANY * 100, 2 * MANY: 2 * MANY * 100, 1024: 1024 * NEW_OBJECTS, 0: 700}
+    assert seen == {1: 700, MANY - 1: 700, MANY: MANY * 64, 2 * MANY: 2 * MANY * 64, 1024: 1024 * NEW_OBJECTS, 0: 700}
     assert gc.get_threshold() == (700, 10, 10)
 
 

@@ -6,8 +6,8 @@ import gc
 
 MANY = 64
 """With fewer runs at work, the interpreter looks as often as it did before."""
-NEW_OBJECTS = 100
-"""After how many new objects per run at work it is looked for: about half of those that each of them holds."""
+NEW_OBJECTS = 64
+"""After how many new objects per run at work it is looked for: about a third of those that each of them holds."""
 
 
 class Collecting:
