@@ -144,6 +144,14 @@ def test_nothing_is_left_when_the_process_that_wanted_it_is_killed(shape):
     assert survivors(name) == []
 
 
+@pytest.fixture(params=[signal.default_int_handler, signal.SIG_IGN], ids=["in the foreground", "in the background"])
+def as_a_shell_starts_it(request):
+    before = signal.signal(signal.SIGINT, request.param)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("as_a_shell_starts_it")
 def test_a_program_that_is_asked_may_end_in_its_own_way():
     async def play():
         # It waits in the shell itself: some lose a signal that comes just as they start a program.

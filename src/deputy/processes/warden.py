@@ -53,7 +53,9 @@ def _start(argv: list[str]) -> tuple[int, int]:
     if program == 0:
         try:
             os.setpgid(0, 0)
-            signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+            # Whoever started us may be deaf to some of them, in the background of a shell for one; that is inherited.
+            for number in _DEAF_TO:
+                signal.signal(number, signal.SIG_DFL)
             _control(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
             if os.getppid() == warden:
                 os.execv(argv[0], argv)
