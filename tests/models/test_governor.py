@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
 import pytest
 
@@ -18,8 +18,20 @@ from deputy.models.timing import Timing
 from deputy.testing import ProviderServer, ScriptedTurn, run_in_virtual_time
 from deputy.testing.faults import answers
 from deputy.testing.model_suite import asking, heard
+from deputy.testing.rendering import render
 
 CALM = Timing(draw=lambda: 0.5)
+_STREAM = b"".join(render("anthropic", ScriptedTurn(text="Done."), model="claude-haiku-4-5", serial=1))
+_ANSWER = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ncontent-length: %d\r\n\r\n%b" % (
+    len(_STREAM),
+    _STREAM,
+)
+_SLOW = b'{"type":"error","error":{"type":"rate_limit_error","message":"slow"}}'
+
+
+def _slow(retry_after):
+    head = f"HTTP/1.1 429 Slow\r\nretry-after: {retry_after}\r\ncontent-length: {len(_SLOW)}\r\n\r\n"
+    return head.encode() + _SLOW
 
 
 class Moody:
@@ -261,6 +273,47 @@ async def test_a_hundred_subagents_over_a_real_socket_wait_and_come_back_paced()
     assert min(again) >= min(first) + retry_after
     # As the server sees them come, whatever this machine puts between a start and that.
     assert busiest(again) <= 10
+
+
+@pytest.mark.rule("governor")
+async def test_no_window_has_more_retries_than_there_are_slots_and_none_comes_early():
+    retry_after, clients = 0.3, 60
+    seen: list[tuple[float, str, int]] = []
+    thrown_back: dict[str, float] = {}
+
+    async def serve(reader, writer):
+        with suppress(ConnectionError, asyncio.IncompleteReadError):
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).lower()
+                await reader.readexactly(int(head.partition(b"content-length:")[2].partition(b"\r\n")[0]))
+                name = head.partition(b"idempotency-key:")[2].partition(b"\r\n")[0].decode()
+                at = asyncio.get_running_loop().time()
+                assert at >= thrown_back.get(name, 0.0) + retry_after
+                seen.append((at, name, int(governor.limit)))
+                # A storm of all at once, and one more that is thrown back while the others still wait.
+                is_thrown_back = len(seen) <= clients or len(seen) == clients + 10
+                if is_thrown_back:
+                    thrown_back[name] = at
+                writer.write(_slow(retry_after) if is_thrown_back else _ANSWER)
+                await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+    async with (
+        server,
+        Models(environ={"ANTHROPIC_BASE_URL": url, "ANTHROPIC_API_KEY": "key"}) as models,
+        asyncio.TaskGroup() as group,
+    ):
+        model = models.open("anthropic:claude-haiku-4-5")
+        governor = model._governor
+        for client in range(clients):
+            settings = ModelSettings(idempotency_key=f"client-{client}")
+            group.create_task(heard(model, asking(), settings))
+    retries = [(at, slots) for index, (at, name, slots) in enumerate(seen) if name in {n for _, n, _ in seen[:index]}]
+    assert len(retries) >= clients
+    windows = [[slots for other, slots in retries if at <= other < at + 0.1] for at, _ in retries]
+    assert [window for window in windows if len(window) > max(window)] == []
 
 
 # --- retries ---

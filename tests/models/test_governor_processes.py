@@ -11,7 +11,11 @@ import msgspec
 import pytest
 
 from deputy.core.throttle import Agreement
+from deputy.journal.pace import JournalPace
+from deputy.journal.sqlite import SqliteJournal
+from deputy.models.make import Models
 from deputy.testing import ScriptedTurn
+from deputy.testing.model_suite import asking, heard
 from deputy.testing.rendering import render
 
 ASKER = Path(__file__).with_name("asker.py")
@@ -186,3 +190,20 @@ async def test_the_only_slot_goes_round(tmp_path):
     async with one_has_the_only_slot(tmp_path / "home") as (busy, holder, other):
         busy.may_answer.set()
         assert [await told(process) for process in (holder, other)] == [DONE] * 2
+
+
+@pytest.mark.rule("governor")
+async def test_models_that_are_closed_give_their_share_up_although_the_process_lives(tmp_path):
+    home = tmp_path / "home"
+    async with provider(home, capacity=0) as busy:
+        environ = {"ANTHROPIC_BASE_URL": busy.url, "ANTHROPIC_API_KEY": "one key for all"}
+        async with SqliteJournal(home) as journal:
+            async with Models(environ=environ, pace_of=lambda account: JournalPace(journal, account)) as models:
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(heard(models.open("anthropic:claude-haiku-4-5"), asking()))
+                    await until(lambda: busy.thrown_back)
+                    busy.capacity = 1
+                assert [use.slots for use in agreement(home).uses] == [1]
+            agreed = agreement(home)
+    assert agreed.limit is not None
+    assert agreed.uses == ()

@@ -69,29 +69,36 @@ class Governor:
         self._last_left = float("-inf")
         self._line = asyncio.Lock()
         self._in_line = 0
+        self._retries = 0
+        """How many of those that wait here were thrown back before."""
         self._thrown_back = 0
         """How many requests the storm threw back; 0 when there is none."""
         self._handed_out = 0
         """How many starts the line has given since the storm was last at its worst."""
         self._last_throttle = float("-inf")
+        self._is_closed = False
 
-    async def enter(self, patience_seconds: float = float("inf")) -> float:
+    async def enter(self, patience_seconds: float = float("inf"), *, is_throttle_retry: bool = False) -> float:
         """Wait for a slot and, in a storm, for its time. Returns when the request starts, for `throttled`.
 
         RateLimited at once when the provider wants to be left alone for longer than the patience lasts.
         """
-        now = self._timing.clock()
-        if not self._takes_slot_at_once(now):
-            await self._wait_for_slot(now)
-            now = self._timing.clock()
-        if not self._thrown_back and self._pace.is_calm(now):
-            self._last_start = now
-            return now
+        self._retries += is_throttle_retry
         try:
-            return await self._stand_in_line(patience_seconds)
-        except BaseException:
-            self.leave()
-            raise
+            now = self._timing.clock()
+            if not self._takes_slot_at_once(now):
+                await self._wait_for_slot(now)
+                now = self._timing.clock()
+            if not self._thrown_back and not is_throttle_retry and self._pace.is_calm(now):
+                self._last_start = now
+                return now
+            try:
+                return await self._stand_in_line(patience_seconds)
+            except BaseException:
+                self.leave()
+                raise
+        finally:
+            self._retries -= is_throttle_retry
 
     def leave(self) -> None:
         """Give the slot back; whoever waits longest gets it."""
@@ -102,7 +109,8 @@ class Governor:
     def succeeded(self) -> None:
         """A request was served."""
         self._successes += 1
-        if self._thrown_back and not self._in_line and self._timing.clock() - self._last_throttle > QUIET_SECONDS:
+        is_quiet = self._timing.clock() - self._last_throttle > QUIET_SECONDS
+        if is_quiet and not self._in_line and not self._retries:
             self._end_storm()
 
     async def throttled(self, started: float, wait_seconds: float) -> None:
@@ -122,6 +130,21 @@ class Governor:
         jitter = min(LONGEST_JITTER_SECONDS, wait_seconds / 10) * self._timing.draw()
         await self._pace.hold(now + wait_seconds + jitter)
 
+    async def close(self) -> None:
+        """Give up the share of the limit, so that others need not wait until it lapses."""
+        self._is_closed = True
+        if self._tick is not None:
+            self._tick.cancel()
+            self._tick = None
+        if self._share is None and self._asked is None:
+            return
+        released = asyncio.get_running_loop().create_future()
+        ask = Ask(now=self._timing.clock(), active=0, wanted=0)
+        # An ask under way is answered first: the journal keeps the order.
+        self._pace.share(ask, lambda _: None if released.done() else released.set_result(None))
+        await released
+        self._share = None
+
     # --- the share of the limit ---
 
     def _room(self, now: float) -> int:
@@ -134,7 +157,7 @@ class Governor:
 
     def _settle(self) -> None:
         """Tell the others what this process has and wants, and learn what it may have."""
-        if self._asked is not None:
+        if self._asked is not None or self._is_closed:
             return  # what is new is told when the answer is there
         if self._tick is not None:
             self._tick.cancel()
@@ -160,7 +183,7 @@ class Governor:
         self._admit(self._timing.clock())
         if self._cutting is not None or (has_left and self._waiting):
             self._settle()
-        elif self._share is not None:
+        elif self._share is not None and not self._is_closed:
             self._tick = asyncio.get_running_loop().call_later(TICK_SECONDS, self._settle)
 
     def _admit(self, now: float) -> None:
@@ -198,7 +221,12 @@ class Governor:
 
     @property
     def spacing(self) -> float:
-        """Seconds between two starts in a storm; half of that after each round in which nothing is thrown back."""
+        """Seconds between two starts in a storm: no window has more starts than there are slots."""
+        return max(self._storm_spacing, MARGIN * WINDOW_SECONDS / max(1, int(self.limit)))
+
+    @property
+    def _storm_spacing(self) -> float:
+        """The spacing that the storm's size asks for; half of it after each round in which nothing is thrown back."""
         rounds = self._handed_out // max(1, self._thrown_back)
         return MARGIN * WINDOW_SECONDS / max(1, self._thrown_back // SHARE) / 2 ** min(rounds, 32)
 
@@ -214,9 +242,10 @@ class Governor:
             async with self._line:
                 while True:
                     now = self._timing.clock()
-                    if self._pace.is_calm(now) and self.spacing < CALM_SPACING_SECONDS:
+                    is_calm = self._pace.is_calm(now) and not self._retries
+                    if is_calm and self._storm_spacing < CALM_SPACING_SECONDS:
                         self._end_storm()
-                    if not self._thrown_back:
+                    if is_calm and not self._thrown_back:
                         return self._start_now()
                     wait = self._last_start + self.spacing - now
                     if wait <= 0:
@@ -259,3 +288,8 @@ class Governors:
             governor = Governor(timing=self._timing, ceiling=self._ceiling, pace=pace)
             self._governors[account] = governor
         return governor
+
+    async def close(self) -> None:
+        """Give up every share."""
+        for governor in self._governors.values():
+            await governor.close()

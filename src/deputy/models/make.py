@@ -71,6 +71,7 @@ class Models:
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await self._governors.close()
         if self._http is not None:
             await self._http.close()
 

@@ -68,8 +68,9 @@ class RetryingModel:
         policy, patience = self._policy, self._policy.patience_seconds
         if settings.output is not None and not self._takes_schemas:
             settings = without_schema(settings)
+        is_throttle = False
         for attempt in count(1):
-            started = await self._entered(patience)
+            started = await self._entered(patience, is_throttle_retry=is_throttle)
             try:
                 async with aclosing(self._model.stream(conversation, tools, settings)) as events:
                     async for event in events:
@@ -80,7 +81,7 @@ class RetryingModel:
                 failure = error
                 if settings.output is not None and is_schema_refused(error):
                     # Remembered for as long as the process lives: the next turn does not ask for it.
-                    self._takes_schemas, settings = False, without_schema(settings)
+                    self._takes_schemas, settings, is_throttle = False, without_schema(settings), False
                     continue
                 wait = self._wait(error, attempt)
                 is_throttle = isinstance(error, RateLimited | Overloaded)
@@ -98,9 +99,9 @@ class RetryingModel:
             if not is_throttle:
                 await self._timing.sleep(wait)
 
-    async def _entered(self, patience: float) -> float:
+    async def _entered(self, patience: float, *, is_throttle_retry: bool) -> float:
         try:
-            return await self._governor.enter(patience)
+            return await self._governor.enter(patience, is_throttle_retry=is_throttle_retry)
         except RateLimited as error:
             error.model = self.name
             raise
