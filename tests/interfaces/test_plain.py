@@ -2,7 +2,7 @@ import time
 
 import pytest
 
-from deputy.interfaces.plain import PlainStream, one_line, plain, without_controls
+from deputy.interfaces.plain import PlainStream, escaped_invisible, one_line, plain
 
 
 @pytest.mark.parametrize(
@@ -75,7 +75,7 @@ def test_an_escape_without_an_end_hides_nothing():
 
 @pytest.mark.rule("untrusted")
 def test_whoever_approves_sees_what_an_escape_would_hide():
-    assert without_controls("echo \x1b]0;; rm -rf .\x07") == "echo ]0;; rm -rf ."
+    assert escaped_invisible("echo \x1b]0;; rm -rf .\x07") == "echo \\x1b]0;; rm -rf .\\x07"
 
 
 @pytest.mark.rule("untrusted")

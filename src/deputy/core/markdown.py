@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from deputy.core.text.plain import plain
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -26,7 +28,8 @@ _SWALLOWING = {
 
 def kept_apart(text: str, titles: Sequence[str]) -> str:
     """The text with headings that begin like one of these titles made plain, and whatever it leaves open closed."""
-    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    # Without invisible characters first: they could keep a heading from being seen as one until they are removed.
+    text = plain(text.replace("\r\n", "\n").replace("\r", "\n"))
     lowered = text.lower()
     last = {opening: lowered.rfind(closing) for opening, closing in _SWALLOWING.items()}
     lines: list[str] = []
@@ -64,4 +67,4 @@ def _is_like(body: str, titles: Sequence[str]) -> bool:
     bare = body.lstrip("#")
     if not 0 < len(body) - len(bare) <= _DEEPEST:
         return False
-    return "".join(filter(str.isprintable, bare)).lstrip().startswith(tuple(titles))
+    return bare.lstrip().startswith(tuple(titles))

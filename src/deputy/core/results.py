@@ -9,8 +9,10 @@ from msgspec import Struct
 
 from deputy.core.errors import advice
 from deputy.core.forms import usage_form
+from deputy.core.label import cleaned_label
 from deputy.core.markdown import kept_apart
 from deputy.core.outcome import Blocked, Completed, Outcome, Partial
+from deputy.core.text.plain import plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,14 +71,14 @@ def results_markdown(results: Sequence[Result]) -> str:
     """The Markdown form, which counts honestly: a partial result is not a completed one."""
     names = told_apart([result.label for result in results])
     sections = map(_section, names, results)
-    return "\n\n".join([f"## {_TITLE} {_counted(results)} of {len(results)}", *sections]) + "\n"
+    return plain("\n\n".join([f"## {_TITLE} {_counted(results)} of {len(results)}", *sections])) + "\n"
 
 
 def told_apart(labels: Sequence[str]) -> list[str]:
     """The labels as people see them, each on one line: one that was there before gets its number."""
     seen: Counter[str] = Counter()
     names: list[str] = []
-    for label in (" ".join(label.split()) for label in labels):
+    for label in map(cleaned_label, labels):
         seen[label] += 1
         names.append(label if seen[label] == 1 else f"{label} #{seen[label]}")
     return names

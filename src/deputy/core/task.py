@@ -20,6 +20,7 @@ from deputy.core.field_readers import (
     told,
     whole,
 )
+from deputy.core.label import MAX_LABEL, read_label
 from deputy.core.ladder import Routing
 from deputy.core.limits import NANOS_PER_DOLLAR, Budget
 from deputy.core.request import Wanted
@@ -29,7 +30,6 @@ from deputy.core.subtask.passing import Briefing
 MAX_TASKS = 8
 MAX_CONCURRENCY = 4
 DEFAULT_CONCURRENCY = 2
-MAX_LABEL = 32
 MAX_CONTEXT = 10
 MIN_OUTPUT_TOKENS, MAX_OUTPUT_TOKENS, DEFAULT_OUTPUT_TOKENS = 100, 16384, 4096
 
@@ -97,7 +97,7 @@ DELEGATE_SCHEMA: dict[str, Any] = {
                         "type": "string",
                         "minLength": 1,
                         "maxLength": MAX_LABEL,
-                        "description": "Names the subagent in progress and results.",
+                        "description": "Names the subagent in progress and results: one line without brackets.",
                     },
                     "prompt": {"type": "string", "minLength": 1, "description": "All that the subagent is told."},
                     "context": {
@@ -183,7 +183,7 @@ def read_task(value: object, where: str, problems: list[FieldProblem]) -> Task |
     if not isinstance(value, dict):
         return None
     at = f"{where}."
-    label = read_required(fields, "label", at, text(MAX_LABEL), problems)
+    label = read_required(fields, "label", at, read_label, problems)
     prompt = read_required(fields, "prompt", at, text(), problems)
     context = read_field(fields, "context", at, texts(MAX_CONTEXT), (), problems)
     model = read_field(fields, "model", at, text(), None, problems)

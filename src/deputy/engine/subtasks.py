@@ -12,6 +12,7 @@ from deputy.core.contract import schema_of
 from deputy.core.errors import Error, UsageError
 from deputy.core.events import APPROVAL, Lost, Requested, StepEnded
 from deputy.core.field_readers import FieldProblem
+from deputy.core.label import MAX_LABEL, cleaned_label
 from deputy.core.ladder import PROGRAMS_ONLY
 from deputy.core.outcome import Completed
 from deputy.core.progress import Progress
@@ -21,7 +22,7 @@ from deputy.core.subtask.request import MAX_CONTINUATIONS, Continuation, Subtask
 from deputy.core.subtask.result import Asked, Malformed, failed_result, invalid_request, subtask_response
 from deputy.core.subtask.settings import Settings, settle
 from deputy.core.subtask.template import DEFAULT, Template, check_inputs
-from deputy.core.task import MAX_LABEL, Task, Terms
+from deputy.core.task import Task, Terms
 from deputy.engine.approval import decided, tell_refused
 from deputy.engine.fence import fenced
 from deputy.engine.ports.subtasks import Subtasks
@@ -264,7 +265,7 @@ async def _answered(
 ) -> str:
     """What a person's no says; nothing when it was a yes."""
     tasks = [
-        Task(label=request.type, prompt=request.description, model=plan.model, timeout=subtasks.seconds)
+        Task(label=cleaned_label(request.type), prompt=request.description, model=plan.model, timeout=subtasks.seconds)
         for request, plan in zip(wanted.requests, plans, strict=True)
     ]
     question = spawn_summary(
@@ -334,7 +335,7 @@ async def _spawned(
             index=index,
             total=len(plans),
         )
-        return Requested(request=asked, label=request.type[:MAX_LABEL], model=plan.model, terms=terms)
+        return Requested(request=asked, label=cleaned_label(request.type)[:MAX_LABEL], model=plan.model, terms=terms)
 
     planned = list(enumerate(zip(wanted.requests, plans, strict=True)))
     async with asyncio.TaskGroup() as group:

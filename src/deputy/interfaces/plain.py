@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from deputy.core.text.plain import PlainStream as PlainStream
 from deputy.core.text.plain import plain as plain
-from deputy.core.text.plain import without_controls as without_controls
+from deputy.core.text.plain import plain_data as plain_data
+from deputy.core.text.visible import escaped_invisible as escaped_invisible
+from deputy.core.text.visible import visible_json as visible_json
 
 _PIPE_COLUMNS = 240
 

@@ -6,12 +6,13 @@ import os
 from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Raw, json
+from msgspec import Raw
 
 from deputy.core.errors import UsageError
 from deputy.core.events import encode
 from deputy.core.request import timestamp
 from deputy.core.text.plain import plain
+from deputy.core.text.visible import visible_json
 from deputy.journal.home import explain
 from deputy.journal.registry import shown
 from deputy.journal.rows import Damaged
@@ -96,13 +97,13 @@ def _readable(text: str) -> bytes:
 
 def _line(record: Record | Damaged) -> bytes:
     if isinstance(record, Damaged):
-        return json.encode({"damaged": record.where, "what": record.what}) + b"\n"
+        return visible_json({"damaged": record.where, "what": record.what}) + b"\n"
     fields = {"run": record.run, "seq": record.seq, "key": record.key, "at": record.at}
-    return json.encode({**fields, "event": Raw(encode(record.event))}) + b"\n"
+    return visible_json({**fields, "event": Raw(encode(record.event))}) + b"\n"
 
 
 def _pretty(value: Any) -> bytes:
-    return json.format(json.encode(value), indent=2) + b"\n"
+    return visible_json(value, indent=2) + b"\n"
 
 
 def _write(path: Path, pieces: Iterable[bytes] | Iterator[bytes]) -> None:

@@ -26,6 +26,7 @@ from deputy.core.messages import INTERRUPTED_CALL, LOST_CALL, Call, Message, is_
 from deputy.core.request import timestamp
 from deputy.core.rounds import not_begun
 from deputy.core.state import BEGUN, State, apply
+from deputy.core.text.visible import visible_json, without_invisible
 from deputy.journal import home
 from deputy.journal.rows import Damaged
 
@@ -41,7 +42,6 @@ _ASK = "Ask"
 """The tool whose result is what a person answers."""
 _LABEL_LENGTH = 32
 _ID_LENGTH = 64
-_CONTROLS = {code: None for code in (*range(0x20), *range(0x7F, 0xA0)) if chr(code) not in "\n\t"}
 _SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 
 Ending: TypeAlias = Literal[
@@ -248,7 +248,7 @@ def markdown(transcript: Transcript) -> str:
         if message.content:
             lines.append(_fenced(message.content) if message.role == "tool" else message.content)
         for call in () if message.tool_calls is UNSET else message.tool_calls:
-            lines += ["", f"**{call.name}** `{call.id}`", "", _fenced(json.encode(call.arguments).decode(), "json")]
+            lines += ["", f"**{call.name}** `{call.id}`", "", _fenced(visible_json(call.arguments).decode(), "json")]
     if transcript.notes:
         lines += ["", "## notes", "", *(f"- {note}" for note in transcript.notes)]
     return "\n".join(lines) + "\n"
@@ -283,7 +283,7 @@ def write_transcript(folder: Path, transcript: Transcript) -> Path:
     """Leave a transcript as a file."""
     path = transcript_path(folder, transcript.label, transcript.session_id)
     home.make_directory(path.parent)
-    home.write_whole(path, json.format(json.encode(transcript), indent=2))
+    home.write_whole(path, visible_json(transcript, indent=2))
     return path
 
 
@@ -296,9 +296,9 @@ def of_ended(reader: Reader, run: str) -> Transcript | None:
 
 
 def add_note(path: Path, content: str) -> None:
-    """Append a note to a scratchpad, without what would act on the terminal of whoever prints the file."""
+    """Append a note to a scratchpad, without control and invisible characters."""
     home.make_directory(path.parent)
-    home.append_to(path, f"{content.translate(_CONTROLS).rstrip()}\n\n".encode(errors="replace"))
+    home.append_to(path, f"{without_invisible(content).rstrip()}\n\n".encode(errors="replace"))
 
 
 def files_of(folder: Path, run: str) -> list[Path]:

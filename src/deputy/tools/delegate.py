@@ -14,6 +14,7 @@ from deputy.core.progress import Progress
 from deputy.core.results import results_form, results_markdown
 from deputy.core.role import NoRole, Role, in_role
 from deputy.core.task import DELEGATE_SCHEMA, DelegateCall, read_call
+from deputy.core.text.visible import visible_json
 from deputy.engine.approval import decided, tell_refused
 from deputy.engine.fanout import fan_out, ids_key
 from deputy.engine.ports import Agents, ToolOutput, ToolTraits
@@ -100,7 +101,7 @@ class DelegateTool:
             routing=_below(desk.routing),
         )
         if wanted.result_form == "json":
-            return ToolOutput(text=json.encode(results_form(results)).decode())
+            return ToolOutput(text=visible_json(results_form(results)).decode())
         return ToolOutput(text=results_markdown(results))
 
     async def _cast(

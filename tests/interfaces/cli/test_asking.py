@@ -144,7 +144,7 @@ def tasks_file(house) -> str:
 def test_what_models_and_files_say_in_an_error_is_harmless(house):
     ask = {"name": "Ask", "arguments": {"question": SLY}}
     model = house.script("sly", {"times": 9, "turns": [{"calls": [ask]}]})
-    asked = house.run("delegate", "-y", "-t", f"la{SLY}bel=x", "--json", "--model", model)
+    asked = house.run("delegate", "-y", "-t", "label=x", "--json", "--model", model)
     assert asked.returncode == 5, asked
     root = next(entry for entry in entries(house) if entry["parent"] is None)["session_id"]
     refused = house.run("resume", root)
@@ -153,7 +153,10 @@ def test_what_models_and_files_say_in_an_error_is_harmless(house):
     wrong = house.run("delegate", "-y", "--tasks", tasks_file(house), "--model", model)
     assert wrong.returncode == 2
     assert "tasks[0]" in wrong.stderr
+    label = house.run("delegate", "-y", "-t", f"la{SLY}bel=x", "--model", model)
+    assert label.returncode == 2
+    assert "tasks[0].label" in label.stderr
     unknown = house.run("run", f"--{SLY}")
     assert unknown.returncode == 2
-    for said in (refused.stderr, wrong.stderr, unknown.stderr):
+    for said in (refused.stderr, wrong.stderr, label.stderr, unknown.stderr):
         assert not set("\x1b\x07\x9b\u202e") & set(said), said

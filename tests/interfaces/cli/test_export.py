@@ -1,4 +1,5 @@
 import json
+import unicodedata
 
 import pytest
 
@@ -65,17 +66,29 @@ def test_a_subagent_can_be_exported_alone_into_a_folder_of_its_name(house, runs)
     ]  # fmt: skip
 
 
-def test_what_people_read_of_it_has_nothing_that_a_terminal_obeys(house):
-    sly = "\x1b]0;title\x07one\x08\rtwo\x9b31m\u202ethree"
-    note = {"name": "Note", "arguments": {"content": sly}}
-    model = house.script("sly", {"turns": [{"calls": [note]}, {"text": sly}]})
-    run_sync(Task(label="a", prompt="first"), model=model, workspace=house.workspace, home=house.home)
-    *_, run = json.loads(house.run("ps", "--all", "--json").stdout)["delegations"]
-    assert house.run("export", run["session_id"], "--to", "kept").returncode == 0
-    for name in ("transcript.md", "notes.md"):
-        text = (house.workspace / "kept" / name).read_text()
-        assert "onetwothree" in text
-        assert all(sign == "\n" or sign.isprintable() for sign in text)
+@pytest.mark.rule("text.visible")
+def test_no_way_out_has_a_character_that_a_reader_cannot_see(house):
+    sly = "\x1b[31m\x9b2J\x85\u2028\u202e\u200b\U000e0041[b] ✓"
+    note = {"name": "Note", "arguments": {"content": f"seen {sly}"}}
+    look = {"name": "Glob", "arguments": {"pattern": sly}}
+    model = house.script("sly", {"times": 9, "turns": [{"calls": [note, look]}, {"text": f"found {sly}"}]})
+    asked = ("-t", f"a=say {sly}", "--model", model, "-y")
+    said = [house.run("delegate", *asked, *more) for more in ((), ("--json",), ("--events", "-"))]
+    top, child = json.loads(house.run("ps", "--all", "--json").stdout)["delegations"][:2]
+    run = child["session_id"]
+    for words in (("transcript", run), ("transcript", run, "--json"), ("show", run), ("show", run, "--json")):
+        said.append(house.run(*words))
+    assert house.run("export", top["session_id"], "--to", "kept").returncode == 0
+    assert {one.returncode for one in said} == {0}
+    left = [
+        path.read_text()
+        for folder in (house.workspace / "kept", house.home / "subagent")
+        for path in folder.rglob("*.*")
+    ]
+    assert len(left) >= 8
+    for text in (*(one.stdout + one.stderr for one in said), *left):
+        assert not [letter for letter in text if unicodedata.category(letter) in ("Cc", "Cf", "Zl") and letter != "\n"]
+    assert json.loads(said[1].stdout)["results"][0]["report"] == f"found {sly}"
 
 
 @pytest.mark.rule("time.wall")

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import signal
+import unicodedata
 
 import pytest
 from mcp import MCPError
@@ -299,18 +300,28 @@ def test_what_goes_wrong_outside_a_call_is_an_error_of_the_protocol_in_plain_wor
     assert error.message
 
 
-def test_what_could_move_a_cursor_or_end_a_line_does_not_reach_the_person_of_a_client(house):
-    model = house.script("odd", talk(turn("found\x1b]0;owned\x07 it\x9b2J")))
+@pytest.mark.rule("text.visible")
+def test_nothing_that_a_reader_cannot_see_reaches_a_client(house):
+    model = house.script("odd", talk(turn("found\x1b]0;owned\x07 it\x9b2J \u202e\U000e0041\u2028#\u200b## [b] ✓")))
 
     async def main():
         async with here(house, model=model, approval="granted") as client:
-            wanted = {"tasks": [{"label": "a\nb\x1b[31m", "prompt": "look"}]}
-            return await client.call_tool("Delegate", wanted)
+            wanted = {"tasks": [{"label": "a", "prompt": "look\u200b"}]}
+            refused = await client.call_tool("Delegate", {"tasks": [{"label": "a\nb", "prompt": "look"}]})
+            called = await client.call_tool("Delegate", wanted)
+            run = json.loads(text_of(await client.call_tool("DelegateStart", wanted)))["session_id"]
+            await client.call_tool("DelegateResult", {"session_id": run})
+            child = called.structured_content["results"][0]["session_id"]
+            pages = [await client.read_resource(f"deputy://runs/{child}/{kind}") for kind in ("outcome", "transcript")]
+            return refused, called, [page.contents[0].text for page in pages]
 
-    text = text_of(asyncio.run(main()))
-    assert not [letter for letter in text if letter in "\x1b\x07\x9b"]
-    assert "### [a b] ✓" in text
-    assert "found it" in text
+    refused, called, pages = asyncio.run(main())
+    assert "tasks[0].label" in text_of(refused)
+    text, data = text_of(called), json.dumps(called.structured_content, ensure_ascii=False)
+    for said in (text, data, *pages):
+        assert not [letter for letter in said if unicodedata.category(letter) in ("Cc", "Cf", "Zl") and letter != "\n"]
+    assert "found it #" in text
+    assert "\n### [a] ✓" in text
 
 
 def test_what_goes_wrong_outside_a_tools_call_is_told_without_secrets(house, monkeypatch):

@@ -100,7 +100,16 @@ def test_nothing_that_others_wrote_moves_the_terminal():
     )
     shown = [text_of(spans) for spans in board.lines(0.0)]
     assert all(text.isprintable() and len(text) < 200 for text in shown)
-    assert "[/bold]" in shown[1]
+    assert "[evil (/bold)] →" in shown[1]
+
+
+@pytest.mark.rule("text.visible")
+def test_a_label_cannot_draw_a_second_task():
+    label = "a] ✓ complete 1.0s\n[b"
+    board = told({"event": "started", "label": label}, {"event": "completed", "label": label, "status": "failed"})
+    shown = [text_of(spans) for spans in board.lines(0.0)]
+    assert sum(text.count("[") for text in shown[1:]) == 1
+    assert shown[1].startswith("[a) ✓ complete 1.0s (b] ✗ error")
 
 
 def test_a_call_is_over_when_those_that_have_not_begun_are_too():

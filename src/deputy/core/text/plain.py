@@ -1,9 +1,11 @@
-"""Text of models, files and other agents without what a terminal would obey."""
+"""Text of models, files and other agents without what a terminal would obey and what a reader cannot see."""
 
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
+
+from deputy.core.text.visible import without_invisible
 
 if TYPE_CHECKING:
     from re import Pattern
@@ -19,13 +21,21 @@ _ESCAPED = r"\x1b[ -/]{0,8}"
 
 
 def plain(text: str) -> str:
-    """The text without terminal escapes, each removed whole, and control characters; line ends and tabs stay."""
-    return without_controls(_sequence().sub("", text))
+    """The text without terminal escapes, each removed whole, and invisible characters; line ends and tabs stay."""
+    return without_invisible(_sequence().sub("", text))
 
 
-def without_controls(text: str) -> str:
-    """The text without control characters alone: whoever must approve it reads all that is there."""
-    return text.translate(_controls())
+def plain_data(value: Any) -> Any:
+    """JSON data with every text in it made plain, names of fields too."""
+    match value:
+        case str():
+            return plain(value)
+        case dict():
+            return {plain(name): plain_data(item) for name, item in cast("dict[str, Any]", value).items()}
+        case list() | tuple():
+            return [plain_data(item) for item in cast("list[Any]", value)]
+        case _:
+            return value
 
 
 class PlainStream:
@@ -63,9 +73,3 @@ def _unfinished() -> Pattern[str]:
     import re
 
     return re.compile(rf"(?:{_STRING}{_WORDS}\x1b?|{_COMMAND}|{_ESCAPED})\Z")
-
-
-@cache
-def _controls() -> dict[int, int | None]:
-    removed = [*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A), 0x2028, 0x2029]
-    return {code: None for code in removed if chr(code) not in "\n\t"}

@@ -11,7 +11,7 @@ import click
 from deputy.core.errors import UnknownRun
 from deputy.interfaces.cli.session import NOTHING_FOUND
 from deputy.interfaces.cli.show import show_json
-from deputy.interfaces.plain import without_controls
+from deputy.interfaces.plain import escaped_invisible
 from deputy.interfaces.telling import tell
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ async def _answer(run: str, is_approved: bool, as_json: bool) -> int:
     if as_json:
         show_json({"session_id": asking.run, "approved": counts, "taken": is_taken, "question": asking.question})
     elif is_first:
-        click.echo(without_controls(f"{'Approved' if counts else 'Denied'}: {asking.question}"))
+        click.echo(escaped_invisible(f"{'Approved' if counts else 'Denied'}: {asking.question}"))
     if not is_first:
         told = "approved" if counts else "denied"
         click.echo(f"deputy: another answer came first, and counts: {asking.run} is {told}", err=True)

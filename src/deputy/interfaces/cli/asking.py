@@ -12,7 +12,7 @@ from deputy.core.events import APPROVAL
 from deputy.core.messages import yes_or_no
 from deputy.interfaces.beside import beside
 from deputy.interfaces.cli.keyboard import PASTE_SECONDS, forget_typed, push_unfinished_line
-from deputy.interfaces.plain import without_controls
+from deputy.interfaces.plain import escaped_invisible
 from deputy.interfaces.view.painters import Silence
 
 if TYPE_CHECKING:
@@ -44,7 +44,9 @@ def wrapped(text: str) -> str:
     import textwrap
 
     width = max(20, shutil.get_terminal_size().columns)
-    return "\n".join(textwrap.fill(line, width, subsequent_indent="  ") for line in without_controls(text).splitlines())
+    return "\n".join(
+        textwrap.fill(line, width, subsequent_indent="  ") for line in escaped_invisible(text).splitlines()
+    )
 
 
 def approval_for(policy: ApprovalPolicy, *, yes: bool) -> Approval:

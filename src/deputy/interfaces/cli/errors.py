@@ -9,7 +9,7 @@ import click
 from deputy.interfaces.cli.commanding import carry_out_orders, order_options, wanted_of
 from deputy.interfaces.cli.journal import NOTHING_FOUND, open_journal
 from deputy.interfaces.cli.show import fitted, show, show_json
-from deputy.interfaces.plain import one_line
+from deputy.interfaces.plain import one_line, visible_json
 from deputy.interfaces.telling import hide_secrets
 
 if TYPE_CHECKING:
@@ -74,13 +74,11 @@ def fix(ctx: click.Context, error: str, **options: object) -> None:
 
 def _prompt(errors: Sequence[Logged]) -> str:
     """The errors as the diagnostics agent is given them: data, each on a line of its own."""
-    from msgspec import json
-
     from deputy.journal.errors_log import form
 
     shown = errors[:_HANDED_OVER]
     left = f"\n\n{len(errors) - len(shown)} more of this kind are left out." if len(errors) > len(shown) else ""
-    lines = "\n".join(json.encode(form(error)).decode() for error in shown)
+    lines = "\n".join(visible_json(form(error)).decode() for error in shown)
     return f"{_ASKED}\n\n{lines}{left}"
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from deputy.interfaces.plain import plain, terminal_width
+from deputy.interfaces.plain import plain, terminal_width, visible_json
 
 
 def show(text: str) -> None:
@@ -16,9 +16,7 @@ def show(text: str) -> None:
 
 def show_json(value: Any) -> None:
     """Print a value as indented JSON, the form every `--json` has."""
-    import msgspec
-
-    click.echo(msgspec.json.format(msgspec.json.encode(value), indent=2))
+    click.echo(visible_json(value, indent=2))
 
 
 def fitted(line: str) -> str:

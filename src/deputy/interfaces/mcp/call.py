@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from mcp_types import CallToolResult, TextContent, ToolAnnotations
-from msgspec import json, to_builtins
+from msgspec import to_builtins
 
-from deputy.interfaces.plain import plain
+from deputy.interfaces.plain import plain, plain_data, visible_json
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -50,13 +50,13 @@ class ServedTool:
 
 def told(text: str, form: Any = None) -> CallToolResult:
     """An answer: words for a model, which a person may see on a terminal too; the same as data for a program."""
-    data = None if form is None else to_builtins(form)
+    data = None if form is None else plain_data(to_builtins(form))
     return CallToolResult(content=[TextContent(type="text", text=plain(text))], structured_content=data)
 
 
 def told_as_json(form: Any) -> CallToolResult:
     """An answer that is data for models too."""
-    return told(json.format(json.encode(form), indent=2).decode(), form)
+    return told(visible_json(form, indent=2).decode(), form)
 
 
 def refused(text: str, form: Any = None) -> CallToolResult:

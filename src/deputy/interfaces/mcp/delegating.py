@@ -14,6 +14,7 @@ from deputy.core.errors import DeputyError
 from deputy.core.ladder import cannot_spawn
 from deputy.core.results import results_form, results_markdown
 from deputy.core.task import DelegateCall
+from deputy.core.text.visible import visible_json
 from deputy.interfaces.beside import beside
 from deputy.interfaces.mcp import approving, tasks
 from deputy.interfaces.mcp.call import refused, told
@@ -79,7 +80,7 @@ def answer(results: Sequence[Result], form: str, run: str) -> CallToolResult:
     if way_on := _way_on(results):
         data["next"] = way_on
     if form == "json":
-        text = json.encode(data).decode()
+        text = visible_json(data).decode()
     else:
         text = "\n\n".join(filter(None, (fenced(results_markdown(results), "Delegate", _draw), way_on)))
     is_rejected = bool(results) and all(result.outcome.status == "rejected" for result in results)

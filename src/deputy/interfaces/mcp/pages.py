@@ -20,9 +20,10 @@ from mcp_types import (
     TextContent,
     TextResourceContents,
 )
-from msgspec import json
 
 from deputy.core.errors import UnknownRun
+from deputy.core.text.plain import plain
+from deputy.core.text.visible import visible_json
 from deputy.interfaces.mcp.toolset import advice
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def _listed(reader: Reader, runs: tuple[str, ...]) -> list[Resource]:
 
 def _resource(run: str, kind: str, label: str) -> Resource:
     mime, said = _KINDS[kind]
-    return Resource(uri=f"{_SCHEME}{run}/{kind}", name=f"{label} {kind}", description=said, mime_type=mime)
+    return Resource(uri=f"{_SCHEME}{run}/{kind}", name=plain(f"{label} {kind}"), description=said, mime_type=mime)
 
 
 def _page(reader: Reader, run: str, kind: str) -> str:
@@ -138,8 +139,8 @@ def _page(reader: Reader, run: str, kind: str) -> str:
         form = shown(reader, run, time.time())
         if form is None:
             raise UnknownRun(run)
-        return json.format(json.encode(form), indent=2).decode()
+        return visible_json(form, indent=2).decode()
     transcript = transcribe(reader.records(run))
     if transcript is None:
         raise UnknownRun(run)
-    return markdown(transcript) if kind == "transcript" else "\n\n".join(transcript.notes)
+    return plain(markdown(transcript) if kind == "transcript" else "\n\n".join(transcript.notes))

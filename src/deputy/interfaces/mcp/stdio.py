@@ -17,6 +17,7 @@ import anyio
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCError, JSONRPCResponse
 
+from deputy.core.text.visible import visible_json_of
 from deputy.interfaces.beside import beside
 from deputy.interfaces.mcp.lines import NoMessage, read_lines, read_message
 
@@ -146,7 +147,7 @@ class _Wire:
         async with messages:
             async for one in messages:
                 text = one.message.model_dump_json(by_alias=True, exclude_unset=True)
-                if not await writer.write(f"{text}\n".encode(), partial(self._wrote, one.message)):
+                if not await writer.write(visible_json_of(text.encode()) + b"\n", partial(self._wrote, one.message)):
                     self.close()
                     return
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Literal, assert_never
 
 from msgspec import Struct, structs
 
+from deputy.core.label import cleaned_label
 from deputy.interfaces.numbers import dollars, elapsed, tokens
 from deputy.interfaces.plain import one_line
 
@@ -167,7 +168,7 @@ def heading(count: int) -> str:
 
 def line(row: Row, now: float) -> list[Span]:
     """One subagent on one line; everything that others wrote is made harmless."""
-    name = one_line(row.label, 32) + (f" #{row.number}" if row.number > 1 else "")
+    name = one_line(cleaned_label(row.label), 32) + (f" #{row.number}" if row.number > 1 else "")
     spans: list[Span] = [(f"{_INDENT * row.depth}[{name}]", "label"), (f" {row.mark} ", row.tone)]
     spans.append((row.activity, row.tone if row.is_over else "plain"))
     if row.input or row.output:

@@ -1,0 +1,91 @@
+"""Characters that a reader cannot see: removed from text, escaped in approvals and in JSON."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from msgspec import json
+
+if TYPE_CHECKING:
+    from re import Match, Pattern
+
+_FORMATS = (
+    r"\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b\u200e\u200f\u202a-\u202e\u2060-\u206f\ufeff"
+    r"\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
+    r"\U000e0000-\U000e007f"
+)
+"""Category Cf, with the tag characters, but the joiners that words and emoji are written with."""
+_JOINERS = r"\u200c\u200d"
+_SEPARATORS = r"\u2028\u2029"
+_BLANKS = r"\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef"
+"""Printable for Unicode, and yet nothing to see: fillers and variation selectors."""
+
+
+def without_invisible(text: str) -> str:
+    """The text without control, format and direction characters; line ends, tabs and joiners stay."""
+    if text.isascii():
+        return text.translate(_ascii_controls())
+    return _hidden().sub("", text)
+
+
+def escaped_invisible(text: str) -> str:
+    r"""The text with every character escaped that cannot be seen or passes for a space: `\u202e`.
+
+    Line ends and tabs stay. This is for approvals: nothing is removed, and no joiner or blank hides.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    shown = "".join(letter if letter.isprintable() or letter in "\n\t" else _escape(letter) for letter in text)
+    return _blank().sub(lambda found: _escape(found[0]), shown)
+
+
+def visible_json(value: Any, *, indent: int = 0) -> bytes:
+    """A value as JSON in which every character can be seen: format and control characters are escaped."""
+    return visible_json_of(json.format(json.encode(value), indent=indent) if indent else json.encode(value))
+
+
+def visible_json_of(data: bytes) -> bytes:
+    """JSON with the same meaning, in which every character can be seen."""
+    if data.isascii() and b"\x7f" not in data:
+        return data
+    return _unseen().sub(_json_escape, data.decode()).encode()
+
+
+def _escape(letter: str) -> str:
+    code = ord(letter)
+    if code < 0x100:
+        return f"\\x{code:02x}"
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _json_escape(found: Match[str]) -> str:
+    units = found[0].encode("utf-16-be")
+    return "".join(f"\\u{units[at : at + 2].hex()}" for at in range(0, len(units), 2))
+
+
+@cache
+def _ascii_controls() -> dict[int, None]:
+    return {code: None for code in (*range(0x20), 0x7F) if chr(code) not in "\n\t"}
+
+
+@cache
+def _hidden() -> Pattern[str]:
+    import re
+
+    return re.compile(rf"[\x00-\x08\x0b-\x1f\x7f-\x9f{_FORMATS}{_SEPARATORS}]+")
+
+
+@cache
+def _blank() -> Pattern[str]:
+    import re
+
+    return re.compile(f"[{_BLANKS}]")
+
+
+@cache
+def _unseen() -> Pattern[str]:
+    """What JSON escapes; the controls that stand between its values are line ends and nothing else."""
+    import re
+
+    return re.compile(rf"[\x7f-\x9f{_FORMATS}{_JOINERS}{_SEPARATORS}]")
