@@ -9,7 +9,7 @@ USABLE := $(VENV)/.usable
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test format lint types layers unit bench-core bench-redact bench-models bench bench-journal bench-mcp bench-subtasks crash simulate kill evil test-mcp test-real-clients test-real-clis clean
+.PHONY: help demo test counts coverage matrix format lint types layers unit bench-core bench-redact bench-models bench bench-journal bench-mcp bench-subtasks crash simulate kill evil test-mcp test-real-clients test-real-clis clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -42,6 +42,20 @@ layers: $(READY)
 
 unit: $(READY)
 	@$(BIN)/pytest -n $(or $(JOBS),2)
+
+counts: $(READY)  ## size of the source, names used twice, vague words: each beside its limit
+	@$(BIN)/python scripts/counts.py
+
+coverage: $(READY)  ## all tests with line coverage, printed by package
+	@$(BIN)/pytest -n $(or $(JOBS),2) --cov=deputy --cov-report=term:skip-covered
+
+VERSIONS ?= 3.11 3.12 3.13
+matrix:  ## the tests on Python 3.11 to 3.13, each in a virtual environment of its own; says which are not installed
+	@for version in $(VERSIONS); do \
+	  if python$$version -c '' 2>/dev/null; then \
+	    echo "== Python $$version"; $(MAKE) --no-print-directory unit PYTHON=python$$version VENV=build/venv-$$version || exit 1; \
+	  else echo "== Python $$version: skipped, python$$version is not installed"; fi; \
+	done
 
 FIRST ?= 0
 SECONDS ?= 1800
