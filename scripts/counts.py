@@ -1,4 +1,4 @@
-"""Print counts that show how easy the source is to find one's way in, each beside its limit; exit 1 when one is over."""
+"""Print the size of the source, duplicate names and vague words beside their limits; exit 1 when one is over."""
 
 from __future__ import annotations
 
