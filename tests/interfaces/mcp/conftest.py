@@ -58,10 +58,18 @@ async def here(house, *, mode: str = LEGACY, client: dict | None = None, **optio
 
 
 @contextmanager
-def serve_http(house, *arguments: str, ending: int = signal.SIGTERM, stderr: int = subprocess.DEVNULL, **env: str):
-    """A server over HTTP as a process of its own; gives its address."""
+def serve_http(
+    house,
+    *arguments: str,
+    ending: int = signal.SIGTERM,
+    stderr: int = subprocess.DEVNULL,
+    files: int | None = None,
+    **env: str,
+):
+    """A server over HTTP as a process of its own, which may open so many files; gives its address."""
+    limited = () if files is None else ("sh", "-c", f'ulimit -n {files}; exec "$@"', "sh")
     process = subprocess.Popen(
-        [sys.executable, "-m", "deputy", "mcp", "--http", "0", "--json", *(arguments or ("--yes",))],
+        [*limited, sys.executable, "-m", "deputy", "mcp", "--http", "0", "--json", *(arguments or ("--yes",))],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=stderr,

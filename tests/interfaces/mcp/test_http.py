@@ -4,8 +4,10 @@ import asyncio
 import http.client
 import json
 import re
+import resource
 import socket
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
+from pathlib import Path
 
 import httpx2
 import pytest
@@ -309,3 +311,29 @@ def test_a_client_that_hangs_up_in_the_middle_of_its_request_is_no_error_of_the_
             patient.sendall(head.replace(TOKEN, "none").encode())
             assert b" 401 " in patient.recv(1000)
     assert (tmp_path / "stderr").read_text() == ""
+
+
+def _open_files(pid: int) -> int:
+    return len(list(Path(f"/proc/{pid}/fd").iterdir()))
+
+
+@pytest.mark.rule("http.bounds")
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_half_open_connections_at_the_descriptor_limit_keep_no_client_out(house, tmp_path, when):
+    files = 128
+    with (
+        (tmp_path / "stderr").open("wb") as stderr,
+        ExitStack() as connections,
+        serve_http(house, stderr=stderr.fileno(), files=files if when == "before" else 1024) as url,
+    ):
+        port, pid = int(url.rpartition(":")[2].removesuffix("/mcp")), house._started[-1].pid
+        assert _written(port, "POST /mcp HTTP/1.1\r\nHost: localhost") == 200
+        # A server that was started with more has counted on them.
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (files, files))
+        for _ in range(300):
+            wire = connections.enter_context(socket.create_connection(("127.0.0.1", port), timeout=60))
+            wire.sendall(b"POST /mcp HTTP/1.1\r\nHost: localhost\r\n")
+        assert _written(port, "POST /mcp HTTP/1.1\r\nHost: localhost") == 200
+        assert _open_files(pid) <= files // 2 + 32
+    told = (tmp_path / "stderr").read_text().splitlines()
+    assert len(told) == (0 if when == "before" else 1), told

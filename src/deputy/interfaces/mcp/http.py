@@ -7,14 +7,16 @@ import os
 import secrets
 import socket
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
+import h11
 import uvicorn
 from mcp.server.transport_security import TransportSecuritySettings
 from starlette.requests import ClientDisconnect
 
 from deputy.core.errors import UsageError
 from deputy.interfaces.beside import beside
+from deputy.interfaces.http_bounds import BODY_BYTES, BoundedListener, HttpBounds, bounded_log
 from deputy.interfaces.mcp.gate import LOOPBACK, Gate
 from deputy.journal.home import home_path, make_home, write_whole
 
@@ -23,15 +25,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Generator
 
     from mcp.server import Server
+    from uvicorn.protocols.http.h11_impl import H11Protocol
 
     from deputy.interfaces.mcp.hub import Hub
 
 PATH = "/mcp"
 TOKEN_VARIABLE = "DEPUTY_MCP_TOKEN"  # noqa: S105  the name of a variable, and not a token
 TOKEN_FILE = "mcp-token"  # noqa: S105  the name of a file, and not a token
-MOST_BODY = 4 * 1024 * 1024
 MOST_SESSIONS = 1000
-MOST_CONNECTIONS = 1000
 _LEAST_TOKEN = 16
 _SHUTDOWN_SECONDS = 2
 
@@ -40,7 +41,7 @@ def http_app(server: Server[Any], *, token: str, names: Collection[str] = LOOPBA
     """The application that serves MCP at /mcp to whoever has the token."""
     app = server.streamable_http_app(
         streamable_http_path=PATH,
-        max_request_body_size=MOST_BODY,
+        max_request_body_size=BODY_BYTES,
         max_sessions=MOST_SESSIONS,
         # The door has checked the names already, and knows them better.
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
@@ -62,20 +63,21 @@ async def serve_http(
     token, source = find_token(hub)
     app = http_app(server, token=token, names=LOOPBACK | frozenset(names))
     logging.getLogger("mcp.server.streamable_http").addFilter(_is_worth_telling)
-    with _listening(host, port) as sock:
+    with bounded_log(), _listening(host, port) as sock:
         address, bound = sock.getsockname()[:2]
         shown = f"[{address}]" if ":" in address else address
         announce(f"http://{shown}:{bound}{PATH}", source)
         config = uvicorn.Config(
             app,
+            http="h11",
+            log_config=None,
             log_level="error",
             access_log=False,
             ws="none",
             server_header=False,
-            limit_concurrency=MOST_CONNECTIONS,
             timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
         )
-        serving = _Serving(config)
+        serving = _Serving(config, sock)
 
         async def stopped() -> None:
             await stop.wait()
@@ -83,7 +85,8 @@ async def serve_http(
             serving.should_exit = True
 
         async with beside(stopped()):
-            await serving.serve(sockets=[sock])
+            # It is given no socket: connections come from the bounded listener.
+            await serving.serve(sockets=[])
 
 
 def _is_worth_telling(told: logging.LogRecord) -> bool:
@@ -92,11 +95,28 @@ def _is_worth_telling(told: logging.LogRecord) -> bool:
 
 
 class _Serving(uvicorn.Server):
-    """A server that leaves signals to the command it runs in."""
+    """A server that leaves signals to the command it runs in, and accepting connections to a bounded listener."""
+
+    def __init__(self, config: uvicorn.Config, sock: socket.socket) -> None:
+        super().__init__(config)
+        self._listener = BoundedListener(sock, self._protocol, _waits_for_head, HttpBounds())
 
     @contextmanager
     def capture_signals(self) -> Generator[None]:
         yield
+
+    async def main_loop(self) -> None:
+        """Accept connections between the start of the application and its shutdown."""
+        async with beside(self._listener.accept()):
+            await super().main_loop()
+
+    def _protocol(self) -> asyncio.Protocol:
+        make = cast("type[H11Protocol]", self.config.http_protocol_class)
+        return make(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
+
+
+def _waits_for_head(protocol: asyncio.Protocol) -> bool:
+    return cast("H11Protocol", protocol).conn.their_state is h11.IDLE
 
 
 @contextmanager
