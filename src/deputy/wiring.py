@@ -26,6 +26,7 @@ from deputy.journal import home, transcript
 from deputy.journal.pace import JournalPace
 from deputy.journal.retention import keep_house
 from deputy.journal.sqlite import SqliteJournal
+from deputy.processes.ancestry import HOME_VARIABLE
 from deputy.runtimes.local import LocalEngine
 from deputy.runtimes.parking import SUSPEND_SECONDS
 from deputy.runtimes.real_world import RealWorld
@@ -209,6 +210,11 @@ def _lay_out(workspace: Path, folder: Path | None, rules: Rules | None) -> _Grou
     )
 
 
+def _environment(folder: Path) -> dict[str, str]:
+    """Our environment with the home that is in use: a Deputy below a run finds the run's journal there."""
+    return {**os.environ, HOME_VARIABLE: str(folder)}
+
+
 def _tidy(ground: _Ground) -> None:
     """Remove what is old, and end what commands of processes that died have left running."""
     from deputy.journal.reader import Reader
@@ -255,7 +261,7 @@ def _find_ways(ground: _Ground, private: tuple[Path, ...], journal: SqliteJourna
     from deputy.tools.text_files import open_text_files
 
     return MachineWays(
-        environ=os.environ,
+        environ=_environment(ground.folder),
         provider_of=models.provider_of,
         missing_key=models.missing_key,
         full_name=models.full_name,
@@ -271,7 +277,15 @@ def _toolboxes(
 ) -> Callable[[Grant, str], Tools]:
     # Tools keep nothing of a call, so that all who are granted the same have the same.
     opened = lru_cache(_GRANTS)(
-        partial(_open_tools, ground.workspace, private, own, asyncio.Semaphore(SEARCHES), ground.rules.tool_seconds)
+        partial(
+            _open_tools,
+            ground.workspace,
+            ground.folder,
+            private,
+            own,
+            asyncio.Semaphore(SEARCHES),
+            ground.rules.tool_seconds,
+        )
     )
     return lambda grant, root: opened(servers.tools(), grant, root)
 
@@ -295,7 +309,7 @@ def _flow_tools(ground: _Ground, models: Models, agents: WorkspaceAgents, ways: 
 def _scripts(ground: _Ground) -> ProgramScripts:
     from deputy.processes.script import ProgramScripts
 
-    return ProgramScripts(ground.workspace, os.environ)
+    return ProgramScripts(ground.workspace, _environment(ground.folder))
 
 
 def _subtasks(
@@ -376,6 +390,7 @@ def _wanted_tools(birth: Birth) -> frozenset[str]:
 
 def _open_tools(
     workspace: Path,
+    folder: Path,
     private: tuple[Path, ...],
     own: tuple[Tool, ...],
     slots: asyncio.Semaphore,
@@ -388,5 +403,5 @@ def _open_tools(
     from deputy.tools.workspace import Workspace
 
     place = Workspace(root or workspace, grant, private=private, main=workspace)
-    standard = standard_tools(place, os.environ, slots=slots, run_seconds=seconds.get("Run"))
+    standard = standard_tools(place, _environment(folder), slots=slots, run_seconds=seconds.get("Run"))
     return Toolbox((*standard, *own, *served), grant, seconds)

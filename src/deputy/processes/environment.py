@@ -5,6 +5,8 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
+from deputy.processes.ancestry import HOME_VARIABLE
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -13,7 +15,7 @@ PASSED_ON = frozenset({
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR",
     "VIRTUAL_ENV", "CONDA_PREFIX", "PYENV_ROOT", "UV_CACHE_DIR", "PIP_CACHE_DIR", "NVM_DIR", "NODE_PATH", "JAVA_HOME",
     "GOPATH", "GOROOT", "GOCACHE", "CARGO_HOME", "RUSTUP_HOME", "GEM_HOME", "PKG_CONFIG_PATH", "LD_LIBRARY_PATH",
-    "SSL_CERT_FILE", "SSL_CERT_DIR", "CI", "SYSTEMROOT",
+    "SSL_CERT_FILE", "SSL_CERT_DIR", "CI", "SYSTEMROOT", HOME_VARIABLE,
 })  # fmt: skip
 SET = {"TERM": "dumb", "NO_COLOR": "1", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
 """Nobody sits at a terminal: no colours, no pager, no question."""

@@ -15,6 +15,7 @@ from typing import IO, TYPE_CHECKING
 
 from msgspec import Struct
 
+from deputy.processes.ancestry import supervisor_arguments
 from deputy.processes.sweep import TAG, sweep, tag_of
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ class Command(Struct, frozen=True, kw_only=True):
     cwd: str
     environment: Mapping[str, str]
     owner: str
-    """Whose it is: what a dead process left running is found by it."""
+    """The run it works for, by its session id: what a dead process left running is found by it."""
     has_input: bool = True
     """Whether something is written to it; else its input is empty."""
     merges_errors: bool = False
@@ -172,8 +173,9 @@ async def supervised(command: Command) -> AsyncGenerator[Child]:
 
 
 def _warden(command: Command, tag: str, leash: int) -> Popen[bytes]:
+    told = supervisor_arguments(command.owner, command.environment)
     return Popen(
-        [sys.executable, "-I", "-S", _WARDEN, str(leash), *command.argv],
+        [sys.executable, "-I", "-S", _WARDEN, str(leash), *told, *command.argv],
         cwd=command.cwd,
         env={**command.environment, TAG: tag},
         stdin=PIPE if command.has_input else DEVNULL,

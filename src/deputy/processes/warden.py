@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 
-_SET_PARENT_DEATH_SIGNAL, _SET_CHILD_SUBREAPER = 1, 36
+_SET_PARENT_DEATH_SIGNAL, _SET_DUMPABLE, _SET_CHILD_SUBREAPER = 1, 4, 36
 _DEAF_TO = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE, signal.SIGQUIT)
 _KILL_SECONDS = 5.0
 _PAUSE_SECONDS = 0.005
@@ -21,7 +21,13 @@ _CANNOT_RUN = 127
 
 
 def main() -> None:
-    """Run the program named after the leash's number, and tell how it ended once nothing of it is left."""
+    """Run the program named after the leash's number and its run, and tell how it ended once nothing of it is left.
+
+    The run and its home are in the command line for whatever is started below: a child can clear its environment,
+    and cannot change who its parents are.
+    """
+    # Other processes of this user may read neither our environment nor our memory.
+    _control(_SET_DUMPABLE, 0)
     leash = int(sys.argv[1])
     os.set_inheritable(leash, False)
     _control(_SET_CHILD_SUBREAPER, 1)
@@ -29,7 +35,7 @@ def main() -> None:
     os.set_blocking(wake, False)
     signal.set_wakeup_fd(wake)
     signal.signal(signal.SIGCHLD, _heard)
-    program, problem = _start(sys.argv[2:])
+    program, problem = _start(sys.argv[4:])
     for number in _DEAF_TO:
         signal.signal(number, signal.SIG_IGN)
     nothing = os.open(os.devnull, os.O_RDWR)
