@@ -6,12 +6,16 @@ import os
 import signal
 from typing import NoReturn
 
+from deputy.processes.private import make_private
+
 _CANCELLED = 130
 
 
 def main() -> None:
     """Run the command line."""
     signal.signal(signal.SIGINT, _leave)
+    # The environment holds the keys of providers, which nothing that a run starts may read.
+    make_private()
     from deputy.interfaces.cli import deputy
     from deputy.interfaces.cli import main as command_line
 

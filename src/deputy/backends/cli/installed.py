@@ -93,7 +93,7 @@ async def _told_version(program: Program, path: str, environ: Mapping[str, str])
     command = Command(
         argv=(path, "--version"),
         cwd="/",
-        environment=scrubbed(environ, (*NETWORK, *program.variables)),
+        environment=scrubbed(environ, NETWORK),
         owner=f"version-of-{program.name}",
         has_input=False,
         grace_seconds=0.5,
