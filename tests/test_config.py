@@ -52,10 +52,10 @@ def test_without_any_file_the_shipped_tables_hold(project: Path, home: Path) -> 
 @pytest.mark.rule("text.model")
 def test_the_nearer_file_overrides_the_farther_one_and_both_what_is_shipped(project: Path, home: Path) -> None:
     of_user(home, '[models]\ndefault = "user-1"\n[models.aliases]\nfast = "user-2"\nCheap = "user-3"\n')
-    (project / "deputy.toml").write_text('[models]\ndefault = "project-1"\n[models.aliases]\nfast = "project-2"\n')
+    (project / "deputy.toml").write_text('[models]\ndefault = "project-1"\n[models.aliases]\nmine = "cheap"\n')
     tables = load_tables(str(project), str(home))
     assert tables.default_model == "project-1"
-    assert (tables.aliases["fast"], tables.aliases["cheap"]) == ("project-2", "user-3")
+    assert [tables.aliases[name] for name in ("fast", "cheap", "mine")] == ["user-2", "user-3", "cheap"]
     assert tables.aliases["review"] == SHIPPED.aliases["review"]
 
 
@@ -266,10 +266,62 @@ def test_aliases_and_the_users_tables_reach_the_catalog(tmp_path):
     project.mkdir()
     address = '[catalog.providers.openai]\nbase_url = "http://127.0.0.1:1"\n'
     user_file(home, f'[models.aliases]\nCheap = "openai:gpt-5.2"\n{address}')
-    (project / "deputy.toml").write_text('[models.aliases]\nmine = "cheap"\n"openai:gpt-5.2" = "elsewhere:x"\n')
+    (project / "deputy.toml").write_text('[models.aliases]\nmine = "cheap"\n')
     catalog = read_catalog(load_catalog(str(project), str(home)))
     assert str(catalog.resolve("mine")) == "openai:gpt-5.2"
     assert catalog.providers["openai"].base_url == "http://127.0.0.1:1"
+
+
+@pytest.mark.rule("project.alias")
+@pytest.mark.parametrize(
+    ("alias", "model", "meaning"),
+    [
+        ("sonnet", "openai:evil", "'sonnet' means"),
+        ("Sonnet", "openai:evil", "'Sonnet' means"),
+        (" SONNET ", "openai:evil", "means"),
+        ("ｓonnet", "openai:evil", "means"),
+        ("opus-4.6-thinking", "openai:evil", "known already"),
+        ("composer-1", "openai:evil", "means 'cursor:composer-1'"),
+        ("claude-sonnet-4-5", "openai:evil", "known already"),
+        ("anthropic", "openai:evil", "known already"),
+        ("openai:gpt-5.2", "openai:evil", "a provider's model"),
+        ("cheap", "openai:evil", "means 'middle'"),
+        ("middle", "openai:evil", "means 'far'"),
+        ("far", "openai:evil", "known already"),
+        ("mine-own", "openai:evil", "known already"),
+        ("routed", "openai:evil", "known already"),
+        ("chained", "openai:evil", "known already"),
+        ("preferred", "openai:evil", "known already"),
+        ("custom-1", "openai:evil", "known already"),
+    ],
+)
+def test_a_project_cannot_change_what_a_name_means(project: Path, home: Path, alias: str, model: str, meaning: str):
+    of_user(
+        home,
+        '[models]\ndefault = "preferred"\n[models.aliases]\nCheap = "middle"\nmiddle = "far"\n'
+        '[[models.routes]]\nwords = ["x"]\nmodel = "routed"\n[ladder.chains]\n"mine-own" = ["chained"]\n'
+        "[catalog.providers.openai.models.custom-1]\nwindow = 1000\n",
+    )
+    (project / "deputy.toml").write_text(f'[models.aliases]\n"{alias}" = "{model}"\n')
+    for load in (load_tables, load_catalog):
+        with pytest.raises(UsageError) as refused:
+            load(str(project), str(home))
+        assert "deputy.toml: models.aliases." in str(refused.value)
+        assert meaning in str(refused.value)
+        assert "choose another name" in str(refused.value)
+
+
+@pytest.mark.rule("project.alias")
+def test_a_project_may_add_names_and_repeat_what_is_so_already(project: Path, home: Path):
+    of_user(home, '[models.aliases]\nCheap = "openai:gpt-5.2"\n')
+    text = '[models.aliases]\nmine = "cheap"\nours = "mine"\ncheap = "openai:gpt-5.2"\n'
+    (project / "deputy.toml").write_text(text)
+    catalog = read_catalog(load_catalog(str(project), str(home)))
+    plain = read_catalog(load_catalog(str(home), str(home)))
+    assert str(catalog.resolve("ours")) == "openai:gpt-5.2"
+    for name in (*plain.names, *SHIPPED.aliases):
+        assert catalog.resolve(name) == plain.resolve(name)
+    assert load_tables(str(project), str(home)).aliases["ours"] == "mine"
 
 
 def test_a_project_cannot_name_an_address_or_touch_the_journal(tmp_path):

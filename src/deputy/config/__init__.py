@@ -30,9 +30,8 @@ def load_user(home: str | None = None) -> UserSettings:
 def load_catalog(directory: str = ".", home: str | None = None) -> dict[str, Any]:
     """What is laid over the shipped catalog: the user's tables, and the aliases of the user and of the project."""
     user = load_user(home)
-    project = read_settings(_project_file(directory)) or Settings()
-    # A project may give names of its own, but never decide what a whole `provider:model` stands for.
-    aliases = {**user.models.aliases, **{a: model for a, model in project.models.aliases.items() if ":" not in a}}
+    project = _load_project(directory, user) or Settings()
+    aliases = {**project.models.aliases, **user.models.aliases}
     if not aliases:
         return user.catalog
     names = {alias.lower(): {"model": model} for alias, model in aliases.items()}
@@ -118,8 +117,20 @@ def load_command_agents(directory: str = ".", home: str | None = None) -> dict[s
 
 def load_tables(directory: str = ".", home: str | None = None) -> Tables:
     """The tables that hold in a directory: the project's file over the user's own over what is shipped."""
-    nearest_first = (read_settings(_project_file(directory)), read_settings(_user_file(home), UserSettings))
-    return merge([settings for settings in nearest_first if settings is not None])
+    user = read_settings(_user_file(home), UserSettings)
+    project = _load_project(directory, user if isinstance(user, UserSettings) else UserSettings())
+    return merge([settings for settings in (project, user) if settings is not None])
+
+
+def _load_project(directory: str, user: UserSettings) -> Settings | None:
+    """What the project's file says; names of models that mean something else without it are refused."""
+    from deputy.config.aliases import check_project_aliases
+
+    path = _project_file(directory)
+    project = read_settings(path)
+    if project is not None:
+        check_project_aliases(path, project, user)
+    return project
 
 
 def _user_file(home: str | None) -> str:
