@@ -6,8 +6,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deputy.core import redact, secret_shapes
-from deputy.core.redact import Redactor
+from deputy.core.redaction import Redactor, forms, scan
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,7 +20,7 @@ KNOWN = [f"made-up-value-{n:02d}-{n * 7919:08x}" for n in range(8)]
 
 def main() -> None:
     redactor = Redactor(KNOWN)
-    source = "".join(Path(str(module.__file__)).read_text() for module in (redact, secret_shapes))
+    source = "".join(Path(str(module.__file__)).read_text() for module in (forms, scan))
     measure("prose, no trigger", PROSE, redactor.redact)
     measure("code with near misses", CODE, redactor.redact)
     measure("this project's own source", source, redactor.redact)

@@ -17,7 +17,7 @@ from deputy.commands.taking import take_and_carry_out
 from deputy.config import load_catalog, load_ladder, load_rules, load_user, mcp_servers
 from deputy.core.events import Opened
 from deputy.core.guard import Policy
-from deputy.core.redact import Redactor, known_secrets
+from deputy.core.redaction import Redactor, known_secrets
 from deputy.engine.isolation import keep
 from deputy.engine.ports.subtasks import Subtasks
 from deputy.engine.root import DELEGATE

@@ -4,7 +4,7 @@ import pytest
 
 from deputy.core.approval import Ceiling, Prices, cost_ceiling, most_cost, spawn_summary
 from deputy.core.limits import Budget
-from deputy.core.redact import Redactor
+from deputy.core.redaction import Redactor
 from deputy.core.task import Task
 
 DOLLAR = 1_000_000_000

@@ -5,12 +5,12 @@ import json
 from pathlib import Path
 
 from msgspec import Raw
-from tests.core.secret_lines import made_up, secret_lines
+from tests.core.redaction.samples import made_up, secret_lines
 
 from deputy.core.errors import Error
 from deputy.core.events import ModelCallEnded, Noted, Opened, Requested, Returned, Started, ToolCallBegun, ToolCallEnded
 from deputy.core.outcome import Failed
-from deputy.core.redact import Redactor
+from deputy.core.redaction import Redactor
 from deputy.core.request import Grant, Hop, Lineage, Request
 from deputy.journal.sqlite import SqliteJournal
 

@@ -3,7 +3,7 @@ import stat
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deputy.core.redact import Redactor
+from deputy.core.redaction import Redactor
 from deputy.processes.output import Lines, Spill
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from asyncio import StreamReader
     from collections.abc import AsyncIterator, Generator
 
-    from deputy.core.redact import Redactor
+    from deputy.core.redaction import Redactor
 
 _CHUNK = 64 * 1024
 _NOISE_BYTES = 8_000

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
 
     from deputy.core.ladder import LadderTables
-    from deputy.core.redact import Redactor
+    from deputy.core.redaction import Redactor
     from deputy.engine.ports import Backend
     from deputy.engine.ports.text_files import OpenTextFiles
 

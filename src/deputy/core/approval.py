@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from msgspec import Struct
 
 from deputy.core.limits import NANOS_PER_DOLLAR
-from deputy.core.redact import Redactor
+from deputy.core.redaction import Redactor
 from deputy.core.role import WRITING_TOOLS
 
 if TYPE_CHECKING:

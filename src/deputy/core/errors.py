@@ -399,6 +399,6 @@ def _shown(value: object, redact: Callable[[str], str]) -> str:
 
 def _without_secrets(text: str) -> str:
     """A text without what looks like a secret; the values of this machine are known only to who catches an error."""
-    from deputy.core.redact import Redactor
+    from deputy.core.redaction import Redactor
 
     return Redactor().redact(text)

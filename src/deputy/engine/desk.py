@@ -12,7 +12,7 @@ from deputy.core.conversation import ModelSettings, Toolset, ToolSpec
 from deputy.core.ladder import Routing
 from deputy.core.limits import handin_seconds
 from deputy.core.progress import Progress
-from deputy.core.redact import Redactor
+from deputy.core.redaction import Redactor
 from deputy.core.request import Grant
 from deputy.engine.ports import FlowTool, Folder, Model, Tool, Tools, Ways
 from deputy.engine.ports.subtasks import Subtasks

@@ -25,7 +25,7 @@ from deputy.core.ladder import RESUMES, SILENT
 from deputy.core.limits import HANDIN_SECONDS, Amount
 from deputy.core.outcome import NO_USAGE, Usage
 from deputy.core.progress import Progress
-from deputy.core.redact import Redactor
+from deputy.core.redaction import Redactor
 from deputy.engine.interrupted import Interrupted
 from deputy.engine.loop import Report, ask_person, say
 from deputy.engine.ports import Assignment, Backend, BackendEnd, OwnSession

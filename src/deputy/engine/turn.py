@@ -23,7 +23,7 @@ from deputy.core.events import ModelCallEnded
 from deputy.core.limits import Amount, Shortfall
 from deputy.core.outcome import Usage
 from deputy.core.progress import Progress
-from deputy.core.redact import Redactor
+from deputy.core.redaction import Redactor
 from deputy.engine.interrupted import Interrupted
 from deputy.engine.ports import Model
 from deputy.engine.purse import Purse, amount

@@ -13,7 +13,7 @@ from deputy.core.errors import StorageError
 from deputy.core.guard import Policy, Ticket, admit
 from deputy.core.limits import IDLE_SECONDS, NOTHING, Amount, Budget, Census
 from deputy.core.progress import Progress
-from deputy.core.redact import Redactor
+from deputy.core.redaction import Redactor
 from deputy.engine.desk import Offer
 from deputy.engine.purse import Purse, amount
 

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from deputy.core.approval import Prices
     from deputy.core.outcome import Outcome
     from deputy.core.progress import Progress
-    from deputy.core.redact import Redactor
+    from deputy.core.redaction import Redactor
     from deputy.core.refinement import Evaluator
     from deputy.core.results import Result
     from deputy.core.rules import Rules

@@ -23,6 +23,6 @@ def safe_to_tell(text: str) -> str:
 
 def hide_secrets(text: str) -> str:
     """A text with a mark in place of every secret."""
-    from deputy.core.redact import Redactor, known_secrets
+    from deputy.core.redaction import Redactor, known_secrets
 
     return Redactor(known_secrets(os.environ)).redact(text)

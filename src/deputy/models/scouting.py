@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from deputy.core.redact import MARK, Redactor
+from deputy.core.redaction import MARK, Redactor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from deputy.core.redact import Redactor
+    from deputy.core.redaction import Redactor
 
 LINE_BYTES = 4_000_000
 SPILL_BYTES = 10_000_000

@@ -182,7 +182,7 @@ def test_a_model_whose_name_is_hidden_in_the_journal_is_tried_once_like_any_othe
     done = house.run("exec", "-", "--yes", "--json", stdin=f'<delegate model="{name}">Look around.</delegate>')
     assert done.returncode == 0, done.stderr
     assert name not in done.stdout
-    assert "sk-[redacted] on cli:cursor-agent" in done.stdout
+    assert "[redacted] on cli:cursor-agent" in done.stdout
 
 
 @pytest.mark.rule("delegate.cancel")

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.core.secret_lines import made_up
+from tests.core.redaction.samples import made_up
 
 from deputy.interfaces.cli import COMMANDS
 from deputy.interfaces.cli.streams import is_unread

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from deputy.backends.acp.backend import AcpBackend
-    from deputy.core.redact import Redactor
+    from deputy.core.redaction import Redactor
     from deputy.engine.ports import NotReady, Ready
     from deputy.engine.ports.text_files import OpenTextFiles
 

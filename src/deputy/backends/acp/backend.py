@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from deputy.backends.acp.agent import Agent
     from deputy.backends.hearing import Hearing
     from deputy.core.errors import Error
-    from deputy.core.redact import Redactor
+    from deputy.core.redaction import Redactor
     from deputy.engine.ports.backend import Assignment, Emit
     from deputy.engine.ports.text_files import OpenTextFiles
     from deputy.processes.supervise import Child

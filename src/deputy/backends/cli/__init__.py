@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from deputy.backends.cli.backend import CliBackend
-    from deputy.core.redact import Redactor
+    from deputy.core.redaction import Redactor
     from deputy.engine.ports import NotReady, Ready
 
 NAMES = ("claude", "codex", "gemini", "opencode", "cursor-agent")

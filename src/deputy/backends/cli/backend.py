@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from deputy.backends.cli.program import Program
     from deputy.backends.hearing import Hearing
     from deputy.core.errors import Error
-    from deputy.core.redact import Redactor
+    from deputy.core.redaction import Redactor
     from deputy.engine.ports.backend import Assignment, Emit
     from deputy.processes.supervise import Child
 

@@ -1,0 +1,87 @@
+"""Names that say secret: of variables, fields, headers and options."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+LEAST_KNOWN = 8
+"""A known value shorter than this is not hidden: it would occur in ordinary text."""
+
+SECRET_ENDS = (
+    "password", "passwd", "passphrase", "passcode", "pwd", "secret", "token", "credential", "credentials",
+    "apikey", "accesskey", "secretkey", "secretkeybase", "privatekey", "encryptionkey", "signingkey", "masterkey",
+    "accountkey", "sharedkey", "authkey", "servicekey", "storagekey", "authorization",
+)  # fmt: skip
+"""What the name of a secret ends in, written without separators; a number may follow."""
+
+_PASS_OF = frozenset((
+    "", "account", "admin", "app", "auth", "db", "database", "email", "ftp", "http", "key", "login", "mail", "mongo",
+    "my", "mysql", "pg", "postgres", "proxy", "redis", "root", "smtp", "ssh", "sudo", "user",
+))  # fmt: skip
+"""The words before `pass` where it is short for password."""
+
+_PLACES = frozenset((
+    "bos", "cancel", "cancellation", "cls", "continuation", "current", "end", "eos", "first", "last", "mask", "max",
+    "next", "pad", "page", "prev", "previous", "progress", "resume", "sep", "special", "start", "stop", "sync", "unk",
+))  # fmt: skip
+"""The words before `token` where it is a place in a list or a text."""
+
+_DIRECTORIES = ("PWD", "OLDPWD")
+"""Variables of every shell that hold a directory."""
+
+_COMMON = frozenset((
+    "00000000", "11111111", "12345678", "123456789", "1234567890", "87654321", "aaaaaaaa", "abcdefgh", "admin123",
+    "administrator", "anonymous", "baseball", "changeit", "changeme", "change-me", "change_me", "computer", "database",
+    "debugging", "default1", "deployment", "development", "disabled", "document", "elasticsearch", "football",
+    "guestguest", "iloveyou", "insecure", "internal", "internet", "keycloak", "kubernetes", "letmein1", "localhost",
+    "localdev", "mariadb1", "minioadmin", "mongodb1", "nextcloud", "nopassword", "not-needed", "not-set", "notneeded",
+    "optional", "passw0rd", "password", "password1", "password12", "password123", "placeholder", "postgres",
+    "postgresql", "princess", "production", "qwertyui", "qwertyuiop", "rabbitmq", "redacted", "required", "rootroot",
+    "secret123", "security", "something", "staging1", "starwars", "sunshine", "superman", "supersecret", "superuser",
+    "test1234", "testing1", "testing123", "testpass", "testtest", "trustno1", "undefined", "unlocked", "unsecure",
+    "user1234", "username", "whatever", "wordpress",
+))  # fmt: skip
+"""Values that ordinary text contains as words; they are no secrets even where a variable holds them."""
+
+
+def known_secrets(environ: Mapping[str, str]) -> tuple[str, ...]:
+    """The values of variables whose names say secret, without values that repeat a word of the name."""
+    return tuple(
+        value
+        for name, value in environ.items()
+        if (is_secret_name(name) or words(name)[-1:] in (["key"], ["pat"], ["auth"]))
+        and value.strip().lower() not in words(name)
+    )
+
+
+def is_known_secret(value: str) -> bool:
+    """Whether a known value is hidden: long enough, and not a common word."""
+    return len(value) >= LEAST_KNOWN and value.lower() not in _COMMON
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether a name says that its value is a secret."""
+    parts = words(name.rstrip("0123456789"))
+    if not parts or name in _DIRECTORIES:
+        return False
+    before = parts[-2] if len(parts) > 1 else ""
+    if parts[-1] == "pass":
+        return before in _PASS_OF
+    if parts[-1] == "token" and before in _PLACES:
+        return False
+    return "".join(parts).endswith(SECRET_ENDS) or name == "_auth"
+
+
+def words(name: str) -> list[str]:
+    """The words of a name in lower case: `dbPassword`, `DB_PASSWORD` and `db-password` have the same two."""
+    return [word.lower() for word in _word_pattern().findall(name)]
+
+
+@cache
+def _word_pattern() -> re.Pattern[str]:
+    return re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+")

@@ -1,0 +1,216 @@
+"""Every covered form hides its value whatever it looks like; placeholders and code stay."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from tests.core.redaction.samples import (
+    ALPHABETS,
+    COMMANDS,
+    FORMS,
+    HEADERS,
+    NAMES,
+    made_up,
+    odd_keys,
+    private_key,
+    secret_lines,
+    vendor_keys,
+)
+
+from deputy.core.redaction import MARK, Redactor
+
+PLAIN = Redactor()
+LENGTHS = (8, 9, 12, 16, 20, 32, 33, 64)
+
+
+def shown(text: str) -> str:
+    return PLAIN.redact(text)
+
+
+@pytest.mark.rule("redact.simple")
+@pytest.mark.parametrize("alphabet", ALPHABETS)
+@pytest.mark.parametrize("form", FORMS)
+def test_a_value_beside_a_name_is_hidden_whatever_it_looks_like(form: str, alphabet: str) -> None:
+    for name in NAMES:
+        for length in LENGTHS:
+            value = made_up(length, ALPHABETS[alphabet]).strip("-:=.$%()[]{}?&")
+            line = FORMS[form].format(name=name, value=value)
+            assert value not in shown(line), line
+            assert shown(line).startswith(line[: line.index(value)]), line
+
+
+@pytest.mark.rule("redact.simple")
+@pytest.mark.parametrize("alphabet", ["letters", "digits", "mixed"])
+@pytest.mark.parametrize("form", [*HEADERS.values(), *COMMANDS.values()])
+def test_a_value_in_a_header_a_url_or_a_command_is_hidden(form: str, alphabet: str) -> None:
+    for length in LENGTHS:
+        value = made_up(length, ALPHABETS[alphabet])
+        assert value not in shown(form.format(value=value))
+
+
+@pytest.mark.rule("redact.simple")
+@pytest.mark.parametrize(("vendor", "key"), [*vendor_keys(), *odd_keys()])
+def test_a_key_of_a_vendor_is_hidden_wherever_it_stands(vendor: str, key: str) -> None:
+    places = ("{}", "using {} now", "x={}", '"{}"', "a\\n{}", "https://{}@host.test", "q=1%3D{}", "\x1b[32m{}\x1b[0m")
+    for place in places:
+        text = place.format(key)
+        assert key[len(key) // 3 :] not in shown(text), text
+        assert MARK in shown(text)
+
+
+@pytest.mark.rule("redact.simple")
+@pytest.mark.parametrize("kind", ["RSA ", "EC ", "OPENSSH ", "ENCRYPTED ", ""])
+@pytest.mark.parametrize(
+    ("prefix", "newline"),
+    [
+        ("", "\n"),
+        ("", "\r\n"),
+        ("", "\\n"),
+        ("", "\\\\n"),
+        ("", " "),
+        ("{n:6}\t", "\n"),
+        ("{n:6}→", "\n"),
+        ("  {n}: ", "\n"),
+        ("keys/server.pem:{n}:", "\n"),
+        ("src/a.pem-{n}-", "\n"),
+        ("    ", "\n"),
+        ("", '\\n" +\n  "'),
+        ("> ", "\n"),
+    ],
+)
+def test_a_private_key_block_is_hidden_however_a_tool_shows_it(kind: str, prefix: str, newline: str) -> None:
+    block, lines = private_key(prefix, newline, kind)
+    text = f"before\n{block}\nafter"
+    assert not [line for line in lines if line.rstrip("=") in shown(text)]
+    assert shown(text).startswith("before\n")
+    assert shown(text).endswith(f"{MARK}\nafter")
+
+
+def test_a_private_key_that_is_cut_off_is_hidden_as_far_as_it_goes() -> None:
+    block, lines = private_key()
+    assert shown(f"{block[:200]} …\nand the next words") == f"{MARK} …\nand the next words"
+    assert lines[0] not in shown(block[:200])
+
+
+@pytest.mark.parametrize(
+    ("text", "hidden"),
+    [
+        ("?password=hunter2&user=bob", f"?password={MARK}&user=bob"),
+        ("?password=hunter2&amp;user=bob", f"?password={MARK}&amp;user=bob"),
+        ("Server=x;Password=hunter2;Database=y", f"Server=x;Password={MARK};Database=y"),
+        ("f(password=hunter2, user=bob)", f"f(password={MARK}, user=bob)"),
+        ("password=ab12cd,ef34;gh56&ij78", f"password={MARK}"),
+        ("password='it''s x9 here' x", f"password='{MARK}' x"),
+        ("password='it'\\''s x9 here' x", f"password='{MARK}' x"),
+        ('password="say \\"hi\\" x9" x', f'password="{MARK}" x'),
+        ('{\\"password\\": \\"say \\\\\\"hi\\\\\\" x9\\"} x', f'{{\\"password\\": \\"{MARK}\\"}} x'),
+        ('password = """two\nlines""" x', f'password = """{MARK}""" x'),
+        ("PASSWORD=abc\\nUSER=bob", f"PASSWORD={MARK}\\nUSER=bob"),
+        ('-H "X-Api-Key: abc def" x', f'-H "X-Api-Key: {MARK} def" x'),
+        ('Authorization: Digest username="a", response="b"\nx', f"Authorization: Digest {MARK}\nx"),
+        ("Cookie: a=b; c=d\nx", f"Cookie: {MARK}\nx"),
+        ("tool --token abc --user bob", f"tool --token {MARK} --user bob"),
+        ("aws_secret_access_key = " + made_up(40), f"aws_secret_access_key = {MARK}"),
+        ('"auths": {"h": {"auth": "dXNlcjpwYXNz"}}', f'"auths": {{"h": {{"auth": "{MARK}"}}}}'),
+        ("token: abc-def-123", f"token: {MARK}"),
+        ("secret = " + made_up(20) + "1a", f"secret = {MARK}"),
+        ("https://bob:p@ss@host.test/", f"https://bob:{MARK}@host.test/"),
+    ],
+)
+def test_the_value_is_hidden_and_nothing_else(text: str, hidden: str) -> None:
+    assert shown(text) == hidden
+
+
+@pytest.mark.rule("redact.simple")
+@pytest.mark.parametrize(
+    "value",
+    [
+        "",
+        "%s",
+        "%(password)s",
+        "${PASSWORD}",
+        "$PASSWORD",
+        "$(cat file)",
+        "<password>",
+        "{password}",
+        "{{ password }}",
+        "None",
+        "null",
+        "****",
+        "...",
+        "xxxxxxxx",
+        "[redacted]",
+        "[redacted OPENAI_API_KEY]",
+        "password",
+        "PASSWORD",
+        "your-password",
+        "self.password",
+        "test_password",
+        "{password!r}",
+    ],
+)
+@pytest.mark.parametrize(
+    "form", ["password={}", 'password="{}"', "password: '{}'", "--password={}", '{{"password": "{}"}}']
+)
+def test_a_placeholder_or_a_repetition_of_the_name_stays(form: str, value: str) -> None:
+    text = form.format(value)
+    assert shown(text) == text
+
+
+@pytest.mark.rule("redact.simple")
+@pytest.mark.parametrize(
+    "line",
+    [
+        "password = getpass()",
+        "token = self.lexer.next(1)",
+        "token: str",
+        "def f(password: str, token: Optional[str] = None) -> bool:",
+        "token: dict[str, int] = {}",
+        "secret = sha256",
+        "token = 15",
+        "token = tokens[0]",
+        "const token: string;",
+        "token := lexer.Next()",
+        "if token == 'x':",
+        "password: required, at least 8 characters",
+        "the password is hunter2",
+        "The token is required.",
+        "password:",
+        "max_tokens=100",
+        "next_page_token=abc",
+        "PWD=/home/bob",
+        "keyword=abc123def456",
+        "monkey=abc123def456",
+        "first_pass=abc",
+        "'password=' + value + '&x=1'",
+        'f"token={token}"',
+        '"Basic %s" % auth',
+        "image: postgres:16",
+        "https://host.test:8080/x@y",
+        "git@host.test:person/repo1.git",
+        "http://user:password@host.test/",
+        "docker run -u 1000:1000 image",
+        "mkdir -p build1/x",
+        "mysql -u root -p shop",
+        "git push -u origin HEAD:refs/heads/main",
+        "task-list-with-many-parts-2024-and-more",
+        "sk-learn and hf_hub_download(), npm_config_registry=x",
+        "commit 0a1b2c3d4e5f60718293a4b5c6d7e8f901234567",
+        '"-----BEGIN PRIVATE KEY-----" marks a key',
+        "-----BEGIN CERTIFICATE-----\nMIIBszCCAVmgAwIBAgIUQ\n-----END CERTIFICATE-----",
+    ],
+)
+def test_code_and_prose_stay(line: str) -> None:
+    assert shown(line) == line
+    assert shown(f"before {line}\nafter") == f"before {line}\nafter"
+
+
+@pytest.mark.parametrize(("line", "secret"), secret_lines(), ids=range(len(secret_lines())))
+def test_a_secret_inside_encoded_data_is_hidden_at_every_depth(line: str, secret: str) -> None:
+    inner = json.dumps({"role": "tool", "content": line})
+    outer = json.dumps({"role": "assistant", "arguments": inner})
+    for encoded in (inner, outer, f"[{inner}", f"[{outer}"):
+        hidden = PLAIN.redact_json(encoded.encode()).decode()
+        assert secret not in hidden
+        assert MARK in hidden

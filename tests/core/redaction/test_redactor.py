@@ -1,0 +1,212 @@
+"""Known values, data and encoded JSON."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import time
+from urllib.parse import quote, quote_plus
+
+import pytest
+from tests.core.redaction.samples import made_up, vendor_keys
+
+from deputy.core.redaction import MARK, Redactor, known_secrets
+
+PLAIN = Redactor()
+KNOWN = [f'made up/{made_up(12, seed=1)}+"ü😀"', made_up(40, seed=2), made_up(9, seed=3)]
+KNOWING = Redactor(KNOWN)
+
+
+@pytest.mark.rule("redact.simple")
+def test_values_of_variables_whose_names_say_secret_are_known() -> None:
+    environ = {
+        "OPENAI_API_KEY": "made-up-one",
+        "GITHUB_TOKEN": "made-up-two",
+        "PGPASSWORD": "made-up-three",
+        "DB_PASS": "made-up-four",
+        "POSTGRES_PASSWORD": "postgres",
+        "LOG_LEVEL": "verbosely",
+        "PWD": "/home/somewhere",
+        "MAX_TOKENS": "100000000",
+        "PASSWORD_FILE": "/run/secrets/file",
+    }
+    assert set(known_secrets(environ)) == {"made-up-one", "made-up-two", "made-up-three", "made-up-four"}
+
+
+@pytest.mark.rule("redact.simple")
+@pytest.mark.parametrize("value", ["", "short", "changeme", "Password", "localhost", "development"])
+def test_a_known_value_that_is_short_or_a_common_word_is_not_hidden(value: str) -> None:
+    assert Redactor([value]).redact(f"image: {value}:16") == f"image: {value}:16"
+
+
+@pytest.mark.rule("redact.simple")
+@pytest.mark.parametrize("value", KNOWN)
+def test_a_known_value_is_hidden_in_every_spelling(value: str) -> None:
+    spellings = [
+        value,
+        json.dumps(value)[1:-1],
+        json.dumps(json.dumps(value))[3:-3],
+        json.dumps(value, ensure_ascii=False)[1:-1],
+        quote(value, safe=""),
+        quote(value),
+        quote_plus(value),
+        re.sub("%..", lambda escape: escape.group().lower(), quote(value, safe="")),
+        value.encode().hex(),
+        value.encode().hex().upper(),
+    ]
+    for spelling in spellings:
+        assert KNOWING.redact(f"<{spelling}>") == f"<{MARK}>", spelling
+
+
+@pytest.mark.rule("redact.simple")
+@pytest.mark.parametrize("value", KNOWN)
+@pytest.mark.parametrize("offset", [3, 4, 5])
+@pytest.mark.parametrize("encode", [base64.b64encode, base64.urlsafe_b64encode])
+def test_a_known_value_is_hidden_inside_base64(value: str, offset: int, encode: type) -> None:
+    text = encode(b"x" * offset + value.encode() + b"tail").decode()
+    shown = KNOWING.redact(text)
+    assert MARK in shown
+    assert len(shown) - len(MARK) < 18
+
+
+def test_a_known_value_that_cannot_be_encoded_is_hidden_as_it_is() -> None:
+    value = "\udcff" + made_up(12)
+    assert Redactor([value]).redact(f"<{value}>") == f"<{MARK}>"
+
+
+def test_overlapping_known_values_have_one_mark() -> None:
+    assert Redactor(["abcdefgh1", "abcdefgh1jkl", "1jklmnop"]).redact("(abcdefgh1jklmnop)") == f"({MARK})"
+
+
+@pytest.mark.rule("redact.simple")
+@pytest.mark.parametrize(
+    ("value", "hidden"),
+    [
+        ({"password": "hunter2", "n": 1}, {"password": MARK, "n": 1}),
+        ({"password": ["one two", "three"]}, {"password": [MARK, MARK]}),
+        ({"password": "${PASSWORD}", "token": None}, {"password": "${PASSWORD}", "token": None}),
+        ({"token": "password=password", "x": "token=abcdefg"}, {"token": MARK, "x": f"token={MARK}"}),
+        ({"headers": {"Authorization": "Bearer abc"}}, {"headers": {"Authorization": f"Bearer {MARK}"}}),
+        ({"name": "DB_PASSWORD", "value": "swordfish"}, {"name": "DB_PASSWORD", "value": MARK}),
+        ({"name": "LOG_LEVEL", "value": "swordfish"}, {"name": "LOG_LEVEL", "value": "swordfish"}),
+        (["mysql", "--password", "sword fish"], ["mysql", "--password", MARK]),
+        (["mysql", "-pswordfish", "shop"], ["mysql", f"-p{MARK}", "shop"]),
+        (["sshpass", "-p", "sword fish", "ssh"], ["sshpass", "-p", MARK, "ssh"]),
+        (["curl", "-s", "-u", "bob:swordfish"], ["curl", "-s", "-u", f"bob:{MARK}"]),
+        (["docker", "login", "-p", "swordfish"], ["docker", "login", "-p", MARK]),
+        (["mkdir", "-p", "build", "-u", 5, None], ["mkdir", "-p", "build", "-u", 5, None]),
+        ({vendor_keys()[0][1]: 1}, {MARK: 1}),
+    ],
+    ids=str,
+)
+def test_data_is_judged_by_the_names_in_it(value: object, hidden: object) -> None:
+    before = repr(value)
+    assert PLAIN.redact_value(value) == hidden
+    assert repr(value) == before
+
+
+def test_deep_data_does_not_exhaust_the_stack() -> None:
+    value: object = "password=hunter2"
+    for _ in range(20_000):
+        value = [value]
+    shown = PLAIN.redact_value(value)
+    for _ in range(20_000):
+        shown = shown[0]
+    assert shown == f"password={MARK}"
+    while isinstance(value, list):
+        value = value.pop()
+
+
+@pytest.mark.rule("redact.simple")
+@pytest.mark.parametrize(
+    "data", [b'{ "z": 1.0, "text": "a\\nb \\u0061" }', b'{"token": null,  "password": "<password>"}', b"[ ]"]
+)
+def test_encoded_data_without_a_secret_is_the_same_bytes(data: bytes) -> None:
+    assert PLAIN.redact_json(data) is data
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b'{"text": "pass\\u0077ord=hunter2"}',
+        b'{"password": "hunter2", "password": "<password>"}',
+        b'{"args": "{\\"password\\": \\"hunter2\\"}"}',
+        b'{"password": "hunter2!"',
+        b"\xff password=hunter2 \xfe",
+    ],
+)
+def test_encoded_data_loses_its_secrets_also_where_it_is_broken(data: bytes) -> None:
+    shown = PLAIN.redact_json(data)
+    assert b"hunter2" not in shown
+    assert shown[:1] == data[:1]
+
+
+def test_encoded_data_stays_encoded_data() -> None:
+    data = json.dumps({"args": json.dumps({"password": "hunter2!"}), "n": 2**63}).encode()
+    shown = json.loads(PLAIN.redact_json(data))
+    assert shown["n"] == 2**63
+    assert json.loads(shown["args"]) == {"password": MARK}
+
+
+HOSTILE = [
+    "sk-",
+    "eyJ-",
+    "eyJ" + "a" * 20 + ".",
+    "password=",
+    'password: \\"',
+    "token ",
+    "://a:",
+    "://a@",
+    "Bearer ",
+    "-----BEGIN ",
+    "-----BEGIN RSA PRIVATE KEY-----\n",
+    "-----BEGIN PRIVATE KEY-----\n" + "A" * 64 + "\n",
+    "a",
+    "\\",
+    "token: a | ",
+    "'\"",
+    "=",
+    "secret = '",
+    "AKIA",
+    "xox",
+    made_up(39),
+    "İ",
+    "--token-",
+    "password=a&",
+    "password=a,",
+    "password: a[",
+    "password=)",
+    "-us",
+    ":AA",
+    ".a23456.",
+    "mysql -p",
+    " -u a:",
+    "password='it''",
+    "password='a\\\\'",
+    "curl ",
+    'Cookie: a="',
+    "?key=",
+    "authorization: basic ",
+    "password: a, | ",
+    "Proc-Type: ",
+    "-----BEGIN PRIVATE KEY-----\n1\t",
+    "{{{{",
+    "password={{",
+    "$(",
+]
+
+
+@pytest.mark.parametrize("piece", HOSTILE, ids=range(len(HOSTILE)))
+def test_work_grows_with_the_text_and_no_faster(piece: str) -> None:
+    """Eight times the text may take 24 times the processor time: far less than the 64 times of quadratic work."""
+
+    def cost(length: int) -> float:
+        text = piece * (length // len(piece))
+        start = time.thread_time()
+        KNOWING.redact(text)
+        return time.thread_time() - start
+
+    cost(1_000)
+    small = min(cost(8_000) for _ in range(3))
+    assert min(cost(64_000) for _ in range(2)) <= 24 * max(small, 0.001)

@@ -1,0 +1,102 @@
+"""A stream hides the same as one text, however it is cut, and holds back little."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from tests.core.redaction.samples import made_up, private_key, secret_lines
+
+from deputy.core.redaction import MARK, Redactor
+
+KNOWN = [f'made up/{made_up(12, seed=1)}+"ü😀"', made_up(40, seed=2), made_up(9, seed=3)]
+KNOWING = Redactor(KNOWN)
+SECRETS = secret_lines()
+PIECES = st.one_of(
+    st.sampled_from([line for line, _ in SECRETS]),
+    st.sampled_from(KNOWN),
+    st.sampled_from(
+        [*"=: \n\"'\\-_.@/&,;?)]}<>", "token", "password=", "sk-", "Bearer ", "://", "://a:", "-----BEGIN ", "eyJ", "İ",
+         "\\n", '\\"', "''", "'\\''", '"""', "--password ", "curl -u ", "mysql -p", "Authorization: ", "Cookie: a=",
+         "x-api-key: ", "[redacted]", "${X}", "None", "self.password", "password: str = ", "MIIE", made_up(64),
+         "-----END RSA PRIVATE KEY-----", "  12\t", "Basic ", " => ", "{", "%s", "_key=", "?key=", "&sig=", ":AA"]
+    ),
+    st.text(max_size=8),
+)  # fmt: skip
+
+
+def streamed(redactor: Redactor, chunks: list[str]) -> str:
+    stream = redactor.stream()
+    return "".join([*map(stream.feed, chunks), stream.flush()])
+
+
+@given(st.lists(PIECES, max_size=8), st.lists(st.integers(0, 900), max_size=6))
+@settings(max_examples=300, deadline=None)
+@example(["token", ": str", " = ", "'", made_up(20), "'"], [6, 9])
+@pytest.mark.rule("redact.simple")
+def test_chunks_make_no_difference(pieces: list[str], cuts: list[int]) -> None:
+    text = "".join(pieces)
+    edges = [0, *sorted(cut for cut in cuts if cut < len(text)), len(text)]
+    assert streamed(KNOWING, [text[a:b] for a, b in pairwise(edges)]) == KNOWING.redact(text)
+
+
+@given(st.lists(PIECES, max_size=8))
+@settings(max_examples=300, deadline=None)
+def test_single_characters_make_no_difference(pieces: list[str]) -> None:
+    text = "".join(pieces)
+    assert streamed(KNOWING, list(text)) == KNOWING.redact(text)
+
+
+@given(st.lists(PIECES, max_size=8))
+@settings(max_examples=300, deadline=None)
+def test_redacting_twice_changes_nothing(pieces: list[str]) -> None:
+    once = KNOWING.redact("".join(pieces))
+    assert KNOWING.redact(once) == once
+
+
+@given(st.lists(PIECES, max_size=8))
+@settings(max_examples=200, deadline=None)
+def test_held_text_is_bounded_and_known_values_never_show(pieces: list[str]) -> None:
+    text = "".join(pieces)
+    stream = KNOWING.stream()
+    shown = ""
+    for character in text:
+        shown += stream.feed(character)
+        assert stream.held <= 1_400
+    shown += stream.flush()
+    assert not any(value in shown for value in KNOWN)
+
+
+def test_ordinary_text_is_held_back_by_a_word() -> None:
+    stream = KNOWING.stream()
+    for character in "The report says that nothing was found, and that is that. " * 20:
+        stream.feed(character)
+        assert stream.held <= len("nothing ")
+
+
+@pytest.mark.parametrize(("line", "secret"), SECRETS, ids=range(len(SECRETS)))
+def test_a_secret_cut_in_two_is_hidden(line: str, secret: str) -> None:
+    text = f"see {line}\nand on " + "and on " * 150
+    whole = Redactor().redact(text)
+    assert secret not in whole
+    assert streamed(Redactor(), list(text)) == whole
+    middle = text.index(secret) + len(secret) // 2
+    assert streamed(Redactor(), [text[:middle], text[middle:]]) == whole
+
+
+@pytest.mark.parametrize("step", [1, 7, 100, 1000])
+def test_a_long_value_is_hidden_to_its_end(step: int) -> None:
+    value = made_up(5_000)
+    text = f'password="{value}" and a key: {private_key()[0]}\nthe end'
+    shown = streamed(Redactor(), [text[at : at + step] for at in range(0, len(text), step)])
+    assert shown == f'password="{MARK}" and a key: {MARK}\nthe end'
+
+
+@pytest.mark.parametrize("step", [1, 13, 300, 5000])
+def test_a_known_value_may_be_a_whole_file(step: int) -> None:
+    value = made_up(3_000, seed=6)
+    text = f"before {value} after"
+    shown = streamed(Redactor([value]), [text[at : at + step] for at in range(0, len(text), step)])
+    assert shown == f"before {MARK} after"
