@@ -1,3 +1,4 @@
+import asyncio
 import os
 import socket
 import subprocess
@@ -9,6 +10,7 @@ import pytest
 from deputy.core.request import Grant
 from deputy.tools.edit import edit_tool
 from deputy.tools.errors import ToolError
+from deputy.tools.folder import WorkspaceFolder
 from deputy.tools.glob import glob_tool
 from deputy.tools.grep import grep_tool
 from deputy.tools.read import read_tool
@@ -25,6 +27,28 @@ WITHHELD = [
     "a.pfx", "a.kdbx", "a.jks", ".netrc", "_netrc", ".npmrc", ".pypirc", ".pgpass", ".git-credentials",
     ".aws/credentials", ".gnupg/secring.gpg", ".kube/config", ".docker/config.json", ".git/config", ".GIT/Config",
     ".config/gh/hosts.yml", ".cargo/credentials.toml", "credentials.json", "client_secret_7.json", ".ｅｎｖ",
+    # copies, variants, and what editors leave
+    ".env~", ".env-prod", ".env_old", ".env.bak", ".env2", ".env copy", ".ENV.Backup", "#.env#", ".#.env", ".env.swp",
+    "..env.swp", "copy of .env", "prod.env.old", "id_rsa.bak", "ID_RSA.Old", "id_ed25519-work", "id_rsa (1)",
+    ".id_rsa.swp", "server.key.bak", "server.pem~", "tls.key.1", "terraform.tfstate.backup", "terraform.tfstate",
+    "terraform.tfstate.1763000000.backup", "prod.tfvars", "prod.auto.tfvars.json", ".git-credentials.bak", ".npmrc.old",
+    ".netrc~", ".pypirc.save", ".pgpass-2", ".htpasswd.orig", "credentials.json.bak", "client_secret_7.json.old",
+    "service-account-prod.json.bak", ".ssh.bak/config", ".aws.old/credentials", ".SSH.backup/id", "a/.env.local/x",
+    ".vault-token", ".mylogin.cnf", "vpn.ovpn", ".yarnrc.yml",
+    # what programs keep their logins in, by their own table
+    ".codex/auth.json", ".CODEX/Auth.json", ".codex/auth.json.bak", ".claude/.credentials.json", ".claude.json",
+    ".claude/.credentials.json~", ".gemini/oauth_creds.json", ".local/share/opencode/auth.json", "opencode/auth.json",
+    ".qwen/oauth_creds.json", ".config/cursor/auth.json", ".cursor/cli-config.json", ".copilot/config.json",
+    ".config/github-copilot/hosts.json", ".config/deputy/config.toml", ".config/deputy/config.toml.bak",
+    "home/me/.codex/auth.json",
+]  # fmt: skip
+
+READABLE = [
+    ".env.example", ".env.sample", "sample.env", ".env.template", "id_rsa.example", "id_rsa.pub", "example.pem",
+    "terraform.tfvars.example", ".npmrc.template", ".codex/auth.example.json", ".codex/auth.json.sample",
+    ".environment", "environment.py", "prod.env.js", ".aws-sam/build.toml", ".azure-pipelines/ci.yml", ".dockerignore",
+    "keys.py", "monkey", "a.keys", "credentials.py", "auth.json", "src/auth.json", "deputy/config.toml", ".envoy",
+    "kubeconfig_test.go", "settings.xml", ".gitignore", "config", "secrets.py", "src/deputy/config/reading.py",
 ]  # fmt: skip
 
 ESCAPES = [
@@ -137,6 +161,34 @@ def is_inside(workspace, changed):
 )  # fmt: skip
 def test_what_stays_inside_is_read_also_through_links(opened, call, path):
     assert call(read_tool(opened), path=path.format(root=opened.root)).text == "     1\tinside"
+
+
+@pytest.mark.rule("workspace")
+@pytest.mark.parametrize("name", READABLE)
+def test_what_only_looks_like_it_stays_readable(tmp_path, call, name):
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / name).write_text("harmless needle\n")
+    workspace = Workspace(tmp_path)
+    assert call(read_tool(workspace), path=name).text == "     1\tharmless needle"
+    assert "harmless needle" in call(grep_tool(workspace), pattern="needle", include_ignored=True).text
+
+
+@pytest.mark.rule("workspace")
+@pytest.mark.parametrize(
+    "name", ["x" * 200 + ".key" + "1~" * 20_000 + "!", ".key" * 10_000 + "!", ".env" * 10_000, "1" * 99_999]
+)
+def test_a_name_costs_what_it_is_long(name):
+    assert is_withheld([name]) == (name.startswith(".env"))
+
+
+@pytest.mark.rule("workspace")
+def test_no_file_that_is_withheld_comes_before_a_prompt(tree):
+    folder = WorkspaceFolder(tree, Grant())
+    names = [name for name in WITHHELD if not name.startswith("a/")]
+    for at in range(0, len(names), 10):
+        told = asyncio.run(folder.before_prompt(names[at : at + 10]))
+        assert CANARY not in told.text
+        assert len(told.warnings) == len(names[at : at + 10])
 
 
 @pytest.mark.rule("workspace")

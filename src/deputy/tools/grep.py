@@ -128,7 +128,7 @@ class FoundLines:
             elif not self._take(record):
                 return False
         if len(self._rest) > _RECORD_BYTES:
-            if not self._is_skipping:
+            if not self._is_skipping and self._path:
                 self.lines.append(f"{self._path}: [a match in a line that is too long to show]")
             self._is_skipping, self._rest = True, b""
         return True
@@ -142,12 +142,11 @@ class FoundLines:
         if data.path is None:
             return True
         parts = self._start.parts_of(data.path.decoded())
+        if not self._workspace.shows_from(self._start, parts):
+            self._path = ""
+            return True
         self._path = shown_path("/".join(parts))
-        if (
-            record.type not in ("match", "context")
-            or data.lines is None
-            or not self._workspace.shows_from(self._start, parts)
-        ):
+        if record.type not in ("match", "context") or data.lines is None:
             return True
         is_match = record.type == "match"
         if is_match and self.count >= self._limit:

@@ -10,6 +10,7 @@ from msgspec import json, structs
 from deputy.backends.acp.agent import Agent, says_nothing
 from deputy.backends.cli import claude, codex, gemini, opencode
 from deputy.backends.cli.program import READING, Order, Program
+from deputy.core.login_files import LOGIN_FILES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -162,7 +163,7 @@ QWEN = Agent(
         least_version=(0, 15),
         variables=("QWEN_*", "DASHSCOPE_*", "OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_MODEL"),
         keys=("DASHSCOPE_API_KEY",),
-        login_files=(".qwen/oauth_creds.json",),
+        login_files=LOGIN_FILES["qwen"],
         logged_out=("please set an auth method", "no auth type is selected", "use the qwen code cli to authenticate"),
         session_unknown=("session not found",),
     ),

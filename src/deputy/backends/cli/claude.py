@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from deputy.backends.cli.program import Fields, Order, Program, billionths, number_of, part, parts, text_of, texts
 from deputy.backends.problems import crashed, output_limit
+from deputy.core.login_files import LOGIN_FILES
 from deputy.core.outcome import NO_USAGE, Usage
 from deputy.engine.ports.backend import ContextFill
 
@@ -194,7 +195,7 @@ PROGRAM = Program(
     # With its own ten retries it hangs for minutes on a key that nobody accepts; ours come after it.
     settings=lambda _: {"CLAUDE_CODE_MAX_RETRIES": "1", "DISABLE_AUTOUPDATER": "1"},
     keys=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"),
-    login_files=(".claude/.credentials.json",),
+    login_files=LOGIN_FILES["claude"],
     logged_out=("not logged in", "please run /login", "invalid api key", "oauth token has expired"),
     session_unknown=("no conversation found with session id",),
     model_missing=("issue with the selected model",),

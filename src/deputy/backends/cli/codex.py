@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from msgspec import json
 
 from deputy.backends.cli.program import READING, Fields, Order, Program, number_of, part, parts, text_of
+from deputy.core.login_files import LOGIN_FILES
 from deputy.core.outcome import Usage
 
 if TYPE_CHECKING:
@@ -144,7 +145,7 @@ PROGRAM = Program(
     variables=("OPENAI_*", "CODEX_HOME", "CODEX_API_KEY", "CODEX_CA_CERTIFICATE", "AZURE_OPENAI_*"),
     settings=_settings,
     keys=("CODEX_API_KEY", "OPENAI_API_KEY"),
-    login_files=(".codex/auth.json",),
+    login_files=LOGIN_FILES["codex"],
     # A command that ends at once is sometimes not told of.
     tells_all=False,
     logged_out=("not logged in", "missing environment variable", "please log in", "codex login"),

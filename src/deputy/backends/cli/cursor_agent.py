@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from deputy.backends.cli.program import READING, Fields, Order, Program, number_of, part, parts, text_of
+from deputy.core.login_files import LOGIN_FILES
 from deputy.core.outcome import Usage
 
 if TYPE_CHECKING:
@@ -107,7 +108,7 @@ PROGRAM = Program(
     least_version=(2026,),
     variables=("CURSOR_*",),
     keys=("CURSOR_API_KEY",),
-    login_files=(".config/cursor/auth.json", ".cursor/cli-config.json"),
+    login_files=LOGIN_FILES["cursor-agent"],
     logged_out=("not logged in", "authentication required", "cursor-agent login", "agent login"),
     session_unknown=("chat not found", "session not found"),
     model_missing=("cannot use this model", "named models unavailable", "model not available", "unknown model"),

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from deputy.backends.cli.program import READING, Fields, Order, Program, number_of, part, text_of
 from deputy.backends.problems import output_limit
+from deputy.core.login_files import LOGIN_FILES
 from deputy.core.outcome import Usage
 
 if TYPE_CHECKING:
@@ -117,7 +118,7 @@ PROGRAM = Program(
     least_version=(0, 30),
     variables=("GEMINI_*", "GOOGLE_*"),
     keys=("GEMINI_API_KEY", "GOOGLE_API_KEY"),
-    login_files=(".gemini/oauth_creds.json",),
+    login_files=LOGIN_FILES["gemini"],
     grace_seconds=1.5,
     logged_out=("invalid auth method", "please set an auth method", "manual authorization is required"),
     session_unknown=("error resuming session", "invalid session identifier"),

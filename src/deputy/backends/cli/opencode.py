@@ -8,6 +8,7 @@ from msgspec import json
 
 from deputy.backends.cli.program import Fields, Order, Program, billionths, number_of, part, text_of
 from deputy.core.conversation import Used
+from deputy.core.login_files import LOGIN_FILES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -119,7 +120,7 @@ PROGRAM = Program(
     },
     settings=_settings,
     keys=("OPENCODE_API_KEY",),
-    login_files=(".local/share/opencode/auth.json",),
+    login_files=LOGIN_FILES["opencode"],
     logged_out=("loadapikeyerror", "api key is missing"),
     session_unknown=("session not found",),
     model_missing=("providermodelnotfounderror", "model not found"),
