@@ -4,6 +4,7 @@ import asyncio
 import random
 import shutil
 import sqlite3
+import subprocess
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -12,8 +13,9 @@ from pathlib import Path
 import pytest
 from tests.journal.conftest import requested, turn
 
-from deputy.core.errors import StorageCorrupt, StorageTooNew
-from deputy.core.events import Record
+from deputy.core.errors import StorageCorrupt, StorageGone, StorageTooNew
+from deputy.core.events import Opened, Record, Started
+from deputy.core.request import Lineage
 from deputy.core.state import State
 from deputy.journal import examining, registry
 from deputy.journal.mark import read_mark
@@ -432,3 +434,19 @@ def test_of_a_file_without_one_record_only_the_way_out_is_told(home: Path) -> No
     (home / "journal.db").write_bytes(b"no journal at all" * 4000)
     with pytest.raises(StorageCorrupt, match="Move its folder aside"):
         Reader.open_any(home)
+
+
+@pytest.mark.rule("journal.first")
+@pytest.mark.parametrize(
+    "how", ["rm -f journal.db*", "rm -f journal.db", 'rm -rf "$PWD"', "mv journal.db x; cp x journal.db"]
+)
+def test_a_journal_that_is_deleted_while_it_is_written_to_is_noticed(tmp_path, how):
+    async def main():
+        async with SqliteJournal(tmp_path / "home") as journal:
+            lease = await journal.begin("sess_1_aaaaaa", Opened(lineage=Lineage.root("sess_1_aaaaaa")))
+            await asyncio.to_thread(subprocess.run, ["/bin/sh", "-c", how], cwd=tmp_path / "home", check=True)
+            for _ in range(2):
+                with pytest.raises(StorageGone, match="deleted or replaced"):
+                    await journal.append(lease, "started", Started())
+
+    asyncio.run(main())

@@ -8,6 +8,7 @@ DeputyError                 everything this project raises on purpose
 │   ├── StorageFull         no space is left
 │   ├── StorageDenied       not allowed to read or write it, or not safe to
 │   ├── StorageCorrupt      what is there is not what was written
+│   │   └── StorageGone     deleted or replaced while this process wrote to it
 │   ├── StorageTooNew       written by a newer version
 │   ├── StorageBusy         another process kept it locked for longer than any transaction takes
 │   └── StorageFailed       reading, writing or opening failed otherwise
@@ -128,6 +129,12 @@ class StorageCorrupt(StorageError):
     """What is there is not what was written."""
 
     way_out = "Move its folder aside, and start anew; DEPUTY_HOME set to that folder shows what can still be read."
+
+
+class StorageGone(StorageCorrupt):
+    """The journal was deleted or replaced while this process wrote to it: what it writes now is kept nowhere."""
+
+    way_out = "This run cannot be resumed. Put the journal back from a copy, or start the work again."
 
 
 class StorageTooNew(StorageError):

@@ -9,7 +9,7 @@ import time
 from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, TypeVarTuple
 
-from deputy.core.errors import DeputyError, StorageError, StorageFailed
+from deputy.core.errors import DeputyError, StorageError, StorageFailed, StorageGone
 from deputy.core.events import decode
 from deputy.journal import connection as connections
 from deputy.journal import home
@@ -75,6 +75,8 @@ class Writer:
         self._stale_seconds = stale_seconds
         self._patience = patience_seconds
         self._connection: sqlite3.Connection | None = connections.open_writer(folder, fsync, patience_seconds)
+        self._file = _identity(self.path)
+        self._is_gone = False
         self._mark = Mark(folder)
         self._handed: list[_Work] = []
         self._work: deque[_Work] = deque()
@@ -188,6 +190,9 @@ class Writer:
         _resolve(results)
 
     def _transaction(self, batch: Sequence[_Work]) -> list[_Result]:
+        if self._is_gone:
+            # A new file in its place would not have what was written before.
+            raise StorageGone(str(self.path), "it was deleted or replaced while it was written to")
         try:
             connection = self._connection
             if connection is None:
@@ -206,6 +211,7 @@ class Writer:
             if tx.has_removed:
                 self._mark.clear()
             connection.execute("COMMIT")
+            self._check_file()
         except sqlite3.Error as error:
             self._forget_connection()
             if connections.is_storage(error):
@@ -241,6 +247,12 @@ class Writer:
         results = [_attempt(work, tx) for work in batch]
         tx.index()
         return tx, results
+
+    def _check_file(self) -> None:
+        """Raise when the file that was written to has lost its name: SQLite itself does not notice."""
+        if _identity(self.path) != self._file:
+            self._is_gone = True
+            raise StorageGone(str(self.path), "it was deleted or replaced while it was written to")
 
     def _forget_connection(self) -> None:
         """After a failure nothing is known about the connection; the next transaction opens another."""
@@ -298,6 +310,15 @@ class Writer:
     def _farewell(self, tx: Transaction) -> None:
         tx.connection.execute("UPDATE leases SET owner = NULL WHERE owner = ?", (self.owner,))
         tx.connection.execute("DELETE FROM owners WHERE owner = ?", (self.owner,))
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file has this name; None when there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 def _marked_clean(work: _Work, body: bytes) -> _Work:

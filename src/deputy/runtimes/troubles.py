@@ -38,6 +38,7 @@ _CODES = {
     "StorageFull": "STORAGE_FULL",
     "StorageDenied": "STORAGE_DENIED",
     "StorageCorrupt": "STORAGE_CORRUPT",
+    "StorageGone": "STORAGE_GONE",
     "StorageTooNew": "STORAGE_TOO_NEW",
     "StorageBusy": "STORAGE_BUSY",
 }

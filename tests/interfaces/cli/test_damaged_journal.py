@@ -135,3 +135,17 @@ def test_what_is_shown_of_a_damaged_journal_is_true_or_said_to_be_damaged(home: 
 
 def test_a_whole_journal_is_not_said_to_be_damaged(home: Path) -> None:
     assert _examined(home) == ""
+
+
+@pytest.mark.rule("journal.first")
+@pytest.mark.parametrize("command", [("run", "work"), ("delegate", "-t", "a=work", "--tasks", "tasks.json")])
+def test_a_journal_that_is_deleted_under_a_run_is_told(house, command):
+    call = {"name": "Run", "arguments": {"command": 'rm -f "$DEPUTY_HOME"/journal.db*'}}
+    model = house.script("deleting", {"times": 9, "turns": [{"calls": [call]}, {"text": "All is well."}]})
+    (house.workspace / "tasks.json").write_text('[{"label": "a", "prompt": "work", "tools": ["Run"]}]')
+    words = command if command[0] == "run" else (command[0], *command[3:])
+    run = house.run(*words, "--yes", "--model", model)
+    assert run.returncode == 1, run
+    assert "journal.db: it was deleted or replaced while it was written to." in run.stderr + run.stdout
+    assert "Traceback" not in run.stderr
+    assert "deputy resume" not in run.stderr
