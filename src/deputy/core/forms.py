@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct, to_builtins
 
 from deputy.core.errors import Error
 from deputy.core.limits import NANOS_PER_DOLLAR
@@ -46,15 +46,30 @@ def outcome_form(outcome: Outcome) -> dict[str, Any]:
     return form
 
 
-def usage_form(usage: Usage) -> dict[str, Any]:
+class UsageJson(Struct, frozen=True, kw_only=True):
     """Usage with its cost in dollars, null where a price is unknown."""
-    return {
-        "input": usage.input,
-        "output": usage.output,
-        "cached": usage.cached,
-        "requests": usage.requests,
-        "cost": None if usage.cost is None else usage.cost / NANOS_PER_DOLLAR,
-    }
+
+    input: int
+    output: int
+    cached: int
+    requests: int
+    cost: float | None
+
+
+def usage_json(usage: Usage) -> UsageJson:
+    """Usage as JSON output has it."""
+    return UsageJson(
+        input=usage.input,
+        output=usage.output,
+        cached=usage.cached,
+        requests=usage.requests,
+        cost=None if usage.cost is None else usage.cost / NANOS_PER_DOLLAR,
+    )
+
+
+def usage_form(usage: Usage) -> dict[str, Any]:
+    """The same as plain data."""
+    return to_builtins(usage_json(usage))
 
 
 def return_form(outcome: Outcome) -> dict[str, Any]:

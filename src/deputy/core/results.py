@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any, Literal
 
-from msgspec import Struct
+from msgspec import UNSET, Struct, UnsetType, to_builtins
 
-from deputy.core.errors import advice
-from deputy.core.forms import usage_form
+from deputy.core.errors import Error, advice
+from deputy.core.forms import UsageJson, usage_json
 from deputy.core.label import cleaned_label
 from deputy.core.markdown import kept_apart
-from deputy.core.outcome import Blocked, Completed, Outcome, Partial
+from deputy.core.outcome import Artifact, Blocked, Completed, Fallback, Outcome, Partial
 from deputy.core.text.plain import plain
 
 if TYPE_CHECKING:
@@ -55,16 +55,53 @@ def overall(outcomes: Sequence[Outcome]) -> Overall:
     return next(status for status in worst if status in statuses)
 
 
-def results_form(results: Sequence[Result]) -> dict[str, Any]:
-    """The JSON form: counts, in which whatever is of no use has failed, and each result in the order of the tasks."""
+class ResultJson(Struct, frozen=True, kw_only=True):
+    """How one task of a call ended."""
+
+    label: str
+    status: Mark
+    session_id: str | None
+    """None for a task that never began."""
+    usage: UsageJson
+    report: str | UnsetType = UNSET
+    scratchpad: str | UnsetType = UNSET
+    error: Error | UnsetType = UNSET
+    question: str | UnsetType = UNSET
+    artifacts: tuple[Artifact, ...] | UnsetType = UNSET
+    branch: str | UnsetType = UNSET
+    backend: str | UnsetType | None = UNSET
+    model: str | UnsetType | None = UNSET
+    isolated: bool | UnsetType = UNSET
+    fallbacks: tuple[Fallback, ...] | UnsetType = UNSET
+    warnings: tuple[str, ...] | UnsetType = UNSET
+    advice: str | UnsetType = UNSET
+
+
+class ResultsJson(Struct, frozen=True, kw_only=True):
+    """How a call ended: counts, in which every unusable result is failed, and the results in the order of the tasks."""
+
+    completed: int
+    partial: int
+    failed: int
+    total: int
+    results: tuple[ResultJson, ...]
+
+
+def results_json(results: Sequence[Result]) -> ResultsJson:
+    """The results as JSON output has them."""
     marks = [result.mark for result in results]
-    return {
-        "completed": marks.count("ok"),
-        "partial": marks.count("partial"),
-        "failed": len(marks) - marks.count("ok") - marks.count("partial"),
-        "total": len(marks),
-        "results": [_result_form(result) for result in results],
-    }
+    return ResultsJson(
+        completed=marks.count("ok"),
+        partial=marks.count("partial"),
+        failed=len(marks) - marks.count("ok") - marks.count("partial"),
+        total=len(marks),
+        results=tuple(map(_result_json, results)),
+    )
+
+
+def results_form(results: Sequence[Result]) -> dict[str, Any]:
+    """The same as plain data."""
+    return to_builtins(results_json(results))
 
 
 def results_markdown(results: Sequence[Result]) -> str:
@@ -84,35 +121,27 @@ def told_apart(labels: Sequence[str]) -> list[str]:
     return names
 
 
-def _result_form(result: Result) -> dict[str, Any]:
+def _result_json(result: Result) -> ResultJson:
     outcome = result.outcome
-    form: dict[str, Any] = {
-        "label": result.label,
-        "status": result.mark,
-        # A task that never began has no session of its own.
-        "session_id": outcome.session_id or None,
-        "usage": usage_form(outcome.usage),
-    }
-    if outcome.report:
-        form["report"] = outcome.report
-    if outcome.notes and not isinstance(outcome, Completed):
-        form["scratchpad"] = "\n\n".join(outcome.notes)
-    if outcome.errors:
-        form["error"] = outcome.errors[0]
-    if isinstance(outcome, Blocked):
-        form["question"] = outcome.question
-    if outcome.artifacts:
-        form["artifacts"] = outcome.artifacts
-    if outcome.branch:
-        form["branch"] = outcome.branch
-    if outcome.fallbacks or not outcome.is_isolated:
-        form |= {"backend": outcome.backend, "model": outcome.model, "isolated": outcome.is_isolated}
-        form["fallbacks"] = outcome.fallbacks
-    if outcome.warnings:
-        form["warnings"] = outcome.warnings
-    if outcome.errors:
-        form["advice"] = advice(outcome.errors)
-    return form
+    has_detour = bool(outcome.fallbacks) or not outcome.is_isolated
+    return ResultJson(
+        label=result.label,
+        status=result.mark,
+        session_id=outcome.session_id or None,
+        usage=usage_json(outcome.usage),
+        report=outcome.report or UNSET,
+        scratchpad=UNSET if isinstance(outcome, Completed) else "\n\n".join(outcome.notes) or UNSET,
+        error=outcome.errors[0] if outcome.errors else UNSET,
+        question=outcome.question if isinstance(outcome, Blocked) else UNSET,
+        artifacts=outcome.artifacts or UNSET,
+        branch=outcome.branch or UNSET,
+        backend=outcome.backend if has_detour else UNSET,
+        model=outcome.model if has_detour else UNSET,
+        isolated=outcome.is_isolated if has_detour else UNSET,
+        fallbacks=outcome.fallbacks if has_detour else UNSET,
+        warnings=outcome.warnings or UNSET,
+        advice=advice(outcome.errors) if outcome.errors else UNSET,
+    )
 
 
 def _counted(results: Sequence[Result]) -> str:

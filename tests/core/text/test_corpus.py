@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from deputy.core.text import detect, json_form
+from deputy.core.text import detect, request_json
 from deputy.core.text.normal import ESCALATION
 
 CORPUS = Path(__file__).parents[2] / "corpus" / "text"
@@ -37,7 +37,7 @@ def test_a_text_holds_the_requests_that_stand_beside_it(path: Path) -> None:
     expected = msgspec.json.decode(path.with_suffix(".json").read_bytes())
     for request in expected["requests"]:
         request["normalized"] = request["normalized"].replace("{ESCALATION}", ESCALATION)
-    found = msgspec.json.encode({"requests": [json_form(request) for request in detect(text)]})
+    found = msgspec.json.encode({"requests": [request_json(request) for request in detect(text)]})
     assert msgspec.json.decode(found) == expected
 
 

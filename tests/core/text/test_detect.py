@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deputy.core.text import LIMIT_REQUESTS, SHIPPED, FoundRequest, detect, json_form
+from deputy.core.text import LIMIT_REQUESTS, SHIPPED, FoundRequest, detect, request_json
 from deputy.core.text.normal import ESCALATION
 from deputy.core.text.page import is_worded
 
@@ -118,7 +119,7 @@ def test_requests_beyond_the_limit_are_left_out(one: str) -> None:
 
 def test_the_form_for_programs_has_the_documented_fields_in_their_order() -> None:
     (request,) = detect("Please use a subagent to fix the roof.")
-    assert list(json_form(request)) == [
+    assert list(msgspec.to_builtins(request_json(request))) == [
         "pattern", "model", "model_source", "resolved_model", "prompt", "system", "context", "output", "degradation",
         "span", "normalized",
     ]  # fmt: skip

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal
 
-from msgspec import Struct, structs
+from msgspec import Struct, convert
 
 Pattern = Literal["xml", "prose", "user"]
 ModelSource = Literal["explicit", "heuristic", "default"]
@@ -24,8 +24,8 @@ class Finding(Struct, frozen=True, kw_only=True):
     is_unclear: bool = False
 
 
-class FoundRequest(Struct, frozen=True, kw_only=True):
-    """A request for delegation that a text holds."""
+class RequestJson(Struct, frozen=True, kw_only=True):
+    """A delegation request that a text holds, as programs read it."""
 
     pattern: Pattern
     model: str | None
@@ -40,12 +40,15 @@ class FoundRequest(Struct, frozen=True, kw_only=True):
     span: tuple[int, int]
     """Where it stands: characters of the text, from the first to one past the last."""
     normalized: str
+
+
+class FoundRequest(RequestJson, frozen=True, kw_only=True):
+    """A delegation request that a text holds."""
+
     is_unclear: bool
     """Nothing in or around it says what to do, so all of the text is the prompt; a person may be asked instead."""
 
 
-def json_form(request: FoundRequest) -> dict[str, Any]:
-    """The request in the form that programs are given."""
-    form = structs.asdict(request)
-    del form["is_unclear"]
-    return form
+def request_json(request: FoundRequest) -> RequestJson:
+    """The request as programs read it."""
+    return convert(request, RequestJson, from_attributes=True)

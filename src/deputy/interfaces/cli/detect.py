@@ -7,7 +7,7 @@ import sys
 import click
 
 from deputy.config import load_tables
-from deputy.core.text import LIMIT_REQUESTS, FoundRequest, detect, json_form
+from deputy.core.text import LIMIT_REQUESTS, FoundRequest, detect, request_json
 from deputy.interfaces.cli.show import show, show_json
 from deputy.interfaces.cli.source import read_text
 from deputy.interfaces.plain import one_line
@@ -52,7 +52,7 @@ def command(file: str, as_json: bool, normalized: bool) -> None:
     found = detect(text, load_tables(), limit=LIMIT_REQUESTS + 1)
     requests = found[:LIMIT_REQUESTS]
     if as_json:
-        show_json({"requests": [json_form(request) for request in requests]})
+        show_json({"requests": [request_json(request) for request in requests]})
     elif requests and normalized:
         show("\n\n---\n\n".join(request.normalized for request in requests))
     elif requests:

@@ -7,12 +7,12 @@ import secrets
 from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
-from msgspec import json, structs
+from msgspec import UNSET, json, structs
 
 from deputy.core.approval import cost_ceiling, spawn_summary
 from deputy.core.errors import DeputyError
 from deputy.core.ladder import cannot_spawn
-from deputy.core.results import results_form, results_markdown
+from deputy.core.results import results_json, results_markdown
 from deputy.core.task import DelegateCall
 from deputy.core.text.visible import visible_json
 from deputy.interfaces.beside import beside
@@ -20,6 +20,7 @@ from deputy.interfaces.mcp import approving, tasks
 from deputy.interfaces.mcp.call import refused, told
 from deputy.interfaces.mcp.following import followed
 from deputy.interfaces.mcp.hub import MOST_CALLS
+from deputy.interfaces.mcp.outputs import DelegateResults
 from deputy.interfaces.mcp.runs import status_of
 
 if TYPE_CHECKING:
@@ -76,9 +77,9 @@ def answer(results: Sequence[Result], form: str, run: str) -> CallToolResult:
     from deputy.engine.fence import fenced
 
     # Some clients show their model this form alone, where nothing is fenced.
-    data = {**results_form(results), "notice": _NOTICE}
-    if way_on := _way_on(results):
-        data["next"] = way_on
+    way_on = _way_on(results)
+    counted = structs.asdict(results_json(results))
+    data = DelegateResults(**counted, notice=_NOTICE, next=way_on or UNSET)
     if form == "json":
         text = visible_json(data).decode()
     else:

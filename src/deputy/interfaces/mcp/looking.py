@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from msgspec import convert
 
 from deputy.interfaces.mcp.call import refused, told_as_json
+from deputy.interfaces.mcp.outputs import FoundRequests, ListedAgents
 from deputy.interfaces.mcp.schemas import MOST_TEXT
 
 if TYPE_CHECKING:
@@ -20,12 +23,13 @@ async def detect(call: Call) -> Answer:
     return told_as_json(await asyncio.to_thread(_requests, text, str(call.hub.options.workspace)))
 
 
-def _requests(text: str, directory: str) -> dict[str, Any]:
+def _requests(text: str, directory: str) -> FoundRequests:
     from deputy.config import load_tables
-    from deputy.core.text import LIMIT_REQUESTS, json_form
+    from deputy.core.text import LIMIT_REQUESTS, request_json
     from deputy.core.text import detect as find
 
-    return {"requests": [json_form(found) for found in find(text, load_tables(directory), limit=LIMIT_REQUESTS)]}
+    found = find(text, load_tables(directory), limit=LIMIT_REQUESTS)
+    return FoundRequests(requests=tuple(map(request_json, found)))
 
 
 async def agents(call: Call) -> Answer:
@@ -35,8 +39,8 @@ async def agents(call: Call) -> Answer:
     return told_as_json(await asyncio.to_thread(_agents, call))
 
 
-def _agents(call: Call) -> dict[str, Any]:
+def _agents(call: Call) -> ListedAgents:
     from deputy.agents.catalogue import load_agents
     from deputy.interfaces.cli.agents import catalogue_form, home
 
-    return catalogue_form(load_agents(call.hub.options.workspace.absolute(), home()))
+    return convert(catalogue_form(load_agents(call.hub.options.workspace.absolute(), home())), ListedAgents)

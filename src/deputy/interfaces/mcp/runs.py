@@ -7,11 +7,12 @@ import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from msgspec import Struct, ValidationError, convert, field
+from msgspec import UNSET, Struct, ValidationError, convert, field
 
 from deputy.core.errors import DeputyError, UnknownRun
 from deputy.interfaces.mcp.call import told_as_json
 from deputy.interfaces.mcp.following import followed
+from deputy.interfaces.mcp.outputs import RunStatus, SubagentStatus
 from deputy.interfaces.mcp.schemas import DEFAULT_WAIT_SECONDS, MOST_WAIT_SECONDS
 
 if TYPE_CHECKING:
@@ -92,13 +93,13 @@ def read_arguments(call: Call, kind: type[_Arguments]) -> _Arguments:
 
 async def status_of(hub: Hub, run: str, *, is_cancelling: bool = False) -> CallToolResult:
     """Where a run and its subagents stand, for models and programs; one that was told to stop may still have to."""
-    return told_as_json(await read_journal(hub, lambda reader: _status_form(reader, run, is_cancelling)))
+    return told_as_json(await read_journal(hub, lambda reader: _run_status(reader, run, is_cancelling)))
 
 
 async def is_left(hub: Hub, run: str) -> bool:
     """Whether a run is live and nobody is at work on it."""
-    form = await read_journal(hub, lambda reader: _status_form(reader, run))
-    return form["status"] == "interrupted"
+    found: RunStatus = await read_journal(hub, lambda reader: _run_status(reader, run))
+    return found.status == "interrupted"
 
 
 async def read_journal(hub: Hub, look: Callable[[Reader], Any]) -> Any:
@@ -119,7 +120,7 @@ def _read_journal(folder: Path, look: Callable[[Reader], Any]) -> Any:
         return look(reader)
 
 
-def _status_form(reader: Reader, run: str, is_cancelling: bool = False) -> dict[str, Any]:
+def _run_status(reader: Reader, run: str, is_cancelling: bool = False) -> RunStatus:
     from deputy.journal.registry import entry_form, standings
 
     state = reader.state(run)
@@ -129,18 +130,21 @@ def _status_form(reader: Reader, run: str, is_cancelling: bool = False) -> dict[
     own, *below = (entry_form(one, now) for one in standings(reader, [state, *reader.children(run)]))
     is_stopping = state.is_live and (is_cancelling or state.is_cancelling) and own["status"] != "interrupted"
     standing = "cancelling" if is_stopping else own["status"]
-    form = {
-        "session_id": run,
-        "status": standing,
-        "tasks": [{name: entry[name] for name in _TASK_FIELDS if entry[name] is not None} for entry in below],
-        "next": _ADVICE.get(standing, "DelegateResult gives the results.").format(run=run),
-    }
-    return form if own["question"] is None or is_stopping else {**form, "question": own["question"]}
+    return RunStatus(
+        session_id=run,
+        status=standing,
+        tasks=tuple(_subagent_status(entry) for entry in below),
+        next=_ADVICE.get(standing, "DelegateResult gives the results.").format(run=run),
+        question=UNSET if is_stopping else own["question"] or UNSET,
+    )
+
+
+def _subagent_status(entry: dict[str, Any]) -> SubagentStatus:
+    return convert({name: value for name, value in entry.items() if value is not None}, SubagentStatus)
 
 
 _CANCEL_SECONDS = 5.0
 """How long a call waits for the end of what it stops."""
-_TASK_FIELDS = ("label", "session_id", "status", "turns", "tool_calls", "notes", "under_way", "question", "usage")
 _ADVICE = {
     "cancelling": "It was told to stop, and ends as cancelled: DelegateResult waits for that.",
     "running": "DelegateResult waits for the end; DelegateCancel stops it.",

@@ -1,4 +1,4 @@
-"""What the tools are called with and what they give back, as JSON Schemas; Delegate's own is with its reader."""
+"""The arguments of the tools as JSON Schemas; Delegate's own schema is in `core/task.py`."""
 
 from __future__ import annotations
 
@@ -47,34 +47,3 @@ RESUME = _object(
 )
 DETECT = _object(("text",), text={"type": "string", "maxLength": MOST_TEXT, "description": "The text to look into."})
 AGENTS = _object()
-
-RESULTS: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "completed": {"type": "integer"},
-        "partial": {"type": "integer"},
-        "failed": {"type": "integer"},
-        "total": {"type": "integer"},
-        "notice": {"type": "string"},
-        "next": {"type": "string"},
-        "results": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": {
-                    "label": {"type": "string"},
-                    "status": {"enum": ["ok", "partial", "error", "blocked", "cancelled", "rejected"]},
-                    "session_id": {"type": "string"},
-                    "usage": {"type": "object"},
-                    "report": {"type": "string"},
-                    "scratchpad": {"type": "string"},
-                    "question": {"type": "string"},
-                    "error": {"type": "object"},
-                    "artifacts": {"type": "array"},
-                },
-                "required": ["label", "status", "session_id", "usage"],
-            },
-        },
-    },
-    "required": ["completed", "partial", "failed", "total", "results"],
-}

@@ -11,8 +11,13 @@ from mcp_types import ToolAnnotations
 from deputy.core.task import DELEGATE_SCHEMA
 from deputy.interfaces.mcp import schemas
 from deputy.interfaces.mcp.call import ServedTool
+from deputy.interfaces.mcp.outputs import DelegateResults, FoundRequests, ListedAgents, RunStatus, output_schema
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from msgspec import Struct
+
     from deputy.interfaces.mcp.call import Answer, Call
 
 _TOOLS = Path(__file__).parents[2] / "tools"
@@ -23,15 +28,27 @@ _STOPS = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempoten
 
 def served_tools() -> tuple[ServedTool, ...]:
     """Delegate and its siblings."""
+    results, status = (DelegateResults,), (RunStatus,)
     return (
-        _tool("Delegate", "Hand work to subagents", "delegating.delegate", DELEGATE_SCHEMA, _SPENDS, schemas.RESULTS),
-        _tool("DelegateStart", "Start subagents and go on", "delegating.start", schemas.START, _SPENDS),
-        _tool("DelegateStatus", "Where started subagents stand", "runs.status", schemas.RUN, _READS),
-        _tool("DelegateResult", "Results of started subagents", "runs.result", schemas.RESULT, _READS),
-        _tool("DelegateCancel", "Stop subagents", "runs.cancel", schemas.RUN, _STOPS),
-        _tool("DelegateResume", "Go on with subagents", "resuming.resume", schemas.RESUME, _SPENDS),
-        _tool("Detect", "Requests for delegation in a text", "looking.detect", schemas.DETECT, _READS),
-        _tool("Agents", "Agent definitions found here", "looking.agents", schemas.AGENTS, _READS),
+        _tool(
+            "Delegate", "Hand work to subagents", "delegating.delegate", DELEGATE_SCHEMA, _SPENDS, (DelegateResults,)
+        ),
+        _tool("DelegateStart", "Start subagents and go on", "delegating.start", schemas.START, _SPENDS, status),
+        _tool("DelegateStatus", "Where started subagents stand", "runs.status", schemas.RUN, _READS, status),
+        _tool(
+            "DelegateResult",
+            "Results of started subagents",
+            "runs.result",
+            schemas.RESULT,
+            _READS,
+            (*results, *status),
+        ),
+        _tool("DelegateCancel", "Stop subagents", "runs.cancel", schemas.RUN, _STOPS, status),
+        _tool("DelegateResume", "Go on with subagents", "resuming.resume", schemas.RESUME, _SPENDS, status),
+        _tool(
+            "Detect", "Requests for delegation in a text", "looking.detect", schemas.DETECT, _READS, (FoundRequests,)
+        ),
+        _tool("Agents", "Agent definitions found here", "looking.agents", schemas.AGENTS, _READS, (ListedAgents,)),
     )
 
 
@@ -51,7 +68,7 @@ def _tool(
     place: str,
     schema: dict[str, Any],
     annotations: ToolAnnotations,
-    output: dict[str, Any] | None = None,
+    output: Sequence[type[Struct]],
 ) -> ServedTool:
     module, _, function = place.partition(".")
 
@@ -68,6 +85,6 @@ def _tool(
         description=described,
         schema=schema,
         carry_out=carry_out,
-        output=output,
+        output=output_schema(output),
         annotations=annotations.model_copy(update={"title": title}),
     )

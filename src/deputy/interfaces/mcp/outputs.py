@@ -1,0 +1,93 @@
+"""The structured results of the tools: their JSON Schemas are derived from the structs that the results are made of."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from msgspec import UNSET, Struct, UnsetType, json
+
+from deputy.core.forms import UsageJson
+from deputy.core.results import ResultsJson
+from deputy.core.state import Status
+from deputy.core.text.finding import RequestJson
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+RunStatusWord: TypeAlias = Status | Literal["interrupted", "cancelling"]
+
+
+class DelegateResults(ResultsJson, frozen=True, kw_only=True):
+    """The results of all tasks of a call."""
+
+    notice: str
+    next: str | UnsetType = UNSET
+    """How to answer the subagents that ask."""
+
+
+class SubagentStatus(Struct, frozen=True, kw_only=True):
+    """The status of one subagent."""
+
+    label: str
+    session_id: str
+    status: RunStatusWord
+    turns: int
+    tool_calls: int
+    notes: int
+    under_way: tuple[str, ...]
+    usage: UsageJson
+    question: str | UnsetType = UNSET
+
+
+class RunStatus(Struct, frozen=True, kw_only=True):
+    """The status of a run and its subagents."""
+
+    session_id: str
+    status: RunStatusWord
+    tasks: tuple[SubagentStatus, ...]
+    next: str
+    """What to do now."""
+    question: str | UnsetType = UNSET
+
+
+class FoundRequests(Struct, frozen=True, kw_only=True):
+    """The delegation requests of a text."""
+
+    requests: tuple[RequestJson, ...]
+
+
+class Remark(Struct, frozen=True, kw_only=True):
+    """A warning or problem at a place in a file."""
+
+    path: str
+    line: int | None
+    message: str
+
+
+class ListedAgent(Struct, frozen=True, kw_only=True):
+    """An agent definition."""
+
+    name: str
+    description: str
+    tools: tuple[str, ...] | None
+    """None: it inherits them."""
+    model: str | None
+    path: str
+    source: str
+    warnings: tuple[Remark, ...]
+
+
+class ListedAgents(Struct, frozen=True, kw_only=True):
+    """The agent definitions found, and the files that are none."""
+
+    agents: tuple[ListedAgent, ...]
+    problems: tuple[Remark, ...]
+
+
+def output_schema(kinds: Sequence[type[Struct]]) -> dict[str, Any]:
+    """The JSON Schema of a tool whose result is one of these structs."""
+    references, parts = json.schema_components(kinds, ref_template="#/$defs/{name}")
+    if len(kinds) > 1:
+        return {"type": "object", "anyOf": list(references), "$defs": parts}
+    whole = parts.pop(kinds[0].__name__)
+    return {**whole, "$defs": parts} if parts else whole
