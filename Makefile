@@ -99,8 +99,8 @@ format: $(READY)  ## format and fix what can be fixed
 crash: $(READY)  ## every crash, power loss, fault, kill and damage; N=1000 for so many of each, ONLY=loop,loop-fault for some
 	@$(BIN)/python -m tests.crash.campaign --trials $(or $(N),0) $(if $(ONLY),--only $(ONLY))
 
-bench-redact: $(READY)  ## how fast secrets are taken out
-	@$(BIN)/python bench/redact.py
+bench-redact: $(READY)  ## recall of redaction per form, changed lines in code without secrets, and speed
+	@PYTHONPATH=. $(BIN)/python bench/redact.py
 
 bench: $(READY)  ## a whole subagent beside a hand-written loop: CPU, memory, makespan, cancelling, the first request
 	@$(BIN)/python bench/subagents.py $(BENCH)

@@ -24,6 +24,32 @@ PLAIN = Redactor()
 LENGTHS = (8, 9, 12, 16, 20, 32, 33, 64)
 
 
+PLACEHOLDERS = [
+    "",
+    "%s",
+    "%(password)s",
+    "${PASSWORD}",
+    "$PASSWORD",
+    "$(cat file)",
+    "<password>",
+    "{password}",
+    "{{ password }}",
+    "None",
+    "null",
+    "****",
+    "...",
+    "xxxxxxxx",
+    "[redacted]",
+    "[redacted OPENAI_API_KEY]",
+    "password",
+    "PASSWORD",
+    "your-password",
+    "self.password",
+    "test_password",
+    "{password!r}",
+]
+
+
 def shown(text: str) -> str:
     return PLAIN.redact(text)
 
@@ -50,13 +76,18 @@ def test_a_value_in_a_header_a_url_or_a_command_is_hidden(form: str, alphabet: s
 
 
 @pytest.mark.rule("redact.simple")
-@pytest.mark.parametrize(("vendor", "key"), [*vendor_keys(), *odd_keys()])
-def test_a_key_of_a_vendor_is_hidden_wherever_it_stands(vendor: str, key: str) -> None:
-    places = ("{}", "using {} now", "x={}", '"{}"', "a\\n{}", "https://{}@host.test", "q=1%3D{}", "\x1b[32m{}\x1b[0m")
-    for place in places:
+@pytest.mark.parametrize(
+    "place", ["{}", "using {} now", "x={}", '"{}"', "a\\n{}", "https://{}@host.test", "q=1%3D{}", "\x1b[32m{}\x1b[0m"]
+)
+def test_a_key_of_a_vendor_is_hidden_wherever_it_stands(place: str) -> None:
+    for vendor, key in [*vendor_keys(), *odd_keys()]:
         text = place.format(key)
-        assert key[len(key) // 3 :] not in shown(text), text
-        assert MARK in shown(text)
+        assert key[len(key) // 3 :] not in shown(text), vendor
+        assert MARK in shown(text), vendor
+
+
+def test_the_table_has_the_vendors_that_are_used_most() -> None:
+    assert len({vendor for vendor, _ in [*vendor_keys(), *odd_keys()]}) >= 100
 
 
 @pytest.mark.rule("redact.simple")
@@ -115,6 +146,17 @@ def test_a_private_key_that_is_cut_off_is_hidden_as_far_as_it_goes() -> None:
         ('"auths": {"h": {"auth": "dXNlcjpwYXNz"}}', f'"auths": {{"h": {{"auth": "{MARK}"}}}}'),
         ("token: abc-def-123", f"token: {MARK}"),
         ("secret = " + made_up(20) + "1a", f"secret = {MARK}"),
+        ("Authorization=Bearer abc x\ny", f"Authorization=Bearer {MARK}\ny"),
+        ("> authorization: abcdefgh\ny", f"> authorization: {MARK}\ny"),
+        ("[('authorization', 'Bearer abc')]", f"[('authorization', 'Bearer {MARK}')]"),
+        ("(b'x-api-key', b'abc')", f"(b'x-api-key', b'{MARK}')"),
+        ("tool --api-key abc", f"tool --api-key {MARK}"),
+        ("curl -b 'a=abc; b=c' x", f"curl -b 'a={MARK}' x"),
+        ("http -a bob:abc x", f"http -a bob:{MARK} x"),
+        ("?x=1&password%3Dabc", f"?x=1&password%3D{MARK}"),
+        ("password\\u003dabc\\u0026x", f"password\\u003d{MARK}\\u0026x"),
+        ("password='abc'def x", f"password='{MARK}"),
+        ("don't set password='abc'", f"don't set password='{MARK}'"),
         ("https://bob:p@ss@host.test/", f"https://bob:{MARK}@host.test/"),
     ],
 )
@@ -124,38 +166,12 @@ def test_the_value_is_hidden_and_nothing_else(text: str, hidden: str) -> None:
 
 @pytest.mark.rule("redact.simple")
 @pytest.mark.parametrize(
-    "value",
-    [
-        "",
-        "%s",
-        "%(password)s",
-        "${PASSWORD}",
-        "$PASSWORD",
-        "$(cat file)",
-        "<password>",
-        "{password}",
-        "{{ password }}",
-        "None",
-        "null",
-        "****",
-        "...",
-        "xxxxxxxx",
-        "[redacted]",
-        "[redacted OPENAI_API_KEY]",
-        "password",
-        "PASSWORD",
-        "your-password",
-        "self.password",
-        "test_password",
-        "{password!r}",
-    ],
-)
-@pytest.mark.parametrize(
     "form", ["password={}", 'password="{}"', "password: '{}'", "--password={}", '{{"password": "{}"}}']
 )
-def test_a_placeholder_or_a_repetition_of_the_name_stays(form: str, value: str) -> None:
-    text = form.format(value)
-    assert shown(text) == text
+def test_a_placeholder_or_a_repetition_of_the_name_stays(form: str) -> None:
+    for value in PLACEHOLDERS:
+        text = form.format(value)
+        assert shown(text) == text
 
 
 @pytest.mark.rule("redact.simple")
@@ -165,6 +181,9 @@ def test_a_placeholder_or_a_repetition_of_the_name_stays(form: str, value: str) 
         "password = getpass()",
         "token = self.lexer.next(1)",
         "token: str",
+        "authorization: str",
+        "def f(authorization: Header, x): ...",
+        "password: |\n",
         "def f(password: str, token: Optional[str] = None) -> bool:",
         "token: dict[str, int] = {}",
         "secret = sha256",
@@ -206,11 +225,11 @@ def test_code_and_prose_stay(line: str) -> None:
     assert shown(f"before {line}\nafter") == f"before {line}\nafter"
 
 
-@pytest.mark.parametrize(("line", "secret"), secret_lines(), ids=range(len(secret_lines())))
-def test_a_secret_inside_encoded_data_is_hidden_at_every_depth(line: str, secret: str) -> None:
-    inner = json.dumps({"role": "tool", "content": line})
-    outer = json.dumps({"role": "assistant", "arguments": inner})
-    for encoded in (inner, outer, f"[{inner}", f"[{outer}"):
-        hidden = PLAIN.redact_json(encoded.encode()).decode()
-        assert secret not in hidden
-        assert MARK in hidden
+def test_a_secret_inside_encoded_data_is_hidden_at_every_depth() -> None:
+    for line, secret in secret_lines():
+        inner = json.dumps({"role": "tool", "content": line})
+        outer = json.dumps({"role": "assistant", "arguments": inner})
+        for encoded in (inner, outer, f"[{inner}", f"[{outer}"):
+            hidden = PLAIN.redact_json(encoded.encode()).decode()
+            assert secret not in hidden
+            assert MARK in hidden

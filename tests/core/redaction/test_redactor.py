@@ -208,5 +208,5 @@ def test_work_grows_with_the_text_and_no_faster(piece: str) -> None:
         return time.thread_time() - start
 
     cost(1_000)
-    small = min(cost(8_000) for _ in range(3))
-    assert min(cost(64_000) for _ in range(2)) <= 24 * max(small, 0.001)
+    small = min(cost(4_000) for _ in range(3))
+    assert min(cost(32_000) for _ in range(2)) <= 24 * max(small, 0.001)

@@ -37,20 +37,27 @@ class Found(NamedTuple):
 
 _KEYS = tuple(end for end in SECRET_ENDS if end.endswith("key"))
 _QUERY = ("key", "sig", "signature", "auth", "x-amz-signature", "x-amz-credential", "x-goog-signature", "code")
+_LOGIN = r"[^\s\"':\\]{1,64}:"
 _SHORT_OPTIONS = (
-    ("--proxy-user", "curl|wget|http", "[= ] {0,3}", True),
-    ("--user", "curl|wget|http", "[= ] {0,3}", True),
-    ("-u", "curl|wget|http", " {0,4}", True),
-    ("-p", "mysql|mysqldump|mysqladmin|mysqlimport|mariadb|mariadb-dump|sshpass", "", False),
-    ("-p", "sshpass|(?:docker|podman|buildah|skopeo|helm registry|oras) login", " {1,4}", False),
-    ("-a", "redis-cli", " {1,4}", False),
-    ("-w", "ldapsearch|ldapadd|ldapmodify|ldapdelete|ldapwhoami", " {1,4}", False),
+    ("--proxy-user", "curl|wget", "[= ] {0,3}", _LOGIN),
+    ("--user", "curl|wget", "[= ] {0,3}", _LOGIN),
+    ("-u", "curl|wget", " {0,4}", _LOGIN),
+    ("-a", "https?", " {1,4}", _LOGIN),
+    ("--cookie", "curl", "[= ] {0,3}", r"[\w.-]{1,64}="),
+    ("-b", "curl", " {1,4}", r"[\w.-]{1,64}="),
+    ("-p", "mysql|mysqldump|mysqladmin|mysqlimport|mariadb|mariadb-dump|sshpass", "", ""),
+    ("-p", "sshpass|(?:docker|podman|buildah|skopeo|helm registry|oras) login", " {1,4}", ""),
+    ("-a", "redis-cli", " {1,4}", ""),
+    ("-w", "ldapsearch|ldapadd|ldapmodify|ldapdelete|ldapwhoami", " {1,4}", ""),
 )
-"""Short options that pass a password: the programs that take it so, what is between, and whether `name:` is first."""
+"""Short options that pass a password: the programs that take it so, what is between, and what stands before it."""
 
+_NAMES = (
+    "pass", "pwd", "secret", "token", "credential", "authorization", "cookie", "_auth", "_key=",
+    *(f"{key.removesuffix('key')}{sign}key" for key in _KEYS for sign in ("", "_", "-")),
+)  # fmt: skip
 TRIGGERS = (
-    "://", "-----begin", "bearer", "pass", "pwd", "secret", "token", "credential", "authorization", "cookie", "_auth",
-    *(f"{key.removesuffix('key')}{sign}key" for key in _KEYS for sign in ("", "_", "-")), "_key=",
+    "://", "-----begin", "bearer", *_NAMES,
     *(f"{sign}{name}=" for sign in ("?", "&", ";") for name in _QUERY),
     *(option for option, _, _, _ in _SHORT_OPTIONS),
 )  # fmt: skip
@@ -67,7 +74,8 @@ def find_form(text: str, at: int) -> Found | None:
         case "?" | "&" | ";":
             return _find_in_query(text, at)
         case _:
-            return _find_named(text, at) or _find_bearer(text, at)
+            is_name = text[at : at + 16].lower().startswith(_NAMES)
+            return _find_named(text, at) if is_name else _find_bearer(text, at)
 
 
 def _find_in_url(text: str, at: int) -> Found | None:
@@ -99,10 +107,10 @@ def _find_short_option(text: str, at: int) -> Found | None:
     if text[max(0, at - 1) : at].strip(" \t\"'"):
         return None
     line = _line_before(text, at)
-    for option, programs, gap, is_login in _SHORT_OPTIONS:
+    for option, programs, gap, before in _SHORT_OPTIONS:
         if not text.startswith(option, at) or not compiled(rf"(?:^|[\s/\"'`;|&($])(?:{programs})\b").search(line):
             continue
-        found = compiled(rf"{gap}(?P<opening>{_QUOTE})?{_LOGIN if is_login else ''}").match(text, at + len(option))
+        found = compiled(rf"{gap}(?P<opening>{_QUOTE})?{before}").match(text, at + len(option))
         if found is None:
             continue
         pattern = _quoted_by(found) if found.group("opening") else WORD
@@ -116,15 +124,14 @@ def passed_from(program: str, option: str, value: str) -> int | None:
     """Where the secret starts in the argument after an option; None if the option passes none."""
     if option.startswith("--") and is_secret_name(option):
         return None if value.startswith("-") or is_shown(option, value) else 0
-    for name, programs, gap, is_login in _SHORT_OPTIONS:
+    for name, programs, gap, before in _SHORT_OPTIONS:
         if name == option and gap and compiled(rf"\b(?:{programs})\b").search(program):
-            login = compiled(_LOGIN).match(value)
-            start = login.end() if login and is_login else 0
-            return None if (is_login and not login) or is_shown(_PASSWORDS, value[start:]) else start
+            found = compiled(before).match(value)
+            if found is not None and not is_shown(_PASSWORDS, value[found.end() :]):
+                return found.end()
     return None
 
 
-_LOGIN = r"[^\s\"':\\]{1,64}:"
 _PASSWORDS = "user username pass password passwd pwd secret token"
 """A name for a password that has none, of the words that manuals write in its place."""
 
@@ -149,9 +156,11 @@ def _find_private_key(text: str, at: int) -> Found | None:
 _CLOSE = r"(?P<close>\\{0,15}[\"'])?\]?(?P<before>[ \t]{0,16})"
 _TYPE = r"[A-Za-z_][\w.]{0,48}(?:\[[^\]=\n]{0,48}\])?(?: ?\| ?[\w.]{1,48})?"
 _ANNOTATION = rf":[ \t]{{0,4}}{_TYPE}[ \t]{{0,4}}=[ \t]{{0,8}}(?=[bru]?\\{{0,15}}[\"'])"
-_ASSIGNMENT = r"(?P<sign>=>|:=|=(?![=~>])|:(?![:=]))(?P<after>[ \t]{0,64})"
+_ANNOTATED = rf"(?:str|string|bytes|any|bool|object|{_TYPE}[ \t]{{0,4}}[,)=;\[(.])(?!\w)"
+_ASSIGNMENT = r"(?P<sign>=>|:=|=(?![=~>])|%3[Dd]|\\{1,7}u003[dD]|:(?![:=]))(?P<after>[ \t]{0,64})"
 _SIGN = rf"{_CLOSE}(?:{_ANNOTATION}|{_ASSIGNMENT})"
 _HEADER_SIGN = _CLOSE + _ASSIGNMENT
+_NEXT_ITEM = r"\\{0,15}[\"'],[ \t]{0,4}(?=[bru]?\\{0,15}[\"'])"
 _QUOTE = r"[bBrRuUfF]{0,2}(?P<slashes>\\{0,15})(?P<quote>\"\"\"|'''|[\"'])"
 
 
@@ -169,9 +178,12 @@ def _find_named(text: str, at: int) -> Found | None:
     is_env_key = name.isupper() and name.endswith("_KEY") and text[end : end + 1] == "="
     if not (is_cookie or is_env_key or is_secret_name(name)):
         return None
-    sign = compiled(_HEADER_SIGN if is_cookie or words(name)[-1] == "authorization" else _SIGN).match(text, end)
+    is_header = is_cookie or words(name)[-1] == "authorization"
+    sign = compiled(_HEADER_SIGN if is_header else _SIGN).match(text, end)
     if is_option and (sign is None or sign.group("sign") != "="):
-        return _find_option_value(text, name, end)
+        return _find_next_value(text, name, end, rf"[ \t]{{1,4}}|{_NEXT_ITEM}")
+    if sign is None and (is_header or "-" in name):
+        return _find_next_value(text, name, end, _NEXT_ITEM)
     if sign is None:
         return None
     quote = compiled(_QUOTE).match(text, sign.end())
@@ -180,13 +192,13 @@ def _find_named(text: str, at: int) -> Found | None:
     return _find_bare(text, name, sign.end(), sign)
 
 
-def _find_option_value(text: str, name: str, end: int) -> Found | None:
-    """The value after `--name`, behind a space or as the next item of a list."""
-    gap = compiled(r"[ \t]{1,4}|\\{0,15}[\"'],[ \t]{0,4}(?=\\{0,15}[\"'])").match(text, end)
+def _find_next_value(text: str, name: str, end: int, between: str) -> Found | None:
+    """The value after the name of an option or a header, behind a space or as the next item of a list."""
+    gap = compiled(between).match(text, end)
     if gap is None:
         return None
     quote = compiled(_QUOTE).match(text, gap.end())
-    at = quote.end() if quote else gap.end()
+    at = scheme_end(text, quote.end()) if quote else gap.end()
     pattern = _quoted_by(quote) if quote else WORD
     value = _read(pattern, text, at)
     return None if value.startswith("-") or is_shown(name, value) else _found(pattern, text, at)
@@ -206,17 +218,23 @@ def _find_quoted(text: str, name: str, start: int, quote: re.Match[str], *, is_n
 
 def _find_bare(text: str, name: str, at: int, sign: re.Match[str]) -> Found | None:
     kind = words(name)[-1]
+    if kind == "authorization" and (value_at := scheme_end(text, at)) > at:
+        return None if is_shown(name, _read(LINE, text, value_at)) else _found(LINE, text, value_at)
     if sign.group("sign") == ":" and not sign.group("close") and not sign.group("before"):
         if kind == "cookie":
             return Found(at, at, LINE) if compiled(r"[\w.-]{1,64}=").match(text, at) else None
-        value_at = scheme_end(text, at) if kind == "authorization" else at
-        if "-" in name or value_at > at or (kind == "authorization" and not name.islower()):
+        if "-" in name or (kind == "authorization" and not compiled(_ANNOTATED).match(text, at)):
             pattern = LINE if kind == "authorization" else WORD
-            return None if is_shown(name, _read(pattern, text, value_at)) else _found(pattern, text, value_at)
+            return None if is_shown(name, _read(pattern, text, at)) else _found(pattern, text, at)
     value = _read(BARE, text, at)
     if is_shown(name, value) or kind == "cookie":
         return None
-    is_tight = sign.group("sign") == "=" and not sign.group("before") and not sign.group("after")
+    is_tight = (
+        sign.group("sign")[-1] in "=dD"
+        and sign.group("sign") != ":="
+        and not sign.group("before")
+        and not sign.group("after")
+    )
     if not is_tight and is_code(value):
         return None
     if kind == "pwd" and value.startswith(("/", "~", ".")):

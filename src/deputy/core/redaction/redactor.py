@@ -51,7 +51,7 @@ class Redactor:
         return root[0]
 
     def _redact_named(self, name: str, value: str) -> str:
-        if name and is_secret_name(name):
+        if name and (is_secret_name(name) or (name.lower().endswith("cookie") and "=" in value)):
             start = scheme_end(value, 0)
             if not is_shown(name, value[start:]):
                 return value[:start] + MARK

@@ -22,7 +22,8 @@ def compiled(pattern: str) -> re.Pattern[str]:
 _NEXT = r"(?:amp;)?[A-Za-z_][\w.%\[\]-]{0,31}"
 _ENDS = r"[\s\"'`<>]|\\{1,8}[nrt\"']"
 BARE = (
-    r"(?:[^\s\"'`<>\\,;&)\]}]"
+    r"(?:[^\s\"'`<\\,;&)\]}]"
+    r"|<(?![A-Za-z/!])"
     rf"|&(?!{_NEXT}=)"
     rf"|[,;](?!{_NEXT}[=:]|{_ENDS}|\Z)"
     rf"|[)\]}}](?!{_ENDS}|[)\]}},;.:]|\Z)"
@@ -47,9 +48,9 @@ def quoted(quote: str, slashes: int) -> str:
         return rf"(?:[^{mark}\\]|\\[\s\S]|{mark}(?!{mark}{mark}))*+"
     if slashes:
         return rf"(?:{inside}|\\{{1,{slashes}}}(?![\\{mark}n]))*+"
-    # A doubled quote, and a quote that a shell closes and opens again, are inside the value.
+    # A doubled quote, one that a shell closes and opens again, and one that a word follows are inside the value.
     more = r"''|'\\''|'\"'\"'" if mark == "'" else mark * 2
-    return rf"(?:{inside}|{more})*+"
+    return rf"(?:{inside}|{more}|{mark}(?=[A-Za-z0-9]))*+"
 
 
 SPACED = r"\$?\{\{[^{}\n]{0,96}\}\}|\$\([^()\n]{0,96}\)|<[^<>\n]{1,96}>|\[redacted(?: \w{1,64})?\]"
@@ -57,13 +58,13 @@ SPACED = r"\$?\{\{[^{}\n]{0,96}\}\}|\$\([^()\n]{0,96}\)|<[^<>\n]{1,96}>|\[redact
 _PLACEHOLDER = (
     r"(?:%\(\w{1,64}\)[sdr]|%[sdrqv]|%\w{1,64}%|\$\{{1,2}[^{}]{0,128}\}{1,2}|\$\([^()]{0,128}\)?|\$[A-Za-z_]\w{0,64}|\$[0-9@*]"
     r"|\{{1,2}[^{}]{0,128}\}{1,2}|<[^<>]{1,128}>|\[redacted(?: \w{1,64})?\]|\[REDACTED\]|@\w{1,64}@"
-    r"|(?i:none|null|nil|undefined|true|false)|\*+|\.+|x+|X+|#+|_+|\?+|-+|•+|…+|:\w{1,64}\b|&\w{1,64}\b)"
+    r"|(?i:none|null|nil|undefined|true|false)|[|>][-+0-9]{0,2}|\*+|\.+|x+|X+|#+|_+|\?+|-+|•+|…+)"
 )
 _SCHEME = r"(?i:basic|bearer|token|digest|negotiate|apikey|bot|oauth|key|aws4-hmac-sha256|sharedkey|ntlm|hoba)"
 _FILLER = frozenset(("your", "my", "the", "a", "some", "new", "old", "here", "goes", "self", "cls", "args", "this"))
 _IDENTIFIER = r"[A-Za-z_][\w]{0,127}"
 _CODE = (
-    rf"[-+!&*~]{{0,2}}(?:{_IDENTIFIER}(?:(?:\?\.|\.|::|->){_IDENTIFIER}){{0,12}}[?!]?(?:[.,;:!?]{{0,3}}\Z|[(\[{{|,;:<)\]}}][\s\S]*)"
+    rf"[-+!&*~]{{0,2}}(?:{_IDENTIFIER}(?:(?:\?\.|\.|::|->){_IDENTIFIER}){{0,12}}\??(?:[.,;:]{{0,3}}\Z|[(\[{{|,;:<)\]}}][\s\S]*)"
     r"|(?:0[xob])?[0-9][0-9a-fA-F_.]*[,;:)\]}]{0,4}\Z|[(\[{][\s\S]*|\.\.\.)"
 )
 
@@ -86,7 +87,7 @@ def is_shown(name: str, value: str) -> bool:
 
 def _repeats(name: str, value: str) -> bool:
     """Whether a value is words that end in its name: `password`, `self.password`, `test_api_key`."""
-    if compiled(r"[A-Za-z_.\- ]*[()\[\],;:.!?]{0,4}").fullmatch(value) is None:
+    if compiled(r"[:@&*]?[A-Za-z_.\- ]*[()\[\],;:.!?]{0,4}").fullmatch(value) is None:
         return False
     of_name, of_value = "".join(words(name)), "".join(words(value))
     is_part = not set(words(name)).isdisjoint(words(value)) and set(words(value)) <= {*words(name), *_FILLER}

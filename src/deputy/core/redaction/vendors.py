@@ -23,6 +23,8 @@ class Shape(NamedTuple):
     before_length: int = 0
     rest: str = ""
     """A pattern of what follows, where alphabet and length are not enough; the key begins at its group `key`."""
+    trigger: str = ""
+    """A pattern of how it begins, in lower case, where the literal alone is too frequent; at most 40 characters."""
 
 
 def _shapes(vendor: str, literals: str, alphabet: str, least: int) -> tuple[Shape, ...]:
@@ -34,7 +36,7 @@ SHAPES: tuple[Shape, ...] = (
     Shape("1Password", "A3-", r"A-Z0-9\-", 28, rest=r"[A-Z0-9]{6}-[A-Z0-9-]{11,12}-"),
     *_shapes("Adobe", "p8e-", _ALNUM, 32),
     *_shapes("age", "AGE-SECRET-KEY-1", _UPPER, 32),
-    Shape("Airtable", "pat", r"A-Za-z0-9.", 60, rest=r"[A-Za-z0-9]{14}\.[a-f0-9]{40}"),
+    Shape("Airtable", "pat", r"A-Za-z0-9.", 60, rest=r"[A-Za-z0-9]{14}\.[a-f0-9]{40}", trigger=r"pat[a-z0-9]{14}\."),
     *_shapes("Alibaba Cloud", "LTAI", _ALNUM, 16),
     *_shapes("Anthropic", "sk-ant-", _WORD, 16),
     *_shapes("Artifactory", "AKCp cmVmd", _ALNUM, 56),
@@ -53,7 +55,16 @@ SHAPES: tuple[Shape, ...] = (
     *_shapes("Databricks", "dapi", r"a-f0-9\-", 32),
     *_shapes("Datadog", "ddapp_ ddpat_", _ALNUM, 30),
     *_shapes("DigitalOcean", "dop_v1_ doo_v1_ dor_v1_", _HEX, 32),
-    Shape("Discord", ".", _WORD, 0, before=r"[MNO][\w-]{23}", before_length=24, rest=r"[\w-]{6}\.[\w-]{27}"),
+    Shape(
+        "Discord",
+        ".",
+        _WORD,
+        0,
+        before=r"[MNO][\w-]{23}",
+        before_length=24,
+        rest=r"[\w-]{6}\.[\w-]{27}",
+        trigger=r"\.[\w-]{6}\.[\w-]{27}",
+    ),
     *_shapes("Discord", "discord.com/api/webhooks/ discordapp.com/api/webhooks/", r"\w/-", 60),
     *_shapes("Docker", "dckr_pat_ dckr_oat_", _WORD, 16),
     Shape("Docker", '"auth"', _BASE64, 0, rest=r"\s{0,4}:\s{0,4}\"(?P<key>[A-Za-z0-9+/=]{8})"),
@@ -123,7 +134,7 @@ SHAPES: tuple[Shape, ...] = (
     *_shapes("Razorpay", "rzp_live_ rzp_test_", _ALNUM, 14),
     *_shapes("ReadMe", "rdme_", "a-z0-9", 40),
     *_shapes("Replicate", "r8_", _ALNUM, 30),
-    *_shapes("Resend", "re_", r"\w", 30),
+    Shape("Resend", "re_", r"\w", 30, trigger=r"re_\w{20}"),
     *_shapes("RubyGems", "rubygems_", _HEX, 32),
     *_shapes("Scalingo", "tk-us-", _WORD, 40),
     *_shapes("SendGrid", "SG.", r"\w=.-", 40),
@@ -146,7 +157,7 @@ SHAPES: tuple[Shape, ...] = (
     *_shapes("Tavily", "tvly-", _WORD, 16),
     Shape("Telegram", ":AA", _WORD, 32, before="[0-9]{8}", before_length=8),
     *_shapes("Together", "tgp_v1_", _WORD, 32),
-    *_shapes("Twilio", "SK", _HEX, 32),
+    Shape("Twilio", "SK", _HEX, 32, trigger="sk[a-f0-9]{32}"),
     *_shapes("Typeform", "tfp_", r"\w.=-", 40),
     *_shapes("Vercel", "vcp_ vci_ vca_ vcr_ vck_ vercel_blob_rw_", r"\w", 24),
     *_shapes("Weights & Biases", "wandb_v1_", r"\w", 32),
