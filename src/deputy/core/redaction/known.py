@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
+from functools import cached_property
 from typing import TYPE_CHECKING
-from urllib.parse import quote, quote_plus
 
 import msgspec
 
@@ -22,10 +21,27 @@ class KnownValues:
     """The spellings of known values."""
 
     def __init__(self, values: Iterable[str]) -> None:
-        stripped = {value.strip() for value in values}
-        pieces = (piece for value in stripped if is_known_secret(value) for piece in _pieces(value))
-        self.spellings = tuple(sorted({spelling for piece in pieces for spelling in _spellings(piece)}))
-        self.longest = max(map(len, self.spellings), default=0)
+        self._values = {value.strip() for value in values}
+
+    @cached_property
+    def spellings(self) -> tuple[str, ...]:
+        """All that is hidden."""
+        pieces = (piece for value in self._values if is_known_secret(value) for piece in _pieces(value))
+        return tuple(sorted({spelling for piece in pieces for spelling in _spellings(piece)}))
+
+    @cached_property
+    def shortest(self) -> int:
+        """The length of the shortest spelling."""
+        return min(map(len, self.spellings), default=0)
+
+    @cached_property
+    def beginnings(self) -> dict[str, tuple[str, ...]]:
+        """All that a spelling may begin with, by its last character, longest first."""
+        found: dict[str, set[str]] = {}
+        for spelling in self.spellings:
+            for length in range(1, len(spelling)):
+                found.setdefault(spelling[length - 1], set()).add(spelling[:length])
+        return {last: tuple(sorted(some, key=len, reverse=True)) for last, some in found.items()}
 
     def occur_in(self, text: str) -> bool:
         """Whether any of them is in a text."""
@@ -65,7 +81,7 @@ class KnownFilter:
     def _spans(self, text: str) -> list[tuple[int, int]]:
         """Where known values are, in order; those that overlap are one."""
         hits: list[tuple[int, int]] = []
-        for spelling in self._known.spellings:
+        for spelling in self._known.spellings if len(text) >= self._known.shortest else ():
             at = text.find(spelling)
             while at >= 0:
                 hits.append((at, at + len(spelling)))
@@ -80,14 +96,10 @@ class KnownFilter:
 
     def _hold_from(self, text: str) -> int:
         """Where the end of a text begins that may be the beginning of a known value."""
-        least = len(text)
-        for spelling in self._known.spellings:
-            at = text.find(spelling[0], max(0, len(text) - len(spelling) + 1))
-            while 0 <= at < least:
-                if spelling.startswith(text[at:]):
-                    least = at
-                at = text.find(spelling[0], at + 1)
-        return least
+        beginnings = self._known.beginnings.get(text[-1:], ())
+        # Most texts end in none of them, which one call tells.
+        held = next(len(word) for word in beginnings if text.endswith(word)) if text.endswith(beginnings) else 0
+        return len(text) - held
 
 
 def _pieces(value: str) -> Iterable[str]:
@@ -99,6 +111,8 @@ def _pieces(value: str) -> Iterable[str]:
 
 def _spellings(value: str) -> set[str]:
     """A value plain, in JSON, in a URL, in hexadecimal, and in base64 at each of its three offsets."""
+    from urllib.parse import quote, quote_plus
+
     data = value.encode("utf-8", "surrogatepass")
     found = {value, data.hex(), data.hex().upper(), *_in_base64(data)}
     if value.isprintable() or "\n" in value:
@@ -113,6 +127,8 @@ def _spellings(value: str) -> set[str]:
 
 def _in_base64(value: bytes) -> set[str]:
     """The characters of base64 that depend on this value alone, wherever it begins in what is encoded."""
+    from base64 import b64encode
+
     found: set[str] = set()
     for offset in range(3):
         first, end = -(-offset * 8 // 6), (offset + len(value)) * 8 // 6

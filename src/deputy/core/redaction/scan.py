@@ -6,12 +6,11 @@ import re
 from functools import cache
 from typing import TYPE_CHECKING
 
-from deputy.core.redaction.forms import LOOK_BACK, TRIGGERS, find_form
+from deputy.core.redaction.forms import LOOK_BACK, TRIGGERS, Found, find_form
 from deputy.core.redaction.values import compiled
 from deputy.core.redaction.vendors import SHAPES
 
 if TYPE_CHECKING:
-    from deputy.core.redaction.forms import Found
     from deputy.core.redaction.vendors import Shape
 
 MARK = "[redacted]"
@@ -33,8 +32,8 @@ class Scanner:
     """Hides secrets in a text that comes in chunks; the result does not depend on the chunks."""
 
     def __init__(self) -> None:
-        self._context = ""
-        self._held = ""
+        self._context: str = ""
+        self._held: str = ""
         self._value = ""
         """The pattern of the hidden value that the text so far ends in."""
 
@@ -51,6 +50,10 @@ class Scanner:
         shown: list[str] = []
         hold = -1
         look_from = at
+        if not self._value and not may_hold_secret(text[max(0, at - _LONGEST_TRIGGER) :]):
+            hold = len(text) if final else _word_start(text, len(text), at)
+            self._context, self._held = text[max(0, hold - LOOK_BACK) : hold], text[hold:]
+            return text[at:hold]
         folded = fold(text)
         while True:
             if self._value:
@@ -95,8 +98,6 @@ def find(text: str, at: int) -> Found | None:
 
 
 def _find_shape(text: str, at: int, shape: Shape, pattern: str) -> Found | None:
-    from deputy.core.redaction.forms import Found
-
     start = at - shape.before_length
     found = compiled(pattern).match(text, start) if start >= 0 else None
     if found is None:
