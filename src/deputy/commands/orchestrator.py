@@ -16,7 +16,7 @@ from deputy.core.events import Requested
 from deputy.core.ladder import cannot_spawn
 from deputy.core.outcome import Outcome
 from deputy.core.project_task import ProjectTask
-from deputy.core.request import Grant, Hop, Lineage, Request, TaskContext
+from deputy.core.request import Grant, Hop, Lineage, Nesting, Request, TaskContext
 from deputy.core.role import NoRole, Role, in_role
 from deputy.core.task import Task, terms_of
 from deputy.engine.root import PARENT_OUTPUT_TOKENS, not_approved
@@ -75,6 +75,8 @@ class Office:
     agents_by_command: Mapping[str, Mapping[str, str]]
     tell_added: Callable[[ProjectTask], None] = lambda task: None
     """Say that a draft is on the list now."""
+    nesting: Callable[[str], Awaitable[Nesting | None]]
+    """Where a session stands when a run has started this process, with its caps reserved."""
     minding: Callable[[str], AbstractContextManager[object]] = nullcontext
     """What a run is waited for in, once it is on record under its session id."""
 
@@ -168,12 +170,16 @@ async def register_and_delegate(routed: Routed, office: Office) -> None:
     prepared, task = routed.prepared, routed.task
     if prepared.folder:
         office.tasks.make_folder(prepared.folder)
+    nesting = await office.nesting(prepared.order.session_id)
+    grant = routed.grant
+    if nesting is not None:
+        grant = structs.replace(grant, budget=grant.budget.narrowed(nesting.budget))
     request = Request(
         session_id=prepared.order.session_id,
         target=Hop(task.agent or "", "agent"),
         prompt=task.prompt,
-        caller=_caller(prepared.order),
-        caller_grant=routed.grant,
+        caller=_caller(prepared.order, None if nesting is None else nesting.lineage),
+        caller_grant=grant,
         wanted=task.wanted,
         is_recursive=task.role is not None and task.role.is_recursive,
         seconds=task.timeout,
@@ -211,9 +217,9 @@ async def clean_up(order: Order, outcome: Outcome, office: Office) -> Ended:
 # --- what is handed over ----------------------------------------------------------------------------------------------
 
 
-def _caller(order: Order) -> Lineage:
+def _caller(order: Order, above: Lineage | None = None) -> Lineage:
     """The command on its path: it adds no depth, and the session is its own root."""
-    return Lineage.root(order.session_id, command=order.command)
+    return Lineage.root(order.session_id, command=order.command, above=above)
 
 
 def _label(prepared: Prepared) -> str:

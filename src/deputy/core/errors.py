@@ -12,6 +12,7 @@ DeputyError                 everything this project raises on purpose
 │   ├── StorageTooNew       written by a newer version
 │   ├── StorageBusy         another process kept it locked for longer than any transaction takes
 │   └── StorageFailed       reading, writing or opening failed otherwise
+├── NotAdmitted             this process is part of a run, which may not start what it is asked for
 ├── LeaseLost               another process has taken the run over; nothing was written
 ├── LeaseHeld               another process is at work on the run
 ├── UnknownRun              the journal has no run of this id
@@ -155,6 +156,10 @@ class StorageFailed(StorageError):
 
     retryable = True
     way_out = "Check the disk and the limit on open files, then try again."
+
+
+class NotAdmitted(DeputyError):
+    """A run started this process, and the limits of that run do not allow what it is asked for."""
 
 
 class LeaseLost(DeputyError):

@@ -69,16 +69,37 @@ class Lineage(Struct, frozen=True, kw_only=True, gc=False):
     """How many subtasks of one chain stand above each other here; counted apart from the depth of delegations."""
     subtask_limits: tuple[int, ...] = ()
     """What requests on this chain said about how deep it may go."""
+    top_depth: int = 0
+    """The depth of the top of its tree: more than 0 in a process that a run has started."""
 
     @classmethod
     def root(
-        cls, session_id: str, *, command: str | None = None, agent: str | None = None, deadline: float | None = None
+        cls,
+        session_id: str,
+        *,
+        command: str | None = None,
+        agent: str | None = None,
+        deadline: float | None = None,
+        above: Lineage | None = None,
     ) -> Lineage:
-        """The top of a tree: a run of a person or program, whose command and agent add to the path alone."""
+        """The top of a tree: a run of a person or program, whose command and agent add to the path alone.
+
+        In a process that a run has started it stands where that run stands (`above`).
+        """
         commands = () if command is None else (Hop(command, "command"),)
         agents = () if agent is None else (Hop(agent, "agent"),)
-        path = (Hop("orchestrator", "orchestrator"), *commands, *agents)
-        return cls(session_id=session_id, root_id=session_id, depth=0, path=path, deadline=deadline)
+        start = (Hop("orchestrator", "orchestrator"),) if above is None else above.path
+        ends = [end for end in (deadline, None if above is None else above.deadline) if end is not None]
+        depth = 0 if above is None else above.depth
+        return cls(
+            session_id=session_id,
+            root_id=session_id,
+            depth=depth,
+            path=(*start, *commands, *agents),
+            deadline=min(ends, default=None),
+            signatures=() if above is None else above.signatures,
+            top_depth=depth,
+        )
 
     def child(
         self,
@@ -105,6 +126,7 @@ class Lineage(Struct, frozen=True, kw_only=True, gc=False):
             signatures=(*self.signatures, signature),
             subtask_depth=self.subtask_depth + 1 if is_subtask else 0,
             subtask_limits=(*self.subtask_limits, *limits) if is_subtask else (),
+            top_depth=self.top_depth,
         )
 
     def paused(self, seconds: float) -> Lineage:
@@ -114,7 +136,7 @@ class Lineage(Struct, frozen=True, kw_only=True, gc=False):
     @property
     def is_top(self) -> bool:
         """Whether nobody delegated it: a subtask of such a run stands at its depth, and below it all the same."""
-        return not self.depth and not self.subtask_depth
+        return self.depth == self.top_depth and not self.subtask_depth
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -183,6 +205,16 @@ class Wanted(Struct, frozen=True, kw_only=True, gc=False):
             writable=caller.writable,
             work_folder=caller.work_folder,
         )
+
+
+class Nesting(Struct, frozen=True, kw_only=True):
+    """Where a run stands whose process another run has started, and what that run has left for it."""
+
+    lineage: Lineage
+    """Of the run that started the process."""
+    budget: Budget
+    is_live: bool = True
+    """Whether that run is at work."""
 
 
 class TaskContext(Struct, frozen=True, kw_only=True, omit_defaults=True):

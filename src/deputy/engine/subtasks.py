@@ -248,7 +248,7 @@ async def _refusal(
         return unreachable
     lineage = _lineage(run)
     # What is below was approved with what is above.
-    if lineage.depth or lineage.subtask_depth:
+    if not lineage.is_top:
         return ""
     match decided(run, f"{key}:approval", desk.approval, begun=_ids(key), ended=(key, f"{key}{TOLD}")):
         case "granted":

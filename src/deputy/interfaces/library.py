@@ -36,6 +36,7 @@ from deputy.interfaces.checking import (
     check_prompt,
     check_tasks,
 )
+from deputy.interfaces.nesting import admitted, nesting_of
 from deputy.interfaces.refining import arguments_of, refined
 from deputy.interfaces.resuming import (
     check_left,
@@ -475,6 +476,7 @@ class Deputy:
             approve=approve or approved,
             settle=self._settle_tasks,
             agents_by_command=load_command_agents(str(self._workspace)),
+            nesting=lambda session_id: asyncio.to_thread(nesting_of, session_id, self._policy.max_spawns),
         )
 
     async def new_session_id(self) -> str:
@@ -550,14 +552,22 @@ class Deputy:
         if self.missing_key(model) is None:
             self._of.models.open(model)
         session_id = await self._of.engine.draw_id()
+        nesting = await asyncio.to_thread(nesting_of, session_id, self._policy.max_spawns)
+        own = own if nesting is None else structs.replace(own, budget=own.budget.narrowed(nesting.budget))
+        granted = own if role is None else as_parent(role, own)
+        agent, now = None if role is None else role.name, self._of.workshop.world.now()
+        if nesting is not None and command == RUN:
+            lineage = admitted(
+                session_id, nesting, prompt, self._policy, agent=agent, grant=granted, seconds=seconds, now=now
+            )
+        else:
+            deadline = None if seconds is None else now + seconds
+            above = None if nesting is None else nesting.lineage
+            lineage = Lineage.root(session_id, agent=agent, deadline=deadline, above=above)
         birth = Opened(
-            lineage=Lineage.root(
-                session_id,
-                agent=None if role is None else role.name,
-                deadline=None if seconds is None else self._of.workshop.world.now() + seconds,
-            ),
+            lineage=lineage,
             model=model,
-            grant=own if role is None else as_parent(role, own),
+            grant=granted,
             seconds=seconds,
             role=role,
             routing=structs.replace(self._routing, session_model=model),

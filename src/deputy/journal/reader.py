@@ -250,6 +250,10 @@ class Reader:
         """The runs that have not ended, or whose result was not handed over, oldest first."""
         return self._states("SELECT run, state, sum FROM runs WHERE NOT is_settled")
 
+    def nested(self, root: str) -> list[tuple[str, str, bytes]]:
+        """The runs of processes that runs of a tree have started: id, who started it, and what it reserved."""
+        return list(self._rows("SELECT id, above, body FROM nested WHERE root = ?", root))
+
     def descendants(self, run: str) -> list[State]:
         """All runs below a run, oldest first."""
         return self._states(

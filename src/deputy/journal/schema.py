@@ -59,6 +59,11 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         # Empty of a row that was written before it had one.
         "ALTER TABLE errors ADD COLUMN sum BLOB NOT NULL DEFAULT x''",
     ),
+    (
+        # Processes that runs have started: what each may use, and in the end what it has used.
+        "CREATE TABLE nested (id TEXT PRIMARY KEY, above TEXT NOT NULL, root TEXT NOT NULL, body BLOB NOT NULL)",
+        "CREATE INDEX nested_by_root ON nested (root)",
+    ),
 )
 """One tuple of statements per version; a version that was released never changes."""
 

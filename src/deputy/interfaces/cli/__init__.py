@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from deputy import __version__
-from deputy.core.errors import DeputyError, UsageError
+from deputy.core.errors import DeputyError, NotAdmitted, UsageError
 from deputy.interfaces.cli.streams import open_streams
 from deputy.interfaces.telling import safe_to_tell, tell
 
@@ -120,6 +120,8 @@ def main() -> None:
         sys.exit(130)
     except UsageError as error:
         _stop(error, 2)
+    except NotAdmitted as error:
+        _stop(error, 6)
     except DeputyError as error:
         _stop(error, 1)
     except OSError as error:

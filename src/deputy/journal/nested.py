@@ -1,0 +1,122 @@
+"""Runs of processes that a run has started: each reserves what that run has left as caps of its own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import DecodeError, json
+
+from deputy.core.errors import NotAdmitted
+from deputy.core.events import Admitted, Opened
+from deputy.core.limits import NOTHING, Amount, Budget, Resource
+from deputy.core.request import Nesting
+from deputy.journal import connection as connections
+from deputy.journal import home
+from deputy.journal.reader import Reader
+from deputy.journal.registry import standings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from deputy.core.state import State
+
+_RESOURCES: tuple[Resource, ...] = ("tokens", "cost", "requests", "spawns")
+_DEEPEST = 32
+_NO_AGENTS = ("delegate", "refine")
+"""Commands whose top only starts others."""
+
+
+def reserve(folder: Path, run: str, nested: str, max_spawns: int) -> Nesting:
+    """Reserve for a nested run what is left to the run that started its process.
+
+    The check and the hold are one transaction in the journal of that run, so two processes never get the same rest.
+    """
+    reader = Reader.open(folder)
+    if reader is None:
+        raise NotAdmitted(f"{run} started this process, and there is no journal in {folder}; nothing was started")
+    path = folder / home.JOURNAL
+    with reader, connections.typed(path):
+        connection = connections.open_writer(folder, "group")
+        try:
+            connections.patiently(lambda: connection.execute("BEGIN IMMEDIATE"), path)
+            state = reader.state(run)
+            if state is None or state.lineage is None:
+                raise NotAdmitted(f"{run} started this process, and is not in {path}; nothing was started")
+            budget = _left(reader, state, max_spawns)
+            held = Amount(**{name: getattr(budget, name) or 0 for name in _RESOURCES})
+            row = (nested, run, state.lineage.root_id, json.encode(held))
+            connection.execute("INSERT INTO nested VALUES (?, ?, ?, ?)", row)
+            connection.execute("COMMIT")
+        finally:
+            connection.close()
+    return Nesting(lineage=state.lineage, budget=budget, is_live=state.is_live)
+
+
+def nested_amounts(reader: Reader, root: str, depth: int = 0) -> Iterator[tuple[str, str, Amount]]:
+    """What the nested runs of a tree count for: id, the run that started its process, and how much.
+
+    One that is at work, or that is in another journal, counts for all it has reserved; else for what it has used.
+    """
+    for nested, above, body in reader.nested(root) if depth < _DEEPEST else ():
+        state = reader.state(nested)
+        is_over = state is not None and (not state.is_live or standings(reader, [state])[0].is_left)
+        try:
+            held = json.decode(body, type=Amount)
+        except DecodeError:
+            continue
+        yield nested, above, _total(reader, state, depth) if state is not None and is_over else held
+
+
+def _total(reader: Reader, top: State, depth: int) -> Amount:
+    """What a nested run has used with all below it; one that is an agent is a spawn itself."""
+    tree = {state.run: state for state in reader.tree(top.run)}
+    used = _used(reader, tree, top.run, depth + 1).get(top.run, NOTHING)
+    return used + Amount(spawns=int(top.command not in _NO_AGENTS))
+
+
+def _left(reader: Reader, state: State, max_spawns: int) -> Budget:
+    """What is left to a run: of its own budget, of those above it, and of the spawns of its tree."""
+    root = state.run if state.lineage is None else state.lineage.root_id
+    tree = {one.run: one for one in reader.tree(root)}
+    used = _used(reader, tree, root)
+    left: dict[str, int] = {"spawns": max_spawns - used.get(root, NOTHING).spawns}
+    above: str | None = state.run
+    while above is not None and above in tree:
+        caps = _budget(reader, above)
+        for name in _RESOURCES:
+            cap, spent = getattr(caps, name), getattr(used.get(above, NOTHING), name)
+            if cap is not None:
+                # A cost that is not known leaves nothing of a budget that must be kept.
+                rest = 0 if spent is None else cap - spent
+                left[name] = min(rest, left.get(name, rest))
+        above = tree[above].parent
+    return Budget(**{name: max(0, rest) for name, rest in left.items()})
+
+
+def _used(reader: Reader, tree: Mapping[str, State], root: str, depth: int = 0) -> dict[str, Amount]:
+    """What each run of a tree has used with all below it, nested runs included."""
+    used: dict[str, Amount] = {}
+
+    def add(run: str | None, amount: Amount) -> None:
+        while run is not None and run in tree:
+            used[run] = used.get(run, NOTHING) + amount
+            run = tree[run].parent
+
+    for state in tree.values():
+        usage = state.usage
+        add(state.run, Amount(tokens=usage.input + usage.output, cost=usage.cost, requests=usage.requests))
+        if state.parent is not None and state.status != "rejected":
+            add(state.parent, Amount(spawns=1))
+    for _, above, amount in nested_amounts(reader, root, depth):
+        add(above, amount)
+    return used
+
+
+def _budget(reader: Reader, run: str) -> Budget:
+    """The budget that a run was granted."""
+    for record in reader.records(run):
+        event = getattr(record, "event", None)
+        if isinstance(event, Opened | Admitted):
+            return event.grant.budget
+    return Budget()

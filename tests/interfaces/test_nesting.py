@@ -1,0 +1,105 @@
+"""A Deputy that a run starts through Run: depth, deadline, quota and budget are those of the run."""
+
+import asyncio
+import json
+import shlex
+import sys
+
+import pytest
+
+from deputy import Budget, Deputy
+from deputy.core.errors import NotAdmitted
+from deputy.journal.reader import Reader
+
+DEPUTY = shlex.join([sys.executable, "-m", "deputy"])
+
+
+def entries(house, **env):
+    return json.loads(house.run("ps", "--all", "--json", **env).stdout)["delegations"]
+
+
+def running(house, name: str, command: str) -> str:
+    """A model that runs a command and then is done."""
+    call = {"name": "Run", "arguments": {"command": command}}
+    return house.script(name, {"times": 99, "turns": [{"calls": [call]}, {"text": "Done."}]})
+
+
+@pytest.mark.rule("lineage.env")
+@pytest.mark.parametrize(
+    "hiding",
+    ["", "env -u DEPUTY_CALL setsid", 'env -i PATH="$PATH" HOME="$PWD"'],
+    ids=["plain", "session of its own", "other home"],
+)
+def test_depth_three_exists_and_depth_four_never_does(house, hiding):
+    path = house.workspace.parent / "digging.json"
+    again = f'{hiding} {DEPUTY} run "level $$" --yes --model script:{path} >> said.txt 2>&1; echo "exit $?" >> said.txt'
+    model = running(house, "digging", again)
+    assert house.run("run", "level 0", "--yes", "--model", model).returncode == 0
+    said = (house.workspace / "said.txt").read_text()
+    assert said.count("MAX_DEPTH_EXCEEDED: 'task:run' is at depth 3 of at most 3.") == 1
+    assert [said.count(f"exit {code}") for code in (0, 6)] == [3, 1]
+    found = entries(house)
+    if "HOME" in hiding:
+        found += entries(house, DEPUTY_HOME=str(house.workspace / ".deputy"))
+    assert sorted(entry["delegation_depth"] for entry in found) == [0, 1, 2, 3]
+
+
+@pytest.mark.rule("lineage.env")
+def test_tasks_of_a_nested_call_stand_below_the_run_and_within_its_limits(house):
+    inner = house.script("inner", {"times": 99, "turns": [{"text": "Done."}]})
+    tasks = " ".join(f"-t {name}=look" for name in "abc")
+    command = f"{DEPUTY} delegate {tasks} --yes --json --model {inner} > nested.json"
+    model = running(house, "outer", command)
+
+    async def main():
+        async with Deputy(
+            model, workspace=house.workspace, home=house.home, budget=Budget(spawns=2, requests=4, tokens=90_000)
+        ) as deputy:
+            return await deputy.run("work")
+
+    assert asyncio.run(main()).status == "completed"
+    nested = json.loads((house.workspace / "nested.json").read_text())
+    # Two spawns were left; of the requests one was used by the parent.
+    assert sorted(result["status"] for result in nested["results"]) == ["ok", "ok", "rejected"]
+    (refused,) = [result for result in nested["results"] if result["status"] == "rejected"]
+    assert refused["error"]["code"] == "SPAWN_BUDGET"
+    found = entries(house)
+    assert sorted(entry["delegation_depth"] for entry in found) == [0, 0, 1, 1, 1]
+    top = next(entry for entry in found if entry["command"] == "run")
+    with Reader.open(house.home) as reader:
+        (row,) = reader.nested(top["session_id"])
+        caps = next(iter(reader.records(row[0]))).event.grant.budget
+    assert (caps.spawns, caps.requests) == (2, 3)
+    assert 0 < caps.tokens < 90_000
+
+
+@pytest.mark.rule("lineage.env")
+def test_a_server_that_no_single_run_started_starts_nothing(house):
+    program = (
+        "import asyncio, os, sys; from deputy.processes.supervise import Command, supervised\n"
+        "async def play():\n"
+        "    argv = (sys.executable, '-m', 'deputy', 'run', 'x', '--yes', '--model', 'offline:scout')\n"
+        "    async with supervised(Command(argv=argv, cwd='.', environment=os.environ, owner='mcp')) as child:\n"
+        "        print((await child.stderr.read()).decode(), (await child.exited()).code)\n"
+        "asyncio.run(play())"
+    )
+    import subprocess
+
+    run = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=house.workspace, env=house.env
+    )
+    assert "for no single run" in run.stdout
+    assert run.stdout.endswith(" 6\n")
+
+
+@pytest.mark.rule("lineage.env")
+def test_a_run_whose_journal_is_gone_lets_nothing_start(house, monkeypatch):
+    monkeypatch.setenv("DEPUTY_CALL", "sess_1_aaaaaa:00")
+    monkeypatch.setenv("DEPUTY_HOME", str(house.workspace / "nowhere"))
+
+    async def main():
+        async with Deputy("offline:scout", workspace=house.workspace, home=house.home) as deputy:
+            await deputy.run("work")
+
+    with pytest.raises(NotAdmitted, match="there is no journal"):
+        asyncio.run(main())
