@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from deputy.backends.ways import MachineWays
     from deputy.config.settings import UserSettings
+    from deputy.core.limits import Amount
     from deputy.core.outcome import Outcome
     from deputy.core.progress import Progress
     from deputy.core.request import Grant
@@ -165,6 +166,7 @@ async def open_runtime(
             can_ask=can_ask,
             flow_tools=_flow_tools(ground, opened, agents, ways),
             scripts=_scripts(ground),
+            nested=partial(_nested, journal),
             subtasks=_subtasks(ground, opened, ranker, lambda name: workshop.window(name, opened.open(name))),
         )
         async with _engine(ground, journal, servers, workshop, suspend_seconds) as engine:
@@ -352,6 +354,13 @@ def _engine(
         # What works in another folder must not go on in this one.
         adopts=(lambda state: state.workspace == str(ground.workspace)) if ground.settings.journal.adopt else None,
     )
+
+
+async def _nested(journal: SqliteJournal, root: str) -> Sequence[tuple[str, str, Amount]]:
+    """What nested runs of a tree reserve or use."""
+    from deputy.journal.nested import nested_amounts
+
+    return await journal.read(lambda reader: list(nested_amounts(reader, root)))
 
 
 async def _native_failures(journal: SqliteJournal, root: str) -> int:

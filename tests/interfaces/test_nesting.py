@@ -103,3 +103,27 @@ def test_a_run_whose_journal_is_gone_lets_nothing_start(house, monkeypatch):
 
     with pytest.raises(NotAdmitted, match="there is no journal"):
         asyncio.run(main())
+
+
+@pytest.mark.rule("lineage.env")
+def test_what_a_nested_run_used_counts_for_the_run_that_started_it(house):
+    inner = house.script("inner", {"times": 99, "turns": [{"text": "Done."}]})
+    call = {"name": "Run", "arguments": {"command": f"{DEPUTY} delegate -t a=x -t b=y --yes --model {inner}"}}
+    tasks = [{"label": name, "prompt": name} for name in "cde"]
+    spawn = {"name": "Delegate", "arguments": {"tasks": tasks}}
+    turns = [{"calls": [call]}, {"calls": [spawn]}, {"text": "Done."}]
+    model = house.script("outer", {"when": "work", "turns": turns}, {"times": 99, "turns": [{"text": "Done."}]})
+
+    async def main():
+        caps = Budget(spawns=4, requests=5)
+        async with Deputy(model, workspace=house.workspace, home=house.home, budget=caps) as deputy:
+            return await deputy.run("work")
+
+    outcome = asyncio.run(main())
+    statuses = [entry["status"] for entry in entries(house)]
+    # Two of four spawns and two of five requests were used by the nested call: three of each kind are never started.
+    assert statuses.count("rejected") == 1
+    requests = sum(entry["usage"]["requests"] for entry in entries(house) if entry["parent"] is None)
+    assert requests <= 5
+    assert outcome.status == "partial"
+    assert outcome.errors[0].type == "budget"

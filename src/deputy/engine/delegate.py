@@ -80,6 +80,7 @@ async def _admitted(run: RunContext, birth: Requested, workshop: Workshop) -> Gr
     if lineage is not None and len(lineage.signatures) > len(request.caller.signatures):
         workshop.readmit(request)
         return request.wanted.granted(request.caller_grant)
+    await workshop.count_nested(request.caller.root_id)
     decision = workshop.admit(request, run.now())
     if isinstance(decision, Rejected):
         # A refusal is how it ends, which is written once, where every ending is.

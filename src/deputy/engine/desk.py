@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from deputy.engine.ports import RunContext
     from deputy.engine.workshop import Workshop
 
+_RUN = "Run"
+"""The tool that starts programs."""
 Approval = Literal["granted", "ask", "refuse"]
 """What happens when a tool needs approval: it was given before, a person is asked, or nobody can be."""
 
@@ -138,6 +140,9 @@ async def open_desk(
             return
         workshop.tell(run, progress)
 
+    purse = await workshop.open_purse(run, grant.budget, parent)
+    if _RUN in grant.tools:
+        purse.note_programs()
     return Desk(
         label=label,
         model=opened,
@@ -148,7 +153,7 @@ async def open_desk(
         root=root,
         flow_tools={tool.name: tool for tool in flow_tools},
         offer=workshop.offer((*tools.definitions(), *flow_tools)),
-        purse=await workshop.open_purse(run, grant.budget, parent),
+        purse=purse,
         settings=ModelSettings(max_output_tokens=output_tokens, thinking=workshop.thinking(model), output=output),
         emit=emit,
         redactor=workshop.redactor,

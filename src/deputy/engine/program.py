@@ -261,6 +261,8 @@ class CallView(Struct, frozen=True, kw_only=True):
 async def call_backend(args: CallArgs, view: CallView) -> ModelCallEnded:
     """Have a program carry out one turn; a failure is the event's error."""
     wanted = Amount(requests=1)
+    view.purse.note_programs()
+    await view.purse.refresh()
     shortfall = view.purse.reserve(wanted)
     if shortfall is not None:
         error = out_of_budget(shortfall)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from deputy.core.limits import Account, Amount, Budget, Shortfall, reserve_all
+from deputy.core.limits import NOTHING, Account, Amount, Budget, Shortfall, reserve_all
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from deputy.core.limits import Resource, Use
     from deputy.core.outcome import Usage
 
@@ -14,12 +16,37 @@ if TYPE_CHECKING:
 class Purse:
     """An account, and the purse of whoever handed the work over."""
 
-    def __init__(self, budget: Budget, above: Purse | None = None) -> None:
+    def __init__(
+        self, budget: Budget, above: Purse | None = None, count_nested: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
         self.account = Account(budget=budget)
         self._counted: set[str] = set()
         self._chain: tuple[Purse, ...] = (self,) if above is None else (self, *above._chain)
         self.is_capped = any(purse.account.budget.capped for purse in self._chain)
         """Whether there is a cap here or above; where there is none, nobody asks what was spent."""
+        self._count_nested = count_nested
+        self._nested: dict[str, Amount] = {}
+        self._has_programs = False
+
+    @property
+    def has_programs(self) -> bool:
+        """Whether a run of the tree may have started a program, which may start a Deputy of its own."""
+        return self._chain[-1]._has_programs
+
+    def note_programs(self) -> None:
+        """From now on a run of the tree may start programs."""
+        self._chain[-1]._has_programs = True
+
+    async def refresh(self) -> None:
+        """Count what processes that runs of the tree have started use of the budgets."""
+        if self.is_capped and self.has_programs and self._count_nested is not None:
+            await self._count_nested()
+
+    def recount(self, nested: str, spent: Amount) -> None:
+        """Count here and above what a nested run has reserved or used, in place of what was counted for it before."""
+        for purse in self._chain:
+            purse.count(spent - purse._nested.get(nested, NOTHING))
+            purse._nested[nested] = spent
 
     def is_below(self, other: Purse) -> bool:
         """Whether what is paid from here is paid from another purse too."""

@@ -62,6 +62,7 @@ async def call_model(args: TurnArgs, view: TurnView) -> ModelCallEnded:
     """Ask the model for its next turn; a failure is the event's error."""
     output = view.settings.max_output_tokens or 0
     wanted = Amount(tokens=view.tokens + output, requests=1, cost=view.ceiling(view.tokens, output))
+    await view.purse.refresh()
     shortfall = view.purse.reserve(wanted)
     if shortfall is not None:
         return ModelCallEnded(model=args.model, error=out_of_budget(shortfall), budgets=view.purse.uses())

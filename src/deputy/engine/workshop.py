@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from msgspec import structs
@@ -18,7 +19,7 @@ from deputy.engine.desk import Offer
 from deputy.engine.purse import Purse, amount
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Mapping
+    from collections.abc import Awaitable, Callable, Generator, Mapping, Sequence
 
     from deputy.core.conversation import ThinkingLevel
     from deputy.core.outcome import Rejected
@@ -58,6 +59,7 @@ class Workshop:
         flow_tools: tuple[FlowTool, ...] = (),
         subtasks: Subtasks | None = None,
         scripts: Scripts | None = None,
+        nested: Callable[[str], Awaitable[Sequence[tuple[str, str, Amount]]]] | None = None,
     ) -> None:
         self.world = world
         self.open_model = open_model
@@ -78,6 +80,9 @@ class Workshop:
         self.flow_tools = flow_tools
         self.subtasks = subtasks
         self.scripts = scripts
+        self._read_nested = nested
+        self._nested_spawns: dict[str, dict[str, int]] = {}
+        """By the root of the tree, how many spawns each nested run counts for."""
         self._spawned: dict[str, set[str]] = {}
         """Who was ever admitted, by the root of the tree; kept while anybody of the tree is at work."""
         self._counted: Counter[str] = Counter()
@@ -174,6 +179,7 @@ class Workshop:
             self._spawned.pop(root, None)
             self._counted.pop(root, None)
             self._native_failures.pop(root, None)
+            self._nested_spawns.pop(root, None)
 
     async def native_failures(self, root: str) -> int:
         """How often the native backend has failed in a tree, counted from the journal once."""
@@ -189,6 +195,17 @@ class Workshop:
     def count_native_failure(self, root: str) -> None:
         """It failed once more."""
         self._native_failures[root] = self._native_failures.get(root, 0) + 1
+
+    async def count_nested(self, root: str) -> None:
+        """Count what runs of processes that a tree has started reserve or use, each in place of what it was before."""
+        purse = self._purses.get(root)
+        if self._read_nested is None or purse is None or not purse.has_programs:
+            return
+        known = self._nested_spawns.setdefault(root, {})
+        for nested, above, spent in await self._read_nested(root):
+            self._purses.get(above, purse).recount(nested, spent)
+            self._counted[root] += spent.spawns - known.get(nested, 0)
+            known[nested] = spent.spawns
 
     # --- purses -------------------------------------------------------------------------------------------------------
 
@@ -210,7 +227,11 @@ class Workshop:
         if (kept := self._purses.get(run.run)) is not None:
             return kept
         above = None if parent is None else self._purses.get(parent)
-        purse = self._purses[run.run] = Purse(budget, above)
+        root = run.run if run.state.lineage is None else run.state.lineage.root_id
+        purse = self._purses[run.run] = Purse(budget, above, partial(self.count_nested, root))
+        if run.past or run.is_replaying:
+            # What was started before this process took the run up may still count.
+            purse.note_programs()
         purse.count(amount(run.state.usage))
         if above is not None:
             above.count_from(run.run, amount(run.state.usage))
