@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -148,7 +149,7 @@ async def open_runtime(
         own = (ground.folder, *private)
         ways = _find_ways(ground, own, journal, opened)
         workshop = Workshop(
-            world=ground.world,
+            world=RealWorld(journal.clock.now),
             open_model=opened.open,
             open_tools=_toolboxes(ground, own, tuple(tools), servers),
             ceiling=opened.ceiling,
@@ -191,7 +192,6 @@ class _Ground:
 
     workspace: Path
     folder: Path
-    world: RealWorld
     redactor: Redactor
     files: WorkspaceFiles
     settings: UserSettings
@@ -204,7 +204,6 @@ def _lay_out(workspace: Path, folder: Path | None, rules: Rules | None) -> _Grou
     return _Ground(
         workspace=workspace,
         folder=made,
-        world=RealWorld(),
         redactor=redactor,
         files=WorkspaceFiles(workspace, made, redactor),
         settings=load_user(),
@@ -225,7 +224,7 @@ def _tidy(ground: _Ground) -> None:
     from deputy.tools.kept_work import KeptWork
 
     kept_seconds = ground.settings.journal.retention_days * _DAY_SECONDS
-    keep_house(ground.folder, ground.world.now(), kept_seconds, KeptWork(os.environ, _TIDY_SECONDS))
+    keep_house(ground.folder, time.time(), kept_seconds, KeptWork(os.environ, _TIDY_SECONDS))
     reader = Reader.open(ground.folder)
     if reader is not None:
         with reader:
@@ -346,7 +345,7 @@ def _engine(
     return LocalEngine(
         journal,
         workflow,
-        ground.world,
+        workshop.world,
         clean_up=_end_children,
         keep=kept,
         suspend_seconds=suspend_seconds,

@@ -51,7 +51,10 @@ REQUEST = Request(
 def history(*events: Event | tuple[str, Event]) -> list[Record]:
     """Records of these events, one a second, under their own keys."""
     keyed = [event if isinstance(event, tuple) else (f"k{n}", event) for n, event in enumerate(events)]
-    return [Record(run=RUN, seq=n + 1, key=key, at=100.0 + n, event=event) for n, (key, event) in enumerate(keyed)]
+    return [
+        Record(run=RUN, seq=n + 1, key=key, at=100.0 + n, clock=100.0 + n, event=event)
+        for n, (key, event) in enumerate(keyed)
+    ]
 
 
 BIRTH = Requested(request=REQUEST, label="look", command="research", parent="sess_1_parent")
@@ -88,7 +91,7 @@ def test_replaying_any_prefix_gives_the_live_state(
     steps: list[tuple[str, Event, float]], is_born: bool, data: st.DataObject
 ) -> None:
     records = [
-        Record(run=RUN, seq=n, key=key, at=at, event=event)
+        Record(run=RUN, seq=n, key=key, at=at, clock=at, event=event)
         for n, (key, event, at) in enumerate([("birth", BIRTH, 1.0)] * is_born + steps, 1)
     ]
     live = [State()]
@@ -110,7 +113,7 @@ def test_replaying_any_prefix_gives_the_live_state(
 @pytest.mark.parametrize("before", [[], [BIRTH], [BIRTH, DONE]], ids=["unborn", "live", "ended"])
 def test_every_event_moves_every_state_by_one(event: Event, before: list[Event]) -> None:
     state = replay(history(*before))
-    after = apply(state, Record(run=RUN, seq=state.seq + 1, key="x", at=5.0, event=event))
+    after = apply(state, Record(run=RUN, seq=state.seq + 1, key="x", at=5.0, clock=5.0, event=event))
     assert after.seq == state.seq + 1
     assert after.run == RUN
     assert after.oddities in (state.oddities, state.oddities + 1)

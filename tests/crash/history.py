@@ -72,6 +72,8 @@ class World:
     def now(self) -> float:
         return time.time()
 
+    wall = now
+
     def draw(self, letters: str, count: int) -> str:
         return "".join(self._chance.choices(letters, k=count))
 

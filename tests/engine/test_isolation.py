@@ -172,7 +172,7 @@ def test_a_subagent_whose_time_ran_out_while_nobody_was_there_says_where_its_cha
             return await runtime.journal.descendants(run)
 
     (child,) = asyncio.run(begin())
-    end_late(house.home, [child], lambda: time.time() + 100)
+    end_late(house.home, [child])
     with Reader.open(house.home) as reader:
         state = reader.state(child.run)
         outcome = registry.outcome(reader, state)

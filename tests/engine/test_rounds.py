@@ -213,7 +213,7 @@ def test_a_parents_outcome_tells_what_its_whole_tree_used_and_the_registry_says_
     outcome = asyncio.run(house.run("Do it."))
     assert (outcome.status, outcome.usage.requests) == ("completed", 4)
     with Reader.open(house.home) as reader:
-        form = shown(reader, outcome.session_id, 0.0)
+        form = shown(reader, outcome.session_id)
     assert form is not None
     assert form["usage"] == form["outcome"]["usage"]
     assert (form["usage"]["requests"], form["own_usage"]["requests"]) == (4, 2)

@@ -1,6 +1,7 @@
 """What all delegations of a process share is found out once."""
 
 import asyncio
+import time
 from types import SimpleNamespace
 
 from deputy.engine.workshop import Workshop
@@ -22,7 +23,7 @@ class CountedWays:
 def test_children_that_start_together_count_the_failures_of_their_tree_once():
     ways = CountedWays()
     workshop = Workshop(
-        world=RealWorld(),
+        world=RealWorld(time.monotonic),
         open_model=lambda _: SimpleNamespace(),
         open_tools=lambda grant, root: SimpleNamespace(),
         ceiling=lambda model, tokens, output: None,

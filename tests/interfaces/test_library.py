@@ -220,7 +220,9 @@ class LateEngine:
     async def events(self, run: str, *, after: int = 0):
         while not (await self.get(run)).waits:
             continue
-        yield Record(run=run, seq=1, key=f"ask{ASKED}", at=0.0, event=Asked(topic="answer", question="Which?"))
+        yield Record(
+            run=run, seq=1, key=f"ask{ASKED}", at=0.0, clock=0.0, event=Asked(topic="answer", question="Which?")
+        )
 
     async def send(self, run: str, topic: str, body: object, *, key: str = "") -> None:
         assert (run, topic, body, key) == ("s", "answer", "blue", "answer:ask")

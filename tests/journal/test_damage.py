@@ -127,7 +127,7 @@ def test_one_page_that_is_gone_costs_what_stood_on_it_and_no_run(
         assert reader is not None
         with reader:
             assert [one.state.run for one in listed(reader, ended=10)] == runs, page
-            assert [shown["session_id"] for run in runs if (shown := registry.shown(reader, run, 0.0))] == runs, page
+            assert [shown["session_id"] for run in runs if (shown := registry.shown(reader, run))] == runs, page
             found = [record for run in runs for record in reader.records(run)]
             records = {(record.run, record.seq) for record in found if isinstance(record, Record)}
             assert 205 - len(records) <= 16, page
@@ -160,7 +160,7 @@ def test_one_damaged_row_keeps_nobody_from_ending_what_is_late(filled: Callable[
         found = registry.out_of_time(reader, time.time() + 1e6).late
         assert f"the state of {RUN!r}: its checksum does not fit" in reader.damage
         assert not reader.is_remnant
-    assert [state.run for state in end_late(home, found, lambda: time.time() + 1e6)] == [RUN, "sess_1_bbbbbb"]
+    assert [state.run for state in end_late(home, found)] == [RUN, "sess_1_bbbbbb"]
     with reader_of(home) as after:
         assert [state.status for state in after.tree("sess_1_parent")] == ["partial", "partial"]
         after.examine()
@@ -177,7 +177,7 @@ def test_a_run_of_which_not_even_its_length_is_known_keeps_nobody_from_ending_th
         connection.execute("UPDATE events SET sum = x'00' WHERE run = ? AND seq > 1", (RUN,))
     with reader_of(home) as reader:
         found = registry.out_of_time(reader, time.time() + 1e6).late
-    assert [state.run for state in end_late(home, found, lambda: time.time() + 1e6)] == ["sess_1_bbbbbb"]
+    assert [state.run for state in end_late(home, found)] == ["sess_1_bbbbbb"]
     assert late(home) == [RUN]
 
 

@@ -10,6 +10,7 @@ from deputy.core.errors import Error
 from deputy.core.events import ModelCallEnded, Opened, Resumed, Returned
 from deputy.core.outcome import Failed
 from deputy.core.request import Lineage
+from deputy.journal.clock import Clock
 from deputy.journal.errors_log import Logged, form, read
 from deputy.journal.sqlite import SqliteJournal
 
@@ -23,7 +24,7 @@ def test_a_repeated_error_raises_its_count(tmp_path: Path) -> None:
     clock = iter(range(1, 1000))
 
     async def main() -> list[Logged]:
-        async with SqliteJournal(tmp_path / "home", clock=lambda: float(next(clock))) as journal:
+        async with SqliteJournal(tmp_path / "home", clock=Clock(wall=lambda: float(next(clock)))) as journal:
             opened = Opened(lineage=Lineage.root(RUN), command="research", seconds=60.0)
             lease = await journal.begin(RUN, opened)
             assert lease is not None

@@ -22,7 +22,6 @@ from deputy.core.errors import StorageCorrupt, StorageDenied, StorageError, Stor
 from deputy.journal import home as homes
 from deputy.journal import schema
 from deputy.journal.connection import meaning, open_writer
-from deputy.journal.pace import read_paces
 from deputy.journal.reader import Reader
 from deputy.journal.retention import keep_house
 from deputy.journal.sqlite import SqliteJournal
@@ -207,7 +206,7 @@ def test_an_older_journal_is_brought_up_to_date_with_all_it_holds(
     home = filled(turns=5)
     newer = (*schema.MIGRATIONS, ("CREATE TABLE moods (run TEXT)", "ALTER TABLE runs ADD COLUMN mood TEXT"))
     monkeypatch.setattr(schema, "MIGRATIONS", newer)
-    monkeypatch.setattr(schema, "VERSION", len(newer))
+    monkeypatch.setattr(schema, "VERSION", schema.VERSION + 1)
     opened = use(home)
     reader = Reader.open(home)
     assert reader is not None
@@ -215,7 +214,7 @@ def test_an_older_journal_is_brought_up_to_date_with_all_it_holds(
         assert len(list(reader.records("sess_1_aaaaaa"))) == 27
         assert reader.changes() > 0
     with sqlite3.connect(home / "journal.db") as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (len(newer),)
+        assert connection.execute("PRAGMA user_version").fetchone() == (schema.VERSION,)
         assert connection.execute("SELECT count(*) FROM moods").fetchone() == (0,)
     connection.close()
     if isinstance(opened, SqliteJournal):
@@ -225,20 +224,16 @@ def test_an_older_journal_is_brought_up_to_date_with_all_it_holds(
 
 
 @pytest.mark.rule("disk")
-def test_a_journal_of_the_first_version_keeps_what_was_agreed_on_with_providers(
-    home: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with monkeypatch.context() as patch:
-        patch.setattr(schema, "MIGRATIONS", schema.MIGRATIONS[:1])
-        patch.setattr(schema, "VERSION", 1)
-        open_writer(home, "off").close()
-    with closing(sqlite3.connect(home / "journal.db")) as connection, connection:
-        connection.execute("INSERT INTO paces VALUES ('boot/acme', 7.0, 5.0)")
-        assert connection.execute("PRAGMA user_version").fetchone() == (1,)
-    with closing(open_writer(home, "off")) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (schema.VERSION,)
-        assert connection.execute("SELECT * FROM paces").fetchall() == [("boot/acme", 7.0, 5.0, 0.0, "{}")]
-        assert read_paces(connection) == {"boot/acme": (7.0, 0.0)}
+def test_a_journal_from_before_the_first_release_is_refused_and_left_as_it_is(filled: Callable[..., Path]) -> None:
+    home = filled()
+    with sqlite3.connect(home / "journal.db") as connection:
+        connection.execute(f"PRAGMA user_version = {schema.FIRST_VERSION - 1}")
+    connection.close()
+    before = (home / "journal.db").read_bytes()
+    for use in (SqliteJournal, Reader.open):
+        with pytest.raises(StorageCorrupt, match=r"old version 3.*Move it away"):
+            use(home)
+    assert (home / "journal.db").read_bytes() == before
 
 
 def test_a_migration_that_fails_changes_nothing(filled: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,7 +241,7 @@ def test_a_migration_that_fails_changes_nothing(filled: Callable[..., Path], mon
     newer = (*schema.MIGRATIONS, ("CREATE TABLE moods (run TEXT)", "CREATE TABLE runs (oops TEXT)"))
     with monkeypatch.context() as patch:
         patch.setattr(schema, "MIGRATIONS", newer)
-        patch.setattr(schema, "VERSION", len(newer))
+        patch.setattr(schema, "VERSION", schema.VERSION + 1)
         with pytest.raises(StorageError):
             SqliteJournal(home)
     reader = Reader.open(home)

@@ -9,11 +9,13 @@ import pytest
 from deputy.core.events import Asked, CancelAsked, Opened, Requested, Returned, Started
 from deputy.core.outcome import Completed
 from deputy.core.request import Grant, Hop, Lineage, Request, TaskContext
+from deputy.journal.clock import Clock
 from deputy.journal.reader import Reader
 from deputy.journal.registry import entry_form, listed, outcome, shown, standings
 from deputy.journal.sqlite import SqliteJournal
 
 NOW = 1_000_000_000.0
+STILL = Clock(wall=lambda: NOW, monotonic=lambda: NOW)
 ROOT = "sess_1_root00"
 
 
@@ -52,7 +54,7 @@ async def tree(journal: SqliteJournal) -> None:
 
 def at_work(home: Path, look: object) -> None:
     async def main() -> None:
-        async with SqliteJournal(home, fsync="off", clock=lambda: NOW) as journal:
+        async with SqliteJournal(home, fsync="off", clock=STILL) as journal:
             await tree(journal)
             await journal.read(look)
 
@@ -97,13 +99,13 @@ def test_ended_ones_stay_in_history_with_their_outcome(tmp_path: Path) -> None:
             "sess_1_below0",
             "sess_1_second",
         ]
-        form = shown(reader, "sess_1_second", NOW)
+        form = shown(reader, "sess_1_second")
         assert form is not None
         assert (form["status"], form["outcome"]["report"]) == ("completed", "All of it.")
-        running = shown(reader, ROOT, NOW)
+        running = shown(reader, ROOT)
         assert running is not None
         assert running["outcome"] is None
-        assert shown(reader, "sess_0_nobody", NOW) is None
+        assert shown(reader, "sess_0_nobody") is None
 
     at_work(tmp_path / "home", look)
 
@@ -124,7 +126,7 @@ def test_a_damaged_outcome_is_not_believed(tmp_path: Path) -> None:
 
 def test_a_run_that_ends_while_it_is_being_looked_at_is_not_taken_for_one_that_was_left(tmp_path: Path):
     async def main() -> tuple[str, str]:
-        async with SqliteJournal(tmp_path, fsync="off", clock=lambda: NOW) as journal:
+        async with SqliteJournal(tmp_path, fsync="off", clock=STILL) as journal:
             lease = await journal.begin(ROOT, Opened(lineage=Lineage.root(ROOT), label="top"))
             assert lease is not None
             before = await journal.read(lambda reader: reader.state(ROOT))

@@ -12,6 +12,7 @@ from deputy.core.events import Opened, Requested, Returned
 from deputy.core.outcome import Blocked, Completed, Outcome
 from deputy.core.request import Grant, Hop, Lineage, Request
 from deputy.journal import retention
+from deputy.journal.clock import Clock
 from deputy.journal.reader import Reader
 from deputy.journal.retention import DAY_SECONDS, keep_house, pin, prune
 from deputy.journal.sqlite import SqliteJournal
@@ -35,7 +36,7 @@ def make(home: Path, root: str, *, days_ago: float, ending: str = "completed", d
         return Completed(lineage=where, summary="done")
 
     async def main() -> None:
-        async with SqliteJournal(home, fsync="off", clock=lambda: at) as journal:
+        async with SqliteJournal(home, fsync="off", clock=Clock(wall=lambda: at, monotonic=lambda: at)) as journal:
             parent = await journal.begin(root, Opened(lineage=lineage))
             assert parent is not None
             child = await journal.spawn(parent, "call", f"{root}c", Requested(request=request, label="x", parent=root))

@@ -11,7 +11,7 @@ import pytest
 from msgspec import Raw
 
 from deputy.core.errors import Error, LeaseHeld, LeaseLost, StorageBusy, StorageFailed, UnknownRun, UsageError
-from deputy.core.events import Adopted, Answered, CancelAsked, Noted, Opened, Requested, Returned, Spawned
+from deputy.core.events import Adopted, Answered, CancelAsked, Moment, Noted, Opened, Requested, Returned, Spawned
 from deputy.core.outcome import Completed
 from deputy.core.request import Grant, Hop, Lineage, Request
 from deputy.core.state import replay
@@ -490,7 +490,7 @@ def test_a_result_is_delivered_by_whoever_knew_its_run_when_it_was_still_at_work
         assert lease is not None
         before = lease.state
         await journal.finish(lease, "returned:0", Returned(outcome=Completed(lineage=OPENED.lineage, summary="x")))
-        await journal.transact(lambda tx: tx.deliver(RUN, 1.0, "caller", before))
+        await journal.transact(lambda tx: tx.deliver(RUN, Moment(1.0, 1.0), "caller", before))
         assert [record.key for record in await journal.records(RUN)][-1] == "delivered:0"
 
     on_journal(use, home)

@@ -200,7 +200,9 @@ def test_a_call_whose_end_nobody_knows_stands_there_as_the_model_was_told_of_it(
         ("tool:1.0", Lost(step="call_tool")),
         ("other", Lost(step="something else")),
     ]
-    records = [Record(run=RUN, seq=n, key=key, at=1.0, event=event) for n, (key, event) in enumerate(events, 1)]
+    records = [
+        Record(run=RUN, seq=n, key=key, at=1.0, clock=1.0, event=event) for n, (key, event) in enumerate(events, 1)
+    ]
     transcript = transcribe(records)
     assert transcript is not None
     assert [(one.role, one.content) for one in transcript.messages][1:] == [("tool", LOST_CALL)]
@@ -219,7 +221,9 @@ def test_a_call_that_was_stopped_has_one_result_when_it_goes_on(tool: str, resul
         ("resumed:1", Resumed(round=1, message=Raw(b'"Go on."'))),
         ("model:2", ModelCallEnded(model="m", message=Raw(b'{"role": "assistant", "parts": [{"text": "Done."}]}'))),
     ]
-    records = [Record(run=RUN, seq=n, key=key, at=1.0, event=event) for n, (key, event) in enumerate(events, 1)]
+    records = [
+        Record(run=RUN, seq=n, key=key, at=1.0, clock=1.0, event=event) for n, (key, event) in enumerate(events, 1)
+    ]
     transcript = transcribe(records)
     assert transcript is not None
     told = [(one.role, one.content) for one in transcript.messages][2:]
@@ -242,7 +246,9 @@ def test_results_stand_in_the_order_of_their_calls_whichever_came_first() -> Non
     for turn in (1, 2):
         events.append((f"model:{turn}", ModelCallEnded(model="m", message=asked)))
         events += [(f"tool:{turn}.{call}", ended(call)) for call in ("c2", "c0", "c1")]
-    records = [Record(run=RUN, seq=n, key=key, at=1.0, event=event) for n, (key, event) in enumerate(events, 1)]
+    records = [
+        Record(run=RUN, seq=n, key=key, at=1.0, clock=1.0, event=event) for n, (key, event) in enumerate(events, 1)
+    ]
     transcript = transcribe(records)
     assert transcript is not None
     told = [one.tool_call_id if one.role == "tool" else one.role for one in transcript.messages]

@@ -35,10 +35,11 @@ if TYPE_CHECKING:
 
 
 class RealWorld:
-    def __init__(self) -> None:
+    def __init__(self, now: Callable[[], float]) -> None:
         self._chance = random.Random(1)
+        self.now = now
 
-    def now(self) -> float:
+    def wall(self) -> float:
         return time.time()
 
     def draw(self, letters: str, count: int) -> str:
@@ -59,7 +60,7 @@ class LocalHost:
         self._started += 1
         owner: Owner = msgspec.structs.replace(this_process(), boot=f"boot{self._started}")
         journal = SqliteJournal(self._home, owner=owner, fsync="off")
-        engine = LocalEngine(journal, workflow, RealWorld(), suspend_seconds=self._suspend_seconds)
+        engine = LocalEngine(journal, workflow, RealWorld(journal.clock.now), suspend_seconds=self._suspend_seconds)
         self._journals[id(engine)] = journal
         async with engine:
             yield engine
@@ -116,7 +117,7 @@ async def suspending(
     """An engine that suspends at once whoever waits for a child."""
     async with (
         make(home, fsync="off") as journal,
-        LocalEngine(journal, parent_of_one_that_asks, RealWorld(), suspend_seconds=0.0) as engine,
+        LocalEngine(journal, parent_of_one_that_asks, RealWorld(journal.clock.now), suspend_seconds=0.0) as engine,
     ):
         yield journal, engine
 
@@ -265,7 +266,7 @@ def test_a_run_that_is_being_put_to_work_is_taken_up_by_nobody_else(tmp_path: Pa
         silent = msgspec.structs.replace(this_process(), boot="another")
         async with (
             LookedAt(tmp_path / "home", owner=silent, fsync="off") as journal,
-            LocalEngine(journal, flow, RealWorld()) as engine,
+            LocalEngine(journal, flow, RealWorld(journal.clock.now)) as engine,
         ):
 
             async def look() -> None:
@@ -295,7 +296,7 @@ def test_a_run_that_is_resumed_twice_goes_on_from_the_first_time(tmp_path: Path)
 
         async with (
             SqliteJournal(tmp_path / "home", fsync="off") as journal,
-            LocalEngine(journal, flow, RealWorld()) as engine,
+            LocalEngine(journal, flow, RealWorld(journal.clock.now)) as engine,
             asyncio.timeout(30),
         ):
             await engine.submit("sess_1_a", Opened(lineage=Lineage.root("sess_1_a")))
@@ -364,7 +365,10 @@ def test_what_has_completed_or_is_gone_since_it_was_blocked_is_not_cancelled(tmp
         return blocked(run, "Which?")
 
     async def main() -> None:
-        async with SqliteJournal(tmp_path / "home") as journal, LocalEngine(journal, flow, RealWorld()) as engine:
+        async with (
+            SqliteJournal(tmp_path / "home") as journal,
+            LocalEngine(journal, flow, RealWorld(journal.clock.now)) as engine,
+        ):
             await engine.submit("sess_1_a", Opened(lineage=Lineage.root("sess_1_a")))
             await engine.result("sess_1_a")
             seen = await engine.get("sess_1_a")
@@ -404,7 +408,10 @@ def test_a_waiting_run_holds_no_task_and_no_lease(tmp_path: Path) -> None:
         return Completed(lineage=birth.lineage, summary="answered")
 
     async def main() -> None:
-        async with SqliteJournal(tmp_path / "home") as journal, LocalEngine(journal, flow, RealWorld()) as engine:
+        async with (
+            SqliteJournal(tmp_path / "home") as journal,
+            LocalEngine(journal, flow, RealWorld(journal.clock.now)) as engine,
+        ):
             await engine.submit("sess_1_a", Opened(lineage=Lineage.root("sess_1_a")))
             before = asyncio.all_tasks()
             async with asyncio.timeout(20):
@@ -433,7 +440,10 @@ def test_a_run_stops_without_a_word_when_another_process_has_taken_it(tmp_path: 
     async def main() -> None:
         home = tmp_path / "home"
         dead = msgspec.structs.replace(this_process(), boot="another")
-        async with SqliteJournal(home, owner=dead) as journal, LocalEngine(journal, flow, RealWorld()) as engine:
+        async with (
+            SqliteJournal(home, owner=dead) as journal,
+            LocalEngine(journal, flow, RealWorld(journal.clock.now)) as engine,
+        ):
             await engine.submit("sess_1_a", Opened(lineage=Lineage.root("sess_1_a")))
             await reached.wait()
             async with SqliteJournal(home) as other:
@@ -479,7 +489,7 @@ def test_a_journal_that_cannot_be_written_is_told_to_whoever_waits_and_ends_no_r
                     group.create_task(run.step("work", quick, "", view=None))
                 return Completed(lineage=birth.lineage, summary="done")
 
-            async with LocalEngine(failing, flow, RealWorld()) as engine:
+            async with LocalEngine(failing, flow, RealWorld(failing.clock.now)) as engine:
                 await engine.submit("sess_1_a", Opened(lineage=Lineage.root("sess_1_a")))
                 with pytest.raises(StorageFull):
                     await engine.result("sess_1_a")
@@ -514,7 +524,7 @@ def test_a_run_that_stopped_by_trouble_and_ended_elsewhere_is_asked_for_once_mor
                 failing.is_full = True
                 raise StorageFull("/full", "no space left")
 
-            async with LocalEngine(failing, flow, RealWorld()) as engine:
+            async with LocalEngine(failing, flow, RealWorld(failing.clock.now)) as engine:
                 await engine.submit("sess_1_a", Opened(lineage=Lineage.root("sess_1_a")))
                 with pytest.raises(StorageFull):
                     await engine.result("sess_1_a")
@@ -545,7 +555,7 @@ def test_storage_that_fails_while_all_work_is_left_ends_no_run(tmp_path: Path) -
                 raise StorageFull("/full", "no space left")
 
         async with SqliteJournal(tmp_path / "home", fsync="off") as journal:
-            async with LocalEngine(journal, flow, RealWorld()) as engine:
+            async with LocalEngine(journal, flow, RealWorld(journal.clock.now)) as engine:
                 await engine.submit("sess_1_a", Opened(lineage=Lineage.root("sess_1_a")))
                 await begun.wait()
             state = await journal.state("sess_1_a")
@@ -588,7 +598,10 @@ def test_a_child_whose_files_fail_is_a_failed_one_and_stops_no_sibling(
         return Completed(lineage=lineage, summary="; ".join(task.result() for task in told))
 
     async def main() -> Outcome:
-        async with SqliteJournal(tmp_path / "home") as journal, LocalEngine(journal, flow, RealWorld()) as engine:
+        async with (
+            SqliteJournal(tmp_path / "home") as journal,
+            LocalEngine(journal, flow, RealWorld(journal.clock.now)) as engine,
+        ):
             await engine.submit("sess_1_a", Opened(lineage=Lineage.root("sess_1_a")))
             return await engine.result("sess_1_a")
 
@@ -612,7 +625,10 @@ def test_trouble_that_was_for_a_moment_loses_nothing(tmp_path: Path) -> None:
         return Completed(lineage=birth.lineage, summary="done")
 
     async def main() -> Outcome:
-        async with SqliteJournal(tmp_path / "home") as journal, LocalEngine(journal, flow, RealWorld()) as engine:
+        async with (
+            SqliteJournal(tmp_path / "home") as journal,
+            LocalEngine(journal, flow, RealWorld(journal.clock.now)) as engine,
+        ):
             await engine.submit("sess_1_a", Opened(lineage=Lineage.root("sess_1_a")))
             outcome = await engine.result("sess_1_a")
             assert not engine._crew._tries
@@ -645,8 +661,8 @@ def test_several_that_look_at_once_adopt_a_run_once(tmp_path: Path) -> None:
         async with (
             SqliteJournal(home, fsync="off") as one,
             SqliteJournal(home, fsync="off") as other,
-            LocalEngine(one, flow, RealWorld()) as first,
-            LocalEngine(other, flow, RealWorld()) as second,
+            LocalEngine(one, flow, RealWorld(one.clock.now)) as first,
+            LocalEngine(other, flow, RealWorld(other.clock.now)) as second,
             asyncio.TaskGroup() as group,
         ):
             adopting = [group.create_task(engine.adopt()) for engine in (first, second)]

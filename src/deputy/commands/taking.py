@@ -51,7 +51,7 @@ async def take_and_carry_out(run: RunContext, birth: Birth, workshop: Workshop) 
             command=birth.command,
             session_id=run.run,
             round=run.state.round,
-            at=run.now(),
+            at=run.state.requested_at if run.state.resumed_at is None else run.state.resumed_at,
             title=_title(birth),
         )
         refusal = await _refusal(run, args)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 from msgspec import UNSET, Raw, Struct, UnsetType, json, to_builtins
 
@@ -366,6 +366,15 @@ Event: TypeAlias = Known | Unrecognised
 E = TypeVar("E", bound=Event)
 
 
+class Moment(NamedTuple):
+    """When something happened: for people, and for limits."""
+
+    at: float
+    """Seconds since 1970, by the wall clock."""
+    clock: float
+    """Seconds by the journal's clock, which only time moves: not the wall clock, a suspend or a reboot."""
+
+
 class Record(Struct, frozen=True, kw_only=True, gc=False):
     """An event in its place: which run, the how-manieth of it, under which key, and when."""
 
@@ -373,6 +382,9 @@ class Record(Struct, frozen=True, kw_only=True, gc=False):
     seq: int
     key: str
     at: float
+    """Seconds since 1970, by the wall clock."""
+    clock: float
+    """When it was by the journal's clock, which limits and durations are measured by."""
     event: Event
 
 

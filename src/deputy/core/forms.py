@@ -9,7 +9,6 @@ from msgspec import UNSET, Struct, to_builtins
 from deputy.core.errors import Error
 from deputy.core.limits import NANOS_PER_DOLLAR
 from deputy.core.outcome import Blocked, Cancelled, Completed, Rejected
-from deputy.core.request import timestamp
 
 if TYPE_CHECKING:
     from deputy.core.outcome import Outcome, Usage
@@ -37,7 +36,7 @@ def outcome_form(outcome: Outcome) -> dict[str, Any]:
         "duration_seconds": outcome.duration_seconds,
         "delegation_depth": lineage.depth,
         "delegation_path": lineage.names,
-        "deadline": None if lineage.deadline is None else timestamp(lineage.deadline),
+        "deadline": lineage.deadline_shown,
     }
     if isinstance(outcome, Blocked):
         form["question"] = outcome.question

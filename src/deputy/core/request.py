@@ -64,6 +64,9 @@ class Lineage(Struct, frozen=True, kw_only=True, gc=False):
     depth: int
     path: tuple[Hop, ...]
     deadline: float | None = None
+    """By the journal's clock."""
+    drift: float = 0.0
+    """The wall clock minus the journal's clock, in whole seconds, by the run's records: to show the deadline."""
     signatures: tuple[str, ...] = ()
     subtask_depth: int = 0
     """How many subtasks of one chain stand above each other here; counted apart from the depth of delegations."""
@@ -132,6 +135,11 @@ class Lineage(Struct, frozen=True, kw_only=True, gc=False):
     def paused(self, seconds: float) -> Lineage:
         """The same place after waiting for a person, which stops the clock."""
         return self if self.deadline is None else structs.replace(self, deadline=self.deadline + seconds)
+
+    @property
+    def deadline_shown(self) -> str | None:
+        """When it must end by the wall clock, as JSON forms write it."""
+        return None if self.deadline is None else timestamp(self.deadline + self.drift)
 
     @property
     def is_top(self) -> bool:
@@ -266,7 +274,7 @@ def delegation_context(lineage: Lineage, seconds: float | None, task: TaskContex
         "caller": lineage.received_names[-1],
     }
     if lineage.deadline is not None:
-        context["deadline"] = timestamp(lineage.deadline)
+        context["deadline"] = lineage.deadline_shown
     if task is not None:
         context["task_context"] = task
     return context

@@ -92,6 +92,7 @@ class State(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     scratchpad: str = ""
     seconds: float | None = None
     requested_at: float = 0.0
+    """As every `…_at`: seconds since 1970 by the wall clock, for people."""
     started_at: float | None = None
     """When this round began."""
     first_started_at: float | None = None
@@ -99,6 +100,10 @@ class State(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """When it was last gone on with after an end."""
     ended_at: float | None = None
     last_at: float = 0.0
+    asked_clock: float = 0.0
+    """When this round was asked for; as every `…_clock`, by the journal's clock, which limits are measured by."""
+    started_clock: float | None = None
+    ended_clock: float | None = None
     usage: Usage = NO_USAGE
     counts: Counts = Counts()
     under_way: dict[str, UnderWay] = {}
@@ -106,6 +111,7 @@ class State(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     waits: dict[str, str] = {}
     """The topics that are waited for, by key."""
     waiting_since: float = 0.0
+    """By the journal's clock, as are all limits."""
     waited: float = 0.0
     """For how many seconds it, or somebody whose outcome it took, waited for a person in this round."""
     waited_until: float = 0.0
@@ -125,6 +131,11 @@ class State(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
         """When the first of its rounds began, or was asked for."""
         began = self.started_at if self.first_started_at is None else self.first_started_at
         return self.requested_at if began is None else began
+
+    @property
+    def began_clock(self) -> float:
+        """When this round began, or was asked for, by the journal's clock."""
+        return self.asked_clock if self.started_clock is None else self.started_clock
 
     @property
     def is_live(self) -> bool:
@@ -202,11 +213,12 @@ def _born(event: Opened | Requested, record: Record) -> dict[str, Any]:
         "command": event.command,
         "model": event.model,
         "requested_at": record.at,
+        "asked_clock": record.clock,
     }
     if isinstance(event, Opened):
         return {
             **fields,
-            "lineage": event.lineage,
+            "lineage": structs.replace(event.lineage, drift=_drift(record)),
             "seconds": event.seconds,
             "agent": event.lineage.path[-1].name,
             "workspace": event.workspace,
@@ -216,7 +228,7 @@ def _born(event: Opened | Requested, record: Record) -> dict[str, Any]:
         request.session_id,
         request.target,
         signature="",
-        now=record.at,
+        now=record.clock,
         seconds=request.seconds,
         subtask_limit=request.subtask_limit,
     )
@@ -229,9 +241,13 @@ def _born(event: Opened | Requested, record: Record) -> dict[str, Any]:
         "agent": request.target.name,
         "seconds": request.seconds,
         # Until it is admitted: where it would stand.
-        "lineage": structs.replace(lineage, signatures=request.caller.signatures),
+        "lineage": structs.replace(lineage, signatures=request.caller.signatures, drift=_drift(record)),
         "task_number": None if number is UNSET else number,
     }
+
+
+def _drift(record: Record) -> float:
+    return float(round(record.at - record.clock))
 
 
 _Step: TypeAlias = (
@@ -287,11 +303,12 @@ def _at_work(state: State, event: _Step | _Turn, record: Record) -> dict[str, An
         case ToolCallEnded():
             return _stepped(state, event, record.key)
         case Admitted():
-            return {"lineage": event.lineage}
+            return {"lineage": structs.replace(event.lineage, drift=_drift(record))}
         case Started():
             return {
                 "status": state.status if state.waits else "running",
                 "started_at": record.at if state.started_at is None else state.started_at,
+                "started_clock": record.clock if state.started_clock is None else state.started_clock,
                 "first_started_at": record.at if state.first_started_at is None else state.first_started_at,
                 "backend": event.backend,
                 "model": event.model or state.model,
@@ -307,7 +324,7 @@ def _at_work(state: State, event: _Step | _Turn, record: Record) -> dict[str, An
             return {
                 "status": "waiting",
                 "waits": {**state.waits, record.key.removesuffix(ASKED): event.topic},
-                "waiting_since": state.waiting_since if state.waits else record.at,
+                "waiting_since": state.waiting_since if state.waits else record.clock,
                 "question": event.question or state.question,
                 "answer_by": event.until,
             }
@@ -372,7 +389,7 @@ def _answered(state: State, record: Record) -> dict[str, Any]:
     if waits:
         return {"waits": waits}
     # Waiting for a person stops the clock; waits that overlap stop it once.
-    waited = max(0.0, record.at - state.waiting_since)
+    waited = max(0.0, record.clock - state.waiting_since)
     lineage = state.lineage
     return {
         "waits": waits,
@@ -381,7 +398,7 @@ def _answered(state: State, record: Record) -> dict[str, Any]:
         "question": "",
         "lineage": None if lineage is None else lineage.paused(waited),
         "waited": state.waited + waited,
-        "waited_until": max(state.waited_until, record.at),
+        "waited_until": max(state.waited_until, record.clock),
     }
 
 
@@ -402,6 +419,7 @@ def _ended(outcome: Outcome, record: Record) -> dict[str, Any]:
     return {
         "status": outcome.status,
         "ended_at": record.at,
+        "ended_clock": record.clock,
         "reason": "" if first is None else first.type,
         "under_way": {},
         "waits": {},
@@ -423,14 +441,17 @@ def _after_the_end(state: State, event: Delivered | Resumed | Adopted, record: R
                 return None
             lineage = state.lineage
             if lineage is not None:
-                own = None if event.seconds is None else record.at + event.seconds
+                own = None if event.seconds is None else record.clock + event.seconds
                 ends = [end for end in (own, event.deadline) if end is not None]
-                lineage = structs.replace(lineage, deadline=min(ends, default=None))
+                lineage = structs.replace(lineage, deadline=min(ends, default=None), drift=_drift(record))
             return {
                 "status": "requested",
                 "round": event.round,
+                "asked_clock": record.clock,
                 "ended_at": None,
+                "ended_clock": None,
                 "started_at": None,
+                "started_clock": None,
                 # Nothing was done in a round that only ended it.
                 "resumed_at": state.resumed_at if event.is_dismissed else record.at,
                 "seconds": event.seconds,

@@ -34,11 +34,10 @@ def stats_of(states: Iterable[State], limit_of: Callable[[str], WallLimit | None
     timeouts: dict[str, int] = {}
     for state in states:
         # What was refused never ran.
-        if state.ended_at is None or state.status == "rejected":
+        if state.ended_clock is None or state.status == "rejected":
             continue
         command = state.command or SUBAGENT
-        began = state.requested_at if state.started_at is None else state.started_at
-        durations.setdefault(command, []).append(max(0.0, state.ended_at - began))
+        durations.setdefault(command, []).append(max(0.0, state.ended_clock - state.began_clock))
         timeouts[command] = timeouts.get(command, 0) + (state.reason == "timeout")
     ordered = sorted(durations, key=lambda command: (-len(durations[command]), command))
     return [_stats(command, durations[command], timeouts[command], limit_of(command)) for command in ordered]

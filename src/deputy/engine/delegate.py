@@ -242,7 +242,6 @@ def _ended(
 def so_far(run: RunContext, talk: Talk, model: str, backend: str = NATIVE) -> dict[str, Any]:
     """What an outcome of any kind has from the work so far."""
     state = run.state
-    began = state.started_at if state.started_at is not None else state.requested_at
     return {
         "lineage": state.lineage,
         "notes": tuple(talk.notes),
@@ -251,7 +250,7 @@ def so_far(run: RunContext, talk: Talk, model: str, backend: str = NATIVE) -> di
         "usage": talk.usage,
         "model": model,
         "backend": backend,
-        "duration_seconds": round(max(0.0, run.now() - began), 3),
+        "duration_seconds": round(max(0.0, run.now() - state.began_clock), 3),
         "passed": talk.passed,
     }
 

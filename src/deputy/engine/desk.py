@@ -98,7 +98,7 @@ class Desk(Struct, frozen=True, kw_only=True):
 
     def soft_deadline(self, run: RunContext) -> float | None:
         """When the last turn must begin, so that it has its time inside the limit."""
-        deadline, began = self.deadline(run), run.state.started_at
+        deadline, began = self.deadline(run), run.state.started_clock
         if deadline is None or began is None:
             return deadline
         # What its caller left it may be less than the limit of its own, or all that there is.

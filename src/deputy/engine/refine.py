@@ -243,14 +243,13 @@ def _said(past: Iterable[Record]) -> str:
 def _outcome(run: RunContext, rounds: Sequence[Round], stop: _Stop) -> Outcome:
     state = run.state
     best = best_round(rounds)
-    began = state.started_at if state.started_at is not None else state.requested_at
     count = f"{len(rounds)} round{'s' * (len(rounds) != 1)}"
     fields: dict[str, Any] = {
         "lineage": state.lineage,
         "report": "" if best is None else best.work,
         "backend": NATIVE,
         "model": state.model or None,
-        "duration_seconds": round(max(0.0, run.now() - began), 3),
+        "duration_seconds": round(max(0.0, run.now() - state.began_clock), 3),
     }
     if stop.why == "success":
         return Completed(**fields, summary=f"Accepted after {count}.")

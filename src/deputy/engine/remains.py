@@ -85,7 +85,6 @@ class SoFar:
         """The fields that an outcome of any kind has from this."""
         if state.lineage is None:
             raise UsageError("run", state.run, "it must begin with what was asked for")
-        began = state.started_at or state.requested_at
         return {
             "lineage": state.lineage,
             "report": "" if self._said is None else last_words(self._said),
@@ -95,7 +94,7 @@ class SoFar:
             "model": state.model or None,
             "backend": state.backend or None,
             "fallbacks": tuple(self._fallbacks),
-            "duration_seconds": max(0.0, now - began),
+            "duration_seconds": max(0.0, now - state.began_clock),
             "passed": self._passed,
         }
 

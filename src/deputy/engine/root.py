@@ -151,7 +151,6 @@ def _together(run: RunContext, results: Sequence[Result]) -> Outcome:
     outcomes = [result.outcome for result in results]
     done = sum(isinstance(outcome, Completed) for outcome in outcomes)
     state = run.state
-    began = state.started_at if state.started_at is not None else state.requested_at
     fields: dict[str, Any] = {
         "lineage": state.lineage,
         "report": results_markdown(results),
@@ -159,7 +158,7 @@ def _together(run: RunContext, results: Sequence[Result]) -> Outcome:
         "artifacts": tuple(artifact for outcome in outcomes for artifact in outcome.artifacts),
         "warnings": tuple(warning for outcome in outcomes for warning in outcome.warnings),
         "backend": NATIVE,
-        "duration_seconds": round(max(0.0, run.now() - began), 3),
+        "duration_seconds": round(max(0.0, run.now() - state.began_clock), 3),
     }
     if done == len(outcomes):
         return Completed(**fields)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 Severity: TypeAlias = Literal["warning", "error"]
 _TRACE_LENGTH = 16_000
 _STEPS_WITH_ERRORS = (
-    "SELECT run, seq, key, at, kind, body, sum FROM events WHERE run = ?1"
+    "SELECT run, seq, key, at, clock, kind, body, sum FROM events WHERE run = ?1"
     " AND seq > (SELECT coalesce(max(seq), 0) FROM events WHERE run = ?1 AND kind = 'resumed')"
     " AND kind IN ('model_call_ended', 'tool_call_ended', 'step_ended') AND instr(body, ?2)"
 )

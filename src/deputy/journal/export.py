@@ -80,7 +80,7 @@ def _fill(reader: Reader, top: State, place: Path, now: float) -> dict[str, Any]
 
 def _write_run(reader: Reader, state: State, folder: Path, now: float) -> None:
     _write(folder / "events.jsonl", map(_line, reader.records(state.run)))
-    _write(folder / "outcome.json", [_pretty(shown(reader, state.run, now))])
+    _write(folder / "outcome.json", [_pretty(shown(reader, state.run))])
     transcript = transcribe(reader.records(state.run))
     if transcript is None:
         return

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from deputy.journal.rows import Row
 
 _LEAF = 0x0D
-_COLUMNS = 8
+_COLUMNS = 9
 _MOST_HERE = PAGE - 35
 _LEAST_HERE = (PAGE - 12) * 32 // 255 - 23
 """How much of a row stands on its own page when it goes on elsewhere: at least so much, at most that."""
@@ -87,9 +87,10 @@ def _row(payload: bytes) -> Row | None:
     for kind in kinds:
         value, at = _value(payload, at, kind)
         values.append(value)
-    _, run, seq, key, when, *rest = values
+    _, run, seq, key, at, clock, *rest = values
     # A time that is a whole number is stored as one.
-    return (run, seq, key, float(when) if isinstance(when, int) else when, *rest)
+    at, clock = (float(time) if isinstance(time, int) else time for time in (at, clock))
+    return (run, seq, key, at, clock, *rest)
 
 
 def _value(payload: bytes, at: int, kind: int) -> tuple[object, int]:

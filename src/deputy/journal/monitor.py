@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sqlite3
-import time
 from typing import TYPE_CHECKING
 
 from deputy.core.errors import StorageCorrupt
@@ -14,6 +13,7 @@ from deputy.core.state import answer_key
 from deputy.engine.remains import late_ending
 from deputy.journal import connection as connections
 from deputy.journal import home, registry, transcript
+from deputy.journal.clock import start_clock
 from deputy.journal.owner import this_process
 from deputy.journal.reader import STALE_SECONDS, Reader
 from deputy.journal.rows import Damaged
@@ -23,29 +23,29 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from deputy.core.events import Event
+    from deputy.core.events import Event, Moment
     from deputy.core.outcome import Outcome
     from deputy.core.state import State
 
-    _End = Callable[[Transaction, Path, State, float], bool]
+    _End = Callable[[Transaction, Path, State, Moment], bool]
 
 
-def end_late(folder: Path, late: Iterable[State], clock: Callable[[], float] = time.time) -> list[State]:
+def end_late(folder: Path, late: Iterable[State]) -> list[State]:
     """End these runs, each in a transaction of its own; gives those that nobody else has ended meanwhile."""
-    return _end(folder, late, expire, clock)
+    return _end(folder, late, expire)
 
 
-def end_unanswered(folder: Path, asking: Iterable[State], clock: Callable[[], float] = time.time) -> list[State]:
+def end_unanswered(folder: Path, asking: Iterable[State]) -> list[State]:
     """Answer no for whoever did not answer these runs in time; gives those that this has ended."""
-    return _end(folder, asking, refuse, clock)
+    return _end(folder, asking, refuse)
 
 
-def _end(folder: Path, found: Iterable[State], end: _End, clock: Callable[[], float]) -> list[State]:
+def _end(folder: Path, found: Iterable[State], end: _End) -> list[State]:
     path = folder / home.JOURNAL
     connection = connections.open_writer(folder, "group")
     try:
         with connections.typed(path):
-            ended = [state for state in found if _ended_one(connection, path, state, end, clock)]
+            ended = [state for state in found if _ended_one(connection, path, state, end)]
             reader = Reader(connection, path)
             for state in ended:
                 leave_transcript(folder, reader, state.run)
@@ -61,11 +61,11 @@ def leave_transcript(folder: Path, reader: Reader, run: str) -> None:
         transcript.write_transcript(folder, made)
 
 
-def _ended_one(connection: sqlite3.Connection, path: Path, seen: State, end: _End, clock: Callable[[], float]) -> bool:
+def _ended_one(connection: sqlite3.Connection, path: Path, seen: State, end: _End) -> bool:
     connections.patiently(lambda: connection.execute("BEGIN IMMEDIATE"), path)
     try:
         tx = Transaction(connection, str(path), this_process().name, STALE_SECONDS)
-        is_ended = end(tx, path, seen, clock())
+        is_ended = end(tx, path, seen, start_clock(connection).moment())
         tx.index()
         connection.execute("COMMIT")
         return is_ended
@@ -77,19 +77,21 @@ def _ended_one(connection: sqlite3.Connection, path: Path, seen: State, end: _En
             connection.execute("ROLLBACK")
 
 
-def expire(tx: Transaction, path: Path, seen: State, at: float) -> bool:
+def expire(tx: Transaction, path: Path, seen: State, at: Moment) -> bool:
     """End a run that is as it was seen; its lease is void from here on, so that whoever had it writes nothing more."""
     reader = Reader(tx.connection, path)
     state = _as_it_is(tx, reader, seen.run)
     if state is None or not state.is_live or (state.round, _deadline(state)) != (seen.round, _deadline(seen)):
         return False
-    outcome = late_ending(state, _events(reader, seen.run), _results(reader, state), reader.descendants(seen.run), at)
+    outcome = late_ending(
+        state, _events(reader, seen.run), _results(reader, state), reader.descendants(seen.run), at.clock
+    )
     lease = _take_over(tx, state, at)
     _return(tx, lease, outcome, at)
     return True
 
 
-def refuse(tx: Transaction, path: Path, seen: State, at: float) -> bool:
+def refuse(tx: Transaction, path: Path, seen: State, at: Moment) -> bool:
     """Answer no where nobody did in time, and end the run if it has not begun and nobody is at work on it.
 
     Whoever is at work hears the answer; a yes that came in time is not taken back, whoever takes it up.
@@ -98,7 +100,7 @@ def refuse(tx: Transaction, path: Path, seen: State, at: float) -> bool:
 
     reader = Reader(tx.connection, path)
     state = _as_it_is(tx, reader, seen.run)
-    if state is None or not state.waits or state.answer_by is None or state.answer_by > at:
+    if state is None or not state.waits or state.answer_by is None or state.answer_by > at.clock:
         return False
     for key, topic in state.waits.items():
         tx.send(state.run, topic, answer_key(key), NO)
@@ -125,7 +127,7 @@ def _events(reader: Reader, run: str) -> list[Event]:
     return [record.event for record in reader.records(run) if not isinstance(record, Damaged)]
 
 
-def _take_over(tx: Transaction, state: State, at: float) -> Lease:
+def _take_over(tx: Transaction, state: State, at: Moment) -> Lease:
     holder = tx.holder(state.run)
     lease = tx.grant(state.run, state, is_forced=True)
     if holder is not None and holder.owner:
@@ -134,7 +136,7 @@ def _take_over(tx: Transaction, state: State, at: float) -> Lease:
     return lease
 
 
-def _return(tx: Transaction, lease: Lease, outcome: Outcome, at: float) -> None:
+def _return(tx: Transaction, lease: Lease, outcome: Outcome, at: Moment) -> None:
     returned = Returned(outcome=outcome)
     tx.append(lease, f"returned:{tx.state(lease).round}", at, returned, encode(returned))
     tx.release(lease)

@@ -35,7 +35,7 @@ class Owner(Struct, frozen=True, kw_only=True):
 def this_process() -> Owner:
     """The owner that this process is; each call is one of its own."""
     return Owner(
-        boot=_boot(),
+        boot=boot_id(),
         space=_space(),
         pid=os.getpid(),
         started=_started(os.getpid()) or "0",
@@ -45,12 +45,13 @@ def this_process() -> Owner:
 
 def is_gone(owner: Owner) -> bool:
     """Whether that process surely does not run any more; what cannot be seen from here may still run."""
-    if owner.boot != _boot():
+    if owner.boot != boot_id():
         return True
     return owner.space == _space() and _started(owner.pid) != owner.started
 
 
-def _boot() -> str:
+def boot_id() -> str:
+    """What names this start of the machine."""
     return _line("/proc/sys/kernel/random/boot_id") or "-"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ from deputy.core.errors import StorageCorrupt
 from deputy.core.events import Record
 from deputy.core.state import State, apply, replay
 from deputy.journal import home
+from deputy.journal.clock import read_clock
 from deputy.journal.connection import BROKEN, open_reader, patiently, typed
 from deputy.journal.examining import LISTED, Damage, examine
 from deputy.journal.mark import Promise, read_mark
@@ -55,11 +57,12 @@ SELECT run, state, sum FROM runs WHERE NOT is_live AND (
 """
 
 _PROBES = (
-    "SELECT id, run, seq, key, at, kind, body, sum FROM events LIMIT 0",
+    "SELECT id, run, seq, key, at, clock, kind, body, sum FROM events LIMIT 0",
     "SELECT run, parent, root, is_live, is_settled, last_at, state, sum FROM runs LIMIT 0",
     "SELECT l.run, l.owner, l.epoch, o.beat FROM leases l LEFT JOIN owners o USING (owner) LIMIT 0",
     "SELECT run, topic, is_taken FROM inbox LIMIT 0",
     "SELECT run, n, at, body FROM progress LIMIT 0",
+    "SELECT boot, offset FROM clocks LIMIT 0",
     "SELECT p.run, e.id, e.first_at, e.last_at, e.count, e.body, e.sum FROM pins p, errors e LIMIT 0",
     # These read pages: of tables that are gone, nothing to list must not look like nothing there.
     "SELECT count(*) FROM runs",
@@ -113,6 +116,13 @@ class Reader:
     def is_remnant(self) -> bool:
         """Whether the file as a whole is damaged, so that nothing should be written to it and nothing new is seen."""
         return bool(self._damage.whole)
+
+    def now(self) -> float:
+        """The time by the journal's clock, which limits are measured by."""
+        try:
+            return read_clock(self._connection).now()
+        except BROKEN:
+            return time.time()
 
     def note_damage(self, where: str, what: str) -> None:
         """Remember one damaged place that was come across."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from deputy.core.state import State
 
 BROKEN = (sqlite3.Error, UnicodeDecodeError)
-_KEPT_EVENT = "INSERT OR IGNORE INTO events (run, seq, key, at, kind, body, sum) VALUES (?, ?, ?, ?, ?, ?, ?)"
+_KEPT_EVENT = "INSERT OR IGNORE INTO events (run, seq, key, at, clock, kind, body, sum) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
 _BESIDE = (
     ("SELECT * FROM owners NOT INDEXED", "INSERT OR IGNORE INTO owners VALUES (?, ?)"),
     ("SELECT * FROM leases NOT INDEXED", "INSERT OR IGNORE INTO leases VALUES (?, ?, ?)"),
@@ -27,6 +27,7 @@ _BESIDE = (
     ("SELECT * FROM progress NOT INDEXED", "INSERT OR IGNORE INTO progress VALUES (?, ?, ?, ?, ?)"),
     ("SELECT * FROM pins NOT INDEXED", "INSERT OR IGNORE INTO pins VALUES (?)"),
     ("SELECT * FROM errors NOT INDEXED", "INSERT OR IGNORE INTO errors VALUES (?, ?, ?, ?, ?, ?)"),
+    ("SELECT * FROM clocks NOT INDEXED", "INSERT OR IGNORE INTO clocks VALUES (?, ?)"),
 )
 """What no record can restore: of it is kept what can be read."""
 _EVENTS = "SELECT count(*) FROM events NOT INDEXED"
@@ -40,6 +41,7 @@ _WHOLE = {
     "pins": "SELECT count(*) FROM pins NOT INDEXED",
     "paces": "SELECT count(*) FROM paces NOT INDEXED",
     "errors": "SELECT count(*) FROM errors NOT INDEXED",
+    "clocks": "SELECT count(*) FROM clocks NOT INDEXED",
 }
 """What reads each table to its end."""
 

@@ -126,7 +126,6 @@ def entry_form(standing: Standing, now: float) -> dict[str, Any]:
     """A registry entry as JSON data."""
     state = standing.state
     lineage = state.lineage
-    deadline = None if lineage is None else lineage.deadline
     return {
         "session_id": state.run,
         "parent": state.parent,
@@ -139,7 +138,7 @@ def entry_form(standing: Standing, now: float) -> dict[str, Any]:
         "resumed_at": None if state.resumed_at is None else timestamp(state.resumed_at),
         "ended_at": None if state.ended_at is None else timestamp(state.ended_at),
         "timeout": state.seconds,
-        "deadline": None if deadline is None else timestamp(deadline),
+        "deadline": None if lineage is None else lineage.deadline_shown,
         "overdue": state.is_live and seconds_late(state, now) > 0,
         "delegation_depth": 0 if lineage is None else lineage.depth,
         "delegation_path": [] if lineage is None else lineage.names,
@@ -157,14 +156,14 @@ def entry_form(standing: Standing, now: float) -> dict[str, Any]:
     }
 
 
-def shown(reader: Reader, run: str, now: float) -> dict[str, Any] | None:
+def shown(reader: Reader, run: str) -> dict[str, Any] | None:
     """One delegation whole: its entry, and its outcome once it has ended; None when there is none of this id."""
     state = reader.state(run)
     if state is None:
         return None
     (standing,) = with_usage(reader, standings(reader, [state]))
     ended = outcome(reader, state)
-    return {**entry_form(standing, now), "outcome": None if ended is None else outcome_form(ended)}
+    return {**entry_form(standing, reader.now()), "outcome": None if ended is None else outcome_form(ended)}
 
 
 def outcomes(reader: Reader, runs: Iterable[str]) -> dict[str, Outcome]:

@@ -19,13 +19,18 @@ if TYPE_CHECKING:
 Row: TypeAlias = tuple[Any, ...]
 
 ADD_EVENT = (
-    "INSERT INTO events (run, seq, key, at, kind, body, sum) VALUES (?, ?, ?, ?, ?, ?, ?)"
+    "INSERT INTO events (run, seq, key, at, clock, kind, body, sum) VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
     " ON CONFLICT (run, key) DO NOTHING"
 )
-EVENTS = "SELECT run, seq, key, at, kind, body, sum FROM events NOT INDEXED"
-EVENT_UNDER_KEY = "SELECT run, seq, key, at, kind, body, sum FROM events WHERE run = ? AND key = ?"
-EVENTS_AFTER = "SELECT run, seq, key, at, kind, body, sum FROM events WHERE run = ? AND seq > ? ORDER BY seq LIMIT ?"
-EVENT_BEHIND = "SELECT id, run, seq, key, at, kind, body, sum FROM events NOT INDEXED WHERE id > ? ORDER BY id LIMIT 1"
+EVENTS = "SELECT run, seq, key, at, clock, kind, body, sum FROM events NOT INDEXED"
+EVENT_UNDER_KEY = "SELECT run, seq, key, at, clock, kind, body, sum FROM events WHERE run = ? AND key = ?"
+EVENTS_AFTER = (
+    "SELECT run, seq, key, at, clock, kind, body, sum FROM events WHERE run = ? AND seq > ? ORDER BY seq LIMIT ?"
+)
+EVENT_BEHIND = (
+    "SELECT id, run, seq, key, at, clock, kind, body, sum FROM events NOT INDEXED WHERE id > ? ORDER BY id LIMIT 1"
+)
+LAST_EVENT = "SELECT run, seq, key, at, clock, kind, body, sum FROM events NOT INDEXED ORDER BY id DESC LIMIT 1"
 HOLDER = "SELECT l.owner, l.epoch, o.beat FROM leases l LEFT JOIN owners o USING (owner) WHERE l.run = ?"
 
 
@@ -37,7 +42,7 @@ class Many(NamedTuple):
     after: str = ""
 
 
-ADD_EVENTS = Many("INSERT INTO events (run, seq, key, at, kind, body, sum) VALUES ", "(?, ?, ?, ?, ?, ?, ?)")
+ADD_EVENTS = Many("INSERT INTO events (run, seq, key, at, clock, kind, body, sum) VALUES ", "(?, ?, ?, ?, ?, ?, ?, ?)")
 PUT_PROGRESS = Many("INSERT OR REPLACE INTO progress VALUES ", "(?, ?, ?, ?, ?)")
 PUT_RUNS = Many(
     "INSERT INTO runs (last_at, state, sum, run, parent, root, is_live, is_settled) VALUES ",
@@ -88,17 +93,17 @@ class Damaged(Struct, frozen=True, kw_only=True):
 def event_row(record: Record, body: bytes) -> Row:
     """The row of a record whose event has this JSON."""
     kind = record.event.kind
-    total = _checksum(record.run, record.seq, record.key, record.at, kind, body)
-    return (record.run, record.seq, record.key, record.at, kind, body, total)
+    total = _checksum(record.run, record.seq, record.key, (record.at, record.clock), kind, body)
+    return (record.run, record.seq, record.key, record.at, record.clock, kind, body, total)
 
 
 def read_event(row: Row) -> Record | Damaged:
     """The record of a row, or that it is damaged. Any values at all may stand in a damaged row."""
-    run, seq, key, at, _, body, _ = row
+    run, seq, key, at, clock, _, body, _ = row
     try:
         if not is_whole_event(row):
             return Damaged(where=f"{run!r} record {seq!r}", what="its checksum does not fit")
-        return Record(run=run, seq=seq, key=key, at=at, event=decode(body))
+        return Record(run=run, seq=seq, key=key, at=at, clock=clock, event=decode(body))
     except (TypeError, ValueError, AttributeError, RecursionError) as error:
         return Damaged(where=f"{run!r} record {seq!r}", what=f"it cannot be read: {error}")
 
@@ -110,8 +115,8 @@ def whole_number(value: object, otherwise: int) -> int:
 
 def is_whole_event(row: Row) -> bool:
     """Whether the checksum of a row of events fits."""
-    run, seq, key, at, kind, body, total = row
-    return isinstance(body, bytes) and _checksum(run, seq, key, at, kind, body) == total
+    run, seq, key, at, clock, kind, body, total = row
+    return isinstance(body, bytes) and _checksum(run, seq, key, (at, clock), kind, body) == total
 
 
 def state_row(state: State) -> tuple[bytes, bytes]:

@@ -12,12 +12,15 @@ if TYPE_CHECKING:
 APPLICATION = 0x44505459
 """What tells a journal from any other SQLite file."""
 
+FIRST_VERSION = 4
+"""The oldest version that is read; there was no release before it."""
+
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
         # The truth. Appended, never changed; removed only with the whole tree of runs it belongs to.
         """CREATE TABLE events (
             id INTEGER PRIMARY KEY, run TEXT NOT NULL, seq INTEGER NOT NULL, key TEXT NOT NULL, at REAL NOT NULL,
-            kind TEXT NOT NULL, body BLOB NOT NULL, sum BLOB NOT NULL)""",
+            clock REAL NOT NULL, kind TEXT NOT NULL, body BLOB NOT NULL, sum BLOB NOT NULL)""",
         "CREATE UNIQUE INDEX events_by_seq ON events (run, seq)",
         "CREATE UNIQUE INDEX events_by_key ON events (run, key)",
         # Derived: the state of each run as its events leave it, written in the same transaction.
@@ -45,19 +48,15 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             PRIMARY KEY (run, slot))""",
         "CREATE TABLE pins (run TEXT PRIMARY KEY)",
         # When requests to a provider may start: one line for all processes.
-        "CREATE TABLE paces (account TEXT PRIMARY KEY, held_until REAL NOT NULL, last_start REAL NOT NULL)",
+        # How many requests it takes at once, and whose share of that is how large, are in the agreement.
+        """CREATE TABLE paces (
+            account TEXT PRIMARY KEY, held_until REAL NOT NULL, last_start REAL NOT NULL,
+            limited_until REAL NOT NULL DEFAULT 0, agreement BLOB NOT NULL DEFAULT '{}')""",
         """CREATE TABLE errors (
             id TEXT PRIMARY KEY, first_at REAL NOT NULL, last_at REAL NOT NULL, count INTEGER NOT NULL,
-            body BLOB NOT NULL)""",
-    ),
-    (
-        # How many requests a provider takes at once, and whose share of that is how large.
-        "ALTER TABLE paces ADD COLUMN limited_until REAL NOT NULL DEFAULT 0",
-        "ALTER TABLE paces ADD COLUMN agreement BLOB NOT NULL DEFAULT '{}'",
-    ),
-    (
-        # Empty of a row that was written before it had one.
-        "ALTER TABLE errors ADD COLUMN sum BLOB NOT NULL DEFAULT x''",
+            body BLOB NOT NULL, sum BLOB NOT NULL)""",
+        # What the journal's clock adds to the machine's monotonic clock in one boot.
+        "CREATE TABLE clocks (boot TEXT PRIMARY KEY, offset REAL NOT NULL)",
     ),
     (
         # Processes that runs have started: what each may use, and in the end what it has used.
@@ -65,9 +64,9 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX nested_by_root ON nested (root)",
     ),
 )
-"""One tuple of statements per version; a version that was released never changes."""
+"""One tuple of statements per version from the first; a version that was released never changes."""
 
-VERSION = len(MIGRATIONS)
+VERSION = FIRST_VERSION + len(MIGRATIONS) - 1
 PAGE = 4096
 LOGGED = slice(18, 20)
 """Where a file says that changes go to a write-ahead log first; a database in memory has none."""
@@ -81,6 +80,8 @@ def check(connection: sqlite3.Connection, path: str) -> bool:
         raise StorageTooNew(path, f"it has version {version}, and this Deputy knows versions up to {VERSION}")
     if application != APPLICATION and (version or connection.execute("SELECT 1 FROM sqlite_master").fetchone()):
         raise StorageCorrupt(path, "it is not a journal of Deputy", "Move it away, or name another home.")
+    if 0 < version < FIRST_VERSION:
+        raise StorageCorrupt(path, f"it has the old version {version}", "Move it away, or name another home.")
     return version == VERSION
 
 
@@ -91,7 +92,7 @@ def migrate(connection: sqlite3.Connection, path: str) -> None:
         # Another process may have done it while this one waited.
         if not check(connection, path):
             version: int = connection.execute("PRAGMA user_version").fetchone()[0]
-            for statements in MIGRATIONS[version:]:
+            for statements in MIGRATIONS[max(0, version - FIRST_VERSION + 1) :]:
                 for statement in statements:
                     connection.execute(statement)
             connection.execute(f"PRAGMA application_id = {APPLICATION}")

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from deputy.core.outcome import Outcome
     from deputy.core.state import State
     from deputy.engine.recover import Standing
+    from deputy.journal.clock import Clock
     from deputy.journal.connection import Fsync
     from deputy.journal.pace import Held
     from deputy.journal.transaction import Lease
@@ -59,7 +60,7 @@ class SqliteJournal:
         *,
         fsync: Fsync = "group",
         owner: Owner | None = None,
-        clock: Callable[[], float] = time.time,
+        clock: Clock | None = None,
         redact: Callable[[bytes], bytes] | None = None,
         beat_seconds: float = BEAT_SECONDS,
         stale_seconds: float = STALE_SECONDS,
@@ -68,7 +69,6 @@ class SqliteJournal:
         self.folder = folder
         self.path = folder / home.JOURNAL
         self.owner = (this_process() if owner is None else owner).name
-        self._clock = clock
         self._redact = redact
         self._stale_seconds = stale_seconds
         # Before any thread starts.
@@ -78,11 +78,14 @@ class SqliteJournal:
             folder,
             fsync=fsync,
             owner=self.owner,
+            clock=clock,
             redact=redact,
             beat_seconds=beat_seconds,
             stale_seconds=stale_seconds,
             patience_seconds=patience_seconds,
         )
+        self.clock = self._writer.clock
+        self._moment = self.clock.moment
         self._readers: list[Reader] = []
         self._pool = ThreadPoolExecutor(2, "deputy-journal-reader")
         # Files are synced one by one, and many at once take as long as one.
@@ -139,7 +142,7 @@ class SqliteJournal:
     async def begin(self, run: str, event: Opened | Requested) -> Lease | None:
         """Make a run with its first record, and take its lease; None when there is such a run already."""
         _check_id(run)
-        at, (clean, body) = self._clock(), self._clean(event)
+        at, (clean, body) = self._moment(), self._clean(event)
         return await self.transact(lambda tx: tx.begin(run, at, clean, body))
 
     async def acquire(self, run: str) -> Lease:
@@ -154,7 +157,7 @@ class SqliteJournal:
             tx.catch_up(lease)
             if holder is not None and holder.owner not in ("", self.owner) and lease.state.is_live:
                 adopted = Adopted(owner=self.owner, left_by=holder.owner)
-                tx.append(lease, f"adopted:{lease.epoch}", self._clock(), adopted, encode(adopted))
+                tx.append(lease, f"adopted:{lease.epoch}", self._moment(), adopted, encode(adopted))
             return lease
 
         return await self.transact(do)
@@ -165,18 +168,18 @@ class SqliteJournal:
 
     async def append(self, lease: Lease, key: str, event: Event) -> Record:
         """Add a record and wait until it is durable."""
-        at, (clean, body) = self._clock(), self._clean(event)
+        at, (clean, body) = self._moment(), self._clean(event)
         return await self._writer.submit(Transaction.append, lease, key, at, clean, body)
 
     def append_soon(self, lease: Lease, key: str, event: Event) -> Writing:
         """Add a record under a new key without waiting; one that is appended later is never durable before it."""
-        at, (clean, body) = self._clock(), self._clean(event)
+        at, (clean, body) = self._moment(), self._clean(event)
         self._writer.submit_for(lease, Transaction.append, lease, key, at, clean, body)
-        return Writing(clean, at)
+        return Writing(clean, at.clock)
 
     def mark_soon(self, lease: Lease, key: str, event: Event) -> None:
         """The same for a record that nothing follows from here: secrets are taken out of it off the loop."""
-        at, (whole, body) = self._clock(), written(event)
+        at, (whole, body) = self._moment(), written(event)
         self._writer.mark(lease, key, at, whole, body)
 
     async def settled(self, lease: Lease) -> None:
@@ -192,17 +195,17 @@ class SqliteJournal:
     async def spawn(self, lease: Lease, key: str, child: str, event: Requested) -> Lease | None:
         """Record that a child is spawned and make it, in one; None when that was done before."""
         _check_id(child)
-        at, (clean, body) = self._clock(), self._clean(event)
+        at, (clean, body) = self._moment(), self._clean(event)
         return await self._writer.submit(Transaction.spawn, lease, key, child, at, clean, body)
 
     async def join(self, lease: Lease, key: str, child: State) -> Record:
         """Record that a child's outcome is taken, here and with the child, in one."""
-        at = self._clock()
+        at = self._moment()
         return await self.transact(lambda tx: tx.join(lease, key, at, child))
 
     async def finish(self, lease: Lease, key: str, event: Event) -> Record:
         """Record how a run ended, and give its lease up, in one."""
-        at, (clean, body) = self._clock(), self._clean(event)
+        at, (clean, body) = self._moment(), self._clean(event)
 
         def do(tx: Transaction) -> Record:
             record = tx.append(lease, key, at, clean, body)
@@ -215,7 +218,7 @@ class SqliteJournal:
 
     async def expire(self, seen: State) -> bool:
         """End a run whose time is up with what its records show, whoever has its lease, in one; whether this did."""
-        at = self._clock()
+        at = self._moment()
         is_ended = await self.transact(lambda tx: monitor.expire(tx, self.path, seen, at))
         if is_ended:
             self._leave_transcript_soon(seen.run)
@@ -270,12 +273,12 @@ class SqliteJournal:
             loop.call_soon_threadsafe(self._log_soon, run, noted)
 
     def _log_soon(self, run: str, error: Error) -> None:
-        context, at = errors_log.Context(session_id=run), self._clock()
-        self._writer.submit(lambda tx: errors_log.write(tx.connection, error, at, context)).add_done_callback(_hear)
+        context, at = errors_log.Context(session_id=run), self._moment()
+        self._writer.submit(lambda tx: errors_log.write(tx.connection, error, at.at, context)).add_done_callback(_hear)
 
     async def take(self, lease: Lease, key: str, topic: str) -> Record | None:
         """Turn the oldest message of a topic that is for this wait into a record, in one; None when there is none."""
-        at = self._clock()
+        at = self._moment()
         return await self.transact(lambda tx: tx.take(lease, key, at, topic))
 
     async def send(self, run: str, topic: str, key: str, body: bytes) -> bool:
@@ -286,18 +289,20 @@ class SqliteJournal:
 
     async def deliver(self, run: str, to: str) -> None:
         """Record that a result was handed over."""
-        at, state = self._clock(), await self.state(run)
+        at, state = self._moment(), await self.state(run)
         if state is None:
             raise UnknownRun(run)
         await self.transact(lambda tx: tx.deliver(run, at, to, state))
 
     async def log(self, run: str, error: Error, trace: str = "") -> None:
         """Put an error into the log that no record tells of."""
-        at, state = self._clock(), await self.state(run)
+        at, state = self._moment(), await self.state(run)
         told = StepEnded(step=trace, error=error)
         clean, _ = self._clean(told)
         context = errors_log.Context(session_id=run) if state is None else errors_log.context_of(state)
-        await self.transact(lambda tx: errors_log.write(tx.connection, clean.error or error, at, context, clean.step))
+        await self.transact(
+            lambda tx: errors_log.write(tx.connection, clean.error or error, at.at, context, clean.step)
+        )
 
     async def purge(self, run: str) -> None:
         """Remove a run and all runs below it, with the files they left."""
@@ -312,7 +317,7 @@ class SqliteJournal:
 
     def show_progress(self, run: str, body: bytes) -> None:
         """Show progress to watchers, of other processes too."""
-        self._writer.show_progress(run, self._clock(), body)
+        self._writer.show_progress(run, self.clock.now(), body)
 
     @property
     def paces(self) -> dict[str, Held]:

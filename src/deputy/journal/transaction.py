@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from deputy.core.errors import Error
-    from deputy.core.events import Event
+    from deputy.core.events import Event, Moment
     from deputy.journal.reader import Holder
     from deputy.journal.rows import Row
 
@@ -120,11 +120,11 @@ class Transaction:
             raise LeaseLost(lease.run, lease.epoch)
         self._fenced[lease.run] = lease
 
-    def append(self, lease: Lease, key: str, at: float, event: Event, body: bytes) -> Record:
+    def append(self, lease: Lease, key: str, at: Moment, event: Event, body: bytes) -> Record:
         """Add a record; when the run has one under this key already, that one stands and is returned."""
         self.fence(lease)
         state = self.state(lease)
-        record = Record(run=lease.run, seq=state.seq + 1, key=key, at=at, event=event)
+        record = Record(run=lease.run, seq=state.seq + 1, key=key, at=at.at, clock=at.clock, event=event)
         row = event_row(record, body)
         if self._is_hopeful:
             self._rows.append(row)
@@ -139,10 +139,10 @@ class Transaction:
         if errors and isinstance(event, Returned):
             errors = errors_log.not_met(self.connection, lease.run, errors)
         for error in errors:
-            errors_log.write(self._connection, error, at, errors_log.context_of(state))
+            errors_log.write(self._connection, error, at.at, errors_log.context_of(state))
         return record
 
-    def mark(self, lease: Lease, key: str, at: float, event: Event, body: bytes) -> None:
+    def mark(self, lease: Lease, key: str, at: Moment, event: Event, body: bytes) -> None:
         """Add a record that nothing follows from; when there is one under this key, nobody minds how it reads."""
         self.fence(lease)
         if self._is_hopeful or not self.has(lease.run, key):
@@ -160,7 +160,7 @@ class Transaction:
             raise StorageCorrupt(self._path, f"{record.where}: {record.what}")
         return record
 
-    def begin(self, run: str, at: float, event: Event, body: bytes) -> Lease | None:
+    def begin(self, run: str, at: Moment, event: Event, body: bytes) -> Lease | None:
         """Make a run with its first record, and take its lease; None when there is such a run already."""
         if self._is_hopeful:
             lease = self._fenced[run] = Lease(run, self._leases.give_first(run), State())
@@ -172,7 +172,7 @@ class Transaction:
         self.append(lease, FIRST, at, event, body)
         return lease
 
-    def spawn(self, lease: Lease, key: str, child: str, at: float, event: Event, body: bytes) -> Lease | None:
+    def spawn(self, lease: Lease, key: str, child: str, at: Moment, event: Event, body: bytes) -> Lease | None:
         """Record that a child is spawned and make it; None when that was done before."""
         self.fence(lease)
         if not self._is_hopeful and self.has(lease.run, key):
@@ -219,7 +219,7 @@ class Transaction:
             if not isinstance(record, Damaged):
                 lease.state = apply(lease.state, record)
 
-    def deliver(self, run: str, at: float, to: str, state: State) -> None:
+    def deliver(self, run: str, at: Moment, to: str, state: State) -> None:
         """Record that the result of a run that has ended was handed over."""
         holder = self.holder(run)
         if self._is_hopeful and holder is not None and not (holder.owner or state.is_live):
@@ -235,12 +235,12 @@ class Transaction:
         self._add_delivered(lease, at, to)
         self.release(lease)
 
-    def _add_delivered(self, lease: Lease, at: float, to: str) -> None:
+    def _add_delivered(self, lease: Lease, at: Moment, to: str) -> None:
         if not lease.state.is_live:
             event = Delivered(to=to)
             self.append(lease, f"delivered:{lease.state.round}", at, event, encode(event))
 
-    def join(self, lease: Lease, key: str, at: float, child: State) -> Record:
+    def join(self, lease: Lease, key: str, at: Moment, child: State) -> Record:
         """Record that a child's outcome is taken, here and with the child."""
         self.fence(lease)
         joined = Joined(child=child.run, round=child.round, waited=child.waited, waited_until=child.waited_until)
@@ -266,7 +266,7 @@ class Transaction:
         query = "SELECT 1 FROM inbox WHERE run = ? AND NOT is_taken AND body != ?"
         return self._connection.execute(query, (run, body)).fetchone() is not None
 
-    def take(self, lease: Lease, key: str, at: float, topic: str) -> Record | None:
+    def take(self, lease: Lease, key: str, at: Moment, topic: str) -> Record | None:
         """Turn the oldest message of a topic that is for this wait into a record; None when there is none."""
         self.fence(lease)
         if self.has(lease.run, key):

@@ -13,6 +13,7 @@ from deputy.core.errors import DeputyError, StorageError, StorageFailed, Storage
 from deputy.core.events import decode
 from deputy.journal import connection as connections
 from deputy.journal import home
+from deputy.journal.clock import Clock, running_clock, start_clock
 from deputy.journal.closing import wait_for
 from deputy.journal.mark import Mark
 from deputy.journal.pace import Held, read_paces
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from deputy.core.events import Event
+    from deputy.core.events import Event, Moment
     from deputy.journal.connection import Fsync
 
     T = TypeVar("T")
@@ -39,7 +40,7 @@ _RING = 256
 
 
 _Shown: TypeAlias = tuple[str, int, int, float, bytes]
-"""A sign of progress as its row has it: the run, the place in its ring, its number, when it was, and what."""
+"""A sign of progress as its row has it: the run, the place in its ring, its number, the journal's clock, and what."""
 
 
 class _Work(NamedTuple):
@@ -61,6 +62,7 @@ class Writer:
         *,
         fsync: Fsync,
         owner: str,
+        clock: Clock | None,
         redact: Callable[[bytes], bytes] | None,
         beat_seconds: float,
         stale_seconds: float,
@@ -74,7 +76,9 @@ class Writer:
         self._beat_seconds = beat_seconds
         self._stale_seconds = stale_seconds
         self._patience = patience_seconds
-        self._connection: sqlite3.Connection | None = connections.open_writer(folder, fsync, patience_seconds)
+        connection = connections.open_writer(folder, fsync, patience_seconds)
+        self._connection: sqlite3.Connection | None = connection
+        self.clock = self._start_clock(connection) if clock is None else clock
         self._file = _identity(self.path)
         self._is_gone = False
         self._mark = Mark(folder)
@@ -97,6 +101,19 @@ class Writer:
         self._thread = threading.Thread(target=self._write, name="deputy-journal-writer", daemon=True)
         self._thread.start()
 
+    def _start_clock(self, connection: sqlite3.Connection) -> Clock:
+        try:
+            with connections.typed(self.path):
+                clock = running_clock(connection)
+                if clock is None:
+                    connections.patiently(lambda: connection.execute("BEGIN IMMEDIATE"), self.path, self._patience)
+                    clock = start_clock(connection)
+                    connection.execute("COMMIT")
+        except BaseException:
+            connection.close()
+            raise
+        return clock
+
     def submit(self, do: Callable[[Transaction, *Ts], T], *args: *Ts) -> asyncio.Future[T]:
         """Run a function in the next transaction; done when that is durable. It raises before it writes, or not."""
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
@@ -107,7 +124,7 @@ class Writer:
         """The same with nobody waiting: when it is lost, so is the lease's right to write any more."""
         self._hand(_Work(do, args, None, lease))
 
-    def mark(self, lease: Lease, key: str, at: float, event: Event, body: bytes) -> None:
+    def mark(self, lease: Lease, key: str, at: Moment, event: Event, body: bytes) -> None:
         """Add a record that nothing follows from, with nobody waiting, without the secrets that may be in it."""
         args = (lease, key, at, event, body)
         self._hand(_Work(Transaction.mark, args, None, lease, is_unclean=self._redact is not None))

@@ -16,7 +16,6 @@ from deputy.core.events import (
     Joined,
     Lost,
     ModelCallEnded,
-    Resumed,
     Slept,
     Spawned,
     StepBegun,
@@ -64,8 +63,7 @@ class LocalContext(Generic[L]):
         self.so_far = SoFar()
         for record in history:
             self.so_far.see(record.event)
-        resumed = (record.at for record in reversed(history) if isinstance(record.event, Resumed))
-        self._now = next(resumed, lease.state.requested_at)
+        self._now = lease.state.asked_clock
         self._used: set[str] = set()
         self._ahead = {name for name, record in self._done.items() if isinstance(record.event, _TOLD)}
         self._written = self._settled = 0
@@ -278,11 +276,11 @@ class LocalContext(Generic[L]):
         writing = self._journal.append_soon(self._lease, name, event)
         self._written += 1
         self.so_far.see(writing.event)
-        self._now = max(self._now, writing.at)
+        self._now = max(self._now, writing.clock)
         return writing.event
 
     def _seen(self, record: Record) -> Record:
-        self._now = max(self._now, record.at)
+        self._now = max(self._now, record.clock)
         return record
 
     def _result(self, key: str, event: Event) -> Any:

@@ -225,7 +225,7 @@ class Crew(Generic[L]):
 
     def _draw_id(self, tried: set[str]) -> str:
         drawn = new_session_id(
-            int(self.world.now()), lambda: self.world.draw(ID_LETTERS, ID_LENGTH), tried.__contains__
+            int(self.world.wall()), lambda: self.world.draw(ID_LETTERS, ID_LENGTH), tried.__contains__
         )
         tried.add(drawn)
         return drawn

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import os
 import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class RealWorld:
-    """The clock and the chance of this machine."""
+    """The journal's clock, and the wall clock and the chance of this machine."""
 
-    def now(self) -> float:
+    def __init__(self, now: Callable[[], float]) -> None:
+        self.now = now
+
+    def wall(self) -> float:
         """Seconds since 1970."""
         return time.time()
 

@@ -100,6 +100,7 @@ class MemoryJournal:
         owner: str,
         clock: Callable[[], float],
         *,
+        wall: Callable[[], float] | None = None,
         latency: Callable[[], float] = lambda: 0.0,
         trouble: Callable[[], StorageError | None] = lambda: None,
     ) -> None:
@@ -107,6 +108,7 @@ class MemoryJournal:
         self._disk = disk
         self._owner = owner
         self._clock = clock
+        self._wall = wall or clock
         self._latency = latency
         self._trouble = trouble
         self._pending: list[_Work] = []
@@ -156,10 +158,10 @@ class MemoryJournal:
 
     def append_soon(self, lease: MemoryLease, key: str, event: Event) -> Writing:
         """Add a record under a new key without waiting."""
-        at, written = self._clock(), decode(encode(event))
-        future = self._submit(lambda: self._append(lease, key, event, at), lease)
+        clock, written = self._clock(), decode(encode(event))
+        future = self._submit(lambda: self._append(lease, key, event, clock), lease)
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
-        return Writing(written, at)
+        return Writing(written, clock)
 
     def mark_soon(self, lease: MemoryLease, key: str, event: Event) -> None:
         """The same for a record that nothing follows from here."""
@@ -411,7 +413,7 @@ class MemoryJournal:
         self._fence(lease)
         self._disk.leases[lease.run] = (None, lease.epoch)
 
-    def _append(self, lease: MemoryLease, key: str, event: Event, at: float | None = None) -> Record:
+    def _append(self, lease: MemoryLease, key: str, event: Event, clock: float | None = None) -> Record:
         self._fence(lease)
         found = self._find(lease.run, key)
         if found is not None:
@@ -419,7 +421,12 @@ class MemoryJournal:
         # Through JSON and back, so that what is read later is what a real disk would give.
         written = decode(encode(event))
         record = Record(
-            run=lease.run, seq=lease.state.seq + 1, key=key, at=self._clock() if at is None else at, event=written
+            run=lease.run,
+            seq=lease.state.seq + 1,
+            key=key,
+            at=self._wall(),
+            clock=self._clock() if clock is None else clock,
+            event=written,
         )
         self._disk.records[lease.run].append(record)
         self._disk.order[lease.run, record.seq] = len(self._disk.order)

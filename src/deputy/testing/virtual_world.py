@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from random import Random
 
 EPOCH = 1_700_000_000.0
@@ -14,15 +15,24 @@ EPOCH = 1_700_000_000.0
 class VirtualWorld:
     """A world that a seed replays exactly."""
 
-    def __init__(self, chance: Random, *, stands_at: float | None = None) -> None:
+    def __init__(
+        self, chance: Random, *, stands_at: float | None = None, jump: Callable[[float], float] | None = None
+    ) -> None:
+        """`jump` gives how far the wall clock is wrong, by the seconds that have passed."""
         self._chance = chance
         self._stands_at = stands_at
+        self._jump = jump
 
     def now(self) -> float:
-        """Seconds since 1970, moved by the loop's clock alone, unless it stands still."""
+        """The journal's clock, moved by the loop's clock alone, unless it stands still."""
         if self._stands_at is not None:
             return self._stands_at
         return EPOCH + asyncio.get_running_loop().time()
+
+    def wall(self) -> float:
+        """The wall clock: the same, until it jumps."""
+        now = self.now()
+        return now if self._jump is None else now + self._jump(now - EPOCH)
 
     def draw(self, letters: str, count: int) -> str:
         """So many letters, drawn as the seed says."""

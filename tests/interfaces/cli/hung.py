@@ -13,6 +13,7 @@ from deputy.core.events import Noted, Opened, ToolCallEnded
 from deputy.core.outcome import Completed, Outcome
 from deputy.core.request import Lineage
 from deputy.engine.ports import RunContext
+from deputy.journal.clock import Clock
 from deputy.journal.sqlite import SqliteJournal
 from deputy.runtimes.local import LocalEngine
 
@@ -25,6 +26,8 @@ class SlowWorld:
 
     def now(self) -> float:
         return time.time() - BEHIND_SECONDS
+
+    wall = now
 
     def draw(self, letters: str, count: int) -> str:
         return letters[:count]
@@ -46,11 +49,13 @@ async def flow(run: RunContext, birth: Opened) -> Outcome:
 
 async def main() -> None:
     world = SlowWorld()
+    # The journal's own clock, which every other process goes by.
+    await SqliteJournal(HOME).close()
     deadline = time.time() - 60.0
     birth = Opened(lineage=Lineage.root(RUN, deadline=deadline), seconds=30.0, label="hung", command="run")
     # No sign of life falls into the test, so that the process is never frozen in the middle of a commit.
     async with (
-        SqliteJournal(HOME, clock=world.now, beat_seconds=3600.0) as journal,
+        SqliteJournal(HOME, clock=Clock(wall=world.wall, monotonic=world.now), beat_seconds=3600.0) as journal,
         LocalEngine(journal, flow, world) as engine,
     ):
         await engine.submit(RUN, birth)

@@ -14,6 +14,7 @@ from deputy.core.events import ModelCallEnded, Noted, Requested, Returned, Spawn
 from deputy.core.outcome import Blocked, Completed, Partial, Usage
 from deputy.core.request import Grant, Hop, Lineage, Request
 from deputy.interfaces.cli import deputy
+from deputy.journal.clock import Clock
 from deputy.journal.reader import Reader
 from deputy.journal.sqlite import SqliteJournal
 
@@ -32,7 +33,7 @@ COMMANDS = (
 
 async def _fill(home: Path) -> None:
     at = iter(range(1, 1000))
-    async with SqliteJournal(home, fsync="off", clock=lambda: float(next(at))) as journal:
+    async with SqliteJournal(home, fsync="off", clock=Clock(wall=lambda: float(next(at)))) as journal:
         above = Lineage.root("sess_1_parent")
         for run in (ROOT, CHILD, ASKING, OPEN):
             request = Request(

@@ -17,6 +17,7 @@ from deputy.core.outcome import Partial, Usage
 from deputy.core.request import Grant, Hop, Lineage, Request
 from deputy.interfaces.cli import deputy
 from deputy.interfaces.cli.prune import age_seconds
+from deputy.journal.clock import Clock
 from deputy.journal.sqlite import SqliteJournal
 
 RUN, DONE = "sess_1_aaaaaa", "sess_1_bbbbbb"
@@ -34,7 +35,7 @@ def journal(home: Path) -> Path:
     """A journal with a run that was interrupted and one that ended as partial, a second after 1970."""
 
     async def main() -> None:
-        async with SqliteJournal(home, fsync="off", clock=lambda: 1.0) as journal:
+        async with SqliteJournal(home, fsync="off", clock=Clock(wall=lambda: 1.0, monotonic=lambda: 1.0)) as journal:
             for run in (RUN, DONE):
                 caller = Lineage.root("sess_1_parent")
                 request = Request(

@@ -39,7 +39,11 @@ class World(Protocol):
     """Clock and chance, which belong to step bodies and to engines, never to the flow of a delegation."""
 
     def now(self) -> float:
-        """Seconds since 1970."""
+        """Seconds by the journal's clock, which limits are measured by: the wall clock does not move it."""
+        ...
+
+    def wall(self) -> float:
+        """Seconds since 1970 by the wall clock, for people."""
         ...
 
     def draw(self, letters: str, count: int) -> str:
@@ -250,7 +254,7 @@ class Writing(NamedTuple):
     """A record on its way to the disk: the event as it will be read back, and when it happened."""
 
     event: Event
-    at: float
+    clock: float
 
 
 class Journal(Protocol[L]):

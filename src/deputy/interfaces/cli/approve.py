@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from typing import TYPE_CHECKING
 
 import click
@@ -66,7 +65,7 @@ async def _answer(run: str, is_approved: bool, as_json: bool) -> int:
         if asking is None:
             click.echo(f"deputy: {run} does not wait for approval; `deputy ps` shows what does", err=True)
             return NOTHING_FOUND
-        if is_approved and asking.is_late(time.time()):
+        if is_approved and asking.is_late(journal.clock.now()):
             click.echo(f"deputy: nobody approved {asking.run} in time: it is refused. Ask for the work anew", err=True)
             is_approved = False
         # Only sent: whoever is at work on the run goes on with it, and not this process.

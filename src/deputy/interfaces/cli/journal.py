@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, NoReturn
 
@@ -52,7 +51,7 @@ def end_what_is_late(reader: Reader) -> None:
     """
     from deputy.journal.registry import out_of_time
 
-    late, unanswered = out_of_time(reader, time.time())
+    late, unanswered = out_of_time(reader, reader.now())
     if not late and not unanswered:
         return
     from deputy.journal.monitor import end_late, end_unanswered

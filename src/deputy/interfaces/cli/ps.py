@@ -37,10 +37,11 @@ def command(everything: bool, as_json: bool) -> None:
     """
     from deputy.journal.registry import entry_form, listed
 
-    now = time.time()
+    now = 0.0
     with open_journal() as reader:
         if reader is not None:
             _settle_here(reader)
+            now = reader.now()
         standings = [] if reader is None else listed(reader, ended=_ENDED if everything else 0)
         ready = set[tuple[str, str]]() if reader is None else set(reader.addressed())
     if as_json:
@@ -106,7 +107,7 @@ def _row(standing: Standing, entry: dict[str, Any], level: int, now: float) -> t
     return (
         state.run,
         entry["status"],
-        elapsed(now - state.requested_at),
+        elapsed(max(0.0, time.time() - state.requested_at)),
         "-" if deadline is None else ("overdue" if deadline < now else elapsed(deadline - now)),
         count(standing.usage.input),
         count(standing.usage.output),

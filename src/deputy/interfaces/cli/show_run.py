@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any, cast
 
 import click
@@ -29,7 +28,7 @@ def command(run: str, as_json: bool) -> None:
     from deputy.journal.registry import shown
 
     with open_journal() as reader:
-        form = None if reader is None else shown(reader, run, time.time())
+        form = None if reader is None else shown(reader, run)
         answered = [] if reader is None or form is None or as_json else _answered(reader, run)
     if form is None:
         not_found(run)

@@ -168,7 +168,7 @@ class _Follower:
         """That it began, with its place among the tasks of its call."""
         birth = next((record.event for record in self.reader.records(state.run) if isinstance(record, Record)), None)
         began = self._began[state.run]
-        told = Progress(event="started", label=label, session_id=state.run, seconds=_since(began, time.time()))
+        told = Progress(event="started", label=label, session_id=state.run, seconds=_since(began, self.reader.now()))
         if not isinstance(birth, Requested):
             return told
         return structs.replace(told, parent=birth.parent or "", index=birth.terms.index, total=birth.terms.total)
@@ -178,7 +178,7 @@ class _Follower:
         label = state.label or state.command or "run"
         is_parent = state.command and state.parent is None
         # One clock for all that is told of it, whatever is recorded later.
-        began = self._began.setdefault(state.run, began_at(state))
+        began = self._began.setdefault(state.run, state.began_clock)
         earliest = self._earliest.setdefault(state.run, max(began, self._earliest.get(state.parent or "", 0.0)))
         if state.run not in self._told and not is_parent:
             yield earliest, self._started(state, label)
@@ -191,7 +191,7 @@ class _Follower:
                 continue
             is_start = progress.event == "started"
             yield max(at, earliest), progress if is_start else structs.replace(progress, seconds=_since(began, at))
-        until = inf if state.ended_at is None else max(state.ended_at, earliest)
+        until = inf if state.ended_clock is None else max(state.ended_clock, earliest)
         used = (state.usage.input, state.usage.output)
         if used != self._usage.get(state.run, (0, 0)) and not is_parent:
             self._usage[state.run] = used
@@ -200,15 +200,9 @@ class _Follower:
         if not state.is_live and state.run not in self._over and not is_parent:
             self._over.add(state.run)
             told = Progress(event="completed", label=label, session_id=state.run, status=state.status)
-            seconds = None if state.ended_at is None else _since(began, state.ended_at)
+            seconds = None if state.ended_clock is None else _since(began, state.ended_clock)
             yield until, structs.replace(told, reason=state.reason or None, seconds=seconds)
 
 
 def _since(began: float, at: float) -> float:
     return max(0.0, round(at - began, 3))
-
-
-def began_at(state: State) -> float:
-    """When a run began to work, or at least was asked for, or to go on."""
-    asked = state.requested_at if state.resumed_at is None else state.resumed_at
-    return asked if state.started_at is None else state.started_at

@@ -130,13 +130,12 @@ def _resource(run: str, kind: str, label: str) -> Resource:
 
 
 def _page(reader: Reader, run: str, kind: str) -> str:
-    import time
 
     from deputy.journal.registry import shown
     from deputy.journal.transcript import markdown, transcribe
 
     if kind == "outcome":
-        form = shown(reader, run, time.time())
+        form = shown(reader, run)
         if form is None:
             raise UnknownRun(run)
         return visible_json(form, indent=2).decode()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -126,7 +125,7 @@ def _run_status(reader: Reader, run: str, is_cancelling: bool = False) -> RunSta
     state = reader.state(run)
     if state is None:
         raise UnknownRun(run)
-    now = time.time()
+    now = reader.now()
     own, *below = (entry_form(one, now) for one in standings(reader, [state, *reader.children(run)]))
     is_stopping = state.is_live and (is_cancelling or state.is_cancelling) and own["status"] != "interrupted"
     standing = "cancelling" if is_stopping else own["status"]

@@ -94,7 +94,7 @@ async def _check_replays(trial: Trial) -> None:
 async def _replayed(trial: Trial, run: str, records: Sequence[Record]) -> Outcome:
     other = Trial(structs.replace(trial.scenario, disturbances=(), outages=()), trial.stage)
     # What is replayed has the time that it had: it is not late because it is looked at later.
-    began = next(record.at for record in reversed(records) if isinstance(record.event, BEGINNINGS))
+    began = next(record.clock for record in reversed(records) if isinstance(record.event, BEGINNINGS))
     other.world = VirtualWorld(Random(trial.scenario.seed), stands_at=began)
     other.ledger.is_closed = True
     other.disk.records.update({name: list(kept) for name, kept in trial.disk.records.items()})

@@ -113,7 +113,9 @@ class Ledger:
             state = self.disk.state(above)
             if state is None:
                 return
-            stopped_at = self.stopped.get((above, state.round), state.last_at if state.is_cancelling else None)
+            stopped_at = self.stopped.get(
+                (above, state.round), self.disk.records[above][-1].clock if state.is_cancelling else None
+            )
             # Who is below hears of it a moment later.
             allowed = 0.0 if above == run else CANCEL_SECONDS
             is_late = stopped_at is not None and self.clock() > stopped_at + allowed

@@ -129,10 +129,10 @@ def _is_ours(outcome: Outcome) -> bool:
 
 def _check_deadline(records: Sequence[Record], state: State, able_since: float) -> None:
     deadline = None if state.lineage is None else state.lineage.deadline
-    if deadline is None or state.ended_at is None or state.status == "rejected":
+    if deadline is None or state.ended_clock is None or state.status == "rejected":
         return
     # A process that is dead ends nothing; the next one has a moment after it begins.
-    late = state.ended_at - max(deadline, able_since)
+    late = state.ended_clock - max(deadline, able_since)
     expect(late <= GRACE_SECONDS, f"{state.label} ended {late:.2f} s past its deadline")
 
 
@@ -171,7 +171,7 @@ def check_tree(disk: MemoryDisk, ledger: Ledger, crashes: int) -> None:
         if isinstance(record.event, Joined):
             child = disk.records[record.event.child]
             ending = next(one for one in child if one.key == f"returned:{record.event.round}")
-            expect(ending.at <= record.at, f"{run} joined {record.event.child} before it ended")
+            expect(ending.clock <= record.clock, f"{run} joined {record.event.child} before it ended")
     most = 1 + crashes + ledger.scenario.resumes + ledger.failures
     expect(max(ledger.asked.values(), default=0) <= most, f"a call was made more often than {most} times")
     twice = [serial for serial, count in ledger.effects.items() if count > 1]
@@ -195,7 +195,7 @@ def _check_was_counted(disk: MemoryDisk, state: State, ledger: Ledger) -> None:
 def check_stops(disk: MemoryDisk, ledger: Ledger, able_since: float) -> None:
     """Who is told to stop does, soon."""
     for (run, number), stopped_at in ledger.stopped.items():
-        end = next((one.at for one in disk.records[run] if one.key == f"returned:{number}"), None)
+        end = next((one.clock for one in disk.records[run] if one.key == f"returned:{number}"), None)
         able_at = stopped_at if stopped_at >= able_since else able_since + AGAIN_SECONDS
         late = -1.0 if end is None else end - able_at
         expect(late <= CANCEL_SECONDS, f"{run} took {late:.2f} s to stop")
@@ -203,7 +203,7 @@ def check_stops(disk: MemoryDisk, ledger: Ledger, able_since: float) -> None:
 
 def _check_was_told(disk: MemoryDisk, state: State, cancels: Sequence[tuple[str, float]]) -> None:
     """Whoever is cancelled was told to stop in this round, by itself or with somebody above."""
-    began = next(one.at for one in reversed(disk.records[state.run]) if _begins_work(one.event))
+    began = next(one.clock for one in reversed(disk.records[state.run]) if _begins_work(one.event))
     above, lineage = state.parent, {state.run}
     while above:
         lineage.add(above)

@@ -122,7 +122,12 @@ class Process:
         self._tasks: set[asyncio.Task[None]] = set()
         self._outages = trial.outages(number)
         self.journal = MemoryJournal(
-            trial.disk, f"process {number}", trial.world.now, latency=self._latency, trouble=self._trouble
+            trial.disk,
+            f"process {number}",
+            trial.world.now,
+            wall=trial.world.wall,
+            latency=self._latency,
+            trouble=self._trouble,
         )
         scenario, ledger = trial.scenario, trial.ledger
         files = SimFiles(ledger, self.life)
@@ -248,7 +253,7 @@ class Trial:
         self.scenario = scenario
         self.stage = stage
         self.disk = MemoryDisk()
-        self.world = VirtualWorld(Random(f"{scenario.seed} world"))
+        self.world = VirtualWorld(Random(f"{scenario.seed} world"), jump=_jumps(Random(f"{scenario.seed} wall")))
         self.ledger = Ledger(scenario, self.disk, self.world.now)
         self.tasks = asyncio.TaskGroup()
         self.last_start = 0.0
@@ -354,6 +359,12 @@ class Trial:
             return birth
         call = FanOut(tasks=scenario.tasks, concurrency=scenario.concurrency)
         return structs.replace(birth, command=DELEGATE, arguments=Raw(json.encode(call)))
+
+
+def _jumps(chance: Random) -> Callable[[float], float]:
+    """A wall clock that is set an hour forward or back, three times."""
+    jumps = [(chance.uniform(0.0, 30.0), chance.choice((-3600.0, 3600.0))) for _ in range(3)]
+    return lambda passed: sum(seconds for at, seconds in jumps if passed >= at)
 
 
 async def _bury() -> None:
