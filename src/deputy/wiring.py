@@ -18,7 +18,7 @@ from deputy.commands.taking import take_and_carry_out
 from deputy.config import load_catalog, load_ladder, load_rules, load_user, mcp_servers
 from deputy.core.events import Opened
 from deputy.core.guard import Policy
-from deputy.core.redaction import Redactor, known_secrets
+from deputy.core.provider_keys import ProviderKeys
 from deputy.engine.isolation import keep
 from deputy.engine.ports.subtasks import Subtasks
 from deputy.engine.root import DELEGATE
@@ -28,6 +28,7 @@ from deputy.journal.pace import JournalPace
 from deputy.journal.retention import keep_house
 from deputy.journal.sqlite import SqliteJournal
 from deputy.processes.ancestry import HOME_VARIABLE
+from deputy.processes.outgoing import process_redactor
 from deputy.runtimes.local import LocalEngine
 from deputy.runtimes.parking import SUSPEND_SECONDS
 from deputy.runtimes.real_world import RealWorld
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from deputy.core.limits import Amount
     from deputy.core.outcome import Outcome
     from deputy.core.progress import Progress
+    from deputy.core.redaction import Redactor
     from deputy.core.request import Grant
     from deputy.core.rules import Rules
     from deputy.engine.desk import Approval
@@ -73,13 +75,13 @@ class WorkspaceFiles:
     def scratchpad(self, label: str, session_id: str) -> str:
         """Where a subagent's notes are kept."""
         path = str(transcript.scratchpad_path(self._folder, label, session_id))
-        # A label that reads like the beginning of a secret would take the id with it when the path is written down.
+        # A label that reads like the beginning of a secret would take the id with it when the path is shown.
         is_clean = self._redactor.redact(path) == path
         return path if is_clean else str(transcript.scratchpad_path(self._folder, "", session_id))
 
     async def note(self, scratchpad: str, content: str) -> None:
         """Add a note to a scratchpad."""
-        await asyncio.to_thread(transcript.add_note, Path(scratchpad), self._redactor.redact(content))
+        await asyncio.to_thread(transcript.add_note, Path(scratchpad), content)
 
     def open(self, grant: Grant, root: str = "") -> Folder:
         """What a grant gives of a directory, which is the workspace unless another is named."""
@@ -142,7 +144,7 @@ async def open_runtime(
     """
     ground = _lay_out(workspace, folder, rules)
     await asyncio.to_thread(_tidy, ground)
-    async with _open_means(ground, fsync, {} if models is None else models) as (journal, opened, servers):
+    async with _open_means(ground, fsync, {} if models is None else models) as (journal, opened, servers, keys):
         if trusts_project is None:
             trusts_project = is_trusted(workspace, ground.settings.agents.trusted)
         agents = WorkspaceAgents(workspace, opened.usable, trusts_project=trusts_project)
@@ -160,6 +162,7 @@ async def open_runtime(
             ways=ways,
             idle_seconds=ground.rules.idle_seconds,
             redactor=ground.redactor,
+            keys=keys,
             watch=watch,
             policy=_policy(ground, policy),
             base_prompt=base_prompt,
@@ -200,7 +203,7 @@ class _Ground:
 
 def _lay_out(workspace: Path, folder: Path | None, rules: Rules | None) -> _Ground:
     made = home.make_home(home.home_path() if folder is None else folder)
-    redactor = Redactor(known_secrets(os.environ))
+    redactor = process_redactor()
     return _Ground(
         workspace=workspace,
         folder=made,
@@ -234,27 +237,34 @@ def _tidy(ground: _Ground) -> None:
 @asynccontextmanager
 async def _open_means(
     ground: _Ground, fsync: Fsync | None, given: Mapping[str, Model]
-) -> AsyncGenerator[tuple[SqliteJournal, Models, McpServers]]:
+) -> AsyncGenerator[tuple[SqliteJournal, Models, McpServers, ProviderKeys]]:
     """What is open for as long as the runtime is."""
     from deputy.models.catalog import read_catalog
     from deputy.models.make import Models
     from deputy.tools.mcp import McpServers
+    from deputy.tools.search_providers import SEARCH_KEYS
 
     settings = ground.settings
+    catalog = read_catalog(load_catalog(str(ground.workspace)))
+    providers = (name for provider in catalog.providers.values() for name in provider.keys)
+    keys = ProviderKeys((*providers, *SEARCH_KEYS), os.environ)
     async with (
         SqliteJournal(
-            ground.folder, fsync=fsync or settings.journal.fsync, redact=ground.redactor.redact_json
+            ground.folder,
+            fsync=fsync or settings.journal.fsync,
+            mask=keys.mask_json,
+            redact_progress=ground.redactor.redact_json,
         ) as journal,
         Models(
             environ=os.environ,
-            catalog=read_catalog(load_catalog(str(ground.workspace))),
+            catalog=catalog,
             given=given,
             idle_seconds=ground.rules.idle_seconds,
             pace_of=lambda account: JournalPace(journal, account),
         ) as models,
         McpServers(mcp_servers(settings.mcp)) as servers,
     ):
-        yield journal, models, servers
+        yield journal, models, servers, keys
 
 
 def _find_ways(ground: _Ground, private: tuple[Path, ...], journal: SqliteJournal, models: Models) -> MachineWays:
@@ -337,6 +347,8 @@ def _engine(
     async def workflow(run: RunContext, birth: Birth) -> Outcome:
         # Their tools are known only while they run, and a run may go on in another process than it began in.
         await servers.ready(_wanted_tools(birth))
+        # What the run was asked for comes from its caller, and only from the journal where it is resumed.
+        birth = workshop.keys.mask_event(birth)
         return await take_and_carry_out(run, birth, workshop)
 
     async def kept(place: Workplace, label: str, outcome: Outcome) -> Outcome:

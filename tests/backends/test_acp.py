@@ -150,7 +150,7 @@ def test_the_keys_of_others_stay_here_and_names_that_could_be_flags_run_nothing(
         "qwen": {"OPENAI_API_KEY"},
     }
     assert {key for key, value in KEYS.items() if value and value in call.environ.values()} == own[name]
-    assert not any("PROMPT" in word for word in call.argv)
+    assert not any("PROMPT" in word or "canary" in word for word in call.argv)
     assert not {"--yolo", "--allow-all-tools", "--allow-all"} & set(call.argv)
     assert run(name, model="--yolo").error.code == "MODEL_NOT_FOUND"
     assert run(name, resume=OwnSession(id="-x")).error.code == "SESSION_GONE"

@@ -128,12 +128,13 @@ def test_what_a_program_leaves_running_ends_with_it(name, run, programs):
 
 
 @pytest.mark.rule("cli")
+@pytest.mark.rule("redact.where")
 @pytest.mark.parametrize("name", NAMES)
 def test_the_prompt_goes_over_stdin_and_other_keys_stay_here(name, run, programs):
     run(name, system="SYSTEM", prompt="PROMPT\nwith \"quotes\" and 'more' " + "x" * 300_000)
     (call,) = programs.calls(name)
     assert call.stdin == "SYSTEM\n\nPROMPT\nwith \"quotes\" and 'more' " + "x" * 300_000
-    assert not any("PROMPT" in word or "SYSTEM" in word for word in call.argv)
+    assert not any("PROMPT" in word or "SYSTEM" in word or "canary" in word for word in call.argv)
     kept = {key for key, value in KEYS.items() if value and value in call.environ.values()}
     own = {
         "claude": {"ANTHROPIC_API_KEY"},

@@ -24,6 +24,7 @@ from deputy.journal.registry import listed
 from deputy.testing import ProviderServer, Script, ScriptedConversation, ScriptedTurn
 
 LABELS = ("one", "two", "three")
+LINE = 'DB_PASSWORD = "correct horse battery"'
 TURNS = 3
 MOMENTS = int(os.environ.get("DEPUTY_MOMENTS", "10"))
 """How many moments are tried; `make kill` tries 50."""
@@ -41,7 +42,7 @@ class Command:
     ) -> None:
         self.home, self.workspace = root / "home", root / "workspace"
         self.workspace.mkdir()
-        (self.workspace / "file.txt").write_text("a line\n")
+        (self.workspace / "file.txt").write_text(f"{LINE}\n")
         tasks = [{"label": label, "prompt": f"work of {label}", "tools": [*tools], **more} for label in LABELS]
         (root / "tasks.json").write_text(json.dumps({"tasks": tasks, "concurrency": 3}))
         for name, value in provider.environ.items():
@@ -104,6 +105,7 @@ def asked(provider: ProviderServer) -> Counter[tuple[str, int]]:
 
 @pytest.mark.rule("recover")
 @pytest.mark.rule("journal.first")
+@pytest.mark.rule("redact.where")
 @pytest.mark.parametrize("moment", range(MOMENTS))
 def test_what_a_kill_left_goes_on_and_no_finished_call_is_paid_twice(
     moment: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -141,6 +143,9 @@ def test_what_a_kill_left_goes_on_and_no_finished_call_is_paid_twice(
         twice = {key for key, times in asked(provider).items() if times > 1}
         assert not [key for key in twice if key[1] < finished[key[0]]]
         assert len(provider.asked) <= TURNS * len(LABELS) + len(LABELS)
+        # What a tool returned reaches the model exactly, before the kill and after it.
+        later = [json.dumps(one.body) for one in provider.asked if one.answered]
+        assert all(json.dumps(LINE)[1:-1] in body for body in later)
     assert not command.shown()
     transcripts = [json.loads(file.read_bytes()) for file in sorted((command.home / "subagent").glob("*.json"))]
     assert [transcript["outcome"] for transcript in transcripts] == ["success"] * 3

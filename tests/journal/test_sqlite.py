@@ -411,40 +411,7 @@ def test_one_secret_among_much_progress_is_taken_out_alone(home: Path) -> None:
         shown = [body for _, _, body in await journal.read(lambda reader: reader.progress(RUN))]
         assert shown == [b'"[redacted]"' if number == 50 else b"%d" % number for number in range(100)]
 
-    on_journal(use, home, redact=without_hunter2)
-
-
-def test_one_secret_among_many_marks_is_taken_out_alone(home: Path) -> None:
-    async def use(journal: SqliteJournal) -> None:
-        lease = await journal.begin(RUN, OPENED)
-        assert lease is not None
-        for number in range(100):
-            journal.mark_soon(lease, f"key {number}", Noted(content="hunter2" if number == 50 else str(number)))
-        await journal.settled(lease)
-        events = [record.event for record in await journal.records(RUN, 1)]
-        assert events == [Noted(content="[redacted]" if number == 50 else str(number)) for number in range(100)]
-        assert lease.state == replay(await journal.records(RUN))
-
-    on_journal(use, home, redact=without_hunter2)
-
-
-def test_a_mark_that_cannot_be_read_without_its_secrets_stops_its_run_alone(home: Path) -> None:
-    def redact(body: bytes) -> bytes:
-        return b"{" if b"hunter2" in body else body
-
-    async def use(journal: SqliteJournal) -> None:
-        lease = await journal.begin(RUN, OPENED)
-        other = await journal.begin("sess_2_b", Opened(lineage=Lineage.root("sess_2_b")))
-        assert lease is not None
-        assert other is not None
-        journal.mark_soon(lease, "bad", Noted(content="hunter2"))
-        journal.mark_soon(other, "good", Noted(content="fine"))
-        await journal.settled(other)
-        with pytest.raises(ValueError, match="truncated"):
-            await journal.settled(lease)
-        assert (await journal.append(other, "later", Noted(content=""))).seq == 3
-
-    on_journal(use, home, redact=redact)
+    on_journal(use, home, redact_progress=without_hunter2)
 
 
 def test_a_damaged_mark_does_not_keep_what_follows_it_from_being_written(home: Path) -> None:
@@ -480,7 +447,7 @@ def test_progress_that_cannot_be_cleaned_does_not_end_the_writer(home: Path) -> 
         journal.show_progress(RUN, b'"fine"')
         assert (await journal.append(lease, "x", Noted(content=""))).seq == 2
 
-    on_journal(use, home, redact=redact)
+    on_journal(use, home, redact_progress=redact)
 
 
 @pytest.mark.rule("deliver")
@@ -496,13 +463,14 @@ def test_a_result_is_delivered_by_whoever_knew_its_run_when_it_was_still_at_work
     on_journal(use, home)
 
 
-def test_what_must_not_be_written_stands_nowhere(home: Path) -> None:
+def test_what_is_masked_stands_nowhere(home: Path) -> None:
     async def use(journal: SqliteJournal) -> None:
         lease = await journal.begin(RUN, Opened(lineage=Lineage.root(RUN), label="hunter2", prompt="hunter2"))
         assert lease is not None
         record = await journal.append(lease, "x", Noted(content="is hunter2"))
         # Whoever asked goes on with what a replay would give.
         assert record.event == Noted(content="is [redacted]")
+        journal.mark_soon(lease, "y", Noted(content="hunter2"))
         await journal.send(RUN, "answer", "one", b'"hunter2"')
         await journal.take(lease, "recv", "answer")
         journal.show_progress(RUN, b'"hunter2"')
@@ -510,7 +478,7 @@ def test_what_must_not_be_written_stands_nowhere(home: Path) -> None:
         await journal.log(RUN, error, trace="hunter2")
         assert lease.state == replay(await journal.records(RUN))
 
-    on_journal(use, home, redact=without_hunter2)
+    on_journal(use, home, mask=without_hunter2, redact_progress=without_hunter2)
     assert b"[redacted]" in (home / "journal.db").read_bytes()
     for path in home.rglob("*"):
         assert path.is_dir() or b"hunter2" not in path.read_bytes()

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from deputy.core.outcome import Cancelled, Outcome
 from deputy.core.project_task import dismissed, settled
+from deputy.processes.outgoing import process_redactor
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,4 +47,8 @@ def unsettled(tasks: TaskFile) -> list[ProjectTask]:
 
 def _settled(task: ProjectTask, seen: Work, ending: Ending) -> ProjectTask:
     """The task settled, unless it is in other hands by now, or taken again."""
-    return settled(task, seen.session_id, ending.outcome, ending.at) if task.work == seen else task
+    if task.work != seen:
+        return task
+    done = settled(task, seen.session_id, ending.outcome, ending.at)
+    # The file stands in the project. The question is the model's text; the title and text are the user's own.
+    return structs.replace(done, question=process_redactor().redact(done.question))

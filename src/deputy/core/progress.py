@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
+
+if TYPE_CHECKING:
+    from deputy.core.redaction import Redactor
 
 Kind = Literal["started", "tool_call", "note", "tokens", "text", "retry", "fallback", "waiting", "warning", "completed"]
 
@@ -32,3 +35,25 @@ class Progress(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
     Of one that ended elsewhere: how long it worked, with all that it used.
     """
+
+
+_TEXTS = ("label", "tool", "args", "content", "reason")
+_HEAD = 4
+"""How many times the shown length is read of a text: spaces may collapse."""
+
+
+def redacted(progress: Progress, redactor: Redactor) -> Progress:
+    """The same without secrets. The text of a model was redacted as a stream: a secret may come in pieces."""
+    names = ("label",) if progress.event == "text" else _TEXTS
+    found = {name: text for name in names if (text := getattr(progress, name))}
+    shown = {name: redactor.redact(text) for name, text in found.items()}
+    return progress if shown == found else structs.replace(progress, **shown)
+
+
+def shown_head(text: str, length: int, redactor: Redactor) -> str:
+    """The beginning of a text on one line. It is redacted before it is cut: half a secret is not recognised as one."""
+    is_long = len(text) > length * _HEAD
+    # The stream holds back the end of the piece that may be the beginning of a secret.
+    head = redactor.stream().feed(text[: length * _HEAD]) if is_long else redactor.redact(text)
+    flat = " ".join(head.split())
+    return f"{flat[: length - 1]}…" if is_long or len(flat) > length else flat

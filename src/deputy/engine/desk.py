@@ -12,6 +12,7 @@ from deputy.core.conversation import ModelSettings, Toolset, ToolSpec
 from deputy.core.ladder import Routing
 from deputy.core.limits import handin_seconds
 from deputy.core.progress import Progress
+from deputy.core.provider_keys import ProviderKeys
 from deputy.core.redaction import Redactor
 from deputy.core.request import Grant
 from deputy.engine.ports import FlowTool, Folder, Model, Tool, Tools, Ways
@@ -64,6 +65,7 @@ class Desk(Struct, frozen=True, kw_only=True):
     settings: ModelSettings
     emit: Callable[[Progress], None]
     redactor: Redactor
+    keys: ProviderKeys
     clock: Callable[[], float]
     draw: Callable[[str, int], str]
     """So many letters at random, for what nobody may guess."""
@@ -157,6 +159,7 @@ async def open_desk(
         settings=ModelSettings(max_output_tokens=output_tokens, thinking=workshop.thinking(model), output=output),
         emit=emit,
         redactor=workshop.redactor,
+        keys=workshop.keys,
         clock=workshop.world.now,
         draw=workshop.world.draw,
         ceiling=partial(workshop.ceiling, model),

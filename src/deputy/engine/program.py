@@ -24,7 +24,7 @@ from deputy.core.events import HandedIn, Lost, ModelCallBegun, ModelCallEnded, N
 from deputy.core.ladder import RESUMES, SILENT
 from deputy.core.limits import HANDIN_SECONDS, Amount
 from deputy.core.outcome import NO_USAGE, Usage
-from deputy.core.progress import Progress
+from deputy.core.progress import Progress, shown_head
 from deputy.core.redaction import Redactor
 from deputy.engine.interrupted import Interrupted
 from deputy.engine.loop import Report, ask_person, say
@@ -284,14 +284,11 @@ async def call_backend(args: CallArgs, view: CallView) -> ModelCallEnded:
 def ended_of(args: CallArgs, end: BackendEnd, view: CallView) -> ModelCallEnded:
     """The turn as the journal keeps it: its words as a message, all else beside."""
     has_words = end.kind != "failed" and bool(end.text.strip())
-    error = end.error
-    if error is not None:
-        error = structs.replace(error, message=view.redactor.redact(error.message))
     return ModelCallEnded(
         model=end.model or args.model,
         backend=args.backend,
         usage=end.usage,
-        error=error,
+        error=end.error,
         message=raw(AssistantMessage(parts=(Text(text=end.text),))) if has_words else UNSET,
         turn=Raw(json.encode(structs.replace(end, text="" if has_words else end.text, error=None))),
         budgets=view.purse.uses(),
@@ -318,8 +315,8 @@ class _Told:
                 self._words.clear()
                 self._length = 0
                 texts = [value for value in arguments.values() if isinstance(value, str)]
-                args = " ".join((texts[0] if texts else "")[: _SHOWN * 4].split())[:_SHOWN]
-                emit(Progress(event="tool_call", label=label, tool=name, args=self._view.redactor.redact(args)))
+                args = shown_head(texts[0] if texts else "", _SHOWN, self._view.redactor)
+                emit(Progress(event="tool_call", label=label, tool=name, args=args))
             case Used():
                 self.usage += event.usage
             case Retried(message=message):

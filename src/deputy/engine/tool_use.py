@@ -12,7 +12,7 @@ from msgspec import UNSET, Raw, Struct, json
 from deputy.core.conversation import ToolCall, ToolResult
 from deputy.core.events import APPROVAL, Lost, ToolCallBegun, ToolCallEnded
 from deputy.core.messages import LOST_CALL
-from deputy.core.progress import Progress
+from deputy.core.progress import Progress, shown_head
 from deputy.core.state import BEGUN
 from deputy.engine.approval import decided, tell_refused
 from deputy.engine.fence import fenced
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 
 _MALFORMED = "The arguments are not a JSON object; nothing was run."
 _STOPPED = "It was stopped: your time limit is nearly reached."
+_MASKED = (
+    "The arguments hold `[redacted {name}]`, which stands for the value of a provider key of Deputy's own: "
+    "models and tools never get it. Nothing was run. Use the name of the variable instead."
+)
 _REFUSED = "This call needs approval, and it was not given. Nothing was run."
 
 
@@ -76,10 +80,12 @@ def tool_key(turn: int, index: int) -> str:
 
 
 async def _use_tool(run: RunContext, desk: Desk, key: str, call: ToolCall) -> Used:
-    desk.emit(Progress(event="tool_call", label=desk.label, tool=call.name, args=_shown(call)))
+    desk.emit(Progress(event="tool_call", label=desk.label, tool=call.name, args=_shown(call, desk)))
     if call.malformed is not None:
         return Used(_refusal(call, _MALFORMED))
     flow_tool = desk.flow_tools.get(call.name)
+    if flow_tool is None and (masked := _masked_key(desk, call)):
+        return _read(await run.record(key, _ended(_refusal(call, _MASKED.format(name=masked)))))
     if flow_tool is None and not await _is_approved(run, desk, key, call):
         return _read(await run.record(key, _ended(_refusal(call, _REFUSED))))
     if flow_tool is not None:
@@ -120,10 +126,10 @@ async def _is_approved(run: RunContext, desk: Desk, key: str, call: ToolCall) ->
         return True
     decision = decided(run, f"{key}:approval", desk.approval, begun=f"{key}{BEGUN}", ended=(key,))
     if decision == "nobody":
-        tell_refused(desk.talk, f"{call.name} {_shown(call)}")
+        tell_refused(desk.talk, f"{call.name} {_shown(call, desk)}")
     if decision != "ask":
         return decision == "granted"
-    question = f"{call.name} {_shown(call, 400)} (risk: {tool.traits.risk})"
+    question = f"{call.name} {_shown(call, desk, 400)} (risk: {tool.traits.risk})"
     desk.emit(Progress(event="waiting", label=desk.label, content=question))
     return json.decode(await run.recv(f"{key}:approval", APPROVAL, question), type=bool)
 
@@ -162,9 +168,13 @@ def _reads_only(desk: Desk, call: ToolCall) -> bool:
     return tool is None or tool.traits.reads_only
 
 
-def _shown(call: ToolCall, length: int = 120) -> str:
-    """The arguments as a person sees them: the first text among them, else all of them, on one line."""
+def _masked_key(desk: Desk, call: ToolCall) -> str:
+    """The provider key whose mark stands in a call that acts: what it stands for would be lost."""
+    return desk.keys.marked(json.encode(call.arguments).decode()) if may_act(desk, call) else ""
+
+
+def _shown(call: ToolCall, desk: Desk, length: int = 120) -> str:
+    """The arguments as progress shows them: the first text among them, else all of them, on one line."""
     values = [value for value in call.arguments.values() if isinstance(value, str)]
     text = values[0] if values else json.encode(call.arguments).decode()
-    flat = " ".join(text[: length * 4].split())
-    return flat if len(flat) <= length else f"{flat[: length - 1]}…"
+    return shown_head(text, length, desk.redactor)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from msgspec import UNSET, Struct, structs
+from msgspec import UNSET, Struct
 
 from deputy.core.conversation import (
     Conversation,
@@ -120,8 +120,7 @@ class _Told:
             self.usage += failure.used.usage
         if isinstance(failure, ContextExhausted):
             self._window = failure.window
-        error = failure.as_value()
-        self.error = structs.replace(error, message=self._view.redactor.redact(error.message))
+        self.error = failure.as_value()
 
     def interrupted(self) -> ModelCallEnded:
         """The call as far as it was: what it used is known only where the provider tells that as it goes."""

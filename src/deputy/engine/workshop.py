@@ -13,7 +13,8 @@ from msgspec import structs
 from deputy.core.errors import StorageError
 from deputy.core.guard import Policy, Ticket, admit
 from deputy.core.limits import IDLE_SECONDS, NOTHING, Amount, Budget, Census
-from deputy.core.progress import Progress
+from deputy.core.progress import Progress, redacted
+from deputy.core.provider_keys import ProviderKeys
 from deputy.core.redaction import Redactor
 from deputy.engine.desk import Offer
 from deputy.engine.purse import Purse, amount
@@ -53,6 +54,7 @@ class Workshop:
         watch: Callable[[Progress], None],
         policy: Policy | None = None,
         redactor: Redactor | None = None,
+        keys: ProviderKeys | None = None,
         base_prompt: str = "",
         approval: Approval = "granted",
         can_ask: bool = False,
@@ -72,9 +74,10 @@ class Workshop:
         self.ways = ways
         self.idle_seconds = idle_seconds
         self.redactor = redactor or Redactor()
-        self.watch = watch
+        self.keys = keys or ProviderKeys()
+        self._watch = watch
         self.policy = policy or Policy()
-        self.base_prompt = base_prompt
+        self.base_prompt = self.keys.mask(base_prompt)
         self.approval: Approval = approval
         self.can_ask = can_ask
         self.flow_tools = flow_tools
@@ -106,6 +109,10 @@ class Workshop:
     def window(self, name: str, model: Model) -> int | None:
         """How much a model can hold: what the user says, else what the catalog knows."""
         return self._windows.get(name, model.context_window)
+
+    def watch(self, progress: Progress) -> None:
+        """Tell the watchers of this process, without secrets."""
+        self._watch(redacted(progress, self.redactor))
 
     def tell(self, run: RunContext, progress: Progress) -> None:
         """Tell whoever watches, here or elsewhere, what happens to a run; what it waits for is told once."""

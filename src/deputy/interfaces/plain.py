@@ -1,12 +1,13 @@
-"""Text of models, files and other agents, made harmless for whoever looks at it."""
+"""Text of models, files and other agents as it is shown: without secrets, and nothing that a terminal would obey."""
 
 from __future__ import annotations
 
 from deputy.core.text.plain import PlainStream as PlainStream
-from deputy.core.text.plain import plain as plain
 from deputy.core.text.plain import plain_data as plain_data
 from deputy.core.text.visible import escaped_invisible as escaped_invisible
-from deputy.core.text.visible import visible_json as visible_json
+from deputy.processes.outgoing import outgoing_json as outgoing_json
+from deputy.processes.outgoing import outgoing_text as plain
+from deputy.processes.outgoing import process_redactor
 
 _PIPE_COLUMNS = 240
 
@@ -14,8 +15,9 @@ _PIPE_COLUMNS = 240
 def one_line(text: str, width: int) -> str:
     """The text on one line, at most `width` characters, cut with `…`."""
     is_long = len(text) > width * 8
-    # An escape that is cut through is left out with its beginning.
-    flat = " ".join((PlainStream().feed(text[: width * 8]) if is_long else plain(text)).split())
+    # An escape or a secret that is cut through is left out with its beginning.
+    shown = process_redactor().stream().feed(PlainStream().feed(text[: width * 8])) if is_long else plain(text)
+    flat = " ".join(shown.split())
     cut = len(flat) > width or is_long
     return flat if not cut else f"{flat[: width - 1].rstrip()}…"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -16,13 +15,6 @@ def tell(error: DeputyError) -> str:
 
 def safe_to_tell(text: str) -> str:
     """A text without what a terminal would obey, and with a mark in place of every secret."""
-    from deputy.interfaces.plain import plain
+    from deputy.processes.outgoing import outgoing_text
 
-    return hide_secrets(plain(text))
-
-
-def hide_secrets(text: str) -> str:
-    """A text with a mark in place of every secret."""
-    from deputy.core.redaction import Redactor, known_secrets
-
-    return Redactor(known_secrets(os.environ)).redact(text)
+    return outgoing_text(text)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from deputy.core.progress import Progress
+from deputy.core.progress import Progress, redacted
+from deputy.processes.outgoing import process_redactor
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -95,5 +96,5 @@ class Watching:
         if outcome.usage.requests or outcome.duration_seconds:
             used, seconds = outcome.usage, outcome.duration_seconds
             told = structs.replace(told, input=used.input, output=used.output, cost=used.cost, seconds=seconds)
-        self.tell(told)
+        self.tell(redacted(told, process_redactor()))
         self._ended.discard(outcome.session_id)

@@ -11,12 +11,11 @@ from msgspec import Raw
 from deputy.core.errors import UsageError
 from deputy.core.events import encode
 from deputy.core.request import timestamp
-from deputy.core.text.plain import plain
-from deputy.core.text.visible import visible_json
 from deputy.journal.home import explain
 from deputy.journal.registry import shown
 from deputy.journal.rows import Damaged
-from deputy.journal.transcript import markdown, safe_id, safe_label, transcribe
+from deputy.journal.transcript import markdown, safe_id, shown_label, transcribe
+from deputy.processes.outgoing import outgoing_json, outgoing_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -59,7 +58,7 @@ def _fill(reader: Reader, top: State, place: Path, now: float) -> dict[str, Any]
         (place / BELOW).mkdir(0o700)
     for state in (top, *below):
         # Neither a label nor an id can lead anywhere else.
-        name = f"{BELOW}/{safe_label(state.label or state.agent)}-{safe_id(state.run)}"
+        name = f"{BELOW}/{shown_label(state.label or state.agent)}-{safe_id(state.run)}"
         folder = place if state is top else place / name
         if state is not top:
             folder.mkdir(0o700)
@@ -92,18 +91,18 @@ def _write_run(reader: Reader, state: State, folder: Path, now: float) -> None:
 
 def _readable(text: str) -> bytes:
     """A text for people, who look at it in a terminal: as plain as it is shown there."""
-    return plain(text).encode(errors="replace")
+    return outgoing_text(text).encode(errors="replace")
 
 
 def _line(record: Record | Damaged) -> bytes:
     if isinstance(record, Damaged):
-        return visible_json({"damaged": record.where, "what": record.what}) + b"\n"
+        return outgoing_json({"damaged": record.where, "what": record.what}) + b"\n"
     fields = {"run": record.run, "seq": record.seq, "key": record.key, "at": record.at}
-    return visible_json({**fields, "event": Raw(encode(record.event))}) + b"\n"
+    return outgoing_json({**fields, "event": Raw(encode(record.event))}) + b"\n"
 
 
 def _pretty(value: Any) -> bytes:
-    return visible_json(value, indent=2) + b"\n"
+    return outgoing_json(value, indent=2) + b"\n"
 
 
 def _write(path: Path, pieces: Iterable[bytes] | Iterator[bytes]) -> None:

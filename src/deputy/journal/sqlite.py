@@ -52,7 +52,11 @@ _CALM_SECONDS, _TRANSCRIPT_SECONDS = 0.5, 3.0
 
 
 class SqliteJournal:
-    """The journal of this process: appenders wait for durability together, readers never wait."""
+    """The journal of this process: appenders wait for durability together, readers never wait.
+
+    Records hold what really happened; only `mask` changes them, which hides this process's own provider keys.
+    `redact_progress` hides secrets in progress, which other processes show as it stands.
+    """
 
     def __init__(
         self,
@@ -61,7 +65,8 @@ class SqliteJournal:
         fsync: Fsync = "group",
         owner: Owner | None = None,
         clock: Clock | None = None,
-        redact: Callable[[bytes], bytes] | None = None,
+        mask: Callable[[bytes], bytes] | None = None,
+        redact_progress: Callable[[bytes], bytes] | None = None,
         beat_seconds: float = BEAT_SECONDS,
         stale_seconds: float = STALE_SECONDS,
         patience_seconds: float = PATIENCE_SECONDS,
@@ -69,7 +74,7 @@ class SqliteJournal:
         self.folder = folder
         self.path = folder / home.JOURNAL
         self.owner = (this_process() if owner is None else owner).name
-        self._redact = redact
+        self._mask = mask
         self._stale_seconds = stale_seconds
         # Before any thread starts.
         prime_events()
@@ -79,7 +84,7 @@ class SqliteJournal:
             fsync=fsync,
             owner=self.owner,
             clock=clock,
-            redact=redact,
+            redact_progress=redact_progress,
             beat_seconds=beat_seconds,
             stale_seconds=stale_seconds,
             patience_seconds=patience_seconds,
@@ -142,8 +147,8 @@ class SqliteJournal:
     async def begin(self, run: str, event: Opened | Requested) -> Lease | None:
         """Make a run with its first record, and take its lease; None when there is such a run already."""
         _check_id(run)
-        at, (clean, body) = self._moment(), self._clean(event)
-        return await self.transact(lambda tx: tx.begin(run, at, clean, body))
+        at, (masked, body) = self._moment(), self._written(event)
+        return await self.transact(lambda tx: tx.begin(run, at, masked, body))
 
     async def acquire(self, run: str) -> Lease:
         """Take the lease of a run that is left, or has ended."""
@@ -168,35 +173,35 @@ class SqliteJournal:
 
     async def append(self, lease: Lease, key: str, event: Event) -> Record:
         """Add a record and wait until it is durable."""
-        at, (clean, body) = self._moment(), self._clean(event)
-        return await self._writer.submit(Transaction.append, lease, key, at, clean, body)
+        at, (masked, body) = self._moment(), self._written(event)
+        return await self._writer.submit(Transaction.append, lease, key, at, masked, body)
 
     def append_soon(self, lease: Lease, key: str, event: Event) -> Writing:
         """Add a record under a new key without waiting; one that is appended later is never durable before it."""
-        at, (clean, body) = self._moment(), self._clean(event)
-        self._writer.submit_for(lease, Transaction.append, lease, key, at, clean, body)
-        return Writing(clean, at.clock)
+        at, (masked, body) = self._moment(), self._written(event)
+        self._writer.submit_for(lease, Transaction.append, lease, key, at, masked, body)
+        return Writing(masked, at.clock)
 
     def mark_soon(self, lease: Lease, key: str, event: Event) -> None:
-        """The same for a record that nothing follows from here: secrets are taken out of it off the loop."""
-        at, (whole, body) = self._moment(), written(event)
-        self._writer.mark(lease, key, at, whole, body)
+        """The same for a record whose absence would change nothing here."""
+        at, (masked, body) = self._moment(), self._written(event)
+        self._writer.submit_for(lease, Transaction.mark, lease, key, at, masked, body)
 
     async def settled(self, lease: Lease) -> None:
         """Until all that was appended to a run is durable; an error when some of it never will be."""
         await self._writer.submit(Transaction.fence, lease)
 
-    def _clean(self, event: E) -> tuple[E, bytes]:
-        """An event and its JSON as they may be written and shown: what is a secret stands in neither."""
+    def _written(self, event: E) -> tuple[E, bytes]:
+        """An event and its JSON as they are stored: a provider key of this process stands in neither."""
         event, body = written(event)
-        clean = body if self._redact is None else self._redact(body)
-        return (event, body) if clean == body else (cast("E", decode(clean)), clean)
+        masked = body if self._mask is None else self._mask(body)
+        return (event, body) if masked == body else (cast("E", decode(masked)), masked)
 
     async def spawn(self, lease: Lease, key: str, child: str, event: Requested) -> Lease | None:
         """Record that a child is spawned and make it, in one; None when that was done before."""
         _check_id(child)
-        at, (clean, body) = self._moment(), self._clean(event)
-        return await self._writer.submit(Transaction.spawn, lease, key, child, at, clean, body)
+        at, (masked, body) = self._moment(), self._written(event)
+        return await self._writer.submit(Transaction.spawn, lease, key, child, at, masked, body)
 
     async def join(self, lease: Lease, key: str, child: State) -> Record:
         """Record that a child's outcome is taken, here and with the child, in one."""
@@ -205,10 +210,10 @@ class SqliteJournal:
 
     async def finish(self, lease: Lease, key: str, event: Event) -> Record:
         """Record how a run ended, and give its lease up, in one."""
-        at, (clean, body) = self._moment(), self._clean(event)
+        at, (masked, body) = self._moment(), self._written(event)
 
         def do(tx: Transaction) -> Record:
-            record = tx.append(lease, key, at, clean, body)
+            record = tx.append(lease, key, at, masked, body)
             tx.release(lease)
             return record
 
@@ -284,8 +289,8 @@ class SqliteJournal:
     async def send(self, run: str, topic: str, key: str, body: bytes) -> bool:
         """Leave a message for a run, once per key; whoever is at work on it takes it up. False: another came first."""
         written(Answered(topic=topic, body=Raw(body)))
-        clean = body if self._redact is None else self._redact(body)
-        return await self.transact(lambda tx: tx.send(run, topic, key, clean))
+        masked = body if self._mask is None else self._mask(body)
+        return await self.transact(lambda tx: tx.send(run, topic, key, masked))
 
     async def deliver(self, run: str, to: str) -> None:
         """Record that a result was handed over."""
@@ -298,10 +303,10 @@ class SqliteJournal:
         """Put an error into the log that no record tells of."""
         at, state = self._moment(), await self.state(run)
         told = StepEnded(step=trace, error=error)
-        clean, _ = self._clean(told)
+        masked, _ = self._written(told)
         context = errors_log.Context(session_id=run) if state is None else errors_log.context_of(state)
         await self.transact(
-            lambda tx: errors_log.write(tx.connection, clean.error or error, at.at, context, clean.step)
+            lambda tx: errors_log.write(tx.connection, masked.error or error, at.at, context, masked.step)
         )
 
     async def purge(self, run: str) -> None:

@@ -26,9 +26,10 @@ from deputy.core.messages import INTERRUPTED_CALL, LOST_CALL, Call, Message, is_
 from deputy.core.request import timestamp
 from deputy.core.rounds import not_begun
 from deputy.core.state import BEGUN, State, apply
-from deputy.core.text.visible import visible_json, without_invisible
+from deputy.core.text.visible import visible_json
 from deputy.journal import home
 from deputy.journal.rows import Damaged
+from deputy.processes.outgoing import outgoing_json, outgoing_text, process_redactor
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -230,7 +231,8 @@ def _used(ended: ModelCallEnded) -> Iterator[Message]:
 
 
 def markdown(transcript: Transcript) -> str:
-    """The transcript for people."""
+    """The transcript for people. Secrets are found in its fields: text that quotes JSON would hide some of them."""
+    transcript = json.decode(outgoing_json(transcript), type=Transcript)
     usage = transcript.usage
     lines = [
         f"# {transcript.label or transcript.session_id}",
@@ -271,19 +273,19 @@ def _fenced(text: str, language: str = "") -> str:
 
 def transcript_path(folder: Path, label: str, run: str) -> Path:
     """Where a subagent's transcript is: neither its label nor its id can lead anywhere else."""
-    return folder.joinpath(FOLDER, f"{safe_label(label)}-{safe_id(run)}.transcript.json")
+    return folder.joinpath(FOLDER, f"{shown_label(label)}-{safe_id(run)}.transcript.json")
 
 
 def scratchpad_path(folder: Path, label: str, run: str) -> Path:
     """Where a subagent's notes are."""
-    return folder.joinpath(FOLDER, f"subagent-{safe_label(label)}-{safe_id(run)}.scratch.md")
+    return folder.joinpath(FOLDER, f"subagent-{shown_label(label)}-{safe_id(run)}.scratch.md")
 
 
 def write_transcript(folder: Path, transcript: Transcript) -> Path:
     """Leave a transcript as a file."""
     path = transcript_path(folder, transcript.label, transcript.session_id)
     home.make_directory(path.parent)
-    home.write_whole(path, visible_json(transcript, indent=2))
+    home.write_whole(path, outgoing_json(transcript, indent=2))
     return path
 
 
@@ -296,9 +298,9 @@ def of_ended(reader: Reader, run: str) -> Transcript | None:
 
 
 def add_note(path: Path, content: str) -> None:
-    """Append a note to a scratchpad, without control and invisible characters."""
+    """Append a note to a scratchpad, without secrets and terminal escapes."""
     home.make_directory(path.parent)
-    home.append_to(path, f"{without_invisible(content).rstrip()}\n\n".encode(errors="replace"))
+    home.append_to(path, f"{outgoing_text(content).rstrip()}\n\n".encode(errors="replace"))
 
 
 def files_of(folder: Path, run: str) -> list[Path]:
@@ -306,6 +308,11 @@ def files_of(folder: Path, run: str) -> list[Path]:
     name = safe_id(run)
     there = folder / FOLDER
     return [path for end in (".transcript.json*", ".scratch.md") for path in there.glob(f"*-{name}{end}")]
+
+
+def shown_label(label: str) -> str:
+    """A label as part of a file's name, without secrets."""
+    return safe_label(process_redactor().redact(label))
 
 
 def safe_label(label: str) -> str:

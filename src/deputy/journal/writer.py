@@ -10,7 +10,6 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, TypeVarTuple
 
 from deputy.core.errors import DeputyError, StorageError, StorageFailed, StorageGone
-from deputy.core.events import decode
 from deputy.journal import connection as connections
 from deputy.journal import home
 from deputy.journal.clock import Clock, running_clock, start_clock
@@ -24,7 +23,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from deputy.core.events import Event, Moment
     from deputy.journal.connection import Fsync
 
     T = TypeVar("T")
@@ -49,8 +47,6 @@ class _Work(NamedTuple):
     done: asyncio.Future[Any] | None = None
     lease: Lease | None = None
     """Whose record it writes while nobody waits for it: if it is lost, none must follow it."""
-    is_unclean: bool = False
-    """Whether it adds a record that may have secrets in it."""
 
 
 class Writer:
@@ -63,7 +59,7 @@ class Writer:
         fsync: Fsync,
         owner: str,
         clock: Clock | None,
-        redact: Callable[[bytes], bytes] | None,
+        redact_progress: Callable[[bytes], bytes] | None,
         beat_seconds: float,
         stale_seconds: float,
         patience_seconds: float,
@@ -72,7 +68,7 @@ class Writer:
         self.path = folder / home.JOURNAL
         self.owner = owner
         self._fsync: Fsync = fsync
-        self._redact = redact
+        self._redact_progress = redact_progress
         self._beat_seconds = beat_seconds
         self._stale_seconds = stale_seconds
         self._patience = patience_seconds
@@ -123,11 +119,6 @@ class Writer:
     def submit_for(self, lease: Lease, do: Callable[[Transaction, *Ts], Any], *args: *Ts) -> None:
         """The same with nobody waiting: when it is lost, so is the lease's right to write any more."""
         self._hand(_Work(do, args, None, lease))
-
-    def mark(self, lease: Lease, key: str, at: Moment, event: Event, body: bytes) -> None:
-        """Add a record that nothing follows from, with nobody waiting, without the secrets that may be in it."""
-        args = (lease, key, at, event, body)
-        self._hand(_Work(Transaction.mark, args, None, lease, is_unclean=self._redact is not None))
 
     def _hand(self, work: _Work) -> None:
         if self._closing:
@@ -195,7 +186,7 @@ class Writer:
     def _commit(self, batch: list[_Work]) -> None:
         results: list[_Result]
         try:
-            results = self._transaction(self._without_secrets(batch))
+            results = self._transaction(batch)
         except StorageError as error:
             results = [_lost(work, error) for work in batch]
         except Exception as error:  # noqa: BLE001  the thread outlives a mistake in one piece of work
@@ -291,27 +282,19 @@ class Writer:
         while self._progress:
             rows += self._progress.popitem()[1]
         bodies = [row[-1] for row in rows]
-        clean = self._clean(bodies)
+        clean = self._redacted(bodies)
         if clean is not bodies:
             rows = [(*row[:-1], body) for row, body in zip(rows, clean, strict=True)]
         execute(connection, PUT_PROGRESS, rows)
         return now
 
-    def _without_secrets(self, batch: list[_Work]) -> list[_Work]:
-        """The same work, where what was submitted unclean is clean."""
-        bodies = [work.args[-1] for work in batch if work.is_unclean]
-        clean = self._clean(bodies)
-        if clean == bodies:
-            return batch
-        next_clean = iter(clean)
-        return [_marked_clean(work, next(next_clean)) if work.is_unclean else work for work in batch]
-
-    def _clean(self, bodies: list[bytes]) -> list[bytes]:
-        """JSON values without secrets, looked at together: hardly ever is there one."""
-        if self._redact is None or not bodies:
+    def _redacted(self, bodies: list[bytes]) -> list[bytes]:
+        """Progress without secrets, searched together because hardly any has one."""
+        redact = self._redact_progress
+        if redact is None:
             return bodies
         together = b"[%b]" % b",".join(bodies)
-        return bodies if self._redact(together) == together else [self._redact(body) for body in bodies]
+        return bodies if redact(together) == together else [redact(body) for body in bodies]
 
     def _is_beat_due(self) -> bool:
         return self._beat_at is None or time.monotonic() - self._beat_at >= self._beat_seconds
@@ -336,16 +319,6 @@ def _identity(path: Path) -> tuple[int, int] | None:
     except OSError:
         return None
     return found.st_dev, found.st_ino
-
-
-def _marked_clean(work: _Work, body: bytes) -> _Work:
-    """The same record with this content."""
-    lease, key, at, *_ = work.args
-
-    def mark(tx: Transaction) -> None:
-        tx.mark(lease, key, at, decode(body), body)
-
-    return work._replace(do=mark, args=(), is_unclean=False)
 
 
 _Result = tuple[_Work, Any, BaseException | None]

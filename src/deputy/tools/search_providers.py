@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _Answer = TypeVar("_Answer")
 
+SEARCH_KEYS = ("BRAVE_API_KEY", "BRAVE_SEARCH_API_KEY", "TAVILY_API_KEY")
+"""The variables that hold the key of a search engine."""
 _SECONDS = 20
 _LIMIT_BYTES = 4 * 1024 * 1024
 _ADVICE = {

@@ -79,6 +79,7 @@ HEADERS: dict[str, str] = {
 COMMANDS: dict[str, str] = {
     "curl -u": "curl -s -u bob:{value} https://host.test/",
     "curl --user": 'curl --user "bob:{value}" https://host.test/',
+    "curl -u as Grep shows it": "deploy.sh:12:curl -s -u bob:{value} https://host.test/",
     "mysql -p": "mysql -u root -p{value} shop",
     "sshpass -p": "sshpass -p {value} ssh host.test",
     "docker login -p": "docker login -u bob -p {value} host.test",

@@ -108,7 +108,7 @@ def _find_short_option(text: str, at: int) -> Found | None:
         return None
     line = _line_before(text, at)
     for option, programs, gap, before in _SHORT_OPTIONS:
-        if not text.startswith(option, at) or not compiled(rf"(?:^|[\s/\"'`;|&($])(?:{programs})\b").search(line):
+        if not text.startswith(option, at) or not compiled(rf"(?:^|[\s/\"'`;:|&($])(?:{programs})\b").search(line):
             continue
         found = compiled(rf"{gap}(?P<opening>{_QUOTE})?{before}").match(text, at + len(option))
         if found is None:

@@ -7,13 +7,12 @@ import sys
 from typing import TYPE_CHECKING, Literal
 
 import click
-from msgspec import Struct, structs
+from msgspec import Struct
 
 from deputy import __version__
 from deputy.core.errors import StorageCorrupt, StorageError
 from deputy.interfaces.cli.show import show, show_json
 from deputy.interfaces.plain import filled
-from deputy.interfaces.telling import hide_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,8 +66,8 @@ def command(ctx: click.Context, as_json: bool) -> None:
     catalog = read_catalog(load_catalog()) if settings.status == "ok" else read_catalog()
     models = Models(environ=os.environ, catalog=catalog)
     choice = asyncio.run(choose_model(models, os.environ, rules.model))
-    model = hide_secrets(choice.model)
-    checks = [structs.replace(check, found=hide_secrets(check.found)) for check in (*_checks(models, choice), settings)]
+    model = choice.model
+    checks = [*_checks(models, choice), settings]
     is_well = all(check.status != "bad" for check in checks)
     if as_json:
         show_json({"ok": is_well, "model": model, "reason": choice.reason, "checks": checks})

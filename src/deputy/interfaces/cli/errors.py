@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from deputy.core.text.visible import visible_json
 from deputy.interfaces.cli.commanding import carry_out_orders, order_options, wanted_of
 from deputy.interfaces.cli.journal import NOTHING_FOUND, open_journal
 from deputy.interfaces.cli.show import fitted, show, show_json
-from deputy.interfaces.plain import one_line, visible_json
-from deputy.interfaces.telling import hide_secrets
+from deputy.interfaces.plain import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,9 +65,7 @@ def fix(ctx: click.Context, error: str, **options: object) -> None:
     with open_journal() as reader:
         found = alike([] if reader is None else read(reader, _MOST), error)
     if not found:
-        click.echo(
-            f"deputy: there is no error {one_line(hide_secrets(error), 60)}; `deputy errors` lists them", err=True
-        )
+        click.echo(f"deputy: there is no error {one_line(error, 60)}; `deputy errors` lists them", err=True)
         ctx.exit(NOTHING_FOUND)
     ctx.exit(carry_out_orders("errors", [_prompt(found)], wanted_of(options)))
 

@@ -63,7 +63,7 @@ def end_what_is_late(reader: Reader) -> None:
             end_unanswered(folder, unanswered)
         ended = end_late(folder, late) if late else []
     except StorageError as error:
-        click.echo(f"deputy: what is out of time could not be ended: {error}", err=True)
+        click.echo(f"deputy: what is out of time could not be ended: {tell(error)}", err=True)
         return
     for state in ended:
         sweep(tag_of(state.run))

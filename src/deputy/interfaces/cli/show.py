@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from deputy.interfaces.plain import plain, terminal_width, visible_json
+from deputy.interfaces.plain import outgoing_json, plain, terminal_width
 
 
 def show(text: str) -> None:
@@ -15,8 +15,8 @@ def show(text: str) -> None:
 
 
 def show_json(value: Any) -> None:
-    """Print a value as indented JSON, the form every `--json` has."""
-    click.echo(visible_json(value, indent=2))
+    """Print a value as indented JSON without secrets, the form every `--json` has."""
+    click.echo(outgoing_json(value, indent=2))
 
 
 def fitted(line: str) -> str:

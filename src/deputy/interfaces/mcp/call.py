@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from mcp_types import CallToolResult, TextContent, ToolAnnotations
-from msgspec import to_builtins
+from msgspec import json, to_builtins
 
-from deputy.interfaces.plain import plain, plain_data, visible_json
+from deputy.interfaces.plain import outgoing_json, plain, plain_data
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -50,15 +50,25 @@ class ServedTool:
 
 def told(text: str, form: Any = None) -> CallToolResult:
     """An answer: words for a model, which a person may see on a terminal too; the same as data for a program."""
-    data = None if form is None else plain_data(to_builtins(form))
-    return CallToolResult(content=[TextContent(type="text", text=plain(text))], structured_content=data)
+    return _answer(plain(text), None if form is None else outgoing_json(plain_data(to_builtins(form))))
 
 
-def told_as_json(form: Any) -> CallToolResult:
+def told_as_json(form: Any, *, indent: int = 2) -> CallToolResult:
     """An answer that is data for models too."""
-    return told(visible_json(form, indent=2).decode(), form)
+    data = outgoing_json(plain_data(to_builtins(form)), indent=indent)
+    return _answer(data.decode(), data)
+
+
+def _answer(text: str, data: bytes | None) -> CallToolResult:
+    form = None if data is None else json.decode(data)
+    return CallToolResult(content=[TextContent(type="text", text=text)], structured_content=form)
 
 
 def refused(text: str, form: Any = None) -> CallToolResult:
     """An answer that says why nothing was done."""
-    return told(text, form).model_copy(update={"is_error": True})
+    return as_error(told(text, form))
+
+
+def as_error(answer: CallToolResult) -> CallToolResult:
+    """The same answer, marked as an error."""
+    return answer.model_copy(update={"is_error": True})

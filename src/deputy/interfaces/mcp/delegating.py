@@ -14,10 +14,9 @@ from deputy.core.errors import DeputyError
 from deputy.core.ladder import cannot_spawn
 from deputy.core.results import results_json, results_markdown
 from deputy.core.task import DelegateCall
-from deputy.core.text.visible import visible_json
 from deputy.interfaces.beside import beside
 from deputy.interfaces.mcp import approving, tasks
-from deputy.interfaces.mcp.call import refused, told
+from deputy.interfaces.mcp.call import as_error, told, told_as_json
 from deputy.interfaces.mcp.following import followed
 from deputy.interfaces.mcp.hub import MOST_CALLS
 from deputy.interfaces.mcp.outputs import DelegateResults
@@ -81,11 +80,11 @@ def answer(results: Sequence[Result], form: str, run: str) -> CallToolResult:
     counted = structs.asdict(results_json(results))
     data = DelegateResults(**counted, notice=_NOTICE, next=way_on or UNSET)
     if form == "json":
-        text = visible_json(data).decode()
+        told_as = told_as_json(data, indent=0)
     else:
-        text = "\n\n".join(filter(None, (fenced(results_markdown(results), "Delegate", _draw), way_on)))
+        told_as = told("\n\n".join(filter(None, (fenced(results_markdown(results), "Delegate", _draw), way_on))), data)
     is_rejected = bool(results) and all(result.outcome.status == "rejected" for result in results)
-    return refused(text, data) if is_rejected else told(text, data)
+    return as_error(told_as) if is_rejected else told_as
 
 
 def _way_on(results: Sequence[Result]) -> str:

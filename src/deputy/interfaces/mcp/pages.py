@@ -22,9 +22,8 @@ from mcp_types import (
 )
 
 from deputy.core.errors import UnknownRun
-from deputy.core.text.plain import plain
-from deputy.core.text.visible import visible_json
 from deputy.interfaces.mcp.toolset import advice
+from deputy.interfaces.plain import outgoing_json, plain
 
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
@@ -138,7 +137,7 @@ def _page(reader: Reader, run: str, kind: str) -> str:
         form = shown(reader, run)
         if form is None:
             raise UnknownRun(run)
-        return visible_json(form, indent=2).decode()
+        return outgoing_json(form, indent=2).decode()
     transcript = transcribe(reader.records(run))
     if transcript is None:
         raise UnknownRun(run)

@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any
 from msgspec import to_builtins
 
 from deputy.core.limits import NANOS_PER_DOLLAR
-from deputy.core.text.visible import visible_json
+from deputy.processes.outgoing import outgoing_json
 
 if TYPE_CHECKING:
     from deputy.core.progress import Progress
@@ -51,7 +51,7 @@ class EventLines:
         self._seq += 1
         head = {"event": event, "seq": self._seq, "time": _stamp(time.time())}
         with self._news:
-            self._unwritten.append(visible_json({**head, **fields}) + b"\n")
+            self._unwritten.append(outgoing_json({**head, **fields}) + b"\n")
             self._news.notify()
 
     def close(self) -> None:
