@@ -42,17 +42,19 @@ from deputy.core.events import (
 )
 from deputy.core.outcome import Completed, Usage
 from deputy.core.request import Grant, Hop, Lineage, Request
-from deputy.core.state import State, decode_state, encode_state
+from deputy.core.state import State, decode_state, encode_state, replay
 from deputy.journal import rows
 from deputy.journal.home import JOURNAL
 from deputy.journal.reader import Reader
+from deputy.journal.repair import repair
 from deputy.journal.retention import keep_house
+from deputy.journal.rows import Damaged
 from deputy.journal.sqlite import SqliteJournal
 from deputy.journal.transcript import transcribe
 from deputy.runtimes.local import LocalEngine
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection
 
     from deputy.core.outcome import Outcome
     from deputy.engine.ports import Birth, RunContext
@@ -209,28 +211,15 @@ def check(home: str, variant: str, acks: list[str], complete: bool, damaged: str
     """The invariants that do not hold."""
     if variant == "nosum":
         _forget_checksums()
-    try:
-        reader = (Reader.open_any if damaged else Reader.open)(Path(home))
-    except StorageTooNew as error:
-        # A file that says it is newer is left alone, whatever made it say so.
-        return [] if damaged.startswith(f"{JOURNAL} ") else [f"unreadable: {error}"]
-    except StorageCorrupt as error:
-        # Cut so short that not one record is left: nothing is read, and that is said.
-        is_empty = damaged == f"{JOURNAL} _cut" and not _has_records(Path(home))
-        return [] if is_empty else [f"unreadable: {error}"]
+    place = Path(home)
+    if damaged:
+        problems = _check_damaged(place, acks, damaged)
+        return problems + _check_repaired(place, acks)
+    reader = Reader.open(place)
     if reader is None:
         return ["the journal has gone"] if any(ack.startswith("promised") for ack in acks) else []
     with reader:
-        if damaged:
-            return _check_damaged(reader, acks)
-        return _check_whole(reader, Path(home), acks, complete=complete)
-
-
-def _has_records(home: Path) -> bool:
-    """Whether the beginning of any text that was recorded still stands in the file or its log."""
-    left = b"".join(path.read_bytes() for path in home.glob(f"{JOURNAL}*"))
-    keys = ("note", *(f"{what} {turn}" for what in ("model", "tool") for turn in range(2)))
-    return any(f"{label} {key} x".encode() in left for label in ("root", *LABELS) for key in keys)
+        return _check_whole(reader, place, acks, complete=complete)
 
 
 def _check_whole(reader: Reader, home: Path, acks: list[str], *, complete: bool) -> list[str]:
@@ -277,8 +266,21 @@ def _is_right(label: str, record: Record) -> bool:
             return True
 
 
-def _check_damaged(reader: Reader, acks: list[str]) -> list[str]:
-    """Of what is read nothing is wrong, and what is missing is said to be."""
+def _check_damaged(home: Path, acks: list[str], damaged: str) -> list[str]:
+    """A damaged journal is refused, or nothing that is read of it is wrong and what is missing is said to be."""
+    is_of_journal = damaged.startswith(JOURNAL)
+    try:
+        with Reader.open_any(home) as reader:
+            return _check_read(reader, acks)
+    except StorageTooNew as error:
+        # A file that says it is newer is left alone, whatever made it say so.
+        return [] if damaged.startswith(f"{JOURNAL} ") else [f"unreadable: {error}"]
+    except StorageCorrupt as error:
+        return [] if is_of_journal and "deputy doctor --repair" in str(error) else [f"unreadable: {error}"]
+
+
+def _check_read(reader: Reader, acks: list[str], said: Collection[str] = ()) -> list[str]:
+    """Nothing that is read is wrong, and what is missing is said to be, here or in what was said before."""
     problems = []
     names = {ack.split()[1] for ack in acks if ack.startswith("promised")}
     for name in sorted(names):
@@ -288,11 +290,52 @@ def _check_damaged(reader: Reader, acks: list[str]) -> list[str]:
         label = next((r.event.label for r in whole if isinstance(r.event, Opened | Requested)), None)
         if label is not None:
             problems += [f"{name}: wrong data under {r.key!r}" for r in whole if not _is_right(label, r)]
+        state = reader.state(name)
+        if len(whole) == len(records) and whole and state != replay(whole):
+            problems.append(f"{name}: the state does not follow from the records, and nothing says so")
         missing = {ack.split(maxsplit=2)[2] for ack in acks if ack.startswith(f"promised {name} ")}
         missing -= {record.key for record in whole}
-        if missing and len(whole) == len(records):
+        if missing and len(whole) == len(records) and name not in said:
             problems.append(f"{name}: {sorted(missing)} are gone, and nothing says so")
     return problems
+
+
+def _check_repaired(home: Path, acks: list[str]) -> list[str]:
+    """A repaired journal is whole, nothing in it is wrong, and it was said what it lacks."""
+    try:
+        damage = _damage_of(home)
+    except StorageTooNew:
+        return []
+    if not damage:
+        return []
+    repaired = repair(home)
+    names = {ack.split()[1] for ack in acks if ack.startswith("promised")}
+    # Where records could not be read, or the end of the log is missing, any run may lack something.
+    is_said_of_all = "events" in repaired.unread or repaired.is_end_lost
+    said = names if is_said_of_all else {*repaired.lost, *repaired.incomplete}
+    with Reader.open_any(home) as reader:
+        lacking = reader.examine()
+        problems = [f"repaired: {problem}" for problem in _check_read(reader, acks, said)]
+        problems += [
+            f"repaired: {run} lacks records, and it was not said" for run in set(lacking) - {*repaired.incomplete}
+        ]
+        live = [state.run for state in reader.live() if state.run in repaired.lost]
+        problems += [f"repaired: {run} is there, and was said to be lost" for run in live]
+        whole = set(reader.ids()) - set(lacking)
+        return problems + [
+            f"repaired: {run}: {reader.damage}"
+            for run in sorted(whole)
+            if any(isinstance(r, Damaged) for r in reader.records(run))
+        ]
+
+
+def _damage_of(home: Path) -> str:
+    try:
+        with Reader.open_any(home) as reader:
+            reader.examine()
+            return reader.damage
+    except StorageCorrupt as error:
+        return error.what
 
 
 _get_ready()

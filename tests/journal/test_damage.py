@@ -1,4 +1,4 @@
-"""Damaged bytes: the reader never raises, never returns wrong data, and says what it lost."""
+"""Damaged bytes: a journal is refused, or read without wrong data and with the name of what is lost."""
 
 import asyncio
 import random
@@ -35,15 +35,13 @@ PAGE = 4096
 def read(home: Path) -> list[Record | Damaged] | None:
     """All that can be read of the run; None when the file as a whole is refused."""
     try:
-        reader = Reader.open_any(home)
+        with reader_of(home) as reader:
+            records = list(reader.records(RUN))
+            listed(reader, ended=10)
+            transcribe(reader.records(RUN))
+            return records
     except (StorageCorrupt, StorageTooNew):
         return None
-    assert reader is not None
-    with reader:
-        records = list(reader.records(RUN))
-        listed(reader, ended=10)
-        transcribe(reader.records(RUN))
-        return records
 
 
 def reader_of(home: Path) -> Reader:
@@ -67,7 +65,7 @@ def test_a_flipped_bit_is_never_believed(filled: Callable[..., Path], tmp_path: 
     assert len(truth) == len(whole) == 202
     content = (home / "journal.db").read_bytes()
     chance = random.Random(5)
-    harmed = 0
+    harmed = refused = 0
     for number in range(140):
         # The first page, which describes all others, is hit more often than its size asks for.
         place = chance.randrange(len(content) if number < 110 else PAGE)
@@ -75,73 +73,39 @@ def test_a_flipped_bit_is_never_believed(filled: Callable[..., Path], tmp_path: 
         flipped[place] ^= 1 << chance.randrange(8)
         found = read(damaged_copy(home, tmp_path / "copy", bytes(flipped)))
         if found is None:
-            # Where the file says that it is newer, or somebody else's, it is refused.
-            assert place < 100
+            refused += 1
             continue
         records = [record for record in found if isinstance(record, Record)]
         assert all(truth[record.seq] == record for record in records)
         assert [record.seq for record in records] == sorted({record.seq for record in records})
-        assert len(records) >= len(truth) - 1
         if len(records) < len(truth):
             assert any(isinstance(record, Damaged) for record in found)
             harmed += 1
     assert harmed > 20
-
-
-def test_a_lost_first_page_costs_no_record(filled: Callable[..., Path], tmp_path: Path) -> None:
-    home = filled(turns=40, size=600)
-    content = (home / "journal.db").read_bytes()
-    found = read(damaged_copy(home, tmp_path / "copy", bytes(PAGE) + content[PAGE:]))
-    assert found is not None
-    assert sum(isinstance(record, Record) for record in found) == 202
-    assert found[0] == Damaged(where=str(tmp_path / "copy" / "journal.db"), what="file is not a database")
-
-
-@pytest.mark.parametrize("pages", [1, 3])
-def test_a_page_of_zeros_costs_the_records_on_it(filled: Callable[..., Path], tmp_path: Path, pages: int) -> None:
-    home = filled(turns=40, size=600)
-    content = (home / "journal.db").read_bytes()
-    worst = 0
-    for place in range(PAGE, len(content) - PAGE * pages, PAGE * 5):
-        hole = content[:place] + bytes(PAGE * pages) + content[place + PAGE * pages :]
-        found = read(damaged_copy(home, tmp_path / "copy", hole))
-        assert found is not None
-        lost = 202 - sum(isinstance(record, Record) for record in found)
-        assert not lost or any(isinstance(record, Damaged) for record in found)
-        worst = max(worst, lost)
-    assert 0 < worst <= 202
+    assert 0 < refused < 40
 
 
 @pytest.mark.parametrize("how", ["zeroed", "garbage"])
-def test_one_page_that_is_gone_costs_what_stood_on_it_and_no_run(
+def test_a_page_that_is_gone_is_refused_or_loses_nothing_unsaid(
     filled: Callable[..., Path], tmp_path: Path, how: str
 ) -> None:
     filled(turns=20, size=600, ended=True)
     home = filled("sess_1_bbbbbb", turns=20, size=600)
-    runs = [RUN, "sess_1_bbbbbb"]
     content = (home / "journal.db").read_bytes()
+    refused = 0
     for page in range(1, len(content) // PAGE):
         put = bytes(PAGE) if how == "zeroed" else random.Random(page).randbytes(PAGE)
         hole = content[: page * PAGE] + put + content[(page + 1) * PAGE :]
-        reader = Reader.open_any(damaged_copy(home, tmp_path / "copy", hole))
-        assert reader is not None
-        with reader:
-            assert [one.state.run for one in listed(reader, ended=10)] == runs, page
-            assert [shown["session_id"] for run in runs if (shown := registry.shown(reader, run))] == runs, page
-            found = [record for run in runs for record in reader.records(run)]
-            records = {(record.run, record.seq) for record in found if isinstance(record, Record)}
-            assert 205 - len(records) <= 16, page
-            assert len(records) == 205 or any(isinstance(record, Damaged) for record in found), page
-            assert all(transcribe(reader.records(run)) is not None for run in runs), page
-            (
-                reader.tree("sess_1_parent"),
-                reader.descendants(RUN),
-                reader.errors(5),
-                reader.progress(RUN),
-                reader.pinned(),
-            )
-            reader.examine()
-            assert "damaged" in reader.damage or "malformed" in reader.damage, page
+        copy = damaged_copy(home, tmp_path / "copy", hole)
+        found = read(copy)
+        refused += found is None
+        if found is not None:
+            lost = 103 - sum(isinstance(record, Record) for record in found)
+            assert not lost or any(isinstance(record, Damaged) for record in found), page
+        # A look at everything finds it in any case.
+        with pytest.raises(StorageCorrupt, match="deputy doctor --repair"):
+            reader_of(copy).examine()
+    assert 0 < refused < len(content) // PAGE
 
 
 def late(home: Path) -> list[str]:
@@ -159,11 +123,10 @@ def test_one_damaged_row_keeps_nobody_from_ending_what_is_late(filled: Callable[
     with reader_of(home) as reader:
         found = registry.out_of_time(reader, time.time() + 1e6).late
         assert f"the state of {RUN!r}: its checksum does not fit" in reader.damage
-        assert not reader.is_remnant
     assert [state.run for state in end_late(home, found)] == [RUN, "sess_1_bbbbbb"]
     with reader_of(home) as after:
         assert [state.status for state in after.tree("sess_1_parent")] == ["partial", "partial"]
-        after.examine()
+        assert after.examine() == []
         assert after.damage == ""
 
 
@@ -210,43 +173,22 @@ def test_what_another_process_removes_while_all_is_examined_is_not_said_to_be_da
         assert not reader.knows(RUN)
 
 
-def test_a_lost_index_of_runs_is_found_when_the_journal_is_opened(filled: Callable[..., Path]) -> None:
+@pytest.mark.parametrize("index", ["runs_live", "runs_by_root", "leases_by_owner"])
+def test_a_lost_index_of_runs_is_found_when_the_journal_is_opened(filled: Callable[..., Path], index: str) -> None:
     home = filled()
     with closing(sqlite3.connect(home / "journal.db")) as connection:
-        (page,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'runs_live'").fetchone()
+        (page,) = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (index,)).fetchone()
+        # An index that looks sound and has no rows hides them all.
+        empty = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'inbox_waiting'").fetchone()[0]
     content = (home / "journal.db").read_bytes()
-    hole = content[: (page - 1) * PAGE] + bytes(PAGE) + content[page * PAGE :]
-    reader = Reader.open_any(damaged_copy(home, home, hole))
-    assert reader is not None
-    with reader:
-        assert "an index is damaged" in reader.damage
-        assert registry.out_of_time(reader, time.time() + 1e6) == ([], [])
-        assert [state.run for state in reader.live()] == [RUN]
-
-
-def test_what_was_removed_does_not_come_back_by_damage(filled: Callable[..., Path], tmp_path: Path) -> None:
-    filled(turns=20, size=600, ended=True)
-    home = filled("sess_1_bbbbbb", turns=3)
-    with closing(sqlite3.connect(home / "journal.db")) as connection, connection:
-        connection.execute("DELETE FROM events WHERE run = ?", (RUN,))
-        connection.execute("DELETE FROM runs WHERE run = ?", (RUN,))
-    content = (home / "journal.db").read_bytes()
-    hole = content[: 2 * PAGE] + bytes(PAGE) + content[3 * PAGE :]
-    reader = Reader.open_any(damaged_copy(home, tmp_path / "copy", hole))
-    assert reader is not None
-    with reader:
-        assert sum(isinstance(record, Record) for record in reader.records("sess_1_bbbbbb")) == 17
-        assert list(reader.records(RUN))[1:] == []
-
-
-def test_a_journal_cut_short_is_read_as_far_as_it_goes(filled: Callable[..., Path], tmp_path: Path) -> None:
-    home = filled(turns=40, size=600)
-    content = (home / "journal.db").read_bytes()
-    for share in (0.1, 0.5, 0.9, 0.99):
-        found = read(damaged_copy(home, tmp_path / "copy", content[: int(len(content) * share)]))
-        if found is not None:
-            lost = 202 - sum(isinstance(record, Record) for record in found)
-            assert not lost or any(isinstance(record, Damaged) for record in found)
+    hole = content[(empty - 1) * PAGE : empty * PAGE]
+    damaged_copy(home, home, content[: (page - 1) * PAGE] + hole + content[page * PAGE :])
+    if index == "leases_by_owner":
+        # Nobody holds a lease any more, so nothing is hidden.
+        reader_of(home).close()
+        return
+    with pytest.raises(StorageCorrupt, match=r"the table runs or one of its indexes is damaged .*--repair"):
+        Reader.open_any(home)
 
 
 def test_a_damaged_index_of_runs_is_rebuilt_from_the_records(filled: Callable[..., Path]) -> None:
@@ -266,7 +208,7 @@ def test_a_record_that_was_changed_is_left_out_and_named(filled: Callable[..., P
     home = filled()
     with sqlite3.connect(home / "journal.db") as connection:
         connection.execute("UPDATE events SET body = replace(body, 'finding 1', 'fabricated') WHERE key = 'note:1'")
-        connection.execute("DELETE FROM events WHERE key IN ('tool:0', 'note:2')")
+        connection.execute("DELETE FROM events WHERE key IN ('tool:0', 'tool:2')")
     connection.close()
     found = read(home)
     assert found is not None
@@ -275,11 +217,12 @@ def test_a_record_that_was_changed_is_left_out_and_named(filled: Callable[..., P
     assert [record.seq for record in found if isinstance(record, Record)] == [
         *range(1, 6),
         *range(7, 12),
-        *range(13, 17),
+        *range(13, 16),
+        17,
     ]
     transcript = transcribe(found)
     assert transcript is not None
-    assert transcript.notes == ("finding 0",)
+    assert transcript.notes == ("finding 0", "finding 2")
     assert len(transcript.damaged) == 3
 
 
@@ -297,31 +240,26 @@ async def leave(home: Path, to: Path, turns: int) -> None:
         shutil.copytree(home, to)
 
 
-def test_a_damaged_log_is_said_to_be_and_costs_what_stood_on_the_page(home: Path, tmp_path: Path) -> None:
+def test_a_damaged_log_is_refused_by_all_that_read_or_write(home: Path, tmp_path: Path) -> None:
     left = tmp_path / "left"
     asyncio.run(leave(home, left, turns=8))
-    whole = read(left)
-    assert whole is not None
-    truth = {record.seq: record for record in whole if isinstance(record, Record)}
-    assert len(truth) == len(whole) == 41
+    assert len(read(left) or ()) == 41
     log = left / "journal.db-wal"
     content = log.read_bytes()
     chance = random.Random(7)
-    for _ in range(40):
+    for _ in range(20):
         place = chance.randrange(len(content))
-        log.write_bytes(content[:place] + bytes([content[place] ^ 0x10]) + content[place + 1 :])
-        (left / "journal.db-shm").unlink(missing_ok=True)
-        found = read(left)
-        assert found is not None
-        assert isinstance(found[0], Damaged)
-        assert "its log is damaged in frame" in found[0].what
-        records = [record for record in found if isinstance(record, Record)]
-        assert all(truth[record.seq] == record for record in records)
-        assert len(records) >= len(truth) - 1
+        flipped = content[:place] + bytes([content[place] ^ 0x10]) + content[place + 1 :]
+        log.write_bytes(flipped)
+        for use in (Reader.open, Reader.open_any, SqliteJournal):
+            (left / "journal.db-shm").unlink(missing_ok=True)
+            with pytest.raises(StorageCorrupt, match=r"its end is missing, with record 41 of .*deputy doctor --repair"):
+                use(left)
+        assert log.read_bytes() == flipped
 
 
 @pytest.mark.parametrize("how", ["cut", "zeroed", "gone"])
-def test_a_log_that_lost_its_end_is_said_to_have(home: Path, tmp_path: Path, how: str) -> None:
+def test_a_log_that_lost_its_end_is_refused(home: Path, tmp_path: Path, how: str) -> None:
     left = tmp_path / "left"
     asyncio.run(leave(home, left, turns=8))
     log = left / "journal.db-wal"
@@ -335,11 +273,8 @@ def test_a_log_that_lost_its_end_is_said_to_have(home: Path, tmp_path: Path, how
         kept = content[: commits[-1]]
         log.write_bytes(kept if how == "cut" else kept + bytes(len(content) - len(kept)))
     (left / "journal.db-shm").unlink(missing_ok=True)
-    found = read(left)
-    assert found is not None
-    assert isinstance(found[0], Damaged)
-    assert "its end is missing, with record 41 of" in found[0].what
-    assert sum(isinstance(record, Record) for record in found) == (0 if how == "gone" else 40)
+    with pytest.raises(StorageCorrupt, match="its end is missing, with record 41 of"):
+        Reader.open_any(left)
 
 
 def test_a_log_that_never_had_more_is_not_said_to_have_lost_anything(home: Path, tmp_path: Path) -> None:
@@ -390,10 +325,10 @@ def test_a_journal_that_was_lost_is_not_started_anew_unasked(
         async with SqliteJournal(left) as journal:
             await journal.begin("sess_1_bbbbbb", requested("sess_1_bbbbbb"))
 
-    with pytest.raises(StorageCorrupt, match=f"it is {how}, though .* start anew"):
+    with pytest.raises(StorageCorrupt, match=f"it is {how}, though .*deputy doctor --repair"):
         asyncio.run(write())
     if how == "missing" or witness == "mark":
-        with pytest.raises(StorageCorrupt, match=f"it is {how}, though .* start anew"):
+        with pytest.raises(StorageCorrupt, match=f"it is {how}, though .*deputy doctor --repair"):
             Reader.open_any(left)
     for path in left.glob("journal.db*"):
         path.unlink()
@@ -420,22 +355,6 @@ def test_a_journal_that_is_made_anew_is_not_held_to_an_earlier_one(filled: Calla
     asyncio.run(purge())
 
 
-def test_a_first_page_is_lost_without_what_stands_in_the_log(home: Path, tmp_path: Path) -> None:
-    left = tmp_path / "left"
-    asyncio.run(leave(home, left, turns=8))
-    (left / "journal.db").write_bytes(bytes(PAGE) + (left / "journal.db").read_bytes()[PAGE:])
-    found = read(left)
-    assert found is not None
-    assert sum(isinstance(record, Record) for record in found) == 41
-
-
-def test_of_a_file_without_one_record_only_the_way_out_is_told(home: Path) -> None:
-    home.mkdir(0o700)
-    (home / "journal.db").write_bytes(b"no journal at all" * 4000)
-    with pytest.raises(StorageCorrupt, match="Move its folder aside"):
-        Reader.open_any(home)
-
-
 @pytest.mark.rule("journal.first")
 @pytest.mark.parametrize(
     "how", ["rm -f journal.db*", "rm -f journal.db", 'rm -rf "$PWD"', "mv journal.db x; cp x journal.db"]
@@ -450,3 +369,16 @@ def test_a_journal_that_is_deleted_while_it_is_written_to_is_noticed(tmp_path, h
                     await journal.append(lease, "started", Started())
 
     asyncio.run(main())
+
+
+def test_a_record_that_belongs_to_another_run_is_not_shown(filled: Callable[..., Path]) -> None:
+    filled("sess_1_bbbbbb")
+    home = filled()
+    with closing(sqlite3.connect(home / "journal.db")) as connection, connection:
+        connection.execute("UPDATE runs SET state = (SELECT state FROM runs WHERE run = ?)", ("sess_1_bbbbbb",))
+        connection.execute("UPDATE runs SET sum = (SELECT sum FROM runs WHERE run = ?)", ("sess_1_bbbbbb",))
+    with reader_of(home) as reader:
+        state = reader.state(RUN)
+        assert state is not None
+        assert state.run == RUN
+        assert "the state of" in reader.damage

@@ -117,7 +117,7 @@ def test_a_corrupt_journal_is_named_with_the_way_out_and_left_as_it_is(home: Pat
     home.mkdir(0o700)
     (home / "journal.db").write_bytes(content)
     for use in (SqliteJournal, Reader.open):
-        with pytest.raises(StorageCorrupt, match=r"journal\.db.*Move its folder aside"):
+        with pytest.raises(StorageCorrupt, match=r"journal\.db.*deputy doctor --repair"):
             use(home)
     assert (home / "journal.db").read_bytes() == content
 

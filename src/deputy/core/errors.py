@@ -129,7 +129,9 @@ class StorageDenied(StorageError):
 class StorageCorrupt(StorageError):
     """What is there is not what was written."""
 
-    way_out = "Move its folder aside, and start anew; DEPUTY_HOME set to that folder shows what can still be read."
+    way_out = (
+        "Run `deputy doctor --repair`: it copies what can be read into a new journal, and keeps the damaged files."
+    )
 
 
 class StorageGone(StorageCorrupt):

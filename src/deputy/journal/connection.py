@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import time
-from contextlib import contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from deputy.core.errors import (
@@ -39,16 +39,17 @@ _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PR
 def open_writer(folder: Path, fsync: Fsync, patience: float = PATIENCE_SECONDS) -> sqlite3.Connection:
     """A connection that writes; home, file and tables are made if they are missing."""
     path = home.make_home(folder) / home.JOURNAL
-    _refuse_lost(folder, path)
+    promise = _refuse_lost(folder, path)
     if home.make_file(path, schema.fresh):
         # What was said of a journal that was here before does not hold for this one.
         mark.clear(folder)
     with typed(path):
-        connection = patiently(lambda: _connect(path, "rw"), path, patience)
+        connection = patiently(lambda: connect(path, "rw"), path, patience)
         try:
             patiently(lambda: _prepare(connection, path, fsync), path, patience)
+            patiently(lambda: _refuse_lost_end(connection, path, promise), path, patience)
         except BaseException:
-            connection.close()
+            _close_unchanged(connection, path)
             raise
     return connection
 
@@ -67,16 +68,18 @@ def open_reader(
         if not is_written:
             _refuse_lost(folder, path)
         return None
+    promise = mark.read_mark(folder)
     with typed(path):
-        connection = patiently(lambda: _connect(path, "ro"), path, patience)
+        connection = patiently(lambda: connect(path, "ro"), path, patience)
         try:
             if patiently(lambda: _is_readable(connection, path), path, patience):
+                patiently(lambda: _refuse_lost_end(connection, path, promise), path, patience)
                 return connection
         except sqlite3.OperationalError as error:
             connection.close()
             if is_written or _code(error) not in _CLOSED or not _is_at_rest(path):
                 raise
-            return _open_at_rest(path)
+            return _open_at_rest(path, promise)
         except BaseException:
             connection.close()
             raise
@@ -86,19 +89,38 @@ def open_reader(
     return open_reader(folder, patience, is_written=is_written)
 
 
-def _refuse_lost(folder: Path, path: Path) -> None:
-    """Refuse to take a journal for a new one whose records are known to have been there."""
-    # Both are made behind the file itself, and so looked at before it.
+def _refuse_lost(folder: Path, path: Path) -> mark.Promise | None:
+    """Refuse to make a new journal where the mark or the log shows that there was one; returns what the mark says."""
+    # Both are made after the file itself, and so looked at before it.
     promise, log = mark.read_mark(folder), _size(path.with_name(f"{path.name}-wal"))
     size = _size(path)
     if size or not (promise or log):
-        return
+        return promise
     known = "its log is still there" if promise is None else f"record {promise.seq} of {promise.run!r} was in it"
     raise StorageCorrupt(
         str(path),
         f"it is {'missing' if size is None else 'empty'}, though {known}",
-        f"Put it back from a copy; or move {path.name}, {path.name}-wal and {mark.NAME} aside, and start anew.",
+        "Restore it from a backup; or run `deputy doctor --repair`, which starts a new journal.",
     )
+
+
+def _refuse_lost_end(connection: sqlite3.Connection, path: Path, promise: mark.Promise | None) -> None:
+    """Refuse a journal that lacks a record which the mark, read before it was opened, says was durable."""
+    if promise is None:
+        return
+    found = connection.execute("SELECT 1 FROM events WHERE run = ? AND seq = ?", promise).fetchone()
+    # When the mark has changed since, the record may have been removed together with its run.
+    if found is None and mark.read_mark(path.parent) == promise:
+        raise StorageCorrupt(str(path), f"its end is missing, with record {promise.seq} of {promise.run!r}")
+
+
+def _close_unchanged(connection: sqlite3.Connection, path: Path) -> None:
+    """Close a connection that writes so that the log stays as it is."""
+    # The last connection that closes moves the log into the file. One that only reads does not.
+    with suppress(sqlite3.Error), closing(connect(path, "ro")) as last:
+        last.execute("PRAGMA user_version").fetchone()
+        connection.close()
+    connection.close()
 
 
 def _size(path: Path) -> int | None:
@@ -169,7 +191,8 @@ def is_storage(error: sqlite3.Error) -> bool:
     return not isinstance(error, sqlite3.IntegrityError | sqlite3.DataError | sqlite3.ProgrammingError)
 
 
-def _connect(path: Path, mode: str) -> sqlite3.Connection:
+def connect(path: Path, mode: str) -> sqlite3.Connection:
+    """A connection in one of SQLite's modes, `ro` or `rw`."""
     name = str(path).replace("%", "%25").replace("?", "%3f").replace("#", "%23")
     return sqlite3.connect(
         f"file:{name}?mode={mode}", uri=True, isolation_level=None, timeout=0.5, check_same_thread=False
@@ -192,13 +215,14 @@ def _is_at_rest(path: Path) -> bool:
     return not any(log.exists() and log.stat().st_size for log in beside)
 
 
-def _open_at_rest(path: Path) -> sqlite3.Connection:
+def _open_at_rest(path: Path, promise: mark.Promise | None) -> sqlite3.Connection:
     """A reader where nothing can be written, not even who reads: on a disk that is full or made for reading only."""
-    connection = _connect(path, "ro&immutable=1")
+    connection = connect(path, "ro&immutable=1")
     try:
-        if schema.check(connection, str(path)):
-            return connection
-        raise StorageDenied(str(path), "it has an older form and cannot be written")
+        if not schema.check(connection, str(path)):
+            raise StorageDenied(str(path), "it has an older form and cannot be written")
+        _refuse_lost_end(connection, path, promise)
+        return connection
     except BaseException:
         connection.close()
         raise

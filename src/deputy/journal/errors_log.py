@@ -9,7 +9,7 @@ from msgspec import UNSET, Struct, json
 
 from deputy.core.events import errors_of
 from deputy.core.request import timestamp
-from deputy.journal.rows import Damaged, error_sum, read_event
+from deputy.journal.rows import Damaged, error_sum, is_whole_error, read_event
 
 if TYPE_CHECKING:
     import sqlite3
@@ -122,11 +122,11 @@ def form(logged: Logged) -> dict[str, Any]:
 def read(reader: Reader, limit: int) -> list[Logged]:
     """The latest errors, newest first; a row that cannot be read is left out, and the reader knows of it."""
     logged: list[Logged] = []
-    for name, first_at, last_at, count, body, total in reader.errors(limit):
+    for row in reader.errors(limit):
+        name, first_at, last_at, count, body, _ = row
         try:
-            is_whole = total in (b"", error_sum(name, first_at, last_at, count, body))
-            said = json.decode(body, type=_Body) if is_whole else None
-        except (TypeError, ValueError):
+            said = json.decode(body, type=_Body) if is_whole_error(row) else None
+        except ValueError:
             said = None
         if said is None:
             reader.note_damage(f"error {name!r}", "its checksum does not fit")

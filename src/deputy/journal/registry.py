@@ -94,9 +94,7 @@ class OutOfTime(NamedTuple):
 def out_of_time(reader: Reader, now: float) -> OutOfTime:
     """The runs whose time is up, or that of whom they asked."""
     found = standings(reader, reader.live())
-    seen = OutOfTime(overdue(found, now), unanswered(found, now))
-    # That the file is damaged may have been found only by this look, and nothing is to be written over it.
-    return OutOfTime([], []) if reader.is_remnant else seen
+    return OutOfTime(overdue(found, now), unanswered(found, now))
 
 
 def orphaned(reader: Reader) -> list[str]:

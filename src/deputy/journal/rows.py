@@ -27,9 +27,6 @@ EVENT_UNDER_KEY = "SELECT run, seq, key, at, clock, kind, body, sum FROM events 
 EVENTS_AFTER = (
     "SELECT run, seq, key, at, clock, kind, body, sum FROM events WHERE run = ? AND seq > ? ORDER BY seq LIMIT ?"
 )
-EVENT_BEHIND = (
-    "SELECT id, run, seq, key, at, clock, kind, body, sum FROM events NOT INDEXED WHERE id > ? ORDER BY id LIMIT 1"
-)
 LAST_EVENT = "SELECT run, seq, key, at, clock, kind, body, sum FROM events NOT INDEXED ORDER BY id DESC LIMIT 1"
 HOLDER = "SELECT l.owner, l.epoch, o.beat FROM leases l LEFT JOIN owners o USING (owner) WHERE l.run = ?"
 
@@ -125,6 +122,12 @@ def state_row(state: State) -> tuple[bytes, bytes]:
     return body, blake2b(body, digest_size=8).digest()
 
 
+def run_row(run: str, state: State) -> Row:
+    """The row of a run for PUT_RUNS."""
+    root = state.run if state.lineage is None else state.lineage.root_id
+    return (state.last_at, *state_row(state), run, state.parent, root, state.is_live, state.is_settled)
+
+
 def read_state(row: Row) -> State | None:
     """The state of a row; None when it is damaged and must be folded anew."""
     body, total = row
@@ -144,9 +147,21 @@ def message_sum(run: str, topic: str, key: str, body: object) -> bytes:
     return _checksum(run, topic, key, "", "", body)
 
 
+def is_whole_message(row: Row) -> bool:
+    """Whether the checksum of a message fits: run, topic, key, body, checksum."""
+    run, topic, key, body, total = row
+    return isinstance(body, bytes) and message_sum(run, topic, key, body) == total
+
+
 def error_sum(name: str, first_at: float, last_at: float, count: int, body: object) -> bytes:
     """The checksum of a row of the log of errors."""
     return _checksum(name, first_at, last_at, count, "", body)
+
+
+def is_whole_error(row: Row) -> bool:
+    """Whether the checksum of a row of the log of errors fits."""
+    name, first_at, last_at, count, body, total = row
+    return isinstance(body, bytes) and error_sum(name, first_at, last_at, count, body) == total
 
 
 def _checksum(run: object, seq: object, key: object, at: object, kind: object, body: object) -> bytes:

@@ -68,6 +68,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
 
 VERSION = FIRST_VERSION + len(MIGRATIONS) - 1
 PAGE = 4096
+_MOVE_AWAY = "Move it away, or name another home; if it was a journal of this version, run `deputy doctor --repair`."
 LOGGED = slice(18, 20)
 """Where a file says that changes go to a write-ahead log first; a database in memory has none."""
 
@@ -79,9 +80,9 @@ def check(connection: sqlite3.Connection, path: str) -> bool:
     if version > VERSION:
         raise StorageTooNew(path, f"it has version {version}, and this Deputy knows versions up to {VERSION}")
     if application != APPLICATION and (version or connection.execute("SELECT 1 FROM sqlite_master").fetchone()):
-        raise StorageCorrupt(path, "it is not a journal of Deputy", "Move it away, or name another home.")
+        raise StorageCorrupt(path, "it is not a journal of Deputy", _MOVE_AWAY)
     if 0 < version < FIRST_VERSION:
-        raise StorageCorrupt(path, f"it has the old version {version}", "Move it away, or name another home.")
+        raise StorageCorrupt(path, f"it has the old version {version}", _MOVE_AWAY)
     return version == VERSION
 
 

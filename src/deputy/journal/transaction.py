@@ -36,8 +36,10 @@ from deputy.journal.rows import (
     Damaged,
     event_row,
     execute,
+    is_whole_message,
     message_sum,
     read_event,
+    run_row,
     state_row,
 )
 
@@ -279,7 +281,7 @@ class Transaction:
                     self._connection.execute("DELETE FROM inbox WHERE id = ?", (number,))
                 continue
             self._connection.execute("UPDATE inbox SET is_taken = 1 WHERE id = ?", (number,))
-            if total == message_sum(lease.run, topic, name, body):
+            if is_whole_message((lease.run, topic, name, body, total)):
                 event = CancelAsked(reason=_reason(body)) if topic == CANCEL else Answered(topic=topic, body=Raw(body))
                 return self.append(lease, key, at, event, encode(event))
         return None
@@ -290,11 +292,11 @@ class Transaction:
         turned: list[Row] = []
         moved: list[Row] = []
         for lease, state in self._states.items():
-            before, row = lease.state, (state.last_at, *state_row(state), lease.run)
+            before = lease.state
             if before.seq and (before.is_live, before.is_settled) == (state.is_live, state.is_settled):
-                turned.append(row)
+                turned.append((state.last_at, *state_row(state), lease.run))
             else:
-                moved.append((*row, state.parent, _root(state), state.is_live, state.is_settled))
+                moved.append(run_row(lease.run, state))
         # Naming no column that an index has keeps every index out of what a turn writes.
         execute(connection, SET_STATES, turned)
         execute(connection, PUT_RUNS, moved)
@@ -316,7 +318,3 @@ def _reason(body: bytes) -> str:
         return json.decode(body, type=str)
     except ValueError:
         return ""
-
-
-def _root(state: State) -> str:
-    return state.run if state.lineage is None else state.lineage.root_id

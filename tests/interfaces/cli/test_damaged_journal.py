@@ -1,6 +1,7 @@
 """A damaged journal: every command that reads shows the truth, or says on stderr that something is damaged."""
 
 import asyncio
+import json
 import random
 import shutil
 from pathlib import Path
@@ -150,3 +151,43 @@ def test_a_journal_that_is_deleted_under_a_run_is_told(house, command):
     assert "journal.db: it was deleted or replaced while it was written to." in run.stderr + run.stdout
     assert "Traceback" not in run.stderr
     assert "deputy resume" not in run.stderr
+
+
+def test_a_repair_says_what_it_kept_and_what_was_lost(home: Path) -> None:
+    content = (home / "journal.db").read_bytes()
+    place = content.index(b"2 of 2 subagents completed")
+    _damage(home, content[:place] + b"3" + content[place + 1 :])
+    out, _, code = _look("doctor", "--repair")
+    kept = next(path for path in home.iterdir() if path.name.startswith("damaged-"))
+    assert code == 0
+    assert out.splitlines() == [
+        f"Damaged: {ROOT!r} record 16: its checksum does not fit.",
+        "The new journal has 4 runs with 59 records.",
+        f"1 run lacks records: {ROOT}. Such a run can be read, but not resumed.",
+        "These tables had rows that could not be read: events.",
+        f"The damaged files are in {kept}.",
+    ]
+    out, err, _ = _look("show", ROOT)
+    assert ROOT in out
+    assert f"deputy: {home}/journal.db: {ROOT!r} record 'returned:0': it is missing" in err
+    assert f"1 run lacks records: {ROOT}" in " ".join(_look("doctor")[0].split())
+    assert _look("doctor", "--repair")[0] == f"The journal in {home} is not damaged.\n"
+    assert json.loads(_look("doctor", "--repair", "--json")[0]) == {"damage": None, "repaired": None}
+
+
+def test_a_repair_is_told_as_json(home: Path) -> None:
+    content = (home / "journal.db").read_bytes()
+    _damage(home, bytes(4096) + content[4096:])
+    assert "deputy doctor --repair" in _look("ps")[1]
+    told = json.loads(_look("doctor", "--repair", "--json")[0])
+    assert told["damage"] == "file is not a database"
+    assert told["repaired"].pop("kept").startswith(f"{home}/damaged-")
+    unread = ["errors", "events", "inbox", "leases", "pins", "runs"]
+    assert told["repaired"] == {
+        "runs": 0,
+        "records": 0,
+        "incomplete": [],
+        "lost": [],
+        "unread": unread,
+        "is_end_lost": True,
+    }

@@ -16,7 +16,10 @@ def test_a_full_disk_says_how_to_go_on_with_the_run_that_it_stopped() -> None:
 
 
 def test_nobody_is_told_to_go_on_with_what_is_damaged() -> None:
-    with pytest.raises(StorageCorrupt, match=r"start anew; DEPUTY_HOME .*read\.$"), resumable("sess_1_aaaaaa"):
+    with (
+        pytest.raises(StorageCorrupt, match=r"deputy doctor --repair.*keeps the damaged files\.$"),
+        resumable("sess_1_aaaaaa"),
+    ):
         raise StorageCorrupt("journal.db", "it is damaged")
 
 

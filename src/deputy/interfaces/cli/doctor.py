@@ -15,10 +15,11 @@ from deputy.interfaces.cli.show import show, show_json
 from deputy.interfaces.plain import filled
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from deputy.engine.ports import NotReady, Ready
+    from deputy.journal.reader import Reader
     from deputy.models.default import Choice
     from deputy.models.make import Models
 
@@ -26,6 +27,7 @@ EXAMPLES = """\b
 Examples:
   deputy doctor
   deputy doctor --json
+  deputy doctor --repair
 
 \b
 Exit codes:
@@ -35,6 +37,9 @@ _SEARCH_VARIABLES = ("BRAVE_API_KEY", "TAVILY_API_KEY", "SEARXNG_URL")
 _PROBE_BYTES = 65_536
 _LEAST_BYTES = 50_000_000
 """Less than this is gone before a long run is."""
+
+_NAMED = 5
+"""How many runs a line names at most."""
 
 _MARKS = {"ok": "✓", "hint": "·", "bad": "✗"}
 
@@ -50,9 +55,18 @@ class Check(Struct, frozen=True, kw_only=True):
 
 @click.command(epilog=EXAMPLES)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option(
+    "--repair",
+    "is_repair",
+    is_flag=True,
+    help="Replace a damaged journal by a new one with all that can be read; the damaged files are kept.",
+)
 @click.pass_context
-def command(ctx: click.Context, as_json: bool) -> None:
+def command(ctx: click.Context, as_json: bool, is_repair: bool) -> None:
     """Say what works here, and what to do about the rest."""
+    if is_repair:
+        _repair(as_json)
+        return
     import asyncio
 
     from deputy.config import load_catalog, load_rules
@@ -121,14 +135,70 @@ def _home() -> Check:
         if reader is None:
             return Check(name="home", status="ok", found=f"{path} (no runs yet)")
         with reader:
-            reader.examine()
-            if reader.damage:
-                raise StorageCorrupt(str(reader.path), reader.damage)
+            incomplete = _examine(reader)
             end_what_is_orphaned(reader)
             live = len(reader.live())
-            return Check(name="home", status="ok", found=f"{path} ({live} live run{'s' * (live != 1)})")
+            found = f"{path} ({live} live run{'s' * (live != 1)})"
+            if not incomplete:
+                return Check(name="home", status="ok", found=found)
+            advice = "Such a run can be read, but not resumed; `deputy prune` removes it once it is old."
+            return Check(name="home", status="hint", found=f"{found}; {_lacking(incomplete)}", advice=advice)
     except StorageError as error:
         return Check(name="home", status="bad", found=f"{error.path}: {error.what}", advice=error.way_out)
+
+
+def _examine(reader: Reader) -> list[str]:
+    """Read the whole journal; damage is a StorageCorrupt. Returns the runs that lack records."""
+    incomplete = reader.examine()
+    if reader.damage:
+        raise StorageCorrupt(str(reader.path), reader.damage)
+    return incomplete
+
+
+def _lacking(runs: Sequence[str]) -> str:
+    more = f" and {len(runs) - _NAMED} more" if len(runs) > _NAMED else ""
+    return f"{len(runs)} run{' lacks' if len(runs) == 1 else 's lack'} records: {', '.join(runs[:_NAMED])}{more}"
+
+
+def _repair(as_json: bool) -> None:
+    """Repair the journal if it is damaged, and say what was lost."""
+    from deputy.journal.home import home_path
+    from deputy.journal.repair import repair
+
+    folder = home_path()
+    damage = _damage(folder)
+    repaired = repair(folder) if damage else None
+    if as_json:
+        show_json({"damage": damage or None, "repaired": repaired})
+        return
+    if repaired is None:
+        show(f"The journal in {folder} is not damaged.")
+        return
+    show(f"Damaged: {damage}.")
+    show(f"The new journal has {repaired.runs} runs with {repaired.records} records.")
+    if repaired.incomplete:
+        show(f"{_lacking(repaired.incomplete)}. Such a run can be read, but not resumed.")
+    if repaired.lost:
+        show(f"Too little of these runs could be read, and they are not in it: {', '.join(repaired.lost)}.")
+    if repaired.unread:
+        show(f"These tables had rows that could not be read: {', '.join(repaired.unread)}.")
+    if repaired.is_end_lost:
+        show("The last records are lost: a run that is resumed may repeat what it did last.")
+    show(f"The damaged files are in {repaired.kept}.")
+
+
+def _damage(folder: Path) -> str:
+    """What is damaged in the journal; empty when nothing is."""
+    from deputy.journal.reader import Reader
+
+    try:
+        reader = Reader.open_any(folder)
+        if reader is not None:
+            with reader:
+                _examine(reader)
+    except StorageCorrupt as error:
+        return error.what
+    return ""
 
 
 def _home_to_be(path: Path) -> Check:

@@ -73,7 +73,7 @@ def end_what_is_orphaned(reader: Reader) -> None:
     """End what commands of processes that died have left running: every command that looks does."""
     from deputy.journal.registry import orphaned
 
-    runs = [] if reader.is_remnant else orphaned(reader)
+    runs = orphaned(reader)
     if not runs:
         return
     from deputy.processes.sweep import sweep, tag_of

@@ -81,9 +81,7 @@ async def _watch(reader: Reader, run: str, as_json: bool, stop: asyncio.Event) -
             code = await _follow(_Follower(reader, run), Audience(lines, parent), stop, told_on)
         parent.finish()
         state = await asyncio.to_thread(reader.state, run)
-        if code == INTERRUPTED and state is not None and state.is_live and reader.is_remnant:
-            click.echo("deputy: what is added to a damaged journal is not followed; this is all of it", err=True)
-        elif code == INTERRUPTED and state is not None and state.is_live:
+        if code == INTERRUPTED and state is not None and state.is_live:
             click.echo(f"deputy: it was interrupted; go on with `deputy resume {run}`", err=True)
         return code
 
@@ -96,8 +94,6 @@ async def _follow(follower: _Follower, audience: Audience, stop: asyncio.Event, 
             audience.tell(progress)
         if code is not None or is_unread(told_on):
             return CANCELLED if code is None else code
-        if follower.reader.is_remnant:
-            return INTERRUPTED
         try:
             async with asyncio.timeout(LOOK_SECONDS):
                 await stop.wait()
