@@ -1,10 +1,23 @@
-"""What a person is shown before subagents are started."""
+"""What a person approves: the whole call, its risk, its cost and its digest."""
+
+from hashlib import sha256
 
 import pytest
+from msgspec import Raw, json, structs
 
-from deputy.core.approval import Ceiling, Prices, cost_ceiling, most_cost, spawn_summary
+from deputy.core.approval import (
+    ApprovalRequest,
+    FileDigest,
+    Prices,
+    call_digest,
+    call_parts,
+    cost_ceiling,
+    most_cost,
+    read_decision,
+    spawn_request,
+)
 from deputy.core.limits import Budget
-from deputy.core.redaction import Redactor
+from deputy.core.role import Role
 from deputy.core.task import Task
 
 DOLLAR = 1_000_000_000
@@ -17,43 +30,136 @@ def task(label: str = "one", prompt: str = "Look around.", **more) -> Task:
     return Task(label=label, prompt=prompt, **more)
 
 
-def shown(*tasks: Task, **more) -> str:
-    fields = {"model": "acme:m", "risk": "medium", "cost": Ceiling(nanos=DOLLAR), "concurrency": 2, **more}
-    return spawn_summary(tasks, **fields)
+def request(*tasks: Task, **more) -> ApprovalRequest:
+    fields = {"tool": "Delegate", "model": "acme:m", "cost": "at most $1.00", "concurrency": 2, **more}
+    return spawn_request(tasks, **fields)
 
 
-@pytest.mark.rule("delegate.approve")
-def test_it_shows_count_labels_goals_models_tools_policy_risk_and_cost():
-    two = task("two", "Write it down.", model="acme:big", tools=("Read", "Write"), agent="scribe")
-    assert shown(task(prompt="x" * 100), two) == (
-        f"Spawn 2 subagents: [one] {'x' * 59}…; [two as scribe] Write it down.\n"
-        "model: acme:m, acme:big · tools: read-only, Read, Write · policy: 2 at once, no time limit,"
-        " changes files on a branch of its own · risk: medium · cost: at most $1.00"
+@pytest.mark.rule("approve.exact")
+def test_a_call_of_tasks_holds_all_that_each_subagent_is_told_and_may_do():
+    two = task(
+        "two",
+        "Write it\ndown.",
+        context=("notes.md", "gone.md"),
+        model="acme:big",
+        tools=("Read", "Run"),
+        agent="scribe",
+        role=Role(name="scribe", prompt="You write."),
+        timeout=90.0,
+        budget=Budget(tokens=1000, cost=DOLLAR, requests=3),
+        without_asking=("Run",),
+        isolation="none",
+        return_format="json",
+        schema={"type": "object"},
     )
+    definition = sha256(json.encode(two.role, order="sorted")).hexdigest()
+    asked = request(task(), two, files=(FileDigest(path="notes.md", sha256="ab" * 32, bytes=1234),), notes="by acme")
+    assert [(part.name, part.text) for part in asked.parts] == [
+        ("tasks", "one, two"),
+        ("task 1 label", "one"),
+        ("task 1 prompt", "Look around."),
+        ("task 1 model", "acme:m"),
+        ("task 1 tools", "read-only"),
+        ("task 1 limits", "no time limit, 4,096 tokens of output"),
+        ("task 2 label", "two"),
+        ("task 2 prompt", "Write it\ndown."),
+        (
+            "task 2 context",
+            f"notes.md (1,234 bytes, SHA-256 {'ab' * 32})\ngone.md: not included: it cannot be read",
+        ),
+        ("task 2 model", "acme:big"),
+        ("task 2 agent", f"scribe (definition: SHA-256 {definition})"),
+        ("task 2 tools", "Read, Run"),
+        ("task 2 without asking", "may run commands without asking"),
+        ("task 2 works", "in place: changes your files"),
+        ("task 2 limits", "at most 90 s, 4,096 tokens of output, 1,000 tokens, 3 requests, at most $1"),
+        ("task 2 returns", "json"),
+        ("task 2 schema", '{"type": "object"}'),
+        ("at once", "2 of 2"),
+        ("backends", "by acme"),
+    ]
+    assert (asked.risk, asked.cost, asked.title) == ("high", "at most $1.00", "Start 2 subagents")
 
 
-@pytest.mark.rule("delegate.approve")
-def test_a_time_limit_is_shown_when_every_task_has_one():
-    assert "policy: 1 at once, at most 90 s each" in shown(task(timeout=90.0))
-    assert "no time limit" in shown(task(timeout=90.0), task())
+@pytest.mark.rule("approve.exact")
+@pytest.mark.parametrize(
+    ("tools", "risk"),
+    [
+        (None, "medium"),
+        (("Read", "Grep", "Note"), "medium"),
+        (("Read", "Delegate"), "medium"),
+        (("Write",), "high"),
+        (("Run",), "high"),
+        (("mcp__x__y",), "high"),
+    ],
+)
+def test_the_risk_follows_from_what_the_subagents_can_do(tools, risk):
+    assert request(task(tools=tools)).risk == risk
 
 
-@pytest.mark.rule("delegate.approve")
-@pytest.mark.parametrize("evil", ["\n", "\r\n", "\x1b[2J", "\x85", "\u2028", "\u202e", "\x00", "\v"])
-def test_no_text_forges_a_line_or_reaches_the_terminal(evil):
-    name = f"a{evil}cost: nothing"
-    text = shown(task(name[:32], f"do{evil}risk: none", model=f"acme:{evil}m", agent=f"x{evil}y", tools=(f"R{evil}",)))
-    assert len(text.splitlines()) == 2
-    assert all(letter.isprintable() or letter == "\n" for letter in text)
-    assert "\u202e" not in text
+@pytest.mark.rule("approve.exact")
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"prompt": "Look around. "},
+        {"label": "onе"},
+        {"tools": ("Read", "Run")},
+        {"without_asking": ("Run",), "tools": ("Run",)},
+        {"model": "acme:other"},
+        {"timeout": 90.0},
+        {"role": Role(name="x", prompt="other")},
+        {"degradation": "Do it yourself."},
+        {"schema": {"type": "array"}},
+        {"budget": Budget(tokens=1)},
+    ],
+)
+def test_whatever_differs_in_a_call_differs_in_its_digest(other):
+    assert request(task()).digest != request(task(**other)).digest
 
 
-@pytest.mark.rule("delegate.approve")
-def test_configured_keys_are_hidden_also_where_the_goal_is_cut():
-    secret = "hunter2-configured-value"
-    text = shown(task(prompt=f"{'x' * 50} {secret} and more"), task(label=secret), redactor=Redactor([secret]))
-    assert "hunter2" not in text
-    assert secret[:8] not in text
+@pytest.mark.rule("approve.exact")
+def test_the_digest_covers_who_asks_and_under_which_key():
+    asked = request(task())
+    for field in ("key", "session_id", "label", "cost"):
+        assert structs.replace(asked, **{field: "other"}).digest != asked.digest
+    assert structs.replace(asked, path=("other",)).digest != asked.digest
+    assert structs.replace(asked, files=(FileDigest(path="a", sha256="b"),)).digest != asked.digest
+    assert json.decode(json.encode(asked), type=ApprovalRequest).digest == asked.digest
+
+
+@pytest.mark.rule("approve.exact")
+def test_arguments_stand_in_the_order_of_the_schema_and_none_is_left_out():
+    schema = {"properties": {"command": {}, "path": {}, "seconds": {}}}
+    given = {"path": ".", "x\ud800": {"b": [1, "two"], "a": None}, "command": "touch X", "path2": "", "seconds": True}
+    assert [(part.name, part.text) for part in call_parts(schema, given)] == [
+        ("command", "touch X"),
+        ("path", "."),
+        ("seconds", "true"),
+        ("x\\ud800 (not in the schema)", '{"b": [1, "two"], "a": null}'),
+        ("path2 (not in the schema)", ""),
+    ]
+    assert call_digest(given) == call_digest(dict(reversed(given.items())))
+    assert call_digest(given) != call_digest({**given, "path": ". "})
+
+
+@pytest.mark.rule("approve.exact")
+@pytest.mark.parametrize(
+    ("body", "choice"),
+    [
+        (b'{"choice":"yes","digest":"d"}', "yes"),
+        (b'{"choice":"always","digest":"d"}', "always"),
+        (b'{"choice":"no","digest":"d"}', "no"),
+        (b'{"choice":"yes","digest":"other"}', "no"),
+        (b'{"choice":"yes"}', "no"),
+        (b'{"choice":"of course","digest":"d"}', "no"),
+        (b"true", "no"),
+        (b"false", "no"),
+        (b'"yes"', "no"),
+        (b"not JSON", "no"),
+    ],
+)
+def test_only_a_clear_yes_to_this_digest_approves(body, choice):
+    assert read_decision(Raw(body), "d") == choice
 
 
 @pytest.mark.rule("delegate.approve")

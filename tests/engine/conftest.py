@@ -17,6 +17,7 @@ from deputy.core.request import Grant, Lineage
 from deputy.core.script import Script, ScriptedCall, ScriptedConversation, ScriptedTurn
 from deputy.core.task import Task
 from deputy.engine.root import DELEGATE, RUN, FanOut
+from deputy.interfaces.approving import answer_to, find_asking
 from deputy.journal.reader import Reader
 from deputy.models.script import ScriptModel
 from deputy.wiring import open_runtime
@@ -42,6 +43,14 @@ def call(name: str, **arguments: Any) -> ScriptedCall:
 
 def talk(*turns: ScriptedTurn, when: str = "", times: int = 1) -> ScriptedConversation:
     return ScriptedConversation(turns=turns, when=when, times=times)
+
+
+async def approve(runtime: Any, run: str, choice: str = "yes") -> None:
+    """Answer the approval that a run waits for, or will in a moment."""
+    while (asking := await find_asking(runtime.journal, run)) is None:  # noqa: ASYNC110  it is in the journal
+        await asyncio.sleep(0.002)
+    sent = answer_to(asking, choice, digest=asking.digest, now=time.time())
+    await runtime.engine.send(sent.run, "approval", sent.decision, key=sent.key)
 
 
 class House:

@@ -6,6 +6,7 @@ import os
 import pytest
 from tests.engine.conftest import House, call, talk, turn
 
+from deputy.core.errors import UsageError
 from deputy.core.outcome import Blocked, Completed
 from deputy.core.task import Task
 from deputy.interfaces.library import Deputy
@@ -95,7 +96,17 @@ def test_an_approval_that_was_asked_for_is_given_where_nobody_can_be_asked(house
     house.script(talk(turn("Done.")))
 
     run = asyncio.run(leave_asking(house, Task(label="w", prompt="Write.", tools=("Read", "Write"))))
-    [result] = asyncio.run(answer_later(house, run, "yes"))
+
+    async def approve_later():
+        async with opened(house, approval="refuse") as deputy:
+            with pytest.raises(UsageError, match=f"deputy approve {run}|waits for approval"):
+                await deputy.resume(run, "yes")
+            asking = await deputy.asking(run)
+            assert await deputy.approve(run, digest=asking.digest)
+            await deputy.resume(run)
+            return await deputy.results(run)
+
+    [result] = asyncio.run(approve_later())
     assert isinstance(result.outcome, Completed), result
 
 

@@ -18,10 +18,12 @@ from hypothesis import strategies as st
 from tests.core.redaction.samples import made_up, secret_lines
 from tests.engine.conftest import House, call, talk, turn
 
+from deputy.core.approval import Decision
 from deputy.core.conversation import AssistantMessage, Stop, Text, ToolCall, ToolMessage, UserMessage
 from deputy.core.events import Asked, Noted
 from deputy.core.outcome import Completed
 from deputy.core.request import Grant, Lineage
+from deputy.core.state import ASKED, answer_key
 from deputy.core.task import Task
 from deputy.engine.fence import bare
 from deputy.engine.ports import ToolOutput, ToolTraits
@@ -187,7 +189,8 @@ def test_a_call_that_waited_for_approval_is_exact(monkeypatch: pytest.MonkeyPatc
 
 
 async def approve(runtime: Any, run: str, record: Any) -> None:
-    await runtime.engine.send(run, record.event.topic, True)
+    decision = Decision(choice="yes", digest=record.event.digest)
+    await runtime.engine.send(run, record.event.topic, decision, key=answer_key(record.key.removesuffix(ASKED)))
 
 
 @given(ARGUMENTS, TEXTS)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from msgspec import structs
-from tests.engine.conftest import House, call, talk, turn
+from tests.engine.conftest import House, approve, call, talk, turn
 
 from deputy.core.events import Requested
 from deputy.core.outcome import Blocked, Cancelled, Completed, Outcome, Partial, Rejected
@@ -111,7 +111,7 @@ def test_without_a_repository_a_person_is_asked(house: House, answer: bool):
             run = await house.begin(runtime, WRITE)
             await house.until(lambda: any(seen.event == "waiting" for seen in house.seen))
             child = next(seen.session_id for seen in house.seen if seen.event == "waiting")
-            await runtime.engine.send(child, "approval", answer)
+            await approve(runtime, child, "yes" if answer else "no")
             await runtime.engine.result(run)
             return await runtime.engine.outcome(child, 0)
 

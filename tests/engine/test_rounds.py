@@ -6,8 +6,9 @@ import os
 from contextlib import suppress
 
 import pytest
-from tests.engine.conftest import House, call, talk, turn
+from tests.engine.conftest import House, approve, call, talk, turn
 
+from deputy.core.approval import resume_request
 from deputy.core.contract.evidence import CLOCK_STEP_SECONDS
 from deputy.core.events import ModelCallEnded, Record, Refused
 from deputy.core.guard import Policy
@@ -19,6 +20,8 @@ from deputy.journal.registry import shown
 from deputy.journal.transcript import transcribe
 from deputy.testing import ProviderServer
 from deputy.tools.own import as_tool
+
+REQUEST = resume_request("scout", "blue", model="m", tools=())
 
 
 def tasks(*labels: str) -> list[Task]:
@@ -96,8 +99,8 @@ def test_files_before_a_task_are_read_once_however_often_its_run_is_taken_up(hou
             (child,) = await runtime.journal.descendants(run)
         notes.write_text("as it is now\n")
         async with house.open(approval="ask") as runtime:
-            await runtime.engine.send(child.run, "approval", False)
             await runtime.engine.ensure(run)
+            await approve(runtime, child.run, "no")
             await runtime.engine.result(run)
 
     with ProviderServer(turn("", call("Run", command="true")), turn("done")) as provider:
@@ -116,14 +119,14 @@ def test_what_was_to_be_said_in_a_round_that_nobody_let_begin_is_never_said(hous
     async def go(run: str):
         async with house.open() as runtime:
             engine = runtime.engine
-            await engine.resume(run, "blue", question="May it?", patience=0.01 if "time" in ending else None)
+            await engine.resume(run, "blue", request=REQUEST, patience=0.01 if "time" in ending else None)
             if ending == "denied":
-                await engine.send(run, "approval", False)
+                await approve(runtime, run, "no")
             elif ending == "cancelled":
                 await engine.cancel(run)
             await engine.result(run)
-            await engine.resume(run, "green", question="May it?")
-            await engine.send(run, "approval", True)
+            await engine.resume(run, "green", request=REQUEST)
+            await approve(runtime, run)
             return await engine.result(run)
 
     with ProviderServer(asks, turn("Done.")) as provider:
@@ -147,7 +150,7 @@ def test_what_waits_for_approval_stands_in_no_transcript_yet(house: House):
 
     async def go():
         async with house.open() as runtime:
-            await runtime.engine.resume(blocked.session_id, "blue", question="May it?")
+            await runtime.engine.resume(blocked.session_id, "blue", request=REQUEST)
             await house.until(lambda: house.seen[-1].event == "waiting")
 
     asyncio.run(go())
@@ -166,7 +169,10 @@ def test_an_answer_to_a_question_stands_once_in_a_transcript_and_an_approval_not
             run = await house.start_parent(runtime, "Go.")
             for number, (topic, body) in enumerate((("answer", "left"), ("approval", True), ("answer", "no more")), 1):
                 await house.until(lambda number=number: waits(house) == number)
-                await runtime.engine.send(run, topic, body)
+                if topic == "approval":
+                    await approve(runtime, run)
+                else:
+                    await runtime.engine.send(run, topic, body)
             return await runtime.engine.result(run)
 
     transcript = transcribe(house.records(asyncio.run(go()).session_id))

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from tests.engine.conftest import House, call, talk, turn
+from tests.engine.conftest import House, approve, call, talk, turn
 
 from deputy.core.conversation import Used
 from deputy.core.forms import task_result_form
@@ -558,14 +558,14 @@ def test_the_root_is_asked_once_and_what_is_below_is_approved_with_it(house: Hou
         async with house.open(approval="ask", can_ask=True) as runtime:
             run = await house.start_parent(runtime, "Do it.")
             await house.until(lambda: any(seen.event == "waiting" for seen in house.seen))
-            await runtime.engine.send(run, "approval", True)
+            await approve(runtime, run)
             return await runtime.engine.result(run)
 
     outcome = asyncio.run(go())
     assert isinstance(outcome, Completed)
     asked = [seen.content for seen in house.seen if seen.event == "waiting"]
     assert len(asked) == 1
-    assert asked[0].startswith("Spawn 1 subagent: [level1] Level 1.")
+    assert asked == ["Start 1 subagent: level1 (risk: medium)"]
 
 
 # --- relevance --------------------------------------------------------------------------------------------------------

@@ -52,10 +52,10 @@ class Terminal:
         )
         os.close(theirs)
 
-    def until(self, text: str, *, seconds: float = 30) -> str:
-        """Everything shown until this text is there."""
+    def until(self, text: str, *, after: str = "", seconds: float = 30) -> str:
+        """Everything shown until this text is there, behind another one where that is said."""
         deadline = time.monotonic() + seconds
-        while text not in self.text:
+        while text not in (self.text.partition(after)[2] if after else self.text):
             if not self._read(deadline):
                 raise AssertionError(f"{text!r} was not shown; this was:\n{self.text[-2000:]}")
         return self.shown
@@ -123,6 +123,15 @@ class House:
             env={**self.env, **env},
             timeout=60,
         )
+
+    def approve(self, run: str, *options: str) -> subprocess.CompletedProcess[str]:
+        """Approve what a run waits for, by its digest."""
+        import json
+
+        shown = self.run("approve", run, "--json")
+        if shown.returncode:
+            return shown
+        return self.run("approve", run, "--digest", json.loads(shown.stdout)["digest"], *options)
 
     def start(self, *arguments: str, deaf_to: signal.Signals | None = None, **env: str) -> subprocess.Popen[bytes]:
         process = subprocess.Popen(

@@ -236,10 +236,14 @@ def test_an_answer_to_an_interrupted_call_reaches_the_task_that_waits(house, pla
     async def later(call):
         # Nobody is asked here and nothing is granted: what was asked before is for whoever resumes to answer.
         async with Deputy(model, approval="refuse", **place) as deputy:
-            with pytest.raises(UsageError, match=r"\[one\] asks: Run touch .* \(risk: .*deputy approve sess_"):
+            with pytest.raises(UsageError, match=r"\[one\] asks: Use Run: touch .* \(risk: .*deputy approve sess_"):
                 await deputy.go_on(call)
             assert not mark.exists()
-            return await deputy.resume(call, answer)
+            with pytest.raises(UsageError, match=r"waits for approval, which no text answers: `deputy approve sess_"):
+                await deputy.resume(call, "yes")
+            asking = await deputy.asking(call)
+            assert await deputy.approve(call, answer, digest=asking.digest)
+            return await deputy.resume(call)
 
     outcome = asyncio.run(later(asyncio.run(interrupted())))
     assert (outcome.status, mark.exists()) == ("completed", ran)
@@ -277,15 +281,14 @@ def test_where_one_answer_comes_too_late_the_others_count(house, place, is_taken
 
     async def later(call):
         async with Deputy(model, approval="refuse", **place) as deputy:
-            state = await deputy.state(call)
             one, two = sorted([await deputy.state(run) for run in asked], key=lambda state: state.label)
-            await deputy.approve(two.run, is_approved=False)
+            await deputy.approve(two.run, "no")
             while is_taken and (await deputy.state(two.run)).waits:  # noqa: ASYNC110  it is in the journal
                 await asyncio.sleep(0.01)
-            late = f"another answer to {two.run} came first|{two.run} has ended meanwhile"
-            with pytest.raises(UsageError, match=late):
-                await resuming._revive(deputy._of, state, {one.run: "yes", two.run: "yes"})
-            await deputy.outcome(call)
+            asking = await deputy.asking(one.run)
+            assert await deputy.approve(one.run, digest=asking.digest)
+            assert not await deputy.approve(two.run, digest=asking.digest)
+            await deputy.resume(call)
 
     asyncio.run(later(asyncio.run(interrupted())))
     assert [Path(f"{mark}-{label}").exists() for label in ("one", "two")] == [True, False]
@@ -359,7 +362,7 @@ def test_what_another_process_is_at_work_on_is_not_approved_by_whoever_is_refuse
 
     refused, answers = asyncio.run(go())
     assert (refused.returncode, "another process is at work" in refused.stderr) == (2, True), refused
-    assert answers == [b"false"]
+    assert [json.loads(answer)["choice"] for answer in answers] == ["no"]
     assert not Path(f"{mark}-one").exists()
 
 

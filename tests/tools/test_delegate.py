@@ -4,7 +4,7 @@ import asyncio
 
 import msgspec
 import pytest
-from tests.engine.conftest import House, call, house, talk, turn
+from tests.engine.conftest import House, approve, call, house, talk, turn
 
 from deputy.core.approval import Prices
 from deputy.core.events import Asked
@@ -138,15 +138,14 @@ def test_one_approval_is_asked_for_the_whole_call(house: House, answer: bool):
             started = await house.start_parent(runtime, "Do it.")
             async for record in runtime.engine.events(started):
                 if isinstance(record.event, Asked):
-                    question = record.event.question
-                    await runtime.engine.send(started, "approval", answer)
+                    question, request = record.event.question, record.event.request
+                    await approve(runtime, started, "yes" if answer else "no")
                     break
-            return question, await runtime.engine.result(started)
+            return question, request, await runtime.engine.result(started)
 
-    question, outcome = asyncio.run(go())
-    assert question.startswith("Spawn 2 subagents: [one] the work of one xxx")
-    assert "…; [two]" in question
-    assert "risk: medium" in question
+    question, request, outcome = asyncio.run(go())
+    assert question == "Start 2 subagents: one, two (risk: medium)"
+    assert [part.text for part in request.parts if part.name.endswith("prompt")] == [task["prompt"] for task in tasks]
     assert ("2 completed" in told(house, outcome)) is answer
     assert len([seen for seen in house.seen if seen.event == "started"]) == (2 if answer else 0)
 

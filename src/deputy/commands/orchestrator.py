@@ -17,7 +17,7 @@ from deputy.core.ladder import cannot_spawn
 from deputy.core.outcome import Outcome
 from deputy.core.project_task import ProjectTask
 from deputy.core.request import Grant, Hop, Lineage, Nesting, Request, TaskContext
-from deputy.core.role import NoRole, Role, in_role
+from deputy.core.role import HANDING_ON, WRITING_TOOLS, NoRole, Role, in_role
 from deputy.core.task import Task, terms_of
 from deputy.engine.root import PARENT_OUTPUT_TOKENS, not_approved
 
@@ -110,7 +110,10 @@ async def orchestrate(order: Order, office: Office) -> Ended:
     routed = await route(prepared, office)
     if not await office.approve(routed.task, routed.model):
         return Ended(outcome=not_approved(_caller(order)), task=None if order.draft is not None else prepared.task)
-    routed = await listed(routed, office)
+    shown, routed = routed.task, await listed(routed, office)
+    # Another task may have taken the number that was shown.
+    if routed.task != shown and not await office.approve(routed.task, routed.model):
+        return Ended(outcome=not_approved(_caller(order)), task=routed.prepared.task)
     await register_and_delegate(routed, office)
     with office.minding(order.session_id):
         outcome = await validated(order, office)
@@ -149,7 +152,11 @@ async def route(prepared: Prepared, office: Office) -> Routed:
         timeout=_within(prepared.seconds, role.seconds if order.seconds is None else None),
         return_format="json",
     )
-    return Routed(prepared=prepared, task=in_role(asked, role, grant), model=model, grant=grant)
+    task = in_role(asked, role, grant)
+    # A command is approved as a whole, and its approval names what its agent may do without asking.
+    named = WRITING_TOOLS | HANDING_ON
+    task = structs.replace(task, without_asking=tuple(name for name in task.tools or () if name in named))
+    return Routed(prepared=prepared, task=task, model=model, grant=grant)
 
 
 async def listed(routed: Routed, office: Office) -> Routed:

@@ -1,26 +1,242 @@
-"""What a person is shown before subagents are started: how many, for what, with what, and what it can cost."""
+"""What a person approves: one object that holds the whole call, who asks, its risk, its cost and its digest."""
 
 from __future__ import annotations
 
-import unicodedata
+import json as stdlib_json
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from hashlib import sha256
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from msgspec import Struct
+from msgspec import MsgspecError, Raw, Struct, json
 
 from deputy.core.limits import NANOS_PER_DOLLAR
-from deputy.core.redaction import Redactor
-from deputy.core.role import WRITING_TOOLS
+from deputy.core.request import ALWAYS_GRANTED, READ_ONLY_TOOLS
+from deputy.core.role import HANDING_ON
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from deputy.core.task import Task
 
-GOAL_LENGTH = 60
-_MODEL_LENGTH = 80
-_READ = 16
-"""How many times what is shown is looked at of a text: half a secret does not look like one."""
+Risk: TypeAlias = Literal["low", "medium", "high"]
+Choice: TypeAlias = Literal["yes", "no", "always"]
+
+
+class Part(Struct, frozen=True, kw_only=True):
+    """One field of a call, as text."""
+
+    name: str
+    text: str
+
+
+class FileDigest(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A file as it was when an approval was made from it; without a digest it was not there."""
+
+    path: str
+    sha256: str = ""
+    bytes: int = 0
+    problem: str = ""
+
+
+class ApprovalRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a person approves, whole: an answer names its key and its digest, and counts for nothing else."""
+
+    tool: str
+    title: str
+    """What would be done, in words of our own."""
+    parts: tuple[Part, ...]
+    """Every field of the call, in the order of the tool's schema."""
+    risk: Risk
+    call: str = ""
+    """The SHA-256 digest of the arguments as canonical JSON."""
+    files: tuple[FileDigest, ...] = ()
+    """The files that the call reads or changes, as they were when it was shown."""
+    cost: str = ""
+    key: str = ""
+    """The key of the run's record that holds the question."""
+    session_id: str = ""
+    path: tuple[str, ...] = ()
+    label: str = ""
+    can_always: bool = False
+    """Whether a person may approve every later call of this tool in this run."""
+
+    @property
+    def digest(self) -> str:
+        """The SHA-256 digest of the canonical JSON of all of this."""
+        return sha256(json.encode(self, order="sorted")).hexdigest()
+
+
+class Decision(Struct, frozen=True, kw_only=True):
+    """A person's answer to an approval: what they chose, and the digest of what they were shown."""
+
+    choice: Choice
+    digest: str
+
+
+def read_decision(body: Raw | bytes, digest: str) -> Choice:
+    """What an answer says to the approval with this digest; whatever is not a clear yes to exactly that is a no."""
+    try:
+        decision = json.decode(body, type=Decision)
+    except MsgspecError:
+        return "no"
+    return decision.choice if decision.digest == digest else "no"
+
+
+def call_parts(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> tuple[Part, ...]:
+    """Every argument of a call: those of the schema in its order, then those that it does not have."""
+    known = [name for name in schema.get("properties", {}) if name in arguments]
+    others = [name for name in arguments if name not in known]
+    return (
+        *(Part(name=name, text=value_text(arguments[name])) for name in known),
+        *(Part(name=f"{whole_text(name)} (not in the schema)", text=value_text(arguments[name])) for name in others),
+    )
+
+
+def value_text(value: Any) -> str:
+    """An argument as text: a string as it is, anything else as JSON."""
+    text = value if isinstance(value, str) else stdlib_json.dumps(value, ensure_ascii=False)
+    return whole_text(text)
+
+
+def whole_text(text: str) -> str:
+    """The text with halves of characters escaped, so that it can be written down."""
+    return text.encode(errors="backslashreplace").decode()
+
+
+def call_digest(arguments: Any) -> str:
+    """The SHA-256 digest of arguments as canonical JSON."""
+    return sha256(stdlib_json.dumps(arguments, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
+
+
+def tools_risk(tools: Collection[str] | None) -> Risk:
+    """The risk of starting a subagent with these tools: high where one of them can change something."""
+    changing = set(tools or ()) - READ_ONLY_TOOLS - ALWAYS_GRANTED - HANDING_ON
+    return "high" if changing else "medium"
+
+
+# --- the approval of subagents ----------------------------------------------------------------------------------------
+
+
+def spawn_request(
+    tasks: Sequence[Task],
+    *,
+    tool: str,
+    model: str,
+    cost: str,
+    concurrency: int,
+    files: Sequence[FileDigest] = (),
+    notes: str = "",
+) -> ApprovalRequest:
+    """The approval of a whole call of tasks: all that each subagent is told and may do."""
+    parts = [part for index, task in enumerate(tasks) for part in _task_parts(index, task, model, files)]
+    if len(tasks) > 1:
+        parts.insert(0, Part(name="tasks", text=whole_text(", ".join(task.label for task in tasks))))
+        parts.append(Part(name="at once", text=f"{min(concurrency, len(tasks))} of {len(tasks)}"))
+    if notes:
+        parts.append(Part(name="backends", text=whole_text(notes)))
+    risks = [tools_risk(task.tools) for task in tasks]
+    return ApprovalRequest(
+        tool=tool,
+        title=f"Start {len(tasks)} subagent{'s' * (len(tasks) != 1)}",
+        parts=tuple(parts),
+        risk="high" if "high" in risks else "medium",
+        call=call_digest([_task_data(task) for task in tasks]),
+        files=tuple(files),
+        cost=cost,
+    )
+
+
+def resume_request(label: str, message: str | None, *, model: str, tools: Collection[str]) -> ApprovalRequest:
+    """The approval of going on with a run that has ended."""
+    said = "(nothing: it goes on where it stopped)" if message is None else whole_text(message)
+    parts = (
+        Part(name="run", text=whole_text(label)),
+        Part(name="message", text=said),
+        Part(name="model", text=whole_text(model)),
+        Part(name="tools", text=", ".join(map(whole_text, sorted(tools))) or "none"),
+    )
+    risk = tools_risk(tools)
+    call = call_digest([label, message, model, sorted(tools)])
+    return ApprovalRequest(tool="resume", title="Go on with a finished run", parts=parts, risk=risk, call=call)
+
+
+def _task_parts(index: int, task: Task, model: str, files: Sequence[FileDigest]) -> list[Part]:
+    """The fields of one task; only those that say something."""
+    fields = [
+        ("label", task.label),
+        ("prompt", task.prompt),
+        ("context", _context_text(task, files)),
+        ("model", task.model or model),
+        ("agent", _agent_text(task)),
+        ("tools", ", ".join(task.tools) if task.tools is not None else "read-only"),
+        ("without asking", _without_asking_text(task)),
+        ("works", _place_text(task)),
+        ("limits", _limits_text(task)),
+        ("returns", "" if task.return_format == "text" else task.return_format),
+        ("schema", "" if task.schema is None else value_text(task.schema)),
+        ("if no subagent can be had", task.degradation),
+    ]
+    return [Part(name=f"task {index + 1} {name}", text=whole_text(text)) for name, text in fields if text]
+
+
+def _agent_text(task: Task) -> str:
+    """The agent with the digest of its definition, which the digest of the call covers too."""
+    if task.role is None:
+        return task.agent or ""
+    definition = json.encode(task.role, order="sorted")
+    return f"{task.agent or task.role.name} (definition: SHA-256 {sha256(definition).hexdigest()})"
+
+
+def _context_text(task: Task, files: Sequence[FileDigest]) -> str:
+    known = {file.path: file for file in files}
+    return "\n".join(_file_text(known.get(path, FileDigest(path=path))) for path in task.context)
+
+
+def _file_text(file: FileDigest) -> str:
+    if file.problem or not file.sha256:
+        return f"{file.path}: not included: {file.problem or 'it cannot be read'}"
+    return f"{file.path} ({file.bytes:,} bytes, SHA-256 {file.sha256})"
+
+
+_IN_WORDS = {
+    "Run": "may run commands without asking",
+    "Write": "may write files without asking",
+    "Edit": "may edit files without asking",
+}
+
+
+def _without_asking_text(task: Task) -> str:
+    """The grants that are used without a further question, each in words."""
+    return ", ".join(_IN_WORDS.get(name, f"may use {name} without asking") for name in task.without_asking)
+
+
+def _place_text(task: Task) -> str:
+    if tools_risk(task.tools) != "high":
+        return ""
+    return "in place: changes your files" if task.isolation == "none" else "in a git worktree of its own"
+
+
+def _limits_text(task: Task) -> str:
+    budget = task.budget
+    cost = None if budget.cost is None else f"at most ${budget.cost / NANOS_PER_DOLLAR:g}"
+    limits = [
+        "no time limit" if task.timeout is None else f"at most {task.timeout:g} s",
+        f"{task.max_output_tokens:,} tokens of output",
+        *([f"{budget.tokens:,} tokens"] if budget.tokens is not None else []),
+        *([f"{budget.requests:,} requests"] if budget.requests is not None else []),
+        *([cost] if cost is not None else []),
+    ]
+    return ", ".join(limits)
+
+
+def _task_data(task: Task) -> Any:
+    """All of a task as JSON data, for its digest."""
+    from msgspec import to_builtins
+
+    return to_builtins(task, order="sorted")
+
+
+# --- what it can cost -------------------------------------------------------------------------------------------------
 
 
 class Prices(Struct, frozen=True):
@@ -92,66 +308,3 @@ def most_cost(task: Task, prices: Prices) -> int | None:
         one = price(prices.window, task.max_output_tokens)
         bounds.append(None if one is None else one * budget.requests)
     return min((bound for bound in bounds if bound is not None), default=None)
-
-
-def spawn_summary(
-    tasks: Sequence[Task],
-    *,
-    model: str,
-    risk: str,
-    cost: Ceiling,
-    concurrency: int,
-    redactor: Redactor | None = None,
-) -> str:
-    """One approval for a whole call, of two lines whatever its texts are."""
-    redactor = redactor or Redactor()
-    goals = "; ".join(
-        f"[{_flat(task.label, redactor)}{_agent(task, redactor)}] {_flat(task.prompt, redactor)}" for task in tasks
-    )
-    models = ", ".join(dict.fromkeys(_flat(task.model or model, redactor, _MODEL_LENGTH) for task in tasks))
-    tools = ", ".join(dict.fromkeys(_flat(tool, redactor) for task in tasks for tool in task.tools or ("read-only",)))
-    facts = (
-        f"model: {models}",
-        f"tools: {tools}",
-        f"policy: {_policy(tasks, concurrency)}",
-        f"risk: {risk}",
-        f"cost: {cost.text}",
-    )
-    plural = "s" * (len(tasks) != 1)
-    return f"Spawn {len(tasks)} subagent{plural}: {goals}\n{' · '.join(facts)}"
-
-
-def resume_summary(
-    label: str, message: str | None, *, model: str, tools: Collection[str], redactor: Redactor | None = None
-) -> str:
-    """The approval for going on with a run that has ended, in the same form."""
-    redactor = redactor or Redactor()
-    goal = "where it stopped" if message is None else _flat(message, redactor)
-    named = ", ".join(_flat(tool, redactor) for tool in sorted(tools)) or "none"
-    facts = (f"model: {_flat(model, redactor, _MODEL_LENGTH)}", f"tools: {named}", "risk: medium")
-    return f"Go on with [{_flat(label, redactor)}]: {goal}\n{' · '.join(facts)}"
-
-
-def _policy(tasks: Sequence[Task], concurrency: int) -> str:
-    """Within what bounds they work."""
-    limits = [task.timeout for task in tasks if task.timeout is not None]
-    longest = f"at most {max(limits):g} s each" if len(limits) == len(tasks) else "no time limit"
-    writers = [task for task in tasks if WRITING_TOOLS.intersection(task.tools or ())]
-    places = dict.fromkeys(
-        "changes your files in place" if task.isolation == "none" else "changes files on a branch of its own"
-        for task in writers
-    )
-    return ", ".join((f"{min(concurrency, len(tasks))} at once", longest, *places))
-
-
-def _agent(task: Task, redactor: Redactor) -> str:
-    return "" if task.agent is None else f" as {_flat(task.agent, redactor)}"
-
-
-def _flat(text: str, redactor: Redactor, length: int = GOAL_LENGTH) -> str:
-    """Text of others on one line: nothing in it can end the line, move the cursor or turn the direction."""
-    # Before it is cut: half a secret does not look like one any more.
-    shown = redactor.redact(text[: length * _READ])
-    harmless = "".join(letter if unicodedata.category(letter)[0] != "C" else " " for letter in shown)
-    flat = " ".join(harmless.split())
-    return flat if len(flat) <= length else f"{flat[: length - 1].rstrip()}…"

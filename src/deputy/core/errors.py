@@ -16,6 +16,7 @@ DeputyError                 everything this project raises on purpose
 ├── LeaseLost               another process has taken the run over; nothing was written
 ├── LeaseHeld               another process is at work on the run
 ├── UnknownRun              the journal has no run of this id
+├── ContextChanged          a context file is not as it was when it was approved
 ├── StepFailed              a step of a run ended in an error, which is in its record
 └── ModelError              a model gave no turn; says whether asking again may help, what was used and told so far
     ├── NoKey               no key for its provider
@@ -192,6 +193,21 @@ class UnknownRun(DeputyError):
     def told(self, redact: Callable[[str], str]) -> str:
         """What it says, after a function that takes secrets out."""
         return f"no run has the id {_shown(self.run, redact)}; `deputy ps --all` lists those there are"
+
+
+class ContextChanged(DeputyError):
+    """A context file is not as it was when a person approved the task."""
+
+    def __init__(self, paths: Sequence[str]) -> None:
+        named = ", ".join(map(repr, paths))
+        self.error = Error(
+            type="validation",
+            code="CONTEXT_CHANGED",
+            message=f"Changed since the task was approved: {named:.500}.",
+            recoverable=True,
+            recommendation="Hand the task over again: its context is approved as it is then.",
+        )
+        super().__init__(self.error.message)
 
 
 class StepFailed(DeputyError):

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 from msgspec import UNSET, Raw, Struct, UnsetType, json, to_builtins
 
+from deputy.core.approval import ApprovalRequest
 from deputy.core.errors import Error, UsageError
 from deputy.core.ladder import Routing
 from deputy.core.limits import Use
@@ -269,6 +270,10 @@ class Asked(_Event, frozen=True, kw_only=True):
     question: str = ""
     until: float | None = None
     """When it counts as refused, in seconds since 1970; None is never."""
+    request: ApprovalRequest | None = None
+    """What a person must approve, whole, where that is what the run waits for."""
+    digest: str = ""
+    """The digest of the request, which an answer must name."""
 
 
 class Answered(_Event, frozen=True, kw_only=True):
@@ -307,8 +312,8 @@ class Resumed(_Event, frozen=True, kw_only=True):
     seconds: float | None = None
     deadline: float | None = None
     """When it must be over because its caller must; None where only its own limit counts."""
-    question: str = ""
-    """What a person must approve before it goes on; nothing when that is settled."""
+    request: ApprovalRequest | None = None
+    """What a person must approve before it goes on; None when that is settled."""
     patience: float | None = None
     """How many seconds they have for it; None is for ever."""
     is_dismissed: bool = False

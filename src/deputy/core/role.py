@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 DELEGATE = "Delegate"
 HANDING_ON = frozenset({DELEGATE, "Subtask"})
 """Tools that hand work on: an agent has them only where its definition names them."""
-WRITING_TOOLS = frozenset({"Edit", "Write", "Run"})
+RUN_TOOL = "Run"
+WRITING_TOOLS = frozenset({"Edit", "Write", RUN_TOOL})
 """Tools that change something: whoever has one works in a worktree of its own."""
 
 Isolation: TypeAlias = Literal["worktree", "none"]

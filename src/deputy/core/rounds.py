@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET, json
 
+from deputy.core.approval import read_decision
 from deputy.core.errors import Error
-from deputy.core.events import Answered, Resumed, StepEnded
+from deputy.core.events import Answered, Asked, Resumed, StepEnded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -38,13 +39,16 @@ def not_begun(records: Iterable[Record]) -> frozenset[int]:
     """The rounds that nobody approved, until now or at all, and those that could not take their task."""
     kept_out: set[int] = set()
     number = 0
+    digest = ""
     for record in records:
         match record.event:
-            case Resumed(round=number, question=question):
-                if question:
+            case Resumed(round=number, request=request):
+                if request is not None:
                     kept_out.add(number)
+            case Asked(digest=asked) if number and record.key.startswith(f"{prefix(number)}{RESUME_APPROVAL}"):
+                digest = asked
             case Answered(body=body) if number and record.key == f"{prefix(number)}{RESUME_APPROVAL}":
-                if json.decode(body) is True:
+                if read_decision(body, digest) != "no":
                     kept_out.discard(number)
             case StepEnded(result=result) if number and record.key == f"{prefix(number)}{TAKE}":
                 if result is UNSET or json.decode(result) is not None:

@@ -51,6 +51,8 @@ class Task(Struct, frozen=True, kw_only=True, gc=False):
     """A JSON Schema; a program may give a pydantic model instead."""
     isolation: Isolation | None = None
     """Where it works when it may change something: in a git worktree of its own, unless this says `none`."""
+    without_asking: tuple[str, ...] = ()
+    """Tools whose calls need no further approval once this task is approved; the approval names them in words."""
     role: Role | None = None
     """The agent's definition, once it was found; never said by whoever hands the task over."""
     degradation: str = ""
@@ -128,6 +130,11 @@ DELEGATE_SCHEMA: dict[str, Any] = {
                         "enum": ["worktree", "none"],
                         "description": "Who may change files works in a git worktree of its own; none: in yours.",
                     },
+                    "without_asking": {
+                        "type": "array",
+                        "items": {"type": "string"},
+                        "description": "Tools of `tools` that it uses without asking a person for each call.",
+                    },
                 },
                 "required": ["label", "prompt"],
                 "additionalProperties": False,
@@ -195,6 +202,9 @@ def read_task(value: object, where: str, problems: list[FieldProblem]) -> Task |
     return_format = read_field(fields, "return_format", at, one_of("text", "json"), "text", problems)
     schema = read_field(fields, "schema", at, _schema, None, problems)
     isolation = read_field(fields, "isolation", at, one_of("worktree", "none"), None, problems)
+    without_asking = read_field(fields, "without_asking", at, texts(), (), problems)
+    if unknown := [name for name in without_asking if name not in (tools or ())]:
+        problems.append(FieldProblem(f"{at}without_asking", f"names {unknown[0]!r:.80}, which `tools` does not"))
     budget = _budget(fields.get("budget"), f"{where}.budget", problems)
     if len(problems) > before:
         return None
@@ -211,6 +221,7 @@ def read_task(value: object, where: str, problems: list[FieldProblem]) -> Task |
         return_format=return_format,
         schema=schema,
         isolation=isolation,
+        without_asking=without_asking,
     )
 
 
@@ -239,6 +250,10 @@ class Terms(Struct, frozen=True, kw_only=True, omit_defaults=True):
     return_format: Literal["text", "json"] = "text"
     schema: dict[str, Any] | None = None
     isolation: Isolation | None = None
+    without_asking: tuple[str, ...] = ()
+    """Tools that a person let it use without asking for each call."""
+    context_digests: dict[str, str] = {}
+    """The SHA-256 digests of its context files as a person approved them, by path."""
     root: str = ""
     """The directory that its caller works in, where that is not the workspace."""
     kind: str = ""
@@ -263,6 +278,7 @@ def terms_of(task: Task, index: int, total: int, root: str = "", routing: Routin
         return_format=task.return_format,
         schema=task.schema,
         isolation=task.isolation,
+        without_asking=task.without_asking,
         root=root,
         routing=routing or Routing(),
         degradation=task.degradation,

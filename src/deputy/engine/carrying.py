@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from msgspec import Struct, json, structs
+from msgspec import Struct, structs
 
-from deputy.core.events import APPROVAL, Requested, Started
+from deputy.core.approval import ApprovalRequest, Part
+from deputy.core.events import Requested, Started
 from deputy.core.ladder import INLINE, NATIVE, Rung
-from deputy.core.progress import Progress
 from deputy.core.role import DELEGATE, WRITING_TOOLS
 from deputy.engine import no_way
+from deputy.engine.approval import ask_person
 from deputy.engine.desk import Desk, with_model
 from deputy.engine.ladder import Arrived
 from deputy.engine.loop import Report, converse, say
@@ -147,15 +148,26 @@ def _called(work: Work, desk: Desk, backend: Backend, model: str) -> Program:
 async def _is_agreed(work: Work, backend: str) -> bool:
     """Whether a program may do it: it would change things without asking each time, so somebody must agree, once."""
     run, desk, writing = work.run, work.desk, _writing(work.desk)
-    if not writing or desk.approval == "granted":
+    is_named = desk.grant.tools & WRITING_TOOLS <= set(work.birth.terms.without_asking)
+    if not writing or is_named or desk.approval == "granted":
         return True
     if backend not in work.agreed:
-        key, answer = f"ladder:{backend}:approval", False
-        if desk.approval == "ask" or run.was_asked(key):
-            question = f"{backend} would do [{desk.label}], and use {writing} without asking each time."
-            desk.emit(Progress(event="waiting", label=desk.label, content=question))
-            answer = json.decode(await run.recv(key, APPROVAL, question)) is True
-        work.agreed[backend] = answer
+        key = f"ladder:{backend}:approval"
+
+        async def make() -> ApprovalRequest:
+            parts = (
+                Part(name="program", text=backend),
+                Part(name="without asking", text=f"may use {writing} without asking for each call"),
+                Part(name="directory", text=desk.folder.root),
+                Part(name="task", text=work.task),
+            )
+            return ApprovalRequest(tool=backend, title="Let a program do the task", parts=parts, risk="high")
+
+        is_agreed = False
+        if desk.approval == "ask" or run.asked(key) is not None:
+            verdict = await ask_person(run, key, make, begun=f"{key}:agreed", tell=desk.emit, approval=desk.approval)
+            is_agreed = verdict.is_yes
+        work.agreed[backend] = is_agreed
     return work.agreed[backend]
 
 

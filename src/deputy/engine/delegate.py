@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct, json, structs
 
-from deputy.core.errors import Error
+from deputy.core.errors import ContextChanged, Error, StepFailed
 from deputy.core.events import Admitted, Lost, Said
 from deputy.core.ladder import INLINE, NATIVE
 from deputy.core.outcome import Artifact, Blocked, Completed, Failed, Partial, Rejected, how_to_answer, shortened
 from deputy.core.progress import Kind, Progress
 from deputy.core.request import delegation_context
-from deputy.core.role import DELEGATE
+from deputy.core.role import DELEGATE, RUN_TOOL, WRITING_TOOLS
 from deputy.engine.briefing import BriefingView, tell_subtask
 from deputy.engine.carrying import Work, begin, go, opened
 from deputy.engine.desk import open_desk
@@ -59,7 +59,10 @@ async def delegate(run: RunContext, birth: Requested, workshop: Workshop) -> Out
         scratchpad = workshop.files.scratchpad(label, run.run)
         first = await begin(run, await ladder.first(), 0, scratchpad, workshop)
         desk = await _desk(run, birth, grant, taken.root, first, workshop)
-        work = await _begin(run, birth, desk, scratchpad, taken.told, workshop)
+        try:
+            work = await _begin(run, birth, desk, scratchpad, taken.told, workshop)
+        except StepFailed as failed:
+            return await give_back(run, label, taken, _not_begun(run, failed.error), workshop)
 
         async def gone(rung: Rung, number: int) -> Arrived:
             return await go(work, rung if number == 0 else await begin(run, rung, number, scratchpad, workshop))
@@ -71,6 +74,13 @@ async def delegate(run: RunContext, birth: Requested, workshop: Workshop) -> Out
         if birth.terms.role is not None:
             outcome = structs.replace(outcome, warnings=(*birth.terms.role.warnings, *outcome.warnings))
         return await give_back(run, label, taken, outcome, workshop)
+
+
+def _not_begun(run: RunContext, error: Error) -> Rejected:
+    lineage = run.state.lineage
+    if lineage is None:
+        raise TypeError("a run that was never born does not begin")
+    return Rejected(lineage=lineage, summary=shortened(f"Not started: {error.message}"), errors=(error,))
 
 
 async def _admitted(run: RunContext, birth: Requested, workshop: Workshop) -> Grant | Rejected:
@@ -103,7 +113,14 @@ async def _desk(run: RunContext, birth: Requested, grant: Grant, root: str, firs
         output=output_schema(birth.terms),
         root=root,
         parent=birth.parent,
+        without_asking=_without_asking(birth, grant, root),
     )
+
+
+def _without_asking(birth: Requested, grant: Grant, root: str) -> frozenset[str]:
+    """The tools that need no approval for each call: the task's approval named them, or they write in a worktree."""
+    in_worktree = WRITING_TOOLS - {RUN_TOOL} if root and not grant.work_folder else frozenset[str]()
+    return frozenset(birth.terms.without_asking) | in_worktree
 
 
 def _is_offered(tool: FlowTool, run: RunContext, grant: Grant, workshop: Workshop) -> bool:
@@ -131,7 +148,10 @@ async def _begin(
         if birth.terms.subtask is not None:
             await _say_briefing(run, talk, desk, birth.terms.subtask, instruction(run, birth.terms), workshop)
         elif birth.terms.context:
-            view = _TaskView(folder=desk.folder, task=task)
+            approved = birth.terms.context_digests
+            # What was approved is what the caller sees, also where the task has a worktree of its own.
+            folder = workshop.files.open(desk.grant, birth.terms.root) if approved else desk.folder
+            view = _TaskView(folder=folder, task=task, approved=approved or None)
             event = await run.step("task", _with_files, TaskArgs(paths=birth.terms.context), view=view)
             if isinstance(event, Lost):
                 raise TypeError("reading files may be repeated and is never lost")
@@ -177,10 +197,13 @@ class TaskArgs(Struct, frozen=True, kw_only=True):
 class _TaskView(Struct, frozen=True, kw_only=True):
     folder: Folder
     task: str
+    approved: dict[str, str] | None = None
 
 
 async def _with_files(args: TaskArgs, view: _TaskView) -> Said:
-    files = await view.folder.before_prompt(args.paths)
+    files = await view.folder.before_prompt(args.paths, view.approved)
+    if files.changed:
+        raise ContextChanged(files.changed)
     return said(_joined(files.text, view.task), files.warnings)
 
 

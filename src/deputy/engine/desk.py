@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from msgspec import Struct, json, structs
+from msgspec import Struct, field, json, structs
 
 from deputy.core.conversation import ModelSettings, Toolset, ToolSpec
 from deputy.core.ladder import Routing
@@ -74,6 +74,10 @@ class Desk(Struct, frozen=True, kw_only=True):
     seconds: float | None = None
     window: int | None = None
     approval: Approval = "granted"
+    without_asking: frozenset[str] = frozenset()
+    """Tools whose every call was approved with the task, in words."""
+    always: set[str] = field(default_factory=set[str])
+    """The tools that a person has chosen "always" for in this round of this run."""
     can_ask: bool = False
     talk: Talk | None = None
     """What has been said, while it is at work."""
@@ -132,6 +136,7 @@ async def open_desk(
     parent: str | None = None,
     routing: Routing | None = None,
     opened: Model | None = None,
+    without_asking: frozenset[str] = frozenset(),
 ) -> Desk:
     """A desk in this workshop for a run, which pays from its own purse and from its parent's."""
     opened = workshop.open_model(model) if opened is None else opened
@@ -166,6 +171,7 @@ async def open_desk(
         seconds=run.state.seconds,
         window=workshop.window(model, opened),
         approval=workshop.approval,
+        without_asking=without_asking,
         can_ask=workshop.can_ask,
         subtasks=workshop.subtasks if any(tool.name == SUBTASK for tool in flow_tools) else None,
         repairs=workshop.policy.repairs,

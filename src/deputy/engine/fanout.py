@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from deputy.core.events import Requested, Spawned
 from deputy.core.request import Grant, Hop, Lineage, Request, task_hop
 from deputy.core.results import Result
@@ -33,10 +35,12 @@ async def fan_out(
     routing: Routing | None = None,
     messages: Mapping[str, str] | None = None,
     is_counted: bool = True,
+    context_digests: Mapping[str, str] | None = None,
 ) -> tuple[Result, ...]:
     """Hand each task to a child of its own; one that fails never stops the others.
 
-    In a later round those of earlier ones go on where they did not complete, each with what is said to it.
+    In a later round those of earlier ones go on where they did not complete, each with what is said to it. Context
+    files must have the digests that a person has approved.
     """
     gate = asyncio.Semaphore(concurrency)
     lineage = run.state.lineage
@@ -56,6 +60,9 @@ async def fan_out(
             name = f"{key}.{index}"
             session_id = ids[index]
             terms = terms_of(task, index, len(tasks), root, routing)
+            if context_digests and task.context:
+                approved = {path: context_digests.get(path, "") for path in task.context}
+                terms = structs.replace(terms, context_digests=approved)
             requested = _requested(task, terms, session_id, lineage, grant, model, is_counted=is_counted)
             child = before.get(name)
             if child is None:

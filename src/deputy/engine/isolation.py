@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET, Raw, Struct, json, structs
 
+from deputy.core.approval import ApprovalRequest, Part
 from deputy.core.errors import Error
-from deputy.core.events import APPROVAL, Lost, StepEnded
+from deputy.core.events import Lost, StepEnded
 from deputy.core.outcome import Rejected, shortened
-from deputy.core.progress import Progress
 from deputy.core.role import WRITING_TOOLS
+from deputy.engine.approval import ask_person
 from deputy.engine.ports import NoWorkplace, WorkDone, Workplace, Workplaces
 from deputy.engine.prompts import prompt
 from deputy.engine.workplace import GIVEN_BACK, TAKEN, Opened, left_as_it_is, with_work
@@ -71,7 +72,7 @@ async def take_place(run: RunContext, birth: Requested, grant: Grant, workshop: 
     opened = json.decode(_result(await run.step(TAKEN, _open, args, view=workplaces)), type=Opened)
     if opened.place is not None:
         return Taken(root=opened.place.root, place=opened.place)
-    if not await _may_do_without(run, birth.label, opened.reason, workshop):
+    if not await _may_do_without(run, grant, opened.reason, workshop):
         return _refused(run, opened.reason)
     return Taken(root=terms.root, warnings=(f"It worked in place, as {opened.reason}.",))
 
@@ -123,15 +124,27 @@ def _result(ended: StepEnded | Lost) -> Raw:
     return ended.result
 
 
-async def _may_do_without(run: RunContext, label: str, reason: str, workshop: Workshop) -> bool:
-    if workshop.approval != "ask" and not run.was_asked(_APPROVAL):
+async def _may_do_without(run: RunContext, grant: Grant, reason: str, workshop: Workshop) -> bool:
+    if workshop.approval != "ask" and run.asked(_APPROVAL) is None:
         return workshop.approval == "granted"
-    question = f"[{label}] may change files and would have no worktree of its own, as {reason}. Let it work in place?"
-    if not run.is_replaying:
-        waiting = Progress(event="waiting", label=label, session_id=run.run, content=question)
-        run.emit(waiting)
-        workshop.watch(waiting)
-    return json.decode(await run.recv(_APPROVAL, APPROVAL, question)) is True
+
+    async def make() -> ApprovalRequest:
+        parts = (
+            Part(name="no worktree", text=reason),
+            Part(name="works", text="in place: changes your files"),
+            Part(name="tools", text=", ".join(sorted(grant.tools))),
+        )
+        return ApprovalRequest(tool="isolation", title="Work in place, without a worktree", parts=parts, risk="high")
+
+    verdict = await ask_person(
+        run,
+        _APPROVAL,
+        make,
+        begun="started",
+        tell=lambda progress: workshop.tell(run, progress),
+        approval=workshop.approval,
+    )
+    return verdict.is_yes
 
 
 def _refused(run: RunContext, reason: str) -> Rejected:

@@ -124,7 +124,7 @@ async def ask_person(run: RunContext, talk: Talk, desk: Desk, question: str) -> 
     Where nobody can be asked or nobody answers that is False, and the work ends with the question.
     """
     key = f"question:{talk.turn}"
-    if not (desk.can_ask or run.was_asked(key)):
+    if not (desk.can_ask or run.asked(key) is not None):
         return False
     desk.emit(Progress(event="waiting", label=desk.label, content=question))
     body = await run.recv(key, ANSWER, question)
@@ -172,7 +172,7 @@ def _asked(call: ToolCall) -> Report:
 def _unanswerable(run: RunContext, talk: Talk, calls: Sequence[ToolCall]) -> Iterator[ToolCall]:
     """The questions that nobody can be asked; one that was put before is answered by whoever goes on with it."""
     for index, call in enumerate(calls):
-        if call.name == ASK and not run.was_asked(f"{tool_key(talk.turn, index)}:{ANSWER}"):
+        if call.name == ASK and run.asked(f"{tool_key(talk.turn, index)}:{ANSWER}") is None:
             yield call
 
 

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from msgspec import json
-
-from deputy.core.events import APPROVAL, Resumed, Returned
-from deputy.core.progress import Progress
+from deputy.core.events import Resumed, Returned
 from deputy.core.rounds import RESUME_APPROVAL
+from deputy.engine.approval import ask_person
 from deputy.engine.root import DELEGATE, not_approved
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from deputy.core.approval import ApprovalRequest
     from deputy.core.events import Event
     from deputy.core.outcome import Outcome
     from deputy.core.state import State
@@ -26,14 +25,23 @@ async def denied(run: RunContext, workshop: Workshop) -> Outcome | None:
     if not run.state.round:
         return None
     resumed = next((one.event for one in reversed(run.past) if isinstance(one.event, Resumed)), None)
-    if resumed is None or not resumed.question:
+    if resumed is None or resumed.request is None:
         return None
-    if not run.was_reached(RESUME_APPROVAL):
-        waiting = Progress(event="waiting", label=run.state.label, session_id=run.run, content=resumed.question)
-        run.emit(waiting)
-        workshop.watch(waiting)
-    said = await run.recv(RESUME_APPROVAL, APPROVAL, resumed.question, patience=resumed.patience)
-    return None if json.decode(said) is True else outcome_before(run)
+    request = resumed.request
+
+    async def make() -> ApprovalRequest:
+        return request
+
+    verdict = await ask_person(
+        run,
+        RESUME_APPROVAL,
+        make,
+        begun="started",
+        tell=lambda progress: workshop.tell(run, progress),
+        approval=workshop.approval,
+        patience=resumed.patience,
+    )
+    return None if verdict.is_yes else outcome_before(run)
 
 
 def outcome_before(run: RunContext) -> Outcome | None:

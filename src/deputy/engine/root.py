@@ -6,24 +6,28 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, Struct, ValidationError, json, structs
 
+from deputy.core.approval import read_decision, spawn_request
 from deputy.core.errors import Error, advice, passed_up
-from deputy.core.events import APPROVAL, Answered, Opened, Resumed, Started
+from deputy.core.events import Answered, Asked, Opened, Resumed, Started
 from deputy.core.ladder import NATIVE
 from deputy.core.outcome import Blocked, Completed, Failed, Partial, Rejected, shortened
-from deputy.core.progress import Progress
 from deputy.core.results import results_markdown
+from deputy.core.role import DELEGATE as DELEGATE_TOOL
+from deputy.core.state import ASKED
 from deputy.core.task import Task
+from deputy.engine.approval import ask_person
 from deputy.engine.chain import converse_by_chain
 from deputy.engine.delegate import as_reported, so_far
 from deputy.engine.desk import open_desk
-from deputy.engine.fanout import fan_out
+from deputy.engine.fanout import fan_out, ids_key
 from deputy.engine.loop import go_on, say
 from deputy.engine.prompts import prompt
 from deputy.engine.talk import ASK, remembered
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from deputy.core.approval import ApprovalRequest
     from deputy.core.outcome import Outcome
     from deputy.core.request import Lineage
     from deputy.core.results import Result
@@ -43,8 +47,12 @@ class FanOut(Struct, frozen=True, kw_only=True):
 
     tasks: tuple[Task, ...]
     concurrency: int
-    question: str = ""
-    """What a person must approve before anything is started; nothing when that is settled."""
+    must_ask: bool = False
+    """Whether a person must approve it before anything is started."""
+    cost: str = ""
+    """The bound on its cost, in words."""
+    notes: str = ""
+    """What else a person is shown: which backends the tasks go to."""
     patience: float | None = None
     """How many seconds they have for it; None is for ever."""
     is_counted: bool = True
@@ -58,7 +66,8 @@ async def delegate_all(run: RunContext, birth: Opened, workshop: Workshop) -> Ou
     call = json.decode(birth.arguments, type=FanOut)
     with workshop.minding(run):
         await workshop.open_purse(run, birth.grant.budget, None, counts_own=call.is_counted)
-        if not await _is_approved(run, call, workshop):
+        files = await _approved_files(run, call, birth, workshop)
+        if files is None:
             return not_approved(birth.lineage)
         await run.record("started", Started())
         # Each of them will ask, and would wait for the count; a new call has nobody yet who could have failed.
@@ -72,6 +81,7 @@ async def delegate_all(run: RunContext, birth: Opened, workshop: Workshop) -> Ou
             grant=birth.grant,
             routing=structs.replace(birth.routing, session_model=birth.routing.session_model or birth.model),
             messages=_messages(run),
+            context_digests=files,
             is_counted=call.is_counted,
         )
     return _together(run, results)
@@ -89,16 +99,57 @@ def _messages(run: RunContext) -> dict[str, str]:
         return {}
 
 
-async def _is_approved(run: RunContext, call: FanOut, workshop: Workshop) -> bool:
-    """Whether a person lets it begin; one who did so in an earlier round is not asked again."""
-    before = (record.event.body for record in run.past if isinstance(record.event, Answered))
-    if not call.question or any(json.decode(body) is True for body in before):
-        return True
-    waiting = Progress(event="waiting", label=DELEGATE, session_id=run.run, content=call.question)
-    if not run.is_replaying:
-        run.emit(waiting)
-        workshop.watch(waiting)
-    return json.decode(await run.recv(_CALL_APPROVAL, APPROVAL, call.question, patience=call.patience)) is True
+async def _approved_files(run: RunContext, call: FanOut, birth: Opened, workshop: Workshop) -> Mapping[str, str] | None:
+    """The context files' digests that a person has approved with the call; None where it may not begin.
+
+    One who approved it in an earlier round is not asked again.
+    """
+    if not call.must_ask:
+        return {}
+    before = _approved_before(run)
+    if before is not None:
+        return _digests(before)
+    folder = workshop.files.open(birth.grant)
+
+    async def make() -> ApprovalRequest:
+        paths = tuple(dict.fromkeys(path for task in call.tasks for path in task.context))
+        return spawn_request(
+            call.tasks,
+            tool=DELEGATE_TOOL,
+            model=birth.model,
+            cost=call.cost,
+            concurrency=call.concurrency,
+            files=await folder.digests(paths),
+            notes=call.notes,
+        )
+
+    verdict = await ask_person(
+        run,
+        _CALL_APPROVAL,
+        make,
+        begun=ids_key(TASK),
+        tell=lambda progress: workshop.tell(run, progress),
+        approval=workshop.approval,
+        patience=call.patience,
+    )
+    return _digests(verdict.request) if verdict.is_yes else None
+
+
+def _approved_before(run: RunContext) -> ApprovalRequest | None:
+    """What a person has approved in an earlier round."""
+    asked: dict[str, Asked] = {}
+    for record in run.past:
+        if isinstance(record.event, Asked):
+            asked[record.key.removesuffix(ASKED)] = record.event
+        elif isinstance(record.event, Answered) and (question := asked.get(record.key)) is not None:
+            is_call = record.key.rpartition("/")[2].startswith(_CALL_APPROVAL)
+            if is_call and question.request and read_decision(record.event.body, question.digest) != "no":
+                return question.request
+    return None
+
+
+def _digests(request: ApprovalRequest) -> dict[str, str]:
+    return {file.path: file.sha256 for file in request.files}
 
 
 def not_approved(lineage: Lineage) -> Rejected:

@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import UNSET, Raw, Struct, json
 
-from deputy.core.approval import cost_ceiling, spawn_summary
+from deputy.core.approval import cost_ceiling, spawn_request
 from deputy.core.contract import schema_of
 from deputy.core.errors import Error, UsageError
-from deputy.core.events import APPROVAL, Lost, Requested, StepEnded
+from deputy.core.events import Lost, Requested, StepEnded
 from deputy.core.field_readers import FieldProblem
 from deputy.core.label import MAX_LABEL, cleaned_label
 from deputy.core.ladder import PROGRAMS_ONLY
 from deputy.core.outcome import Completed
-from deputy.core.progress import Progress
 from deputy.core.request import Request, Wanted, subtask_hop
 from deputy.core.subtask.passing import brief, query_of, task_of, told, wants_ranking
 from deputy.core.subtask.request import MAX_CONTINUATIONS, Continuation, SubtaskRequest
@@ -23,7 +22,7 @@ from deputy.core.subtask.result import Asked, Malformed, failed_result, invalid_
 from deputy.core.subtask.settings import Settings, settle
 from deputy.core.subtask.template import DEFAULT, Template, check_inputs
 from deputy.core.task import Task, Terms
-from deputy.engine.approval import decided, tell_refused
+from deputy.engine.approval import ask_person, policy_for, tell_refused
 from deputy.engine.fence import fenced
 from deputy.engine.ports.subtasks import Subtasks
 from deputy.engine.reachable import why_unreachable
@@ -32,6 +31,7 @@ from deputy.engine.talk import SUBTASK, TOLD
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from deputy.core.approval import ApprovalRequest
     from deputy.core.outcome import Outcome
     from deputy.core.request import Lineage
     from deputy.core.subtask.passing import Briefing
@@ -248,9 +248,9 @@ async def _refusal(
         return unreachable
     lineage = _lineage(run)
     # What is below was approved with what is above.
-    if not lineage.is_top:
+    if not lineage.is_top or SUBTASK in desk.without_asking:
         return ""
-    match decided(run, f"{key}:approval", desk.approval, begun=_ids(key), ended=(key, f"{key}{TOLD}")):
+    match policy_for(run, f"{key}:approval", desk.approval, begun=_ids(key), ended=(key, f"{key}{TOLD}")):
         case "granted":
             return ""
         case "nobody":
@@ -264,21 +264,36 @@ async def _answered(
     run: RunContext, key: str, wanted: Continuation, plans: Sequence[Plan], desk: Desk, subtasks: Subtasks
 ) -> str:
     """What a person's no says; nothing when it was a yes."""
+    tools = tuple(sorted(_tools(desk)))
     tasks = [
-        Task(label=cleaned_label(request.type), prompt=request.description, model=plan.model, timeout=subtasks.seconds)
+        Task(
+            label=cleaned_label(request.type),
+            prompt=task_of(request, plan.template),
+            model=plan.model,
+            timeout=subtasks.seconds,
+            tools=tools,
+        )
         for request, plan in zip(wanted.requests, plans, strict=True)
     ]
-    question = spawn_summary(
-        tasks,
-        model=desk.asked,
-        risk="medium",
-        cost=cost_ceiling(tasks, lambda task: subtasks.prices_of(task.model or desk.asked), desk.purse.left("cost")),
-        concurrency=len(tasks),
-        redactor=desk.redactor,
-    )
-    desk.emit(Progress(event="waiting", label=desk.label, content=question))
-    is_approved = json.decode(await run.recv(f"{key}:approval", APPROVAL, question), type=bool)
-    return "" if is_approved else _DENIED
+    notes = "\n".join(f"{request.type}: {request.description} {_json(request.inputs)}" for request in wanted.requests)
+
+    async def make() -> ApprovalRequest:
+        return spawn_request(
+            tasks,
+            tool=SUBTASK,
+            model=desk.asked,
+            cost=_cost(tasks, desk, subtasks),
+            concurrency=len(tasks),
+            notes=notes,
+        )
+
+    verdict = await ask_person(run, f"{key}:approval", make, begun=_ids(key), tell=desk.emit, approval=desk.approval)
+    return "" if verdict.is_yes else _DENIED
+
+
+def _cost(tasks: Sequence[Task], desk: Desk, subtasks: Subtasks) -> str:
+    left = desk.purse.left("cost")
+    return cost_ceiling(tasks, lambda task: subtasks.prices_of(task.model or desk.asked), left).text
 
 
 async def _spawned(

@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from msgspec import UNSET, Raw, Struct, json
 
+from deputy.core.approval import ApprovalRequest, FileDigest, call_digest, call_parts
 from deputy.core.conversation import ToolCall, ToolResult
-from deputy.core.events import APPROVAL, Lost, ToolCallBegun, ToolCallEnded
+from deputy.core.events import Lost, ToolCallBegun, ToolCallEnded
 from deputy.core.messages import LOST_CALL
 from deputy.core.progress import Progress, shown_head
+from deputy.core.role import WRITING_TOOLS
 from deputy.core.state import BEGUN
-from deputy.engine.approval import decided, tell_refused
+from deputy.engine.approval import ask_person, policy_for, tell_refused
 from deputy.engine.fence import fenced
-from deputy.engine.ports import ToolContext, Tools
+from deputy.engine.ports import Preview, PreviewedTool, ToolContext, Tools
 from deputy.engine.talk import ASK, NOTE, raw
 from deputy.engine.within import within
 
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from deputy.engine.desk import Desk
-    from deputy.engine.ports import RunContext, ToolOutput
+    from deputy.engine.ports import RunContext, Tool, ToolOutput
 
 _MALFORMED = "The arguments are not a JSON object; nothing was run."
 _STOPPED = "It was stopped: your time limit is nearly reached."
@@ -56,6 +58,7 @@ class ToolView(Struct, frozen=True, kw_only=True):
     call: ToolCall
     key: str
     seconds: float | None
+    base: FileDigest | None
     draw: Callable[[str, int], str]
 
 
@@ -86,7 +89,8 @@ async def _use_tool(run: RunContext, desk: Desk, key: str, call: ToolCall) -> Us
     flow_tool = desk.flow_tools.get(call.name)
     if flow_tool is None and (masked := _masked_key(desk, call)):
         return _read(await run.record(key, _ended(_refusal(call, _MASKED.format(name=masked)))))
-    if flow_tool is None and not await _is_approved(run, desk, key, call):
+    approved = _UNASKED if flow_tool is not None else await _approved(run, desk, key, call)
+    if approved is None:
         return _read(await run.record(key, _ended(_refusal(call, _REFUSED))))
     if flow_tool is not None:
         output = await flow_tool.run(call, key, run, desk)
@@ -98,7 +102,14 @@ async def _use_tool(run: RunContext, desk: Desk, key: str, call: ToolCall) -> Us
         key,
         call_tool,
         ToolArgs(tool=call.name, call=call.id),
-        view=ToolView(tools=desk.tools, call=call, key=run.run, seconds=desk.seconds_left(run), draw=desk.draw),
+        view=ToolView(
+            tools=desk.tools,
+            call=call,
+            key=run.run,
+            seconds=desk.seconds_left(run),
+            base=approved.base,
+            draw=desk.draw,
+        ),
         begun=ToolCallBegun(tool=call.name, call=call.id, arguments=Raw(json.encode(call.arguments))),
         repeatable=tool is None or tool.traits.repeatable,
         reads=tool is None or (tool.traits.reads_only and tool.traits.repeatable and tool.traits.is_local),
@@ -112,7 +123,7 @@ async def call_tool(args: ToolArgs, view: ToolView) -> ToolCallEnded:
     """Run one tool, no longer than there is time."""
     try:
         async with within(view.seconds):
-            output = await view.tools.run(args.tool, view.call.arguments, ToolContext(call_id=view.key))
+            output = await view.tools.run(args.tool, view.call.arguments, ToolContext(call_id=view.key, base=view.base))
     except TimeoutError:
         return _ended(_refusal(view.call, _STOPPED))
     if view.tools.find(args.tool) is None:
@@ -120,18 +131,52 @@ async def call_tool(args: ToolArgs, view: ToolView) -> ToolCallEnded:
     return _ended(_result(view.call, output, view.draw), output.changed)
 
 
-async def _is_approved(run: RunContext, desk: Desk, key: str, call: ToolCall) -> bool:
+_UNASKED = Preview(parts=())
+
+
+async def _approved(run: RunContext, desk: Desk, key: str, call: ToolCall) -> Preview | None:
+    """What a call was approved for; nothing in particular where nobody is asked, None where it may not be made."""
     tool = desk.tools.find(call.name)
-    if tool is None or not tool.traits.needs_approval:
-        return True
-    decision = decided(run, f"{key}:approval", desk.approval, begun=f"{key}{BEGUN}", ended=(key,))
-    if decision == "nobody":
-        tell_refused(desk.talk, f"{call.name} {_shown(call, desk)}")
-    if decision != "ask":
-        return decision == "granted"
-    question = f"{call.name} {_shown(call, desk, 400)} (risk: {tool.traits.risk})"
-    desk.emit(Progress(event="waiting", label=desk.label, content=question))
-    return json.decode(await run.recv(f"{key}:approval", APPROVAL, question), type=bool)
+    if tool is None or not tool.traits.needs_approval or call.name in desk.without_asking | desk.always:
+        return _UNASKED
+    name, begun = f"{key}:approval", f"{key}{BEGUN}"
+    match policy_for(run, name, desk.approval, begun=begun, ended=(key,)):
+        case "granted":
+            return _UNASKED
+        case "nobody":
+            tell_refused(desk.talk, f"{call.name} {_shown(call, desk)}")
+            return None
+        case "ask":
+            verdict = await ask_person(
+                run,
+                name,
+                lambda: _request(desk, tool, call),
+                begun=begun,
+                tell=desk.emit,
+                approval=desk.approval,
+            )
+    if verdict.choice == "always":
+        desk.always.add(call.name)
+    base = next(iter(verdict.request.files), None)
+    return Preview(parts=(), base=base) if verdict.is_yes else None
+
+
+async def _request(desk: Desk, tool: Tool, call: ToolCall) -> ApprovalRequest:
+    """The whole call as a person approves it."""
+    if isinstance(tool, PreviewedTool):
+        preview = await tool.preview(call.arguments)
+    else:
+        preview = Preview(parts=call_parts(tool.schema, call.arguments))
+    in_place = call.name in WRITING_TOOLS and not desk.root
+    return ApprovalRequest(
+        tool=call.name,
+        title=f"Use {call.name}",
+        parts=preview.parts,
+        risk="high" if in_place else tool.traits.risk,
+        call=call_digest(call.arguments),
+        files=() if preview.base is None else (preview.base,),
+        can_always=True,
+    )
 
 
 def _read(ended: ToolCallEnded) -> Used:

@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Self, TypeAlias
 
 from msgspec import Struct
 
-from deputy.core.events import Asked
+from deputy.core.approval import ApprovalRequest, Decision
+from deputy.core.approval_text import screen
+from deputy.core.errors import UsageError
+from deputy.core.events import APPROVAL, Asked
 from deputy.core.state import ASKED, answer_key
 from deputy.interfaces.beside import beside
 
@@ -28,10 +31,19 @@ class Question(Struct, frozen=True, kw_only=True):
     label: str
     topic: str
     text: str
+    """The question in words; of an approval the whole of it, with nothing invisible."""
+    request: ApprovalRequest | None = None
+    """What is to be approved, where that is what the run waits for."""
+    digest: str = ""
+    """The digest of the request, which the answer is bound to."""
 
 
-Answerer: TypeAlias = Callable[[Question], Awaitable[bool | str]]
-"""Who is asked: a person at a terminal, or a program's own rules. False to a question in words is no answer."""
+Answerer: TypeAlias = Callable[[Question], Awaitable[bool | str | Decision]]
+"""Who is asked: a person at a terminal, or a program's own rules.
+
+To an approval it gives True, False or a `Decision` with the request's digest; to a question in words the answer, or
+False for none.
+"""
 
 
 class AnsweringDesk:
@@ -79,7 +91,7 @@ class AnsweringDesk:
         key = record.key.removesuffix(ASKED)
         if not await self._waits(run, key):
             return
-        question = Question(session_id=run, label=label, topic=asked.topic, text=asked.question)
+        question = question_of(run, label, asked)
         until_settled = asyncio.timeout(None)
         try:
             async with until_settled, beside(self._settle(run, key, record.seq, until_settled)):
@@ -88,7 +100,7 @@ class AnsweringDesk:
             if until_settled.expired():
                 return
             raise
-        await self._engine.send(run, asked.topic, answer, key=answer_key(key))
+        await self._engine.send(run, asked.topic, _checked(question, answer, self._answer), key=answer_key(key))
 
     async def _settle(self, run: str, key: str, after: int, until_settled: asyncio.Timeout) -> None:
         """Leave who is asked alone once it was answered elsewhere, or is not waited for any more."""
@@ -101,7 +113,7 @@ class AnsweringDesk:
         state = await self._engine.get(run)
         return state is not None and key in state.waits
 
-    async def _answered(self, question: Question) -> bool | str:
+    async def _answered(self, question: Question) -> object:
         """The answer; an answerer that fails is asked again before that is taken for its last word."""
         for pause in _PAUSES:
             try:
@@ -109,3 +121,35 @@ class AnsweringDesk:
             except Exception:  # noqa: BLE001  it is somebody else's program, and its last failure is raised below
                 await asyncio.sleep(pause)
         return await self._answer(question)
+
+
+def question_of(run: str, label: str, asked: Asked) -> Question:
+    """A recorded question as whoever is asked gets it."""
+    text = asked.question if asked.request is None else screen(asked.request, whole=True).text
+    return Question(
+        session_id=run, label=label, topic=asked.topic, text=text, request=asked.request, digest=asked.digest
+    )
+
+
+def _checked(question: Question, answer: object, answerer: Answerer) -> Decision | str | bool:
+    """What is sent for an answer; anything that is none is a mistake of the callback, which is named."""
+    is_approval = question.topic == APPROVAL
+    match answer:
+        case bool() if is_approval:
+            return Decision(choice="yes" if answer else "no", digest=question.digest)
+        case Decision(choice=choice, digest=digest) if is_approval and digest == question.digest:
+            if choice != "always" or (question.request is not None and question.request.can_always):
+                return answer
+        case str() if not is_approval:
+            return answer
+        case False if not is_approval:
+            return False
+        case _:
+            pass
+    name = getattr(answerer, "__qualname__", type(answerer).__name__)
+    expected = (
+        f"to an approval return True, False or Decision(choice=…, digest=question.digest), here {question.digest}"
+        if is_approval
+        else "to a question in words return a str, or False for no answer"
+    )
+    raise UsageError(f"answer callback {name}", answer, expected)

@@ -1,23 +1,29 @@
-"""Which run waits for a person's yes or no: the one that is named, or one below it."""
+"""Which run waits for a person's approval, of what exactly, and the one way to answer it."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from deputy.core.errors import UnknownRun, UsageError
-from deputy.core.events import APPROVAL
+from deputy.core.approval import Decision
+from deputy.core.errors import Described, UnknownRun, UsageError
+from deputy.core.events import APPROVAL, Asked
+from deputy.core.state import ASKED, answer_key
 
 if TYPE_CHECKING:
+    from deputy.core.approval import ApprovalRequest, Choice
     from deputy.core.state import State
     from deputy.journal.sqlite import SqliteJournal
 
 
 class Asking(NamedTuple):
-    """A run that waits for approval, under which key, and what it asks."""
+    """A run that waits for approval, under which key, of what, and until when."""
 
     run: str
     key: str
+    digest: str
     question: str
+    """The approval on one line."""
+    request: ApprovalRequest | None = None
     until: float | None = None
 
     def is_late(self, now: float) -> bool:
@@ -25,19 +31,54 @@ class Asking(NamedTuple):
         return self.until is not None and self.until <= now
 
 
-async def find_asking(journal: SqliteJournal, run: str) -> Asking | None:
-    """The one that waits for approval, of a run and those below it; None when none does."""
+class Answer(NamedTuple):
+    """What is sent to a run that waits for approval: the key of the message, and what it says."""
+
+    run: str
+    key: str
+    decision: Decision
+
+
+async def find_asking(journal: SqliteJournal, run: str, key: str = "") -> Asking | None:
+    """The approval that a run or one below it waits for, of this key where one is named; None when none does."""
     state = await journal.state(run)
     if state is None:
         raise UnknownRun(run)
-    if (own := _asking(state)) is not None:
-        return own
-    below = [asking for one in await journal.descendants(run) if (asking := _asking(one)) is not None]
-    if len(below) > 1:
-        raise UsageError("ID", run, f"several below it ask; answer each by its own: {', '.join(a.run for a in below)}")
-    return below[0] if below else None
+    own = await asking_of(journal, state)
+    found = own or [one for below in await journal.descendants(run) for one in await asking_of(journal, below)]
+    if key:
+        found = [one for one in found if one.key == key]
+    if len(found) > 1:
+        several = ", ".join(f"{one.run} --key {one.key}" for one in found)
+        raise UsageError("ID", run, f"it waits for several approvals; name one of them: {several}")
+    return found[0] if found else None
 
 
-def _asking(state: State) -> Asking | None:
-    keys = [key for key, topic in state.waits.items() if topic == APPROVAL]
-    return Asking(state.run, keys[0], state.question, state.answer_by) if keys else None
+async def asking_of(journal: SqliteJournal, state: State) -> list[Asking]:
+    """What one run waits to be approved."""
+    found: list[Asking] = []
+    for key in [key for key, topic in state.waits.items() if topic == APPROVAL]:
+        record = await journal.get(state.run, f"{key}{ASKED}")
+        if record is not None and isinstance(asked := record.event, Asked):
+            found.append(Asking(state.run, key, asked.digest, asked.question, asked.request, asked.until))
+    return found
+
+
+def answer_to(asking: Asking, choice: Choice, *, digest: str, now: float) -> Answer:
+    """The answer to what is asked now; one that names another digest is refused, and a yes that is late is a no.
+
+    A no needs no digest: it starts nothing.
+    """
+    if (digest or choice != "no") and digest != asking.digest:
+        raise not_what_is_asked(asking, digest)
+    if choice == "always" and not (asking.request is not None and asking.request.can_always):
+        raise UsageError("choice", choice, "this is approved call by call: answer yes or no")
+    choice = "no" if asking.is_late(now) else choice
+    return Answer(asking.run, answer_key(asking.key), Decision(choice=choice, digest=asking.digest))
+
+
+def not_what_is_asked(asking: Asking, digest: str) -> UsageError:
+    """Why an answer is refused, with what is asked now."""
+    found = digest or Described("none")
+    now = f"{asking.run} asks now for {asking.digest} ({asking.question})"
+    return UsageError("digest", found, f"name the digest of what you approve; {now}")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 from msgspec import UNSET, Raw, UnsetType, json, structs
 
 from deputy.config import load_rules
-from deputy.core.approval import cost_not_kept
+from deputy.core.approval import cost_ceiling, cost_not_kept, spawn_request
 from deputy.core.errors import Described, UnknownRun, UsageError
 from deputy.core.events import APPROVAL, Opened
 from deputy.core.guard import Policy
@@ -19,13 +19,14 @@ from deputy.core.ladder import INLINE, Routing, Rung
 from deputy.core.limits import NANOS_PER_DOLLAR, Budget
 from deputy.core.refinement import MAX_ROUNDS
 from deputy.core.request import ALWAYS_GRANTED, READ_ONLY_TOOLS, Grant, Lineage
+from deputy.core.role import DELEGATE as DELEGATE_TOOL
 from deputy.core.role import Role, as_parent
 from deputy.core.task import Task
 from deputy.engine.ladder import why_not
 from deputy.engine.refine import REFINE
 from deputy.engine.root import DELEGATE, RUN, FanOut
-from deputy.interfaces.answering import AnsweringDesk, answer_key
-from deputy.interfaces.approving import find_asking
+from deputy.interfaces.answering import AnsweringDesk
+from deputy.interfaces.approving import answer_to, find_asking
 from deputy.interfaces.beside import cause_of
 from deputy.interfaces.calls import results_of
 from deputy.interfaces.casting import Casting
@@ -60,7 +61,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 
     from deputy.commands.orchestrator import Office
-    from deputy.core.approval import Prices
+    from deputy.core.approval import ApprovalRequest, Prices
+    from deputy.core.approval import Choice as ApprovalChoice
     from deputy.core.outcome import Outcome
     from deputy.core.progress import Progress
     from deputy.core.redaction import Redactor
@@ -71,6 +73,7 @@ if TYPE_CHECKING:
     from deputy.engine.desk import Approval
     from deputy.engine.ports import Model, Tool
     from deputy.interfaces.answering import Answerer, Question
+    from deputy.interfaces.approving import Asking
     from deputy.interfaces.refining import Refined
     from deputy.interfaces.resuming import Answer
     from deputy.models.default import Choice
@@ -257,14 +260,15 @@ class Deputy:
         work: str | Sequence[Task],
         *,
         concurrency: int | None = None,
-        question: str = "",
+        must_ask: bool = False,
+        notes: str = "",
         patience: float | None = None,
         agent: str | None = None,
     ) -> str:
         """Start a prompt or many tasks without waiting for them; gives the session id.
 
-        Tasks with a question wait until a person has approved it: `approve`, or `deputy approve ID` anywhere. After so
-        many seconds of `patience` it counts as refused.
+        Tasks that `must_ask` wait until a person has approved all of them: the `answer` callback, `approve`, or
+        `deputy approve ID` anywhere. `notes` are shown with them. After `patience` seconds they count as refused.
         `agent` names the definition that a prompt is worked on by; tasks name their own.
         """
         if isinstance(work, str):
@@ -281,12 +285,41 @@ class Deputy:
         await self._check_costs(cast)
         tasks = tuple(structs.replace(task, timeout=self._rules.seconds(DELEGATE, task.timeout)) for task in cast)
         fan_out = FanOut(
-            tasks=tasks, concurrency=concurrency, question=question, patience=patience, is_counted=self._counts_own
+            tasks=tasks,
+            concurrency=concurrency,
+            must_ask=must_ask,
+            cost=await self._most_cost(tasks) if must_ask else "",
+            notes=notes,
+            patience=patience,
+            is_counted=self._counts_own,
         )
         session_id = await self._open(command=DELEGATE, arguments=Raw(json.encode(fan_out)), more=more)
-        if question:
+        if must_ask:
             await self._until_it_asks(session_id)
         return session_id
+
+    async def preview(self, tasks: Sequence[Task], *, concurrency: int, notes: str = "") -> ApprovalRequest:
+        """What a person would approve, for where nobody can be asked."""
+        model = (await self.default_model()).model
+        paths = tuple(dict.fromkeys(path for task in tasks for path in task.context))
+        return spawn_request(
+            tasks,
+            tool=DELEGATE_TOOL,
+            model=model,
+            cost=await self._most_cost(tasks),
+            concurrency=concurrency,
+            files=await self._of.workshop.files.open(self._grant).digests(paths),
+            notes=notes,
+        )
+
+    async def _most_cost(self, tasks: Sequence[Task]) -> str:
+        """The bound on the cost of tasks, by the models that are really asked."""
+        default = (await self.default_model()).model
+        asked: dict[str, str] = {}
+        for name in dict.fromkeys(task.model or default for task in tasks):
+            rung = await self.way(name)
+            asked[name] = name if rung is None else rung.model
+        return cost_ceiling(tasks, lambda task: self.prices_of(asked[task.model or default])).text
 
     async def cast(self, tasks: Sequence[Task]) -> tuple[Task, ...]:
         """The tasks with the definitions of the agents they name: their tools, models and limits as they will be."""
@@ -328,18 +361,23 @@ class Deputy:
         return await self._whole(session_id, self._settled(session_id))
 
     async def go_on(
-        self, session_id: str, answer: Answer = None, *, question: str = "", patience: float | None = None
+        self,
+        session_id: str,
+        answer: Answer = None,
+        *,
+        request: ApprovalRequest | None = None,
+        patience: float | None = None,
     ) -> None:
-        """The same without waiting for its end; with a question, one that has ended waits until that is approved."""
+        """The same without waiting for its end; with a request, one that has ended waits until that is approved."""
         state = await self.state(session_id)
         await self._check_place(state)
         # A command that has ended gives its task back before it takes it again.
         await self._settle_tasks()
         before = await stopped_before(self._of, state)
-        await go_on(self._of, state, answer, question, patience)
+        await go_on(self._of, state, answer, request, patience)
         if before:
             self._stopped[session_id] = before
-        if question:
+        if request is not None:
             await self._until_it_asks(session_id)
 
     async def tools_of(self, session_id: str) -> frozenset[str]:
@@ -386,16 +424,23 @@ class Deputy:
             raise UnknownRun(session_id)
         return state
 
-    async def approve(self, session_id: str, *, is_approved: bool = True) -> bool:
-        """Say yes or no to what a run waits for; whether that counts: it did wait, and no other answer came first.
+    async def asking(self, session_id: str, *, key: str = "") -> Asking | None:
+        """The approval that a run or one below it waits for: its key, its digest and the whole request."""
+        return await find_asking(self._of.journal, session_id, key)
 
-        A yes that comes too late is a no.
+    async def approve(
+        self, session_id: str, choice: ApprovalChoice = "yes", *, digest: str = "", key: str = ""
+    ) -> bool:
+        """Answer the approval that a run waits for; whether that counts: it did wait, and no other answer came first.
+
+        A yes names the digest of what it approves (`asking`); any other digest is an error that says what is asked
+        now. A yes that comes too late is a no.
         """
-        asking = await find_asking(self._of.journal, session_id)
+        asking = await find_asking(self._of.journal, session_id, key)
         if asking is None:
             return False
-        is_approved = is_approved and not asking.is_late(self._of.workshop.world.now())
-        return await self._of.engine.send(asking.run, APPROVAL, is_approved, key=answer_key(asking.key))
+        answer = answer_to(asking, choice, digest=digest, now=self._of.workshop.world.now())
+        return await self._of.engine.send(answer.run, APPROVAL, answer.decision, key=answer.key)
 
     async def cancel(self, session_id: str) -> bool:
         """Stop a delegation and everything below it; whether anything of it was at work or waited for a person."""

@@ -8,18 +8,20 @@ from typing import TYPE_CHECKING, TypeAlias
 from msgspec import Raw, json
 
 from deputy.core.errors import LeaseHeld, UnknownRun, UsageError
-from deputy.core.events import APPROVAL, Opened, Requested
-from deputy.core.messages import yes_or_no
+from deputy.core.events import ANSWER, APPROVAL, Asked, Opened, Requested
 from deputy.core.outcome import shortened
+from deputy.core.state import ASKED, answer_key
 from deputy.engine.recover import has_time_below, seconds_late
 from deputy.engine.root import DELEGATE, FanOut
-from deputy.interfaces.answering import Question, answer_key
+from deputy.interfaces.answering import question_of
 from deputy.interfaces.calls import children_of, tasks_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
+    from deputy.core.approval import ApprovalRequest
     from deputy.core.state import State
+    from deputy.interfaces.answering import Question
     from deputy.wiring import Runtime
 
 Answer: TypeAlias = str | Mapping[str, str] | None
@@ -29,7 +31,11 @@ _SHOWN = 200
 
 
 async def go_on(
-    runtime: Runtime, state: State, answer: Answer, question: str = "", patience: float | None = None
+    runtime: Runtime,
+    state: State,
+    answer: Answer,
+    request: ApprovalRequest | None = None,
+    patience: float | None = None,
 ) -> None:
     """Put a run to work again; a call of tasks goes on with those that did not complete, within its own bounds."""
     _check_not_empty(answer)
@@ -39,7 +45,7 @@ async def go_on(
         return
     message = (answers or None) if state.command == DELEGATE else answers.get(state.run)
     try:
-        await runtime.engine.resume(state.run, message, question=question, patience=patience)
+        await runtime.engine.resume(state.run, message, request=request, patience=patience)
     except LeaseHeld:
         # Somebody else has gone on with it in this moment.
         raise _at_work(state.run) from None
@@ -68,15 +74,14 @@ async def tools_of(runtime: Runtime, state: State) -> frozenset[str]:
 
 async def questions(runtime: Runtime, state: State) -> tuple[Question, ...]:
     """What a run, or the tasks of a call, wait for a person to say."""
-    return tuple(
-        Question(
-            session_id=one.run,
-            label=one.label or one.command,
-            topic=next(iter(one.waits.values()), "answer"),
-            text=one.question,
-        )
-        for one in await _asking(runtime, state)
-    )
+    found: list[Question] = []
+    for one in await _asking(runtime, state):
+        key, topic = next(iter(one.waits.items()), ("", ANSWER))
+        record = await runtime.journal.get(one.run, f"{key}{ASKED}") if key else None
+        asked = Asked(topic=topic, question=one.question) if record is None else record.event
+        if isinstance(asked, Asked):
+            found.append(question_of(one.run, one.label or one.command, asked))
+    return tuple(found)
 
 
 async def unfinished(runtime: Runtime, state: State) -> list[State]:
@@ -221,8 +226,7 @@ async def _revive(runtime: Runtime, state: State, answers: Mapping[str, str]) ->
     found = {run: await runtime.engine.get(run) for run in answers}
     waiting = [one for one in found.values() if one is not None and one.waits]
     # All are looked at before the first is sent.
-    now = runtime.workshop.world.now()
-    messages = [_message(one, answers[one.run], now) for one in waiting]
+    messages = [_message(one, answers[one.run]) for one in waiting]
     counts = {
         run for run, topic, key, body in messages if await runtime.engine.send(run, topic, body, key=answer_key(key))
     }
@@ -249,15 +253,10 @@ def _at_work(run: str) -> UsageError:
     return UsageError("ID", run, "another process is at work on it; follow it with `deputy watch`")
 
 
-def _message(state: State, answer: str, now: float) -> tuple[str, str, str, bool | str]:
-    """An answer as it is sent to who waits for it: to whom, about what, under which key, and what it says.
-
-    A yes that comes too late is a no.
-    """
+def _message(state: State, answer: str) -> tuple[str, str, str, str]:
+    """An answer as it is sent to who waits for it: to whom, about what, under which key, and what it says."""
     key, topic = next(iter(state.waits.items()))
-    if topic != APPROVAL:
-        return state.run, topic, key, answer
-    word = yes_or_no(answer)
-    if word is None:
-        raise UsageError("answer", answer, f"{state.run} waits for approval: answer yes or no ({_asked(state)})")
-    return state.run, topic, key, word and (state.answer_by is None or now < state.answer_by)
+    if topic == APPROVAL:
+        way = f"`deputy approve {state.run}` shows it and takes the answer"
+        raise UsageError("answer", answer, f"{state.run} waits for approval, which no text answers: {way}")
+    return state.run, topic, key, answer

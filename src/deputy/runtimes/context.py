@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from msgspec import Raw
 
+    from deputy.core.approval import ApprovalRequest
     from deputy.core.events import Event, Known, Record, Requested
     from deputy.core.outcome import Outcome
     from deputy.core.state import State
@@ -190,7 +191,15 @@ class LocalContext(Generic[L]):
         """All runs below this one as they stand now."""
         return await self._journal.descendants(self.run)
 
-    async def recv(self, key: str, topic: str, question: str = "", *, patience: float | None = None) -> Raw:
+    async def recv(
+        self,
+        key: str,
+        topic: str,
+        question: str = "",
+        *,
+        patience: float | None = None,
+        request: ApprovalRequest | None = None,
+    ) -> Raw:
         """Wait for a message; a run that only waits is put aside until one comes."""
         name = self._claim(key)
         record = self._done.pop(name, None)
@@ -199,7 +208,8 @@ class LocalContext(Generic[L]):
                 record = await self._journal.take(self._lease, name, topic)
                 if record is None:
                     until = None if patience is None else self._crew.world.now() + patience
-                    asked = Asked(topic=topic, question=question, until=until)
+                    digest = "" if request is None else request.digest
+                    asked = Asked(topic=topic, question=question, until=until, request=request, digest=digest)
                     await self._journal.append(self._lease, f"{name}{ASKED}", asked)
                     # It may have come in between, when nobody knew that it was waited for.
                     record = await self._journal.take(self._lease, name, topic)
@@ -207,9 +217,10 @@ class LocalContext(Generic[L]):
                 await self._message()
         return cast("Answered", self._seen(record).event).body
 
-    def was_asked(self, key: str) -> bool:
-        """Whether this round has put the question of a `recv` before."""
-        return f"{self._prefix}{key}{ASKED}" in self._done
+    def asked(self, key: str) -> Asked | None:
+        """The question of a `recv` that this round has put before."""
+        record = self._done.get(f"{self._prefix}{key}{ASKED}")
+        return None if record is None else cast("Asked", record.event)
 
     def was_reached(self, key: str) -> bool:
         """Whether this round has a record under this key that is still ahead."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
     from types import TracebackType
 
+    from deputy.core.approval import ApprovalRequest
     from deputy.core.events import Record
     from deputy.core.outcome import Outcome
     from deputy.core.state import State
@@ -99,11 +100,11 @@ class LocalEngine(Generic[L]):
         message: Any = None,
         *,
         seconds: float | None = None,
-        question: str = "",
+        request: ApprovalRequest | None = None,
         patience: float | None = None,
     ) -> int:
         """Start another round of a run that has ended; gives the round's number."""
-        return await self._crew.rounds.begin(run, message, seconds=seconds, question=question, patience=patience)
+        return await self._crew.rounds.begin(run, message, seconds=seconds, request=request, patience=patience)
 
     async def cancel(self, run: str, reason: str = "") -> None:
         """Stop a run and all runs below it, whoever is at work on them; one that is blocked ends as cancelled too."""

@@ -13,6 +13,7 @@ from deputy.core.limits import inherited_deadline
 from deputy.engine.ports import L
 
 if TYPE_CHECKING:
+    from deputy.core.approval import ApprovalRequest
     from deputy.core.state import State
     from deputy.engine.ports import Journal
     from deputy.runtimes.crew import Crew
@@ -49,7 +50,7 @@ class Rounds(Generic[L]):
         *,
         seconds: float | None = None,
         within: float | None = None,
-        question: str = "",
+        request: ApprovalRequest | None = None,
         patience: float | None = None,
         is_dismissed: bool = False,
     ) -> int:
@@ -63,7 +64,7 @@ class Rounds(Generic[L]):
                 if is_dismissed:
                     # Somebody may have dismissed or answered it since it was looked at.
                     _check_blocked(lease.state)
-                resumed = self._resumed(lease.state, message, seconds, within, question, patience)
+                resumed = self._resumed(lease.state, message, seconds, within, request, patience)
                 resumed = structs.replace(resumed, is_dismissed=is_dismissed)
                 await self._journal.append(lease, f"resumed:{resumed.round}", resumed)
                 # Who wanted an earlier round stopped does not stop this one.
@@ -99,7 +100,7 @@ class Rounds(Generic[L]):
         message: Any,
         seconds: float | None,
         within: float | None,
-        question: str,
+        request: ApprovalRequest | None,
         patience: float | None,
     ) -> Resumed:
         """The beginning of the next round."""
@@ -111,7 +112,7 @@ class Rounds(Generic[L]):
             message=UNSET if message is None else Raw(json.encode(message)),
             seconds=seconds,
             deadline=None if within is None else inherited_deadline(self._crew.world.now(), within, seconds),
-            question=question,
+            request=request,
             patience=patience,
         )
 

@@ -3,47 +3,75 @@
 from __future__ import annotations
 
 import re
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
+from deputy.core.approval import FileDigest
 from deputy.engine.ports import TaskFiles
 from deputy.tools.cut import shown_path
 from deputy.tools.errors import ToolError
 from deputy.tools.read import text_encoding
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from deputy.tools.workspace import Workspace
 
 
-def files_before_prompt(paths: Sequence[str], workspace: Workspace, byte_limit: int) -> TaskFiles:
-    """The files in order, each under its path, within a limit for all of them; what cannot be had is named in place."""
+def files_before_prompt(
+    paths: Sequence[str], workspace: Workspace, byte_limit: int, approved: Mapping[str, str] | None = None
+) -> TaskFiles:
+    """The files in order, each under its path, within a limit for all of them; what cannot be had is named in place.
+
+    Those in `approved` must have these digests, an empty one where there was nothing to read.
+    """
     sections: list[str] = []
     warnings: list[str] = []
+    changed: list[str] = []
     left = byte_limit
     for path in paths:
+        expected = None if approved is None else approved.get(path, "")
         try:
-            text, used = _text(path, workspace, left)
+            content, size = _content(path, workspace, byte_limit)
+            if expected is not None and sha256(content).hexdigest() != expected:
+                changed.append(path)
+                continue
+            text, used = _text(content, size, left)
             body = _fenced(text)
         except ToolError as error:
+            if expected:
+                changed.append(path)
             body, used = f"(not included: {error})", 0
             warnings.append(f"The context file {shown_path(path)} is not included: {error}")
         left -= used
         sections.append(f"## {shown_path(path)}\n\n{body}")
-    return TaskFiles(text="\n\n".join(sections), warnings=tuple(warnings))
+    return TaskFiles(text="\n\n".join(sections), warnings=tuple(warnings), changed=tuple(changed))
 
 
-def _text(path: str, workspace: Workspace, left: int) -> tuple[str, int]:
-    """The file's text, cut to what is left of the limit, and how much of the limit it takes."""
+def context_digest(path: str, workspace: Workspace, byte_limit: int) -> FileDigest:
+    """A context file as a person approves it: the digest of as much of it as can come before a prompt."""
+    try:
+        content, size = _content(path, workspace, byte_limit)
+    except (ToolError, OSError) as error:
+        return FileDigest(path=path, problem=str(error))
+    return FileDigest(path=path, sha256=sha256(content).hexdigest(), bytes=size)
+
+
+def _content(path: str, workspace: Workspace, byte_limit: int) -> tuple[bytes, int]:
+    """As much of a file as can come before a prompt, and how large it is."""
     with workspace.place(path) as place, place.open_file() as file:
-        if left <= 0:
-            raise ToolError("the limit for files is reached.")
-        size = place.expect_file().st_size
-        content = file.read(left)
-        encoding = text_encoding(content)
-        if encoding is None:
-            raise ToolError(f"it is a binary file of {size:,} bytes.")
-        is_whole = not file.read(1)
+        return file.read(byte_limit), place.expect_file().st_size
+
+
+def _text(content: bytes, size: int, left: int) -> tuple[str, int]:
+    """The file's text, cut to what is left of the limit, and how much of the limit it takes."""
+    if left <= 0:
+        raise ToolError("the limit for files is reached.")
+    is_whole = max(size, len(content)) <= left
+    content = content[:left]
+    encoding = text_encoding(content)
+    if encoding is None:
+        raise ToolError(f"it is a binary file of {size:,} bytes.")
     text = content.decode(encoding, "replace" if is_whole else "ignore").removeprefix("\ufeff")
     return (
         text if is_whole else f"{text}\n[cut here: the limit for files is reached; the file has {size:,} bytes]",

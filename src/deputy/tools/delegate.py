@@ -6,16 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import UNSET, Raw, Struct, json, structs
 
-from deputy.core.approval import cost_ceiling, spawn_summary
-from deputy.core.events import APPROVAL, Lost, StepEnded
+from deputy.core.approval import cost_ceiling, spawn_request
+from deputy.core.events import Lost, StepEnded
 from deputy.core.field_readers import FieldProblem
 from deputy.core.model_name import ONLY_A_PERSON, is_script
-from deputy.core.progress import Progress
 from deputy.core.results import results_form, results_markdown
 from deputy.core.role import NoRole, Role, in_role
 from deputy.core.task import DELEGATE_SCHEMA, DelegateCall, read_call
 from deputy.core.text.visible import visible_json
-from deputy.engine.approval import decided, tell_refused
+from deputy.engine.approval import ask_person, policy_for, tell_refused
 from deputy.engine.fanout import fan_out, ids_key
 from deputy.engine.ports import Agents, ToolOutput, ToolTraits
 from deputy.engine.reachable import why_unreachable
@@ -24,7 +23,7 @@ from deputy.tools.typed import described
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
-    from deputy.core.approval import Prices
+    from deputy.core.approval import ApprovalRequest, Prices
     from deputy.core.conversation import ToolCall
     from deputy.core.ladder import Routing
     from deputy.core.request import Grant
@@ -33,6 +32,10 @@ if TYPE_CHECKING:
     from deputy.engine.ports import RunContext
 
 _DENIED = "The person did not approve this. Nothing was started and nothing was spent."
+_CHANGED = (
+    "The definition of an agent changed after this call was approved. Nothing was started and nothing was spent. "
+    "Call Delegate again: a person approves it with the definition as it is then."
+)
 _NOBODY = "Starting subagents needs approval, and nobody can be asked here. Nothing was started."
 
 
@@ -87,9 +90,9 @@ class DelegateTool:
         )
         if unreachable:
             return _error(unreachable)
-        refusal = await self._refusal(wanted, key, run, desk)
-        if refusal:
-            return _error(refusal)
+        approved = await self._approved(wanted, key, run, desk)
+        if isinstance(approved, str):
+            return _error(approved)
         results = await fan_out(
             run,
             key,
@@ -99,6 +102,7 @@ class DelegateTool:
             grant=desk.grant,
             root=desk.root,
             routing=_below(desk.routing),
+            context_digests=approved,
         )
         if wanted.result_form == "json":
             return ToolOutput(text=visible_json(results_form(results)).decode())
@@ -129,31 +133,47 @@ class DelegateTool:
         )
         return structs.replace(wanted, tasks=tasks)
 
-    async def _refusal(self, wanted: DelegateCall, key: str, run: RunContext, desk: Desk) -> str:
-        match decided(run, f"{key}:approval", desk.approval, begun=ids_key(key), ended=(key,)):
+    async def _approved(self, wanted: DelegateCall, key: str, run: RunContext, desk: Desk) -> dict[str, str] | str:
+        """The digests of the context files that were approved with the call, or why it may not begin."""
+        if self.name in desk.without_asking:
+            return {}
+        match policy_for(run, f"{key}:approval", desk.approval, begun=ids_key(key), ended=(key,)):
             case "granted":
-                return ""
+                return {}
             case "nobody":
                 tell_refused(desk.talk, f"{self.name} of {len(wanted.tasks)} tasks")
                 return _NOBODY
             case "ask":
-                return await self._answered(wanted, key, run, desk)
+                return await self._asked(wanted, key, run, desk)
 
-    async def _answered(self, wanted: DelegateCall, key: str, run: RunContext, desk: Desk) -> str:
-        """What a person's no says; nothing when it was a yes."""
-        question = spawn_summary(
-            wanted.tasks,
-            model=desk.asked,
-            risk=self.traits.risk,
-            cost=cost_ceiling(
-                wanted.tasks, lambda task: self._prices_of(task.model or desk.asked), desk.purse.left("cost")
-            ),
-            concurrency=wanted.concurrency,
-            redactor=desk.redactor,
-        )
-        desk.emit(Progress(event="waiting", label=desk.label, content=question))
-        is_approved = json.decode(await run.recv(f"{key}:approval", APPROVAL, question), type=bool)
-        return "" if is_approved else _DENIED
+    async def _asked(self, wanted: DelegateCall, key: str, run: RunContext, desk: Desk) -> dict[str, str] | str:
+        left = desk.purse.left("cost")
+        cost = cost_ceiling(wanted.tasks, lambda task: self._prices_of(task.model or desk.asked), left).text
+        paths = tuple(dict.fromkeys(path for task in wanted.tasks for path in task.context))
+
+        async def make() -> ApprovalRequest:
+            return spawn_request(
+                wanted.tasks,
+                tool=self.name,
+                model=desk.asked,
+                cost=cost,
+                concurrency=wanted.concurrency,
+                files=await desk.folder.digests(paths),
+            )
+
+        begun = ids_key(key)
+        verdict = await ask_person(run, f"{key}:approval", make, begun=begun, tell=desk.emit, approval=desk.approval)
+        if not verdict.is_yes:
+            return _DENIED
+        # A call that ended without starting anything was refused for this.
+        if not run.was_reached(begun) and (run.was_reached(key) or await self._has_changed(wanted)):
+            return _CHANGED
+        return {file.path: file.sha256 for file in verdict.request.files}
+
+    async def _has_changed(self, wanted: DelegateCall) -> bool:
+        """Whether an agent's definition is another one than the one that was approved."""
+        roles = {task.agent: task.role for task in wanted.tasks if task.agent is not None}
+        return any([self._agents is None or await self._agents.find(name) != role for name, role in roles.items()])
 
 
 class FindArgs(Struct, frozen=True, kw_only=True):

@@ -11,11 +11,13 @@ from msgspec import Meta, Struct
 from deputy.engine.ports import ToolOutput, ToolTraits
 from deputy.tools.cut import shown_path
 from deputy.tools.errors import ToolError
+from deputy.tools.file_diff import expect_approved, preview_change
 from deputy.tools.replace_file import LARGEST_BYTES, replace_file
 from deputy.tools.typed import TypedTool
 
 if TYPE_CHECKING:
-    from deputy.engine.ports import ToolContext
+    from deputy.core.approval import FileDigest
+    from deputy.engine.ports import Preview, ToolContext
     from deputy.tools.workspace import Place, Workspace
 
 _LINES_NAMED = 10
@@ -35,29 +37,40 @@ def edit_tool(workspace: Workspace) -> TypedTool[EditArguments]:
     traits = ToolTraits(needs_approval=True, risk="medium", limit_seconds=30)
 
     async def carry_out(arguments: EditArguments, context: ToolContext) -> ToolOutput:
-        return await asyncio.to_thread(partial(_edit, workspace, arguments))
+        return await asyncio.to_thread(partial(_edit, workspace, arguments, context.base))
 
-    return TypedTool("Edit", EditArguments, traits, carry_out, description_file="edit.md")
+    def preview(arguments: EditArguments) -> Preview:
+        name = shown_path(arguments.path)
+        return preview_change(workspace, arguments.path, lambda content: _replaced(content, arguments, name)[0])
+
+    return TypedTool("Edit", EditArguments, traits, carry_out, description_file="edit.md", preview=preview)
 
 
-def _edit(workspace: Workspace, arguments: EditArguments) -> ToolOutput:
+def _edit(workspace: Workspace, arguments: EditArguments, base: FileDigest | None) -> ToolOutput:
     if arguments.old == arguments.new:
         raise ToolError("`old` and `new` are the same; nothing was changed.")
     with workspace.place(arguments.path, for_writing=True) as place:
+        expect_approved(place, base)
         name = shown_path(place.path)
         content = _content(place, name)
-        old, new = _with_line_ends_of(content, arguments.old), _with_line_ends_of(content, arguments.new)
-        count = content.count(old)
-        if not count:
-            raise ToolError(f"`old` does not stand in {name}; read it again and copy the text exactly.")
-        if count > 1 and not arguments.replace_all:
-            lines = ", ".join(map(str, _lines_of(content, old)))
-            advice = "give more of the text around it, or set replace_all"
-            raise ToolError(
-                f"`old` stands {count:,} times in {name} (lines {lines}{', …' * (count > _LINES_NAMED)}): {advice}."
-            )
-        replace_file(place, content.replace(old, new))
+        changed, count = _replaced(content, arguments, name)
+        replace_file(place, changed)
     return ToolOutput(text=f"Replaced {count:,} in {name}.", changed=(place.path,))
+
+
+def _replaced(content: bytes, arguments: EditArguments, name: str) -> tuple[bytes, int]:
+    """The content after the edit, and how often the text was replaced."""
+    old, new = _with_line_ends_of(content, arguments.old), _with_line_ends_of(content, arguments.new)
+    count = content.count(old)
+    if not count:
+        raise ToolError(f"`old` does not stand in {name}; read it again and copy the text exactly.")
+    if count > 1 and not arguments.replace_all:
+        lines = ", ".join(map(str, _lines_of(content, old)))
+        advice = "give more of the text around it, or set replace_all"
+        raise ToolError(
+            f"`old` stands {count:,} times in {name} (lines {lines}{', …' * (count > _LINES_NAMED)}): {advice}."
+        )
+    return content.replace(old, new), count
 
 
 def _content(place: Place, name: str) -> bytes:

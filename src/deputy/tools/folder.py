@@ -18,9 +18,10 @@ from deputy.tools.interruptible import interruptible
 from deputy.tools.workspace import Workspace
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from deputy.core.approval import FileDigest
     from deputy.core.request import Grant
     from deputy.core.subtask.passing import File
     from deputy.engine.ports import TaskFiles
@@ -54,11 +55,17 @@ class WorkspaceFolder:
         """Its absolute path, free of links."""
         return self._workspace.root
 
-    async def before_prompt(self, paths: Sequence[str]) -> TaskFiles:
+    async def before_prompt(self, paths: Sequence[str], approved: Mapping[str, str] | None = None) -> TaskFiles:
         """The files that a task names, each under its path."""
         from deputy.tools.context_files import files_before_prompt
 
-        return await asyncio.to_thread(files_before_prompt, paths, self._workspace, CONTEXT_BYTES)
+        return await asyncio.to_thread(files_before_prompt, paths, self._workspace, CONTEXT_BYTES, approved)
+
+    async def digests(self, paths: Sequence[str]) -> Sequence[FileDigest]:
+        """The files that a task names, as a person approves them."""
+        from deputy.tools.context_files import context_digest
+
+        return await asyncio.to_thread(lambda: [context_digest(path, self._workspace, CONTEXT_BYTES) for path in paths])
 
     async def named(self, paths: Sequence[str]) -> Sequence[File]:
         """The files that a subtask is always given."""

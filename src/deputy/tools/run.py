@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta, Struct
 
-from deputy.engine.ports import ToolOutput, ToolTraits
+from deputy.core.approval import FileDigest, Part
+from deputy.engine.ports import Preview, ToolOutput, ToolTraits
 from deputy.processes.environment import scrubbed
 from deputy.processes.head_and_tail import HeadAndTail, take
 from deputy.processes.supervise import Command, Exit, supervised
@@ -57,7 +58,7 @@ def run_tool(
         if seconds > limit_seconds:
             raise ToolError(f"seconds: {seconds:g} is more than the limit of {limit_seconds:g}; nothing was run.")
         output = HeadAndTail(context.output_bytes // 2, context.output_bytes // 2)
-        async with _directory(workspace, arguments.path) as directory:
+        async with _directory(workspace, arguments.path, context.base) as directory:
             command = Command(
                 argv=(*_shell(), arguments.command),
                 cwd=directory,
@@ -71,16 +72,26 @@ def run_tool(
         text = output.text.rstrip("\n")
         return ToolOutput(text=f"{text}\n{_ending(ended, seconds)}".lstrip("\n"), is_error=ended != _WELL)
 
-    return TypedTool("Run", RunArguments, traits, carry_out, description_file="run.md")
+    def preview(arguments: RunArguments) -> Preview:
+        with workspace.place(arguments.path) as place:
+            base = FileDigest(path=place.path)
+        parts = [Part(name="command", text=arguments.command), Part(name="path", text=arguments.path)]
+        if base.path != arguments.path:
+            parts.append(Part(name="leads to", text=base.path))
+        if arguments.seconds is not None:
+            parts.append(Part(name="seconds", text=str(arguments.seconds)))
+        return Preview(parts=tuple(parts), base=base)
+
+    return TypedTool("Run", RunArguments, traits, carry_out, description_file="run.md", preview=preview)
 
 
 _WELL = Exit(code=0)
 
 
 @asynccontextmanager
-async def _directory(workspace: Workspace, path: str) -> AsyncGenerator[str]:
+async def _directory(workspace: Workspace, path: str, base: FileDigest | None) -> AsyncGenerator[str]:
     """A name for a directory that stays the same one, whatever happens to its path."""
-    opening = asyncio.ensure_future(asyncio.to_thread(_opened, workspace, path))
+    opening = asyncio.ensure_future(asyncio.to_thread(_opened, workspace, path, base))
     try:
         descriptor, name = await asyncio.shield(opening)
     except asyncio.CancelledError:
@@ -92,8 +103,10 @@ async def _directory(workspace: Workspace, path: str) -> AsyncGenerator[str]:
         os.close(descriptor)
 
 
-def _opened(workspace: Workspace, path: str) -> tuple[int, str]:
+def _opened(workspace: Workspace, path: str, base: FileDigest | None) -> tuple[int, str]:
     with workspace.place(path) as place:
+        if base is not None and place.path != base.path:
+            raise ToolError(f"{path!r:.200} leads elsewhere than when this call was approved; nothing was run.")
         if not place.is_directory:
             raise ToolError(f"{path!r:.200} is not a directory; nothing was run.")
         descriptor = place.open_directory()

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from msgspec import Struct
 
-from deputy.engine.ports import ToolOutput
+from deputy.core.approval import call_parts
+from deputy.engine.ports import Preview, ToolOutput
 from deputy.tools.arguments import read_arguments, schema_of
 from deputy.tools.errors import ToolError
 
@@ -31,12 +33,14 @@ class TypedTool(Generic[_Arguments]):
         carry_out: Callable[[_Arguments, ToolContext], Awaitable[ToolOutput]],
         *,
         description_file: str,
+        preview: Callable[[_Arguments], Preview] | None = None,
     ) -> None:
         self.name = name
         self.traits = traits
         self._arguments = arguments
         self._carry_out = carry_out
         self._description_file = description_file
+        self._preview = preview
 
     @property
     def description(self) -> str:
@@ -47,6 +51,16 @@ class TypedTool(Generic[_Arguments]):
     def schema(self) -> dict[str, Any]:
         """The JSON Schema of its arguments, which allows no others."""
         return schema_of(self._arguments)
+
+    async def preview(self, arguments: Mapping[str, Any]) -> Preview:
+        """What a call would do; of one that cannot be made, and of a tool that changes no file, its arguments."""
+        plain = Preview(parts=call_parts(self.schema, arguments))
+        if self._preview is None:
+            return plain
+        try:
+            return await asyncio.to_thread(self._preview, read_arguments(arguments, self._arguments))
+        except (ToolError, OSError):
+            return plain
 
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
         """Read the arguments and carry out the call; what fails outside is told to the model."""

@@ -11,11 +11,13 @@ from msgspec import Meta, Struct
 from deputy.engine.ports import ToolOutput, ToolTraits
 from deputy.tools.cut import shown_path
 from deputy.tools.errors import ToolError
+from deputy.tools.file_diff import expect_approved, preview_change
 from deputy.tools.replace_file import LARGEST_BYTES, replace_file
 from deputy.tools.typed import TypedTool
 
 if TYPE_CHECKING:
-    from deputy.engine.ports import ToolContext
+    from deputy.core.approval import FileDigest
+    from deputy.engine.ports import Preview, ToolContext
     from deputy.tools.workspace import Workspace
 
 
@@ -31,16 +33,20 @@ def write_tool(workspace: Workspace) -> TypedTool[WriteArguments]:
     traits = ToolTraits(needs_approval=True, risk="medium", limit_seconds=30)
 
     async def carry_out(arguments: WriteArguments, context: ToolContext) -> ToolOutput:
-        return await asyncio.to_thread(partial(_write, workspace, arguments))
+        return await asyncio.to_thread(partial(_write, workspace, arguments, context.base))
 
-    return TypedTool("Write", WriteArguments, traits, carry_out, description_file="write.md")
+    def preview(arguments: WriteArguments) -> Preview:
+        return preview_change(workspace, arguments.path, lambda _: arguments.content.encode())
+
+    return TypedTool("Write", WriteArguments, traits, carry_out, description_file="write.md", preview=preview)
 
 
-def _write(workspace: Workspace, arguments: WriteArguments) -> ToolOutput:
+def _write(workspace: Workspace, arguments: WriteArguments, base: FileDigest | None) -> ToolOutput:
     content = arguments.content.encode()
     with workspace.place(arguments.path, make_parents=True, for_writing=True) as place:
         if place.name == "." or arguments.path.endswith("/"):
             raise ToolError(f"{shown_path(arguments.path)} names a directory; give the file's name too.")
+        expect_approved(place, base)
         is_new = place.status is None
         replace_file(place, content)
     done = "Created" if is_new else "Replaced"

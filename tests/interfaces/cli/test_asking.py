@@ -7,10 +7,12 @@ import sys
 import pytest
 from tests.interfaces.mcp.conftest import entries
 
+from deputy.core.approval import ApprovalRequest, Decision
 from deputy.interfaces.answering import Question
 from deputy.interfaces.cli import keyboard
 from deputy.interfaces.cli.asking import Person
 
+NO = Decision(choice="no", digest="d")
 ASK = {"name": "Ask", "arguments": {"question": "Which options?"}}
 RUN = {"name": "Run", "arguments": {"command": "echo ran > made.txt"}}
 
@@ -22,7 +24,7 @@ def asker(house, *calls: dict) -> str:
 def test_what_was_typed_before_a_question_does_not_answer_it(house):
     terminal = house.terminal("run", "do it", "--model", asker(house, RUN))
     terminal.type("y\nyes\ny")
-    terminal.until("Go ahead? [y/N] ")
+    terminal.until("Go ahead? [y/N/a/d] ")
     terminal.type("n\n")
     assert terminal.end() == 0
     assert not (house.workspace / "made.txt").exists()
@@ -33,7 +35,7 @@ def test_a_paste_answers_the_question_that_is_shown_and_none_after_it(house, pas
     terminal = house.terminal("run", "do it", "--model", asker(house, ASK, RUN))
     terminal.until("asks: Which options?\r\n> ")
     terminal.type(pasted)
-    terminal.until("Go ahead? [y/N] ")
+    terminal.until("Go ahead? [y/N/a/d] ")
     terminal.type("n\n")
     assert terminal.end() == 0
     assert not (house.workspace / "made.txt").exists()
@@ -41,7 +43,7 @@ def test_a_paste_answers_the_question_that_is_shown_and_none_after_it(house, pas
 
 def test_several_lines_are_no_clear_yes(house):
     terminal = house.terminal("run", "do it", "--model", asker(house, RUN))
-    terminal.until("Go ahead? [y/N] ")
+    terminal.until("Go ahead? [y/N/a/d] ")
     terminal.type("yes\nbut not now\n")
     assert terminal.end() == 0
     assert not (house.workspace / "made.txt").exists()
@@ -63,8 +65,8 @@ def test_a_paste_of_several_lines_arrives_whole_also_when_its_last_line_is_ended
 
 def test_a_question_that_is_answered_elsewhere_gives_way_to_the_next(house):
     terminal = house.terminal("run", "do it", "--model", asker(house, RUN, ASK))
-    terminal.until("Go ahead? [y/N] ")
-    assert house.run("approve", entries(house)[0]["session_id"]).returncode == 0
+    terminal.until("Go ahead? [y/N/a/d] ")
+    assert house.approve(entries(house)[0]["session_id"]).returncode == 0
     terminal.until("asks: Which options?\r\n> ")
     assert "(It is not asked any more.)" in terminal.text
     terminal.type("these\n")
@@ -84,14 +86,14 @@ def typing(monkeypatch):
         yield write
 
 
-def answered(topic: str, do) -> bool | str:
+def answered(topic: str, do) -> bool | str | Decision:
     """What comes of a question when this is done while it is asked."""
 
-    async def go() -> bool | str:
+    async def go() -> bool | str | Decision:
         stop = asyncio.Event()
-        asked = asyncio.create_task(
-            Person(stop).answer(Question(session_id="sess_1_a", label="a", topic=topic, text="Which?"))
-        )
+        request = None if topic == "answer" else ApprovalRequest(tool="Run", title="Use Run", parts=(), risk="high")
+        question = Question(session_id="sess_1_a", label="a", topic=topic, text="Which?", request=request, digest="d")
+        asked = asyncio.create_task(Person(stop).answer(question))
         await asyncio.sleep(0)
         do(stop)
         async with asyncio.timeout(20):
@@ -107,10 +109,10 @@ def test_the_word_to_stop_is_no_answer(typing, topic, typed):
         typing.write(typed)
         word.set()
 
-    assert answered(topic, stop) is False
+    assert answered(topic, stop) == (False if topic == "answer" else NO)
 
 
-@pytest.mark.parametrize(("topic", "answer"), [("answer", "the blue one"), ("approval", False)])
+@pytest.mark.parametrize(("topic", "answer"), [("answer", "the blue one"), ("approval", NO)])
 def test_what_was_typed_when_input_ended_is_the_answer(typing, topic, answer):
     def end(_: asyncio.Event) -> None:
         typing.write(b"the blue one")
@@ -121,7 +123,7 @@ def test_what_was_typed_when_input_ended_is_the_answer(typing, topic, answer):
 
 @pytest.mark.parametrize("topic", ["answer", "approval"])
 def test_input_that_ends_without_a_word_is_no_answer(typing, topic):
-    assert answered(topic, lambda _: typing.close()) is False
+    assert answered(topic, lambda _: typing.close()) == (False if topic == "answer" else NO)
 
 
 def test_a_terminal_that_goes_away_is_only_the_end_of_input(typing, monkeypatch):

@@ -111,7 +111,7 @@ def test_who_says_no_to_a_text_leaves_everything_as_it_was(tasks):
     file = tasks.workspace / ".deputy" / "tasks.json"
     before = file.read_bytes()
     terminal = tasks.terminal("implement", "Something new", "--model", tasks.script("never", {"turns": []}))
-    terminal.until("Go ahead? [y/N]")
+    terminal.until("Go ahead? [y/N/d]")
     assert "implement-4" in terminal.text
     assert file.read_bytes() == before
     terminal.type("n\n")
@@ -125,8 +125,12 @@ def test_who_says_no_to_a_text_leaves_everything_as_it_was(tasks):
 def test_a_text_gets_the_number_that_is_free_when_it_is_approved(tasks):
     model = tasks.script("text", researching(5, "005_something_new"))
     terminal = tasks.terminal("research", "Something new", "--model", model)
-    terminal.until("Go ahead? [y/N]")
+    terminal.until("Go ahead? [y/N/d]")
     assert tasks.run("task", "add", "Between").returncode == 0
+    terminal.type("y\n")
+    # The number is part of the prompt, which is asked for as it is.
+    terminal.until("│ Task: 5")
+    terminal.until("Go ahead? [y/N/d] ", after="│ Task: 5")
     terminal.type("y\n")
     assert terminal.end() == 0, terminal.text
     assert "Added: 5  Something new" in terminal.text

@@ -84,7 +84,7 @@ def test_a_text_without_a_request_runs_nothing(house, programs):
 def test_where_nobody_can_be_asked_it_is_refused_and_says_what_would_run(house, programs):
     done = house.run("exec", "-", "--json", stdin=TWO)
     assert done.returncode == 6
-    assert "[request-1] Say what the parser does." in done.stderr
+    assert "    │ Say what the parser does." in done.stderr.splitlines()
     assert f"sonnet-4.5 on {programs.kind}:claude" in done.stderr
     assert [one["status"] for one in json.loads(done.stdout)["results"]] == ["rejected", "rejected"]
     assert not programs.calls()
@@ -134,7 +134,7 @@ def test_at_a_terminal_the_question_of_an_answer_is_asked(house, programs):
     programs.play(ScriptedTurn(text="Which?\n[AWAITING_HUMAN_INPUT]"), ScriptedTurn(text="Done."))
     terminal = house.terminal("exec", "text.md")
     terminal.until(f"sonnet-4.5 on {programs.kind}:claude")
-    terminal.until("[y/N] ")
+    terminal.until("Go ahead? [y/N/")
     terminal.type("y\n")
     terminal.until("[request-1] asks: Which?")
     terminal.type("that\n")

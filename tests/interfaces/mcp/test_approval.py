@@ -59,7 +59,8 @@ def test_the_person_of_a_client_that_can_ask_is_asked_once_and_approves(house, m
     result = call_with(house, mode, person("accept", seen, {"approve": True}))
     assert result.structured_content["completed"] == 1
     assert len(seen) == 1
-    assert "Spawn 1 subagent: [a] the work of a" in seen[0]
+    assert "Start 1 subagent · risk: medium" in seen[0]
+    assert "  task 1 prompt: the work of a" in seen[0].splitlines()
     assert len([entry for entry in entries(house) if entry["parent"] is None]) == 1
 
 
@@ -140,13 +141,14 @@ def test_a_call_waits_for_an_answer_from_another_terminal_and_can_be_seen_waitin
             call = asyncio.create_task(client.call_tool("Delegate", tasks("a")))
             waiting = await asyncio.to_thread(until, lambda: _waiting(house))
             shown = await asyncio.to_thread(house.run, "ps")
-            answered = await asyncio.to_thread(house.run, "approve", waiting, *option, "--json")
+            answered = await asyncio.to_thread(house.approve, waiting, *option, "--json")
             return waiting, shown.stdout, json.loads(answered.stdout), await call
 
     waiting, shown, answered, result = asyncio.run(main())
     assert waiting in shown
-    assert "Spawn 1 subagent" in shown
-    assert (answered["session_id"], answered["approved"], answered["taken"]) == (waiting, not option, True)
+    assert "Start 1 subagent: a (risk: medium)" in shown
+    choice = "no" if option else "yes"
+    assert (answered["session_id"], answered["choice"], answered["taken"]) == (waiting, choice, True)
     assert entries(house)[0]["status"] == status
     assert result.is_error == bool(option)
 
@@ -203,7 +205,7 @@ def test_a_run_whose_server_is_gone_can_still_be_approved_and_gone_on_with(house
             return (await client.call_tool("DelegateStart", tasks("a"))).structured_content["session_id"]
 
     run = asyncio.run(main())
-    approved = house.run("approve", run)
+    approved = house.approve(run)
     assert approved.returncode == 0
     assert f"deputy resume {run}" in approved.stderr
     resumed = house.run("resume", run, "--json")
@@ -285,8 +287,8 @@ def test_a_yes_that_comes_too_late_is_a_no(house):
     run = waiting_run(house, approval_seconds=0.5)
     with Reader.open_any(house.home) as reader:
         until(lambda: reader.state(run).answer_by < time.time())
-    answered = house.run("approve", run, "--json")
-    assert (json.loads(answered.stdout)["approved"], "in time" in answered.stderr) == (False, True)
+    answered = house.approve(run, "--json")
+    assert (json.loads(answered.stdout)["choice"], "in time" in answered.stderr) == ("no", True)
 
 
 def late_run(house, **options) -> str:
@@ -320,7 +322,7 @@ def test_several_who_look_at_once_refuse_a_call_that_nobody_approved_in_time_onc
 @pytest.mark.rule("delegate.approve")
 def test_a_yes_that_came_in_time_is_not_taken_back_by_whoever_looks_later(house):
     run = waiting_run(house, approval_seconds=8)
-    assert house.run("approve", run).returncode == 0
+    assert house.approve(run).returncode == 0
     with Reader.open_any(house.home) as reader:
         until(lambda: reader.state(run).answer_by < time.time())
     assert [entry["status"] for entry in json.loads(house.run("ps", "--json").stdout)["delegations"]] == ["waiting"]
@@ -329,10 +331,11 @@ def test_a_yes_that_came_in_time_is_not_taken_back_by_whoever_looks_later(house)
 
 
 @pytest.mark.rule("delegate.approve")
-@pytest.mark.parametrize("option", [("--yes",), ("--answer", "yes")])
-def test_a_yes_to_what_a_run_had_asked_is_heard_when_it_is_gone_on_with(house, option):
+def test_a_policy_approves_what_a_run_had_asked_and_a_text_does_not(house):
     run = waiting_run(house)
-    resumed = house.run("resume", run, "--json", *option)
+    refused = house.run("resume", run, "--answer", "yes")
+    assert (refused.returncode, f"`deputy approve {run}`" in refused.stderr) == (2, True), refused
+    resumed = house.run("resume", run, "--json", "--yes")
     assert (resumed.returncode, json.loads(resumed.stdout)["status"]) == (0, "completed"), resumed
 
 

@@ -43,7 +43,7 @@ def test_a_task_asks_for_approval_and_is_answered(house, approve, completed):
         task = wire.ask("tools/call", CALL, CAN_ASK)["result"]["taskId"]
         asking = until(lambda: found if (found := get(wire, task, CAN_ASK)).get("inputRequests") else None)
         assert asking["status"] == "input_required"
-        assert "Spawn 1 subagent" in asking["inputRequests"]["approval"]["params"]["message"]
+        assert "Start 1 subagent" in asking["inputRequests"]["approval"]["params"]["message"]
         answers = {"approval": {"action": "accept", "content": {"approve": approve}}}
         wire.ask("tasks/update", {"taskId": task, "inputResponses": answers}, CAN_ASK)
         assert ended(wire, task)["result"]["structuredContent"]["completed"] == completed

@@ -9,8 +9,10 @@ if TYPE_CHECKING:
 
     from msgspec import Raw
 
+    from deputy.core.approval import ApprovalRequest
     from deputy.core.errors import Error
     from deputy.core.events import (
+        Asked,
         Event,
         Known,
         Lost,
@@ -138,15 +140,23 @@ class RunContext(Protocol):
         """All runs below this one as they stand now: for sums, never to decide by, as it differs when replayed."""
         ...
 
-    async def recv(self, key: str, topic: str, question: str = "", *, patience: float | None = None) -> Raw:
+    async def recv(
+        self,
+        key: str,
+        topic: str,
+        question: str = "",
+        *,
+        patience: float | None = None,
+        request: ApprovalRequest | None = None,
+    ) -> Raw:
         """Wait for a message. A run that only waits for messages is put aside: it costs nothing until one comes.
 
-        After so many seconds of `patience` the message is a no, whoever looks then.
+        After so many seconds of `patience` the message is a no, whoever looks then. An approval records its `request`.
         """
         ...
 
-    def was_asked(self, key: str) -> bool:
-        """Whether this round has put the question of a `recv` before: then its answer counts, whoever goes on."""
+    def asked(self, key: str) -> Asked | None:
+        """The question of a `recv` that this round has put before: then its answer counts, whoever goes on."""
         ...
 
     def was_reached(self, key: str) -> bool:
@@ -187,12 +197,12 @@ class Engine(Protocol):
         message: Any = None,
         *,
         seconds: float | None = None,
-        question: str = "",
+        request: ApprovalRequest | None = None,
         patience: float | None = None,
     ) -> int:
         """Start another round of a run that has ended; gives the round's number.
 
-        With a question it begins once a person has approved it, in time, and else leaves the run as it was.
+        With a request it begins once a person has approved it, in time, and else leaves the run as it was.
         """
         ...
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from msgspec import Struct
 
+from deputy.core.approval import FileDigest, Part, Risk
 from deputy.core.limits import TOOL_SECONDS
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
     from deputy.engine.ports.durable import RunContext
 
 # --- tools ------------------------------------------------------------------------------------------------------------
-
-Risk: TypeAlias = Literal["low", "medium", "high"]
 
 
 class ToolTraits(Struct, frozen=True, kw_only=True):
@@ -46,6 +45,16 @@ class ToolContext(Struct, frozen=True, kw_only=True):
     """The call's id; child processes carry it, so that what a dead process left running can be found."""
     output_bytes: int = 50_000
     """The most text that goes back to the model; what is longer is cut, and says so."""
+    base: FileDigest | None = None
+    """The file or directory that the call was approved for; the call is refused where it leads to another one."""
+
+
+class Preview(Struct, frozen=True, kw_only=True):
+    """What a person is shown of a call before they approve it: every argument, and what it would change."""
+
+    parts: tuple[Part, ...]
+    base: FileDigest | None = None
+    """The file that it would change, or the directory that it would run in, as it is now."""
 
 
 class ToolOutput(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -86,6 +95,15 @@ class Tool(Advertised, Protocol):
 
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
         """Carry out one call. Bad arguments are an output that names every field, and nothing is done."""
+        ...
+
+
+@runtime_checkable
+class PreviewedTool(Protocol):
+    """A tool that shows itself what a call would do; of any other tool every argument is shown."""
+
+    async def preview(self, arguments: Mapping[str, Any]) -> Preview:
+        """What a call would do, as things are now; nothing is changed."""
         ...
 
 
@@ -151,6 +169,8 @@ class TaskFiles(Struct, frozen=True, kw_only=True):
 
     text: str = ""
     warnings: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    """The files that are not as a person approved them."""
 
 
 class Folder(Protocol):
@@ -161,8 +181,11 @@ class Folder(Protocol):
         """Its absolute path."""
         ...
 
-    async def before_prompt(self, paths: Sequence[str]) -> TaskFiles:
-        """The files that a task names, each under its path, within a bound; what cannot be read is named in place."""
+    async def before_prompt(self, paths: Sequence[str], approved: Mapping[str, str] | None = None) -> TaskFiles:
+        """The files that a task names, each under its path, within a bound; what cannot be read is named in place.
+
+        Those in `approved` must have these digests; what differs is in `changed`.
+        """
         ...
 
     async def named(self, paths: Sequence[str]) -> Sequence[File]:
@@ -171,6 +194,10 @@ class Folder(Protocol):
 
     async def candidates(self) -> Sequence[File]:
         """The text files that may match a subtask, a bounded part of them; what ignore files leave out is left out."""
+        ...
+
+    async def digests(self, paths: Sequence[str]) -> Sequence[FileDigest]:
+        """The files that a task names, as a person approves them."""
         ...
 
     async def facts(self, paths: Sequence[str]) -> Sequence[FileFact]:

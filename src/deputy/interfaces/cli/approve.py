@@ -1,87 +1,182 @@
-"""`deputy approve ID`: say yes or no to what a run waits for, from any terminal."""
+"""`deputy approve ID`: see what a run waits to be approved, and say yes or no to exactly that."""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from deputy.core.errors import UnknownRun
+from deputy.core.errors import UnknownRun, UsageError
+from deputy.interfaces.cli.ancestry import refuse_below_a_run
 from deputy.interfaces.cli.session import NOTHING_FOUND
-from deputy.interfaces.cli.show import show_json
-from deputy.interfaces.plain import escaped_invisible
 from deputy.interfaces.telling import tell
 
 if TYPE_CHECKING:
+    from deputy.core.approval import Choice
     from deputy.interfaces.approving import Asking
     from deputy.journal.sqlite import SqliteJournal
 
 EXAMPLES = """\b
 Examples:
   deputy ps                                        # what waits, and for what
-  deputy approve sess_1763190000_x7k2ab
+  deputy approve sess_1763190000_x7k2ab            # shows it, and asks
   deputy approve sess_1763190000_x7k2ab --deny
+  deputy approve sess_1763190000_x7k2ab --json     # shows it to a program
+  deputy approve sess_1763190000_x7k2ab --digest 9f86d081…
 
 \b
-It works for every run that waits: of `deputy mcp`, of `deputy run`
-without a terminal, or asked in another terminal at this moment.
-The first answer counts.
+An answer counts for exactly what was shown: --digest names it, and is
+needed where there is no terminal. A call that changed since, or whose
+file changed, is asked again under another digest. The first answer
+counts. Commands that a run has started cannot approve anything.
 
 \b
 Exit codes:
-  0 it is answered   3 there is no such run, it does not wait,
-  or another answer came first"""
+  0 it is answered, or shown   2 no digest was given
+  3 there is no such run, it does not wait for this, or another answer
+  came first"""
 
 _PATIENCE_SECONDS = 2.0
 _LOOK_SECONDS = 0.05
 
 
+class Wanted(NamedTuple):
+    """What the command line says."""
+
+    run: str
+    key: str
+    digest: str
+    deny: bool
+    always: bool
+    details: bool
+    as_json: bool
+
+    @property
+    def choice(self) -> Choice:
+        """What is answered where nobody is asked."""
+        return "no" if self.deny else "always" if self.always else "yes"
+
+
 @click.command(epilog=EXAMPLES)
 @click.argument("run", metavar="ID")
+@click.option("--digest", default="", metavar="SHA256", help="What you approve, as it was shown; all 64 digits.")
+@click.option("--key", default="", metavar="KEY", help="Which question, where a run waits for several.")
 @click.option("--deny", is_flag=True, help="Say no: nothing is started.")
-@click.option("--json", "as_json", is_flag=True, help="Print what was answered as JSON.")
+@click.option("--always", is_flag=True, help="Approve every later call of this tool in this run, too.")
+@click.option("--details", is_flag=True, help="Show all of it, however long.")
+@click.option("--json", "as_json", is_flag=True, help="Show what is asked, or what was answered, as JSON.")
 @click.pass_context
-def command(ctx: click.Context, run: str, deny: bool, as_json: bool) -> None:
-    """Say yes or no to what a run waits for."""
-    ctx.exit(asyncio.run(_answer(run, not deny, as_json)))
+def command(
+    ctx: click.Context, run: str, digest: str, key: str, deny: bool, always: bool, details: bool, as_json: bool
+) -> None:
+    """Show what a run waits to be approved, and say yes or no."""
+    refuse_below_a_run("approve")
+    ctx.exit(asyncio.run(_approve(Wanted(run, key, digest.lower(), deny, always, details, as_json))))
 
 
-async def _answer(run: str, is_approved: bool, as_json: bool) -> int:
-    from msgspec import json
-
-    from deputy.core.events import APPROVAL
-    from deputy.interfaces.answering import answer_key
+async def _approve(wanted: Wanted) -> int:
     from deputy.interfaces.approving import find_asking
     from deputy.journal.home import home_path, make_home
     from deputy.journal.sqlite import SqliteJournal
 
     async with SqliteJournal(make_home(home_path())) as journal:
         try:
-            asking = await find_asking(journal, run)
+            asking = await find_asking(journal, wanted.run, wanted.key)
         except UnknownRun as error:
             click.echo(f"deputy: {tell(error)}", err=True)
             return NOTHING_FOUND
         if asking is None:
-            click.echo(f"deputy: {run} does not wait for approval; `deputy ps` shows what does", err=True)
+            what = f"under the key {wanted.key!r}" if wanted.key else "for approval"
+            click.echo(f"deputy: {wanted.run} does not wait {what}; `deputy ps` shows what does", err=True)
             return NOTHING_FOUND
-        if is_approved and asking.is_late(journal.clock.now()):
-            click.echo(f"deputy: nobody approved {asking.run} in time: it is refused. Ask for the work anew", err=True)
-            is_approved = False
-        # Only sent: whoever is at work on the run goes on with it, and not this process.
-        is_first = await journal.send(asking.run, APPROVAL, answer_key(asking.key), json.encode(is_approved))
-        is_taken = await _is_taken(journal, asking)
-    counts = is_approved if is_first else not is_approved
-    if as_json:
-        show_json({"session_id": asking.run, "approved": counts, "taken": is_taken, "question": asking.question})
+        choice, digest = await _choose(wanted, asking)
+        if choice is None:
+            return 0 if wanted.as_json or wanted.details else 2
+        return await _answer(journal, wanted, asking, choice, digest)
+
+
+async def _choose(wanted: Wanted, asking: Asking) -> tuple[Choice | None, str]:
+    """What is answered, and to which digest; None where it is only shown."""
+    from deputy.core.approval import Decision
+    from deputy.core.events import APPROVAL
+    from deputy.interfaces.answering import Question
+    from deputy.interfaces.cli.asking import Person, can_ask
+
+    if wanted.digest or wanted.deny:
+        return wanted.choice, wanted.digest
+    if wanted.as_json:
+        _show_json(_form(asking))
+        return None, ""
+    if not can_ask() or asking.request is None:
+        _show(asking, whole=wanted.details)
+        if not wanted.details:
+            way = f"deputy approve {asking.run} --digest {asking.digest}"
+            click.echo(f"deputy: not approved: name what you approve: {way}", err=True)
+        return None, ""
+    question = Question(
+        session_id=asking.run, label="", topic=APPROVAL, text="", request=asking.request, digest=asking.digest
+    )
+    answer = await Person(asyncio.Event(), shows_all=wanted.details).answer(question)
+    return (answer.choice, answer.digest) if isinstance(answer, Decision) else ("no", "")
+
+
+async def _answer(journal: SqliteJournal, wanted: Wanted, asking: Asking, choice: Choice, digest: str) -> int:
+    from msgspec import json
+
+    from deputy.core.events import APPROVAL
+    from deputy.interfaces.approving import answer_to
+
+    now = time.time()
+    try:
+        answer = answer_to(asking, choice, digest=digest, now=now)
+    except UsageError as error:
+        _show(asking, whole=wanted.details)
+        click.echo(f"deputy: not approved: {tell(error)}", err=True)
+        return NOTHING_FOUND
+    if choice != "no" and asking.is_late(now):
+        click.echo(f"deputy: nobody approved {asking.run} in time: it is refused. Ask for the work anew", err=True)
+    # Only sent: whoever is at work on the run goes on with it, and not this process.
+    is_first = await journal.send(answer.run, APPROVAL, answer.key, json.encode(answer.decision))
+    is_taken = await _is_taken(journal, asking)
+    approved = answer.decision.choice != "no"
+    if wanted.as_json:
+        _show_json({**_form(asking), "choice": answer.decision.choice, "counts": is_first, "taken": is_taken})
     elif is_first:
-        click.echo(escaped_invisible(f"{'Approved' if counts else 'Denied'}: {asking.question}"))
+        click.echo(f"{'Approved' if approved else 'Denied'}: {asking.question}")
     if not is_first:
-        told = "approved" if counts else "denied"
-        click.echo(f"deputy: another answer came first, and counts: {asking.run} is {told}", err=True)
+        click.echo(f"deputy: another answer to {asking.run} came first, and counts", err=True)
     if not is_taken:
         click.echo(f"deputy: nobody is at work on it now; go on with `deputy resume {asking.run}`", err=True)
     return 0 if is_first else NOTHING_FOUND
+
+
+def _show(asking: Asking, *, whole: bool) -> None:
+    from deputy.core.approval_text import screen
+    from deputy.interfaces.plain import terminal_width
+
+    if asking.request is not None:
+        click.echo(screen(asking.request, width=terminal_width(), whole=whole).text)
+
+
+def _show_json(form: dict[str, Any]) -> None:
+    """Print what is asked, exactly: what a person approves is never redacted."""
+    from deputy.core.text.visible import visible_json
+
+    click.echo(visible_json(form, indent=2))
+
+
+def _form(asking: Asking) -> dict[str, Any]:
+    """What is asked, for programs."""
+    return {
+        "session_id": asking.run,
+        "key": asking.key,
+        "digest": asking.digest,
+        "question": asking.question,
+        "request": asking.request,
+        "until": asking.until,
+    }
 
 
 async def _is_taken(journal: SqliteJournal, asking: Asking) -> bool:

@@ -6,16 +6,17 @@ import asyncio
 import os
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
-from deputy.core.events import APPROVAL
-from deputy.core.messages import yes_or_no
+from deputy.core.approval import Decision
+from deputy.core.approval_text import screen, visible_line
 from deputy.interfaces.beside import beside
 from deputy.interfaces.cli.keyboard import PASTE_SECONDS, forget_typed, push_unfinished_line
 from deputy.interfaces.plain import escaped_invisible
 from deputy.interfaces.view.painters import Silence
 
 if TYPE_CHECKING:
+    from deputy.core.approval import ApprovalRequest, Choice
     from deputy.core.rules import ApprovalPolicy
     from deputy.engine.desk import Approval
     from deputy.interfaces.answering import Question
@@ -30,20 +31,11 @@ def can_ask() -> bool:
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
-def is_yes(answer: str) -> bool:
-    """Whether an answer approves; anything but a clear yes does not."""
-    return yes_or_no(answer) is True
-
-
 def wrapped(text: str) -> str:
-    """Text of others made harmless and broken between words, so that it reads well on this terminal.
-
-    Whoever approves it sees all of it: an escape could hide a part of what will be done.
-    """
-    import shutil
+    """Text of others made harmless and broken between words, so that it reads well on this terminal."""
     import textwrap
 
-    width = max(20, shutil.get_terminal_size().columns)
+    width = max(20, _columns())
     return "\n".join(
         textwrap.fill(line, width, subsequent_indent="  ") for line in escaped_invisible(text).splitlines()
     )
@@ -59,30 +51,54 @@ def approval_for(policy: ApprovalPolicy, *, yes: bool) -> Approval:
 class Person:
     """The person at the terminal, asked one question at a time."""
 
-    def __init__(self, stop: asyncio.Event) -> None:
+    def __init__(self, stop: asyncio.Event, *, shows_all: bool = False) -> None:
         self.view: View = Silence()
         """What gives the terminal up while a question is asked."""
         self._stop = stop
+        self._shows_all = shows_all
         self._turn = asyncio.Lock()
 
-    async def answer(self, question: Question) -> bool | str:
+    async def answer(self, question: Question) -> bool | str | Decision:
         """Ask, and give what is answered; the word to stop is no answer, and neither is the end of input."""
         async with self._turn:
             if self._stop.is_set():
                 return False
             self.view.pause(self)
             try:
-                said = await self._line(_prompt(question))
-                if said is None or not said.endswith("\n"):
-                    await self._be_stopped()
+                if question.request is not None:
+                    choice = await self._choice(question.request)
+                    return Decision(choice=choice, digest=question.digest)
+                said = await self._said(f"\n{wrapped(f'[{question.label}] asks: {question.text}')}\n> ")
             finally:
                 self.view.go_on(self)
-        if said is None or self._stop.is_set():
-            return False
-        if question.topic == APPROVAL:
+        return False if said is None else said.strip() or NO_ANSWER
+
+    async def _choice(self, request: ApprovalRequest) -> Choice:
+        """What a person chooses; a yes to a text that was cut shows the rest, and asks again."""
+        whole = self._shows_all
+        while True:
+            shown = screen(request, width=_columns(), whole=whole)
+            said = await self._said(f"\n{shown.text}\n{_choices(request)}")
             # A line that nobody finished is no clear yes.
-            return said.endswith("\n") and is_yes(said)
-        return said.strip() or NO_ANSWER
+            choice = None if said is None or not said.endswith("\n") else _WORDS.get(said.strip().lower())
+            if choice == "always" and not request.can_always:
+                choice = None
+            if choice == "details":
+                whole = True
+            elif choice is None or choice == "no":
+                return "no"
+            elif not shown.is_cut:
+                return choice
+            else:
+                whole = True
+                sys.stderr.write("Not answered yet: the text was cut. This is all of it:\n")
+
+    async def _said(self, prompt: str) -> str | None:
+        """What is typed; None when there is nobody any more who could answer."""
+        said = await self._line(prompt)
+        if said is None or not said.endswith("\n"):
+            await self._be_stopped()
+        return None if self._stop.is_set() else said
 
     async def _be_stopped(self) -> None:
         """Wait for the word to stop that a closed terminal gives together with the end of its input."""
@@ -135,10 +151,28 @@ class Person:
             loop.remove_reader(sys.stdin.fileno())
 
 
-def _prompt(question: Question) -> str:
-    if question.topic == APPROVAL:
-        return f"\n{wrapped(question.text)}\nGo ahead? [y/N] "
-    return f"\n{wrapped(f'[{question.label}] asks: {question.text}')}\n> "
+_WORDS: dict[str, Choice | Literal["details"]] = {
+    "y": "yes",
+    "yes": "yes",
+    "n": "no",
+    "no": "no",
+    "a": "always",
+    "always": "always",
+    "d": "details",
+    "details": "details",
+}
+
+
+def _choices(request: ApprovalRequest) -> str:
+    if request.can_always:
+        return f"y: yes, n: no, a: always {visible_line(request.tool)} in this run, d: details\nGo ahead? [y/N/a/d] "
+    return "y: yes, n: no, d: details\nGo ahead? [y/N/d] "
+
+
+def _columns() -> int:
+    import shutil
+
+    return shutil.get_terminal_size().columns
 
 
 def _typed() -> bytes:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import click
 from msgspec import Struct, convert, structs
 
+from deputy.core.approval import Decision
 from deputy.interfaces.cli.session import CANCELLED, carry_out, exit_code, not_stopped, resumable, until_done
 from deputy.interfaces.plain import plain
 
@@ -144,7 +145,7 @@ def _works(tasks: TaskFile, work: str, language: str) -> tuple[Work, ...]:
 
 async def _carry_out(name: str, works: Sequence[Work], wanted: Wanted, project: Path, stop: asyncio.Event) -> int:
     from deputy.config import load_rules
-    from deputy.interfaces.cli.asking import Person, can_ask
+    from deputy.interfaces.cli.asking import Person, approval_for, can_ask
     from deputy.interfaces.cli.order_ending import show_ended
     from deputy.interfaces.library import Deputy
     from deputy.interfaces.view.audience import Audience, open_events
@@ -156,8 +157,8 @@ async def _carry_out(name: str, works: Sequence[Work], wanted: Wanted, project: 
             wanted.model,
             workspace=project,
             watch=audience.tell,
-            # Approved is the command as a whole; what a subagent asks is asked of the person.
-            approval="granted",
+            # What the command's own agent may do is named in its approval; whatever else is done is asked for.
+            approval=approval_for(rules.approval, yes=wanted.yes),
             answer=person.answer if can_ask() else None,
             private=[] if wanted.events in (None, "-") else [wanted.events],
             rules=rules,
@@ -247,10 +248,23 @@ async def _cancel(deputy: Deputy, session_id: str) -> None:
 
 def _approver(deputy: Deputy, person: Person, rules: Rules, *, yes: bool) -> Callable[[Task, str], Any]:
     async def approve(task: Task, model: str) -> bool:
-        from deputy.core.task import DelegateCall
-        from deputy.interfaces.cli.delegate import is_approved
+        from deputy.core.events import APPROVAL
+        from deputy.interfaces.answering import Question
+        from deputy.interfaces.cli.asking import approval_for
+        from deputy.interfaces.cli.delegate import tell_refused
 
-        return yes or await is_approved(deputy, DelegateCall(tasks=(task,)), model, person, rules.approval)
+        policy = approval_for(rules.approval, yes=yes)
+        if policy == "granted":
+            return True
+        request = structs.replace(await deputy.preview((task,), concurrency=1), key="command", label=task.label)
+        if policy == "refuse":
+            tell_refused(request, rules.approval)
+            return False
+        question = Question(
+            session_id="", label=task.label, topic=APPROVAL, text="", request=request, digest=request.digest
+        )
+        answer = await person.answer(question)
+        return isinstance(answer, Decision) and answer.choice == "yes" and answer.digest == request.digest
 
     return approve
 

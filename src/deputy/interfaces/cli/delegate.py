@@ -3,32 +3,28 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import click
 from msgspec import structs
 
 from deputy.config import load_rules
 from deputy.core.errors import BadFields, Described, UsageError
-from deputy.core.events import APPROVAL
 from deputy.core.ladder import cannot_spawn
 from deputy.core.task import MAX_CONCURRENCY, DelegateCall, read_call
 from deputy.interfaces.cli.ending import way_on
 from deputy.interfaces.cli.session import CANCELLED, REJECTED, carry_out, exit_code, not_stopped, resumable, until_done
 from deputy.interfaces.cli.show import show_json
 from deputy.interfaces.cli.source import read_text
-from deputy.interfaces.plain import plain
 from deputy.interfaces.telling import safe_to_tell
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from deputy.core.approval import Prices
+    from deputy.core.approval import ApprovalRequest
     from deputy.core.results import Result
     from deputy.core.rules import ApprovalPolicy, Rules
-    from deputy.core.task import Task
-    from deputy.interfaces.cli.asking import Person
     from deputy.interfaces.library import Deputy
     from deputy.interfaces.view.event_lines import EventLines
 
@@ -175,18 +171,19 @@ class How:
     rules: Rules
     fallback: bool | None = None
     inline: bool | None = None
-    goals: tuple[str, ...] = ()
-    """What the tasks are about where their prompts do not begin with it; who does each is shown then."""
+    shows_ways: bool = False
+    """Whether a person is shown which backend and model does each task, and a task without any fails alone."""
 
 
 async def run_call(call: DelegateCall, how: How, stop: asyncio.Event) -> int:
     """Check a call, have it approved, carry it out and print its results; gives the exit code."""
-    from deputy.interfaces.cli.asking import Person, can_ask
+    from deputy.interfaces.cli.asking import Person, approval_for, can_ask
     from deputy.interfaces.library import Deputy
     from deputy.interfaces.view.audience import Audience, open_events
     from deputy.interfaces.view.painters import open_view
 
     events, rules = how.events, how.rules
+    approval = approval_for(rules.approval, yes=how.yes)
     async with open_events(events) as lines:
         audience = Audience(lines)
         person = Person(stop)
@@ -197,39 +194,43 @@ async def run_call(call: DelegateCall, how: How, stop: asyncio.Event) -> int:
             fallback=how.fallback,
             inline=how.inline,
             watch=audience.tell,
-            # Approved is the call as a whole; what a subagent asks is asked of the person.
-            approval="granted",
+            # What was approved with the call is named in it; every other call of a subagent is asked for.
+            approval=approval,
             answer=person.answer if can_ask() else None,
             private=[] if events in (None, "-") else [events],
             rules=rules,
         ) as deputy:
             chosen = (await deputy.default_model()).model
             call = structs.replace(call, tasks=await deputy.cast(call.tasks))
-            ways = await _ways(deputy, call, chosen) if how.goals else _Ways()
-            if not how.goals:
+            ways = await _ways(deputy, call, chosen) if how.shows_ways else ""
+            if not how.shows_ways:
                 await _check_keys(deputy, call, chosen)
-            told = ways.told
             _warn_of_context(call, how.workspace)
-            if how.yes and told:
-                click.echo(plain(told), err=True)
-            if not (how.yes or await is_approved(deputy, _shown(call, how), chosen, person, rules.approval, ways)):
+            if approval == "granted" and ways:
+                click.echo(safe_to_tell(ways), err=True)
+            if approval == "refuse":
+                tell_refused(await deputy.preview(call.tasks, concurrency=call.concurrency, notes=ways), rules.approval)
                 if last is not None or call.result_form == "json":
                     _show(_refused(call), call, last)
-                return CANCELLED if stop.is_set() else REJECTED
+                return REJECTED
             async with open_view([task.label for task in call.tasks], is_quiet=events == "-") as view:
                 audience.join(view)
                 person.view = view
-                session_id = await deputy.start(call.tasks, concurrency=call.concurrency)
+                session_id = await deputy.start(
+                    call.tasks, concurrency=call.concurrency, must_ask=approval == "ask", notes=ways
+                )
                 if lines is not None:
                     lines.write("opened", {"session_id": session_id, "model": chosen, "total": len(call.tasks)})
                 with resumable(session_id):
                     results = await until_done(deputy.results(session_id), stop, lambda: deputy.cancel(session_id))
             if results is None:
                 return not_stopped(session_id)
-            _show(results, call, last, session_id)
+            status = (await deputy.state(session_id)).status
+            if status != "rejected" or last is not None or call.result_form == "json":
+                _show(results, call, last, session_id)
             await deputy.delivered(session_id)
             outcomes = [result.outcome for result in results]
-            is_cancelled = (await deputy.state(session_id)).status == "cancelled"
+            is_cancelled = status == "cancelled"
             told = way_on(session_id, outcomes) or (f"{session_id} was cancelled when all had ended" * is_cancelled)
             if told and last is None:
                 click.echo(f"deputy: {told}", err=True)
@@ -251,27 +252,11 @@ def _warn_of_context(call: DelegateCall, workspace: str) -> None:
             click.echo(f"deputy: warning: {told}", err=True)
 
 
-def _shown(call: DelegateCall, how: How) -> DelegateCall:
-    """The call as whoever approves it sees it."""
-    if not how.goals:
-        return call
-    tasks = zip(call.tasks, how.goals, strict=True)
-    return structs.replace(call, tasks=tuple(structs.replace(task, prompt=goal) for task, goal in tasks))
-
-
-class _Ways(NamedTuple):
-    """What each task goes to, as a person reads it, and the models that are then really asked, by those named."""
-
-    told: str = ""
-    asked: Mapping[str, str] = {}
-
-
-async def _ways(deputy: Deputy, call: DelegateCall, model: str) -> _Ways:
+async def _ways(deputy: Deputy, call: DelegateCall, model: str) -> str:
     """What each task goes to and what it can cost, one line each; one without any way fails, and says why."""
     from deputy.core.approval import cost_ceiling
 
     lines: list[str] = []
-    really: dict[str, str] = {}
     for task in call.tasks:
         name = task.model or model
         way = await deputy.way(name)
@@ -279,12 +264,11 @@ async def _ways(deputy: Deputy, call: DelegateCall, model: str) -> _Ways:
             told = cannot_spawn(name, deputy.provider_of(name))
             lines.append(f"[{task.label}] {told}")
             continue
-        really[name] = way.model
         # What bounds it, or does not, stands in the line for all of them.
         cost = cost_ceiling((task,), lambda _, asked=way.model: deputy.prices_of(asked)).text.partition(" (")[0]
         instead = "" if way.model == name else f" (instead of {name})"
         lines.append(f"[{task.label}] {way}{instead}, cost: {cost}")
-    return _Ways(deputy.redactor.redact("\n".join(lines)), really)
+    return "\n".join(lines)
 
 
 async def _check_keys(deputy: Deputy, call: DelegateCall, model: str) -> None:
@@ -294,40 +278,13 @@ async def _check_keys(deputy: Deputy, call: DelegateCall, model: str) -> None:
             raise UsageError("--model", name, f"{told}; `deputy doctor` says what to set")
 
 
-async def is_approved(
-    deputy: Deputy, call: DelegateCall, model: str, person: Person, policy: ApprovalPolicy, ways: _Ways | None = None
-) -> bool:
-    """One approval for the whole call; where nobody can be asked, it is refused."""
-    from deputy.core.approval import cost_ceiling, spawn_summary
-    from deputy.interfaces.answering import Question
-    from deputy.interfaces.cli.asking import approval_for
+def tell_refused(request: ApprovalRequest, policy: ApprovalPolicy) -> None:
+    """Say what is not done because nobody approves it, and why."""
+    from deputy.core.approval_text import screen
 
-    told, asked = ways or _Ways()
-
-    def prices_of(task: Task) -> Prices:
-        """Those of the model that is asked, which may be another than the one that is named."""
-        name = task.model or model
-        return deputy.prices_of(asked.get(name, name))
-
-    summary = spawn_summary(
-        call.tasks,
-        model=model,
-        risk="medium",
-        cost=cost_ceiling(call.tasks, prices_of),
-        concurrency=call.concurrency,
-        redactor=deputy.redactor,
-    )
-    summary = f"{summary}\n{told}" if told else summary
-    match approval_for(policy, yes=False):
-        case "granted":
-            return True
-        case "ask":
-            question = Question(session_id="", label="", topic=APPROVAL, text=summary)
-            return bool(await person.answer(question))
-        case "refuse":
-            why = "the configuration refuses it" if policy == "refuse" else "nobody can be asked here"
-            click.echo(f"{plain(summary)}\ndeputy: not approved: {why}; --yes approves it", err=True)
-            return False
+    why = "the configuration refuses it" if policy == "refuse" else "nobody can be asked here"
+    # Nobody approves this text, so it hides secrets like everything else that is printed.
+    click.echo(f"{safe_to_tell(screen(request).text)}\ndeputy: not approved: {why}; --yes approves it", err=True)
 
 
 def _refused(call: DelegateCall) -> list[Result]:

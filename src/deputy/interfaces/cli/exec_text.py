@@ -86,7 +86,7 @@ def command(
         rules=rules,
         fallback=False if no_fallback else None,
         inline=False if no_inline else None,
-        goals=tuple(request.prompt for request in requests),
+        shows_ways=True,
     )
 
     async def run(stop: asyncio.Event) -> int:

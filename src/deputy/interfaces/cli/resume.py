@@ -12,6 +12,7 @@ import click
 from deputy.core.errors import UnknownRun, UsageError
 from deputy.core.events import APPROVAL
 from deputy.engine.root import DELEGATE
+from deputy.interfaces.cli.ancestry import refuse_below_a_run
 from deputy.interfaces.cli.ending import show_outcome
 from deputy.interfaces.cli.session import (
     CANCELLED,
@@ -73,9 +74,9 @@ def command(
     """Go on with a run that ended, waits or was interrupted."""
     root = _root(run)
     place = _workspace(root, workspace)
-    # A command was approved as a whole before it was recorded, and goes on with what it was given then.
-    is_approved = yes or (root is not None and root.command in ORDERS)
-    ctx.exit(carry_out(lambda stop: _resume(run, answer, place, is_approved, events, as_json, stop)))
+    if yes or answer is not None:
+        refuse_below_a_run("resume --yes" if yes else "resume --answer")
+    ctx.exit(carry_out(lambda stop: _resume(run, answer, place, yes, events, as_json, stop)))
 
 
 async def _resume(
@@ -210,7 +211,7 @@ async def _answer(deputy: Deputy, state: State, given: str | None, person: Perso
         await deputy.check_left(state.run)
         for question in await deputy.questions(state.run):
             if question.topic == APPROVAL:
-                await deputy.approve(question.session_id)
+                await deputy.approve(question.session_id, digest=question.digest)
         return None
     # Whoever is still live asks by itself when it is taken up.
     if given is not None or person is None or state.is_live:
@@ -218,8 +219,8 @@ async def _answer(deputy: Deputy, state: State, given: str | None, person: Perso
     answers: dict[str, str] = {}
     for question in await deputy.questions(state.run):
         said = await person.answer(question)
-        if isinstance(said, str) or question.topic == APPROVAL:
-            answers[question.session_id] = said if isinstance(said, str) else ("yes" if said else "no")
+        if isinstance(said, str):
+            answers[question.session_id] = said
     return answers or None
 
 

@@ -10,6 +10,8 @@ from mcp_types import ElicitRequest, ElicitRequestFormParams, ElicitResult, Inpu
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
+from deputy.core.approval_text import screen
+
 if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
 
@@ -56,9 +58,20 @@ def is_yes(answer: object) -> bool:
     )
 
 
-async def elicit(call: Call, run: str, question: str) -> None:
+async def question_of(hub: Hub, run: str) -> tuple[str, str]:
+    """What a run itself waits to be approved, whole, and its digest; nothing when it waits for nothing."""
+    asking = await (await hub.deputy()).asking(run)
+    if asking is None or asking.request is None or asking.run != run:
+        return "", ""
+    return screen(asking.request, whole=True).text, asking.digest
+
+
+async def elicit(call: Call, run: str) -> None:
     """Have the client ask its person, and answer the run; a client that cannot after all leaves it to others."""
     session = call.context.session
+    question, digest = await question_of(call.hub, run)
+    if not question:
+        return
     try:
         answer = await session.elicit_form(question, _FORM, related_request_id=call.context.request_id)
     except MCPError:
@@ -66,7 +79,7 @@ async def elicit(call: Call, run: str, question: str) -> None:
     except ValidationError:
         # An answer that is none.
         answer = None
-    await answer_run(call.hub, run, is_approved=is_yes(answer))
+    await answer_run(call.hub, run, digest, is_approved=is_yes(answer))
 
 
 def patience(call: Call) -> float:
@@ -78,9 +91,9 @@ def patience(call: Call) -> float:
 async def give_up(hub: Hub, run: str, seconds: float) -> None:
     """Deny a run that nobody has approved after so long."""
     await asyncio.sleep(seconds)
-    await answer_run(hub, run, is_approved=False)
+    await answer_run(hub, run, "", is_approved=False)
 
 
-async def answer_run(hub: Hub, run: str, *, is_approved: bool) -> None:
-    """Answer a run if it still waits; the first answer counts, whoever gave it."""
-    await (await hub.deputy()).approve(run, is_approved=is_approved)
+async def answer_run(hub: Hub, run: str, digest: str, *, is_approved: bool) -> None:
+    """Answer a run if it still waits for exactly this; the first answer counts."""
+    await (await hub.deputy()).approve(run, "yes" if is_approved else "no", digest=digest)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 from msgspec import UNSET, json, structs
 
-from deputy.core.approval import cost_ceiling, spawn_summary
 from deputy.core.errors import DeputyError
 from deputy.core.ladder import cannot_spawn
 from deputy.core.results import results_json, results_markdown
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
     from mcp_types import CallToolResult
 
     from deputy.core.results import Result
-    from deputy.interfaces.library import Deputy
     from deputy.interfaces.mcp.call import Answer, Call
 
 _REFUSED = (
@@ -67,7 +65,7 @@ async def start(call: Call) -> Answer:
         if approving.is_modern(call.context):
             return approving.question_in_result(run, question)
         async with _cancelled_with(call, run):
-            await approving.elicit(call, run, question)
+            await approving.elicit(call, run)
     return await status_of(call.hub, run)
 
 
@@ -121,33 +119,23 @@ async def _checked(call: Call) -> DelegateCall:
 
 async def _open(call: Call, wanted: DelegateCall) -> tuple[str, str]:
     """The run of a call, and what it waits for: a new one, or the one whose question this call answers."""
-    deputy = await call.hub.deputy()
     run = call.params.request_state
     if run is not None:
         answers = call.params.input_responses or {}
         if approving.KEY in answers:
-            await approving.answer_run(call.hub, run, is_approved=approving.is_yes(answers[approving.KEY]))
+            _, digest = await approving.question_of(call.hub, run)
+            is_approved = bool(digest) and approving.is_yes(answers[approving.KEY])
+            await approving.answer_run(call.hub, run, digest, is_approved=is_approved)
             return run, ""
-        return run, (await deputy.state(run)).question
-    question = "" if call.hub.options.approval == "granted" else await _question(deputy, wanted)
+        return run, (await approving.question_of(call.hub, run))[0]
+    must_ask = call.hub.options.approval != "granted"
     patience = approving.patience(call)
-    run = await call.hub.start(wanted, question, patience)
-    if question:
+    run = await call.hub.start(wanted, must_ask, patience)
+    question = (await approving.question_of(call.hub, run))[0] if must_ask else ""
+    if must_ask:
         # Nobody may ever answer, or come back for the answer.
         call.hub.later(approving.give_up(call.hub, run, patience))
     return run, question
-
-
-async def _question(deputy: Deputy, wanted: DelegateCall) -> str:
-    model = (await deputy.default_model()).model
-    return spawn_summary(
-        wanted.tasks,
-        model=model,
-        risk="medium",
-        cost=cost_ceiling(wanted.tasks, lambda task: deputy.prices_of(task.model or model)),
-        concurrency=wanted.concurrency,
-        redactor=deputy.redactor,
-    )
 
 
 # --- while it is waited for -------------------------------------------------------------------------------------------
@@ -182,5 +170,5 @@ async def _asked(call: Call, run: str, question: str) -> AsyncGenerator[None]:
     if not question or not approving.can_elicit(call.context):
         yield
         return
-    async with beside(approving.elicit(call, run, question)):
+    async with beside(approving.elicit(call, run)):
         yield

@@ -105,6 +105,7 @@ class Hub:
                     home=options.home,
                     policy=Policy(max_live=MOST_CALLS * 4, max_live_per_provider=MOST_CALLS * 4),
                     allow=options.allow,
+                    approval=options.approval,
                 ) as deputy,
                 beside(self._route(deputy)),
             ):
@@ -149,10 +150,10 @@ class Hub:
 
     # --- runs ---------------------------------------------------------------------------------------------------------
 
-    async def start(self, wanted: DelegateCall, question: str, patience: float) -> str:
+    async def start(self, wanted: DelegateCall, must_ask: bool, patience: float) -> str:
         """Start the run of a call; a caller that is cancelled in the middle of it leaves none behind."""
         started: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._begin(self._start(wanted, question, patience, started), self._stopping)
+        self._begin(self._start(wanted, must_ask, patience, started), self._stopping)
         try:
             run = await asyncio.shield(started)
         except asyncio.CancelledError:
@@ -162,10 +163,10 @@ class Hub:
         self.started.append(run)
         return run
 
-    async def _start(self, wanted: DelegateCall, question: str, patience: float, started: asyncio.Future[str]) -> None:
+    async def _start(self, wanted: DelegateCall, must_ask: bool, patience: float, started: asyncio.Future[str]) -> None:
         try:
             deputy = await self.deputy()
-            run = await deputy.start(wanted.tasks, concurrency=wanted.concurrency, question=question, patience=patience)
+            run = await deputy.start(wanted.tasks, concurrency=wanted.concurrency, must_ask=must_ask, patience=patience)
         except DeputyError as error:
             started.set_exception(error)
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from deputy.core.approval import resume_summary
+from deputy.core.approval import resume_request
 from deputy.core.errors import DeputyError
 from deputy.core.events import APPROVAL
 from deputy.engine.refine import REFINE
@@ -13,6 +13,7 @@ from deputy.interfaces.mcp import approving
 from deputy.interfaces.mcp.runs import RunArguments, is_left, read_arguments, status_of
 
 if TYPE_CHECKING:
+    from deputy.core.approval import ApprovalRequest
     from deputy.core.state import State
     from deputy.interfaces.library import Deputy
     from deputy.interfaces.mcp.call import Answer, Call
@@ -53,16 +54,17 @@ async def resume(call: Call) -> Answer:
         return await status_of(hub, run)
     _check_end(state, wanted.answer)
     await check_allowed(hub, state)
-    question = "" if hub.options.approval == "granted" or state.is_live else await _question(deputy, state, wanted)
+    is_settled = hub.options.approval == "granted" or state.is_live
+    request = None if is_settled else await _request(deputy, state, wanted)
     patience = approving.patience(call)
-    await deputy.go_on(run, wanted.answer, question=question, patience=patience)
+    await deputy.go_on(run, wanted.answer, request=request, patience=patience)
     hub.later(_settled(deputy, run))
-    if question:
+    if request is not None:
         hub.later(approving.give_up(hub, run, patience))
         if approving.can_elicit(call.context):
             if approving.is_modern(call.context):
-                return approving.question_in_result(run, question)
-            await approving.elicit(call, run, question)
+                return approving.question_in_result(run, (await approving.question_of(hub, run))[0])
+            await approving.elicit(call, run)
     return await status_of(hub, run)
 
 
@@ -104,18 +106,14 @@ async def _answered(call: Call, run: str) -> Answer:
     if call.params.request_state != run:
         raise DeputyError("This answers the question of another run. Nothing was done.")
     given = (call.params.input_responses or {}).get(approving.KEY)
-    await approving.answer_run(call.hub, run, is_approved=approving.is_yes(given))
+    _, digest = await approving.question_of(call.hub, run)
+    await approving.answer_run(call.hub, run, digest, is_approved=bool(digest) and approving.is_yes(given))
     return await status_of(call.hub, run)
 
 
-async def _question(deputy: Deputy, state: State, wanted: ResumeArguments) -> str:
-    return resume_summary(
-        state.label or state.command,
-        wanted.answer,
-        model=state.model,
-        tools=await deputy.tools_of(state.run),
-        redactor=deputy.redactor,
-    )
+async def _request(deputy: Deputy, state: State, wanted: ResumeArguments) -> ApprovalRequest:
+    tools = await deputy.tools_of(state.run)
+    return resume_request(state.label or state.command, wanted.answer, model=state.model, tools=tools)
 
 
 async def _settled(deputy: Deputy, run: str) -> None:

@@ -207,7 +207,9 @@ class RunTasks:
         if await self._find(task_id) is None:
             return False
         if approving.KEY in answers:
-            await approving.answer_run(self._hub, task_id, is_approved=approving.is_yes(answers[approving.KEY]))
+            _, digest = await approving.question_of(self._hub, task_id)
+            is_approved = bool(digest) and approving.is_yes(answers[approving.KEY])
+            await approving.answer_run(self._hub, task_id, digest, is_approved=is_approved)
         return True
 
     async def cancel(self, task_id: str) -> bool:
@@ -233,7 +235,8 @@ class RunTasks:
         # A call ends in its own words when all that it waited for was stopped.
         is_stopped = bool(results) and all(result.outcome.status == "cancelled" for result in results)
         asks = APPROVAL in state.waits.values()
-        requests = {approving.KEY: approving.request(state.question)} if asks and can_ask else None
+        question = (await approving.question_of(self._hub, state.run))[0] if asks and can_ask else ""
+        requests = {approving.KEY: approving.request(question)} if question else None
         return Task(
             task_id=state.run,
             status="input_required" if requests else "cancelled" if is_stopped else _status(state),

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import json
 
 from deputy.core import errors
+from deputy.core.approval import FileDigest
 from deputy.core.contract import FileFact
 from deputy.core.conversation import (
     AssistantMessage,
@@ -344,9 +345,13 @@ class SimFolder:
 
     root = "/workspace"
 
-    async def before_prompt(self, paths: Sequence[str]) -> TaskFiles:
+    async def before_prompt(self, paths: Sequence[str], approved: Mapping[str, str] | None = None) -> TaskFiles:
         """Nothing: there are no files."""
         return TaskFiles()
+
+    async def digests(self, paths: Sequence[str]) -> Sequence[FileDigest]:
+        """That none of the files is there."""
+        return [FileDigest(path=path) for path in paths]
 
     async def named(self, paths: Sequence[str]) -> Sequence[File]:
         """That none of the files is there."""

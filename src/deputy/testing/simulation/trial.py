@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from msgspec import Raw, json, structs
 
+from deputy.core.approval import Decision
 from deputy.core.errors import DeputyError, LeaseHeld, StorageError, StorageFull, UnknownRun, UsageError
-from deputy.core.events import APPROVAL, Opened
+from deputy.core.events import APPROVAL, Asked, Opened
 from deputy.core.guard import Policy
 from deputy.core.limits import NOTHING
 from deputy.core.request import Grant, Lineage
-from deputy.core.state import answer_key
+from deputy.core.state import ASKED, answer_key
 from deputy.engine.ports import Engine
 from deputy.engine.root import DELEGATE, RUN, FanOut
 from deputy.engine.workflow import carry_out
@@ -241,9 +242,16 @@ class Process:
             for state in await engine.list():
                 for key, topic in state.waits.items():
                     chance = Random(f"{self._trial.scenario.seed} {state.label} {key}")
-                    body = chance.random() < 0.7 if topic == APPROVAL else "Go ahead."
+                    choice = "yes" if chance.random() < 0.7 else "no"
+                    digest = self._digest(state.run, key)
+                    body = Decision(choice=choice, digest=digest) if topic == APPROVAL else "Go ahead."
                     with suppress(UnknownRun, StorageError):
                         await engine.send(state.run, topic, body, key=answer_key(key))
+
+    def _digest(self, run: str, key: str) -> str:
+        """The digest of what a run asks under a key."""
+        asked = [one.event for one in self._trial.disk.records[run] if one.key == f"{key}{ASKED}"]
+        return "".join(event.digest for event in asked if isinstance(event, Asked))
 
 
 class Trial:

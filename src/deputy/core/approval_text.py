@@ -1,0 +1,177 @@
+"""An approval as a person reads it: every field on rows of its own, nothing invisible, and what is cut is counted."""
+
+from __future__ import annotations
+
+import unicodedata
+from functools import cache
+from typing import TYPE_CHECKING, NamedTuple
+
+from deputy.core.text.visible import escaped_invisible
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from re import Match, Pattern
+
+    from deputy.core.approval import ApprovalRequest, Part
+
+PART_ROWS = 20
+"""How many rows of one field are shown at first."""
+MOST_ROWS = 60
+"""How many rows of all fields are shown at first."""
+DEFAULT_WIDTH = 100
+_LEAST_WIDTH = 30
+_INDENT = "  "
+_FIRST, _CONTINUED = "    │ ", "    ┊ "
+"""How a line of a text begins, and the rest of one that is longer than the terminal is wide."""
+_HEADLINE = 120
+_READ_AHEAD = 20_000
+
+
+LONGEST_RUN_OF_SPACES = 8
+_MOST_MARKS = 2
+"""How many combining marks one letter may have; more of them are drawn over the lines around it."""
+
+
+class Screen(NamedTuple):
+    """What is shown of an approval, and how much of it is not."""
+
+    text: str
+    hidden_bytes: int = 0
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether something is not shown."""
+        return self.hidden_bytes > 0
+
+
+def headline(request: ApprovalRequest) -> str:
+    """An approval on one line, for lists and progress; it is never what a person approves by."""
+    first = request.parts[0].text if request.parts else ""
+    shown = visible_line(first[: _HEADLINE * 8])
+    is_cut = len(shown) > _HEADLINE or len(first) > _HEADLINE * 8
+    cut = f"{shown[:_HEADLINE]}… ({_size(first):,} bytes)" if is_cut else shown
+    return f"{request.title}: {cut} (risk: {request.risk})"
+
+
+def screen(request: ApprovalRequest, *, width: int = DEFAULT_WIDTH, whole: bool = False) -> Screen:
+    """The approval on rows that are never wider than the terminal; without `whole` long fields are cut."""
+    width = max(_LEAST_WIDTH, width)
+    lines = [f"{request.title} · risk: {request.risk}"]
+    hidden = hidden_fields = rows = 0
+    for part in (*_facts(request), *request.parts):
+        if not whole and rows >= MOST_ROWS:
+            hidden_fields += 1
+            hidden += _size(part.text) or 1
+            continue
+        shown, more = _part_rows(part, width, None if whole else min(PART_ROWS, MOST_ROWS - rows))
+        rows += len(shown)
+        hidden += more
+        lines += shown
+    if hidden_fields:
+        lines.append(f"{_INDENT}… {hidden_fields:,} more fields; details shows them")
+    if hidden:
+        lines.append(f"{_INDENT}NOT SHOWN: {hidden:,} bytes of this call; details shows all of it")
+    lines += _wrapped(f"{_INDENT}digest: {request.digest}", width, f"{_INDENT}  ")
+    return Screen("\n".join(lines), hidden)
+
+
+def _facts(request: ApprovalRequest) -> Iterator[Part]:
+    """Who asks, and what it can cost."""
+    from deputy.core.approval import Part
+
+    if request.session_id or request.label:
+        label = request.label if request.label.isascii() else f"{request.label} = {request.label!a}"
+        path = " › ".join(map(visible_line, request.path))
+        yield Part(name="asked by", text=f"{visible_line(label)} ({path}) {request.session_id}".strip())
+    if request.cost:
+        yield Part(name="cost", text=request.cost)
+
+
+def _part_rows(part: Part, width: int, most: int | None) -> tuple[list[str], int]:
+    """The rows of a field, and how many bytes of it are left out."""
+    name = f"{_INDENT}{visible_line(part.name)}:"
+    text = part.text
+    if "\n" not in text and len(text) < _READ_AHEAD:
+        row = f"{name} {visible(text)}"
+        if _columns(row) <= width:
+            return [row], 0
+    lines = text.split("\n")
+    rows = _wrapped(f"{name} ({len(lines):,} line{'s' * (len(lines) != 1)}, {_size(text):,} bytes)", width, _INDENT)
+    room = None if most is None else max(1, most - 1)
+    shown_bytes = 0
+    for number, line in enumerate(lines):
+        left = None if room is None else room - (len(rows) - 1)
+        if left is not None and left <= 0:
+            more = _size(text) - shown_bytes
+            rows.append(f"    … {len(lines) - number:,} more lines, {more:,} more bytes")
+            return rows, max(1, more)
+        # Only long runs of spaces become shorter when they are shown.
+        bound = len(line) if left is None else left * width + _READ_AHEAD
+        pieces = _wrapped(_FIRST + visible(line[:bound]), width, _CONTINUED)
+        if left is not None and (len(pieces) > left or len(line) > bound):
+            rows += pieces[:left]
+            more = _size(text) - shown_bytes
+            rest = len(lines) - number - 1
+            rows.append(f"    … the rest of this line and {rest:,} more lines: {more:,} bytes from its beginning")
+            return rows, max(1, more)
+        rows += pieces
+        shown_bytes += _size(line) + 1
+    return rows, 0
+
+
+def _wrapped(line: str, width: int, continued: str) -> list[str]:
+    """One line on as many rows as it takes; each after the first begins so that nothing looks like a new line."""
+    if line.isascii() and len(line) <= width:
+        return [line]
+    rows: list[str] = []
+    begin, room, prefix = 0, width, ""
+    for end, letter in enumerate(line):
+        room -= 1 if letter.isascii() else 2
+        if room < 0:
+            rows.append(prefix + line[begin:end])
+            begin, prefix = end, continued
+            room = width - _columns(continued) - (1 if letter.isascii() else 2)
+    return [*rows, prefix + line[begin:]]
+
+
+def _columns(text: str) -> int:
+    """The most columns that a text takes: terminals disagree about the width of what is not ASCII."""
+    return len(text) if text.isascii() else sum(1 if letter.isascii() else 2 for letter in text)
+
+
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode(errors="replace"))
+
+
+# --- characters -------------------------------------------------------------------------------------------------------
+
+
+def visible(text: str) -> str:
+    """The text with every invisible character escaped, tabs as ⇥ and long runs of spaces counted; line breaks stay."""
+    shown = escaped_invisible(text).replace("\t", "⇥")
+    return _hiding().sub(_counted, shown)
+
+
+def visible_line(text: str) -> str:
+    """The same on one line: a line break is shown as ⏎."""
+    return visible(text).replace("\n", "⏎")
+
+
+def _counted(found: Match[str]) -> str:
+    piece = found[0]
+    if piece[0] == " ":
+        return f"«{len(piece):,} spaces»"
+    marks = 0
+    shown: list[str] = []
+    for letter in piece:
+        marks = marks + 1 if unicodedata.category(letter)[0] == "M" else 0
+        shown.append(letter if marks <= _MOST_MARKS else f"\\u{ord(letter):04x}")
+    return "".join(shown)
+
+
+@cache
+def _hiding() -> Pattern[str]:
+    """What can hide other text: a long run of spaces, or combining marks, which are no ASCII."""
+    import re
+
+    return re.compile(rf" {{{LONGEST_RUN_OF_SPACES + 1},}}|[^\x00-\x7f]+")
