@@ -334,7 +334,7 @@ class Book:
 
         self._tasks[name] = structs.replace(self._tasks[name], **fields)
 
-    async def get(self, task_id: str, *, can_ask: bool) -> Task | None:
+    async def get(self, task_id: str, context: object) -> Task | None:
         from msgspec import structs
 
         task = self._tasks.get(task_id)
@@ -346,7 +346,7 @@ class Book:
         }
         return structs.replace(task, status="input_required", input_requests=requests)
 
-    async def update(self, task_id: str, answers: dict[str, Any]) -> bool:
+    async def update(self, task_id: str, context: object, answers: dict[str, Any]) -> bool:
         if task_id not in self._tasks:
             return False
         for key, answer in answers.items():

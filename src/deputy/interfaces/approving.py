@@ -44,14 +44,25 @@ async def find_asking(journal: SqliteJournal, run: str, key: str = "") -> Asking
     state = await journal.state(run)
     if state is None:
         raise UnknownRun(run)
-    own = await asking_of(journal, state)
-    found = own or [one for below in await journal.descendants(run) for one in await asking_of(journal, below)]
+    found = await asking_of(journal, state) or await _asking_below(journal, run)
     if key:
         found = [one for one in found if one.key == key]
     if len(found) > 1:
         several = ", ".join(f"{one.run} --key {one.key}" for one in found)
         raise UsageError("ID", run, f"it waits for several approvals; name one of them: {several}")
     return found[0] if found else None
+
+
+async def all_asking(journal: SqliteJournal, run: str) -> list[Asking]:
+    """Every approval that a run and those below it wait for."""
+    state = await journal.state(run)
+    if state is None:
+        raise UnknownRun(run)
+    return [*await asking_of(journal, state), *await _asking_below(journal, run)]
+
+
+async def _asking_below(journal: SqliteJournal, run: str) -> list[Asking]:
+    return [one for below in await journal.descendants(run) for one in await asking_of(journal, below)]
 
 
 async def asking_of(journal: SqliteJournal, state: State) -> list[Asking]:

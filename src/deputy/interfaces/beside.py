@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from deputy.core.errors import DeputyError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Coroutine
+
+_One = TypeVar("_One")
+_Other = TypeVar("_Other")
 
 
 @asynccontextmanager
@@ -24,6 +27,19 @@ async def beside(work: Coroutine[Any, Any, object]) -> AsyncGenerator[None]:
                 task.cancel()
     except BaseExceptionGroup as raised:
         raise cause_of(raised) from None
+
+
+async def first_of(one: Coroutine[Any, Any, _One], other: Coroutine[Any, Any, _Other]) -> _One | _Other:
+    """The result of the work that ends first; the other is cancelled."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            works: tuple[asyncio.Task[Any], ...] = (group.create_task(one), group.create_task(other))
+            ended, left = await asyncio.wait(works, return_when=asyncio.FIRST_COMPLETED)
+            for work in left:
+                work.cancel()
+    except BaseExceptionGroup as raised:
+        raise cause_of(raised) from None
+    return ended.pop().result()
 
 
 def cause_of(raised: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -26,7 +26,7 @@ from deputy.engine.ladder import why_not
 from deputy.engine.refine import REFINE
 from deputy.engine.root import DELEGATE, RUN, FanOut
 from deputy.interfaces.answering import AnsweringDesk
-from deputy.interfaces.approving import answer_to, find_asking
+from deputy.interfaces.approving import all_asking, answer_to, find_asking
 from deputy.interfaces.beside import cause_of
 from deputy.interfaces.calls import results_of
 from deputy.interfaces.casting import Casting
@@ -427,6 +427,10 @@ class Deputy:
     async def asking(self, session_id: str, *, key: str = "") -> Asking | None:
         """The approval that a run or one below it waits for: its key, its digest and the whole request."""
         return await find_asking(self._of.journal, session_id, key)
+
+    async def approvals(self, session_id: str) -> tuple[Asking, ...]:
+        """Every approval that a run and those below it wait for."""
+        return tuple(await all_asking(self._of.journal, session_id))
 
     async def approve(
         self, session_id: str, choice: ApprovalChoice = "yes", *, digest: str = "", key: str = ""

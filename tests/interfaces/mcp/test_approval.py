@@ -56,7 +56,7 @@ def call_with(house, mode, client, tool="Delegate", arguments=None, **options):
 @pytest.mark.parametrize("mode", ERAS)
 def test_the_person_of_a_client_that_can_ask_is_asked_once_and_approves(house, mode):
     seen: list[str] = []
-    result = call_with(house, mode, person("accept", seen, {"approve": True}))
+    result = call_with(house, mode, person("accept", seen, {"choice": "yes"}))
     assert result.structured_content["completed"] == 1
     assert len(seen) == 1
     assert "Start 1 subagent · risk: medium" in seen[0]
@@ -66,7 +66,7 @@ def test_the_person_of_a_client_that_can_ask_is_asked_once_and_approves(house, m
 
 @pytest.mark.rule("delegate.approve")
 @pytest.mark.parametrize("mode", ERAS)
-@pytest.mark.parametrize(("action", "content"), [("decline", None), ("cancel", None), ("accept", {"approve": False})])
+@pytest.mark.parametrize(("action", "content"), [("decline", None), ("cancel", None), ("accept", {"choice": "no"})])
 def test_a_person_who_does_not_approve_has_nothing_started(house, mode, action, content):
     result = call_with(house, mode, person(action, [], content))
     assert result.is_error
@@ -121,7 +121,7 @@ def test_a_form_reaches_the_person_over_every_transport(house, transport, mode):
     seen: list[str] = []
 
     async def main():
-        async with connected(house, transport, mode, **person("accept", seen, {"approve": True})) as client:
+        async with connected(house, transport, mode, **person("accept", seen, {"choice": "yes"})) as client:
             return await client.call_tool("Delegate", tasks("a"))
 
     assert asyncio.run(main()).structured_content["completed"] == 1
@@ -254,7 +254,7 @@ def test_a_call_whose_server_is_gone_is_refused_by_whoever_looks_when_its_time_i
 
 @pytest.mark.rule("delegate.approve")
 def test_a_client_that_never_comes_back_with_the_answer_has_nothing_started(house):
-    client = person("accept", [], {"approve": True})
+    client = person("accept", [], {"choice": "yes"})
 
     async def main():
         async with here(house, mode=MODERN, client=client, model="offline:scout", approval_seconds=0.05) as opened:

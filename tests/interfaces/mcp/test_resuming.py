@@ -56,8 +56,8 @@ def test_a_run_that_may_do_more_than_the_server_allows_is_not_gone_on_with(house
 @pytest.mark.parametrize(
     ("person", "is_done"),
     [
-        (answering("accept", {"approve": True}), True),
-        (answering("accept", {"approve": False}), False),
+        (answering("accept", {"choice": "yes"}), True),
+        (answering("accept", {"choice": "no"}), False),
         (answering("accept", {}), False),
         (answering("decline"), False),
     ],

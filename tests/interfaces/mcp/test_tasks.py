@@ -36,15 +36,16 @@ def test_a_client_that_knows_tasks_gets_one_and_looks_after_it(house):
         assert wire.ask("tasks/get", {"taskId": slow})["error"]["code"] == -32021
 
 
-@pytest.mark.parametrize(("approve", "completed"), [(True, 1), (False, 0)])
-def test_a_task_asks_for_approval_and_is_answered(house, approve, completed):
+@pytest.mark.parametrize(("choice", "completed"), [("yes", 1), ("no", 0), ("always", 0), (True, 0)])
+def test_a_task_asks_for_approval_and_is_answered(house, choice, completed):
     model = house.script("ok", talk(turn("found it")))
     with Wire(house, DEPUTY_MODEL=model) as wire:
         task = wire.ask("tools/call", CALL, CAN_ASK)["result"]["taskId"]
         asking = until(lambda: found if (found := get(wire, task, CAN_ASK)).get("inputRequests") else None)
         assert asking["status"] == "input_required"
-        assert "Start 1 subagent" in asking["inputRequests"]["approval"]["params"]["message"]
-        answers = {"approval": {"action": "accept", "content": {"approve": approve}}}
+        [(name, request)] = asking["inputRequests"].items()
+        assert "Start 1 subagent" in request["params"]["message"]
+        answers = {name: {"action": "accept", "content": {"choice": choice}}}
         wire.ask("tasks/update", {"taskId": task, "inputResponses": answers}, CAN_ASK)
         assert ended(wire, task)["result"]["structuredContent"]["completed"] == completed
 

@@ -5,20 +5,22 @@ from __future__ import annotations
 import asyncio
 import secrets
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
+from mcp_types import InputRequiredResult
 from msgspec import UNSET, json, structs
 
 from deputy.core.errors import DeputyError
 from deputy.core.ladder import cannot_spawn
 from deputy.core.results import results_json, results_markdown
 from deputy.core.task import DelegateCall
-from deputy.interfaces.beside import beside
+from deputy.interfaces.beside import beside, first_of
 from deputy.interfaces.mcp import approving, tasks
 from deputy.interfaces.mcp.call import as_error, told, told_as_json
 from deputy.interfaces.mcp.following import followed
 from deputy.interfaces.mcp.hub import MOST_CALLS
 from deputy.interfaces.mcp.outputs import DelegateResults
+from deputy.interfaces.mcp.questions import Question
 from deputy.interfaces.mcp.runs import status_of
 
 if TYPE_CHECKING:
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 
     from deputy.core.results import Result
     from deputy.interfaces.mcp.call import Answer, Call
+    from deputy.interfaces.mcp.following import Following
 
 _REFUSED = (
     "Starting subagents needs approval, and this server refuses it. Nothing was started and nothing was spent. "
@@ -41,18 +44,16 @@ async def delegate(call: Call) -> Answer:
     """Hand tasks to subagents and wait for all of them."""
     wanted = await _checked(call)
     with _counted(call):
-        run, question = await _open(call, wanted)
+        run = await _open(call, wanted)
         if tasks.is_wanted(call.context):
-            return await tasks.created(call.hub, run)
-        if question and approving.is_modern(call.context) and approving.can_elicit(call.context):
-            return approving.question_in_result(run, question)
+            return await tasks.created(call.hub, run, call.context)
         labels = [task.label for task in wanted.tasks]
         async with _cancelled_with(call, run), followed(call.hub, call.context.session, run, labels) as following:
-            if question:
+            if await (await call.hub.deputy()).approvals(run):
                 following.say(f"waits for approval: deputy approve {run}")
-            deputy = await call.hub.deputy()
-            async with _asked(call, run, question):
-                results = await deputy.results(run)
+            results = await results_or_question(call, run, following)
+    if isinstance(results, InputRequiredResult):
+        return results
     call.hub.answering(call.context.request_id, run)
     return answer(results, wanted.result_form, run)
 
@@ -60,13 +61,32 @@ async def delegate(call: Call) -> Answer:
 async def start(call: Call) -> Answer:
     """Start tasks without waiting for them."""
     wanted = await _checked(call)
-    run, question = await _open(call, wanted)
-    if question and approving.can_elicit(call.context):
-        if approving.is_modern(call.context):
-            return approving.question_in_result(run, question)
-        async with _cancelled_with(call, run):
-            await approving.elicit(call, run)
-    return await status_of(call.hub, run)
+    run = await _open(call, wanted)
+    async with _cancelled_with(call, run):
+        asked = await ask_client(call, run)
+    return asked or await status_of(call.hub, run)
+
+
+async def ask_client(call: Call, run: str) -> InputRequiredResult | None:
+    """Have the client ask what a run waits to be approved now: by a result of this call, or by requests of ours."""
+    questions = await approving.handed(call.hub, call.context, run)
+    if questions and approving.is_modern(call.context):
+        return approving.question_in_result(run, questions)
+    await approving.elicit(call, questions)
+    return None
+
+
+async def results_or_question(call: Call, run: str, following: Following) -> Sequence[Result] | InputRequiredResult:
+    """The results of a run; or what it waits to be approved, where that is asked by a result of this call."""
+    deputy = await call.hub.deputy()
+    if not approving.can_elicit(call.context) or call.hub.questions.opened(run) is None:
+        return await deputy.results(run)
+    if not approving.is_modern(call.context):
+        async with beside(approving.elicit_all(call, run, following)):
+            return await deputy.results(run)
+    found = await first_of(deputy.results(run), approving.next_questions(call, run, following))
+    questions = [one for one in found if isinstance(one, Question)]
+    return approving.question_in_result(run, questions) if questions else cast("Sequence[Result]", found)
 
 
 def answer(results: Sequence[Result], form: str, run: str) -> CallToolResult:
@@ -117,25 +137,20 @@ async def _checked(call: Call) -> DelegateCall:
     return wanted
 
 
-async def _open(call: Call, wanted: DelegateCall) -> tuple[str, str]:
-    """The run of a call, and what it waits for: a new one, or the one whose question this call answers."""
+async def _open(call: Call, wanted: DelegateCall) -> str:
+    """The run of a call: a new one, or the one whose questions this call answers."""
     run = call.params.request_state
     if run is not None:
-        answers = call.params.input_responses or {}
-        if approving.KEY in answers:
-            _, digest = await approving.question_of(call.hub, run)
-            is_approved = bool(digest) and approving.is_yes(answers[approving.KEY])
-            await approving.answer_run(call.hub, run, digest, is_approved=is_approved)
-            return run, ""
-        return run, (await approving.question_of(call.hub, run))[0]
+        await approving.take_answers(call.hub, call.context, run, call.params.input_responses or {})
+        return run
     must_ask = call.hub.options.approval != "granted"
     patience = approving.patience(call)
     run = await call.hub.start(wanted, must_ask, patience)
-    question = (await approving.question_of(call.hub, run))[0] if must_ask else ""
     if must_ask:
-        # Nobody may ever answer, or come back for the answer.
+        call.hub.questions.open(run, approving.client_of(call.context), patience)
+        # There may never be an answer, or a client that comes back with it.
         call.hub.later(approving.give_up(call.hub, run, patience))
-    return run, question
+    return run
 
 
 # --- while it is waited for -------------------------------------------------------------------------------------------
@@ -162,13 +177,3 @@ async def _cancelled_with(call: Call, run: str) -> AsyncGenerator[None]:
         if not call.hub.is_leaving:
             call.hub.stop_soon(run)
         raise
-
-
-@asynccontextmanager
-async def _asked(call: Call, run: str, question: str) -> AsyncGenerator[None]:
-    """While the block waits for the results, have the client ask its person where it can and must."""
-    if not question or not approving.can_elicit(call.context):
-        yield
-        return
-    async with beside(approving.elicit(call, run)):
-        yield

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -33,9 +33,12 @@ class Following:
         self._board = Board(labels)
         self._said = ""
         self._come = asyncio.Event()
+        self._asks = asyncio.Event()
 
     def tell(self, progress: Progress) -> None:
         """Something happened."""
+        if progress.event == "waiting":
+            self._asks.set()
         row = self._board.tell(progress, monotonic())
         if row is not None:
             self.say(text_of(line(row, monotonic())))
@@ -44,6 +47,15 @@ class Following:
         """Have something said."""
         self._said = one_line(words, _LINE)
         self._come.set()
+
+    async def asked(self, seconds: float) -> None:
+        """Wait until a run asks something, or so long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._asks.wait()
+                # The event comes before the record of the question.
+                await asyncio.sleep(GAP_SECONDS)
+        self._asks.clear()
 
     async def next(self) -> str:
         """What to say next: as soon as there is something new, or after a while what is still so."""

@@ -13,10 +13,12 @@ from msgspec import Struct
 from deputy.core.errors import DeputyError
 from deputy.core.request import READ_ONLY_TOOLS
 from deputy.interfaces.beside import beside, cause_of
+from deputy.interfaces.mcp.questions import Questions
 
 if TYPE_CHECKING:
     from collections.abc import Coroutine, Generator
 
+    from deputy.core.progress import Progress
     from deputy.core.task import DelegateCall
     from deputy.interfaces.library import Deputy
     from deputy.interfaces.mcp.following import Following
@@ -49,6 +51,7 @@ class Hub:
     def __init__(self, options: Options) -> None:
         self.options = options
         self.calls = 0
+        self.questions = Questions()
         self.started: deque[str] = deque(maxlen=_LISTED)
         """The runs that this server started, the latest last."""
         self.is_leaving = False
@@ -136,8 +139,18 @@ class Hub:
         async for progress in deputy.events():
             # Who cannot be told now is told by the results.
             with suppress(DeputyError):
-                for following in self._following.get(await self._root_of(progress.session_id, deputy), ()):
+                root = await self._root_of(progress.session_id, deputy)
+                for following in self._following.get(root, ()):
                     following.tell(progress)
+                self._deny_later(progress, root)
+
+    def _deny_later(self, progress: Progress, root: str) -> None:
+        """Deny what a subagent asks if it is not approved in time, as the call that started it."""
+        from deputy.interfaces.mcp.approving import give_up
+
+        opened = self.questions.opened(root)
+        if opened is not None and progress.event == "waiting" and progress.session_id != root:
+            self.later(give_up(self, progress.session_id, opened.patience))
 
     async def _root_of(self, run: str, deputy: Deputy) -> str:
         root = self._roots.get(run)

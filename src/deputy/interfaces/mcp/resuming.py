@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from deputy.core.approval import resume_request
 from deputy.core.errors import DeputyError
-from deputy.core.events import APPROVAL
 from deputy.engine.refine import REFINE
 from deputy.engine.root import RUN
 from deputy.interfaces.mcp import approving
+from deputy.interfaces.mcp.delegating import ask_client
 from deputy.interfaces.mcp.runs import RunArguments, is_left, read_arguments, status_of
 
 if TYPE_CHECKING:
@@ -33,14 +33,15 @@ async def resume(call: Call) -> Answer:
     wanted = read_arguments(call, ResumeArguments)
     run, hub = wanted.session_id, call.hub
     if call.params.request_state is not None:
-        return await _answered(call, run)
+        await approving.take_answers(hub, call.context, run, call.params.input_responses or {})
+        return await status_of(hub, run)
     deputy = await hub.deputy()
     state = await deputy.state(run)
     is_at_work = state.is_live and not await is_left(hub, run)
     if is_at_work and state.is_cancelling:
         raise DeputyError("It is being cancelled: ask again when it has ended. Nothing was done.")
-    if APPROVAL in state.waits.values():
-        # The one who asks cannot be the one who approves.
+    if await deputy.approvals(run):
+        # A caller never approves its own call.
         raise DeputyError(
             f"It waits for a person's approval: `deputy approve {run}`, or `deputy approve {run} --deny`. "
             f"Where its process is gone, `deputy resume {run}` goes on then."
@@ -59,13 +60,12 @@ async def resume(call: Call) -> Answer:
     patience = approving.patience(call)
     await deputy.go_on(run, wanted.answer, request=request, patience=patience)
     hub.later(_settled(deputy, run))
+    asked = None
     if request is not None:
+        hub.questions.open(run, approving.client_of(call.context), patience)
         hub.later(approving.give_up(hub, run, patience))
-        if approving.can_elicit(call.context):
-            if approving.is_modern(call.context):
-                return approving.question_in_result(run, (await approving.question_of(hub, run))[0])
-            await approving.elicit(call, run)
-    return await status_of(hub, run)
+        asked = await ask_client(call, run)
+    return asked or await status_of(hub, run)
 
 
 async def check_allowed(hub: Hub, state: State) -> None:
@@ -99,16 +99,6 @@ def _check_end(state: State, answer: str | None) -> None:
         raise DeputyError("It was refused and never ran: ask for the work anew. Nothing was done.")
     if state.status == "completed" and answer is None:
         raise DeputyError("It is completed: say in `answer` what more is wanted. Nothing was done.")
-
-
-async def _answered(call: Call, run: str) -> Answer:
-    """What comes of a call that brings a person's answer; what is no yes is a no."""
-    if call.params.request_state != run:
-        raise DeputyError("This answers the question of another run. Nothing was done.")
-    given = (call.params.input_responses or {}).get(approving.KEY)
-    _, digest = await approving.question_of(call.hub, run)
-    await approving.answer_run(call.hub, run, digest, is_approved=bool(digest) and approving.is_yes(given))
-    return await status_of(call.hub, run)
 
 
 async def _request(deputy: Deputy, state: State, wanted: ResumeArguments) -> ApprovalRequest:

@@ -6,6 +6,7 @@ import asyncio
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from mcp_types import InputRequiredResult
 from msgspec import UNSET, Struct, ValidationError, convert, field
 
 from deputy.core.errors import DeputyError, UnknownRun
@@ -48,19 +49,24 @@ async def status(call: Call) -> Answer:
 
 async def result(call: Call) -> Answer:
     """Give the results of a run that has ended, or ends in time; else say where it stands."""
-    from deputy.interfaces.mcp.delegating import answer
+    from deputy.interfaces.mcp.approving import take_answers
+    from deputy.interfaces.mcp.delegating import answer, results_or_question
 
     wanted = read_arguments(call, ResultArguments)
     run = wanted.session_id
+    if call.params.request_state is not None:
+        await take_answers(call.hub, call.context, run, call.params.input_responses or {})
     deputy = await call.hub.deputy()
     is_live = (await deputy.state(run)).is_live
     try:
         async with (
             asyncio.timeout(min(max(wanted.wait, 0.0), MOST_WAIT_SECONDS) if is_live else None),
-            followed(call.hub, call.context.session, run, ()),
+            followed(call.hub, call.context.session, run, ()) as following,
         ):
             if not await is_left(call.hub, run):
-                results = await deputy.results(run)
+                results = await results_or_question(call, run, following)
+                if isinstance(results, InputRequiredResult):
+                    return results
                 call.hub.answering(call.context.request_id, run)
                 return answer(results, wanted.result_form, run)
     except TimeoutError:

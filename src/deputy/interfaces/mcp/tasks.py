@@ -18,7 +18,6 @@ from msgspec import Struct
 from pydantic import Field, ValidationError
 
 from deputy.core.errors import UnknownRun
-from deputy.core.events import APPROVAL
 from deputy.engine.root import DELEGATE
 from deputy.interfaces.mcp.runs import is_left
 
@@ -85,11 +84,13 @@ class Task(Struct, frozen=True, kw_only=True):
 class TaskBook(Protocol):
     """Where tasks are found; None and False are for those that are not in it."""
 
-    async def get(self, task_id: str, *, can_ask: bool) -> Task | None:
-        """Where a task stands."""
+    async def get(self, task_id: str, context: ServerRequestContext[Any, Any]) -> Task | None:
+        """The status of a task, with the questions that this client may answer."""
         ...
 
-    async def update(self, task_id: str, answers: Mapping[str, object]) -> bool:
+    async def update(
+        self, task_id: str, context: ServerRequestContext[Any, Any], answers: Mapping[str, object]
+    ) -> bool:
         """Answer what a task asks."""
         ...
 
@@ -106,10 +107,8 @@ def bind_tasks(server: Server[Any], books: Sequence[TaskBook]) -> None:
 
     async def get(context: ServerRequestContext[Any, Any], params: TaskParams) -> dict[str, Any]:
         _check(context, params)
-        from deputy.interfaces.mcp.approving import can_elicit
-
         for book in books:
-            task = await book.get(params.task_id, can_ask=can_elicit(context))
+            task = await book.get(params.task_id, context)
             if task is not None:
                 return {"resultType": "complete", **task.form()}
         raise _unknown(params.task_id)
@@ -118,7 +117,7 @@ def bind_tasks(server: Server[Any], books: Sequence[TaskBook]) -> None:
         _check(context, params)
         answers = {key: _answer(value) for key, value in params.input_responses.items()}
         for book in books:
-            if await book.update(params.task_id, answers):
+            if await book.update(params.task_id, context, answers):
                 return {"resultType": "complete"}
         raise _unknown(params.task_id)
 
@@ -187,7 +186,7 @@ class RunTasks:
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
 
-    async def get(self, task_id: str, *, can_ask: bool) -> Task | None:
+    async def get(self, task_id: str, context: ServerRequestContext[Any, Any]) -> Task | None:
         """Where a run stands; one that nobody is at work on any more is gone on with."""
         state = await self._find(task_id)
         if state is None:
@@ -198,18 +197,17 @@ class RunTasks:
             await check_allowed(self._hub, state)
             # Whatever has become of it meanwhile: one that has ended is not begun again.
             await (await self._hub.deputy()).take_up(task_id)
-        return await self._task(state, can_ask=can_ask)
+        return await self._task(state, context)
 
-    async def update(self, task_id: str, answers: Mapping[str, object]) -> bool:
-        """Pass on a person's yes or no."""
-        from deputy.interfaces.mcp import approving
+    async def update(
+        self, task_id: str, context: ServerRequestContext[Any, Any], answers: Mapping[str, object]
+    ) -> bool:
+        """Pass on what a person answered."""
+        from deputy.interfaces.mcp.approving import take_answers
 
         if await self._find(task_id) is None:
             return False
-        if approving.KEY in answers:
-            _, digest = await approving.question_of(self._hub, task_id)
-            is_approved = bool(digest) and approving.is_yes(answers[approving.KEY])
-            await approving.answer_run(self._hub, task_id, digest, is_approved=is_approved)
+        await take_answers(self._hub, context, task_id, answers)
         return True
 
     async def cancel(self, task_id: str) -> bool:
@@ -227,27 +225,27 @@ class RunTasks:
             return None
         return state if state.command == DELEGATE else None
 
-    async def _task(self, state: State, *, can_ask: bool) -> Task:
+    async def _task(self, state: State, context: ServerRequestContext[Any, Any]) -> Task:
         from deputy.core.request import timestamp
         from deputy.interfaces.mcp import approving
 
         results = () if state.is_live else await self._results(state.run)
         # A call ends in its own words when all that it waited for was stopped.
         is_stopped = bool(results) and all(result.outcome.status == "cancelled" for result in results)
-        asks = APPROVAL in state.waits.values()
-        question = (await approving.question_of(self._hub, state.run))[0] if asks and can_ask else ""
-        requests = {approving.KEY: approving.request(question)} if question else None
+        asked = await (await self._hub.deputy()).approvals(state.run) if state.is_live else ()
+        questions = await approving.handed(self._hub, context, state.run) if asked else ()
+        requests = {question.name: approving.form(question) for question in questions}
         return Task(
             task_id=state.run,
             status="input_required" if requests else "cancelled" if is_stopped else _status(state),
             created_at=timestamp(state.requested_at),
             updated_at=timestamp(state.last_at),
-            message=f"waits for approval: deputy approve {state.run}" if asks else None,
+            message=f"waits for approval: deputy approve {asked[0].run}" if asked else None,
             result=None
             if state.is_live or is_stopped or state.status == "cancelled"
             else _answer_of(results, state.run),
             input_requests=None
-            if requests is None
+            if not requests
             else {key: one.model_dump(by_alias=True, mode="json", exclude_none=True) for key, one in requests.items()},
         )
 
@@ -269,9 +267,9 @@ def _answer_of(results: Sequence[Result], run: str) -> CallToolResult:
     return answer(results, "markdown", run)
 
 
-async def created(hub: Hub, run: str) -> dict[str, Any]:
+async def created(hub: Hub, run: str, context: ServerRequestContext[Any, Any]) -> dict[str, Any]:
     """The answer to a call of Delegate that became a task."""
-    task = await RunTasks(hub).get(run, can_ask=False)
+    task = await RunTasks(hub).get(run, context)
     if task is None:
         raise UnknownRun(run)
     return created_form(task)

@@ -1,0 +1,101 @@
+"""The approvals that MCP clients may answer: only the client that was handed a question, once, by its nonce."""
+
+from __future__ import annotations
+
+import secrets
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from deputy.interfaces.approving import Asking
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from deputy.core.approval import Choice
+
+MOST_RUNS = 10_000
+"""How many runs are remembered with the client that opened them."""
+PREFIX = "approval:"
+_NONCE_BYTES = 32
+
+
+class OpenedRun(Struct, frozen=True, kw_only=True):
+    """A run that a client of this server opened, and how long a question of it is kept open."""
+
+    client: str
+    patience: float
+
+
+class Question(Struct, frozen=True, kw_only=True):
+    """An approval as it was handed to a client; the nonce stands for exactly this key and digest."""
+
+    nonce: str
+    client: str
+    root: str
+    """The run that the client opened."""
+    asking: Asking
+
+    @property
+    def name(self) -> str:
+        """How the client names it in its answer."""
+        return f"{PREFIX}{self.nonce}"
+
+    @property
+    def choices(self) -> tuple[Choice, ...]:
+        """What can be answered."""
+        request = self.asking.request
+        return ("yes", "no", "always") if request is not None and request.can_always else ("yes", "no")
+
+
+class Questions:
+    """Which client opened which run, and which questions were handed to it."""
+
+    def __init__(self) -> None:
+        self._opened: dict[str, OpenedRun] = {}
+        self._handed: dict[str, Question] = {}
+        self._answered: dict[tuple[str, str, str], None] = {}
+
+    def opened(self, run: str) -> OpenedRun | None:
+        """Who opened a run; None where it was not opened by this server."""
+        return self._opened.get(run)
+
+    def open(self, run: str, client: str, patience: float) -> None:
+        """Remember who opened a run, or goes on with it."""
+        self._opened[run] = OpenedRun(client=client, patience=patience)
+        _forget_oldest(self._opened)
+
+    def hand(self, root: str, client: str, asked: Iterable[Asking]) -> tuple[Question, ...]:
+        """The questions that this client may answer, each under a nonce of its own; nothing for any other client."""
+        opened = self._opened.get(root)
+        if opened is None or opened.client != client:
+            return ()
+        return tuple(self._hand(root, client, one) for one in asked if _identity(one) not in self._answered)
+
+    def _hand(self, root: str, client: str, asking: Asking) -> Question:
+        for question in self._handed.values():
+            if (question.root, question.client) == (root, client) and _identity(question.asking) == _identity(asking):
+                return question
+        nonce = secrets.token_urlsafe(_NONCE_BYTES)
+        question = self._handed[nonce] = Question(nonce=nonce, client=client, root=root, asking=asking)
+        _forget_oldest(self._handed)
+        return question
+
+    def take(self, name: str, root: str, client: str) -> Question | None:
+        """The question that an answer names, for the only time; None where this client was not handed it."""
+        question = self._handed.get(name.removeprefix(PREFIX)) if name.startswith(PREFIX) else None
+        if question is None or (question.root, question.client) != (root, client):
+            return None
+        del self._handed[question.nonce]
+        self._answered[_identity(question.asking)] = None
+        _forget_oldest(self._answered)
+        return question
+
+
+def _identity(asking: Asking) -> tuple[str, str, str]:
+    return asking.run, asking.key, asking.digest
+
+
+def _forget_oldest(known: dict[Any, Any]) -> None:
+    while len(known) > MOST_RUNS:
+        del known[next(iter(known))]
