@@ -6,10 +6,12 @@ __version__ = "0.1.0"
 
 _PLACES = {
     "AgentEvaluator": "core.refinement",
+    "ApprovalRequest": "core.approval",
     "Blocked": "core.outcome",
     "Budget": "core.limits",
     "Cancelled": "core.outcome",
     "Completed": "core.outcome",
+    "Decision": "core.approval",
     "Deputy": "interfaces.library",
     "Failed": "core.outcome",
     "Outcome": "core.outcome",

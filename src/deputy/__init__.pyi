@@ -1,3 +1,5 @@
+from deputy.core.approval import ApprovalRequest as ApprovalRequest
+from deputy.core.approval import Decision as Decision
 from deputy.core.guard import Policy as Policy
 from deputy.core.limits import Budget as Budget
 from deputy.core.outcome import Blocked as Blocked

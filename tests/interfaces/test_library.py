@@ -1,5 +1,6 @@
 import ast
 import asyncio
+import json
 import subprocess
 import sys
 from contextlib import suppress
@@ -10,7 +11,7 @@ from msgspec import structs
 from pydantic import BaseModel
 
 import deputy
-from deputy import Deputy, Question, Task, run_sync
+from deputy import Decision, Deputy, Question, Task, run_sync
 from deputy.core.errors import UnknownRun, UsageError
 from deputy.core.events import Asked, Record
 from deputy.core.limits import Budget, WallLimit
@@ -695,3 +696,34 @@ def test_only_the_definition_of_an_agent_lets_a_task_hand_work_on(house, place, 
         return
     [outcome] = asyncio.run(carry_out())
     assert (outcome.report, outcome.usage.requests) == ("Led.", 3)
+
+
+@pytest.mark.rule("approve.exact")
+@pytest.mark.parametrize(
+    ("answer", "expected"),
+    [
+        ("yes", "return True, False or Decision"),
+        (1, "return True, False or Decision"),
+        (Decision(choice="yes", digest="0" * 64), "return True, False or Decision"),
+    ],
+)
+def test_an_answerer_that_gives_no_answer_is_named_with_what_it_must_give(tmp_path, answer, expected):
+    mark = tmp_path / "ran"
+
+    async def my_answerer(question):
+        assert question.request.tool == "Run"
+        assert question.digest == question.request.digest
+        return answer
+
+    calls = [{"name": "Run", "arguments": {"command": f"touch {mark}"}}]
+    path = tmp_path / "m.json"
+    path.write_text(json.dumps({"conversations": [{"turns": [{"calls": calls}, {"text": "Done."}]}]}))
+
+    async def go():
+        async with Deputy(f"script:{path}", workspace=tmp_path, home=tmp_path / "home", answer=my_answerer) as deputy:
+            await deputy.run("Do it.")
+
+    with pytest.raises(UsageError, match=expected) as raised:
+        asyncio.run(go())
+    assert "my_answerer" in str(raised.value)
+    assert not mark.exists()

@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import structs
 
-from deputy.core.events import Refused, Returned
+from deputy.core.approval import ApprovalRequest, read_decision
+from deputy.core.events import Answered, Asked, Refused, Returned
 from deputy.core.forms import outcome_form, usage_form
 from deputy.core.outcome import NO_USAGE
 from deputy.core.request import timestamp
+from deputy.core.rounds import prefix
+from deputy.core.state import ASKED
 from deputy.engine.recover import Standing, overdue, seconds_late, shown_status, unanswered
 from deputy.journal.reader import STALE_SECONDS
 from deputy.journal.rows import Damaged
@@ -161,7 +164,30 @@ def shown(reader: Reader, run: str) -> dict[str, Any] | None:
         return None
     (standing,) = with_usage(reader, standings(reader, [state]))
     ended = outcome(reader, state)
-    return {**entry_form(standing, reader.now()), "outcome": None if ended is None else outcome_form(ended)}
+    return {
+        **entry_form(standing, reader.now()),
+        "always_approved": always_approved(reader, state) or None,
+        "outcome": None if ended is None else outcome_form(ended),
+    }
+
+
+def always_approved(reader: Reader, state: State) -> list[str]:
+    """The tools that a person has approved for every call in this round of a run."""
+    asked: dict[str, tuple[str, str]] = {}
+    tools: list[str] = []
+    for record in reader.records(state.run):
+        if isinstance(record, Damaged) or not record.key.startswith(prefix(state.round)):
+            continue
+        match record.event:
+            case Asked(request=ApprovalRequest(tool=tool), digest=digest):
+                asked[record.key.removesuffix(ASKED)] = (tool, digest)
+            case Answered(body=body) if record.key in asked:
+                tool, digest = asked[record.key]
+                if read_decision(body, digest) == "always":
+                    tools.append(tool)
+            case _:
+                continue
+    return tools
 
 
 def outcomes(reader: Reader, runs: Iterable[str]) -> dict[str, Outcome]:

@@ -24,7 +24,7 @@ COMMANDS = {
     "refine": "Have work made and judged until it is good enough.",
     "watch": "Follow a run that is at work in another terminal.",
     "resume": "Go on with a run that ended, waits or was interrupted.",
-    "approve": "Say yes or no to what a run waits for.",
+    "approve": "Show what a run waits to be approved, and say yes or no.",
     "cancel": "Stop a run and everything below it.",
     "mcp": "Serve Delegate and its siblings to any MCP client.",
     "doctor": "Say what works here, and what to do about the rest.",
