@@ -5,9 +5,10 @@ import os
 from contextlib import contextmanager
 
 import pytest
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from deputy.backends.acp.agents import AGENTS
+from deputy.core.conversation import Used
 from deputy.core.events import Validated
 from deputy.core.ladder import SHIPPED_LADDER
 from deputy.core.outcome import Blocked, Completed, Failed, Partial
@@ -56,6 +57,11 @@ class Case(Struct, frozen=True, kw_only=True):
     tools: tuple[str, ...] = ("Read", "Grep", "Glob")
     answer: str = ""
     """What a question is answered, for a second round."""
+
+    @property
+    def reported(self) -> tuple[ScriptedTurn, ...]:
+        """The turns with usage that is plausible for what they are sent."""
+        return tuple(structs.replace(turn, usage=Used(input_tokens=1500, output_tokens=20)) for turn in self.turns)
 
 
 READS = ScriptedCall(name="Read", arguments={"path": "notes.txt"})
@@ -138,14 +144,14 @@ def playing(backend, case, place, monkeypatch):
     """Only this backend is there, and plays this case."""
     kind, _, name = backend.partition(":")
     if kind == "native":
-        conversation = ScriptedConversation(turns=case.turns)
+        conversation = ScriptedConversation(turns=case.reported)
         with ProviderServer(Script(conversations=(conversation,)), strict=False) as server:
             for variable, value in server.environ.items():
                 monkeypatch.setenv(variable, value)
             yield
         return
     program = AGENTS[name].program.name if kind == "acp" else name
-    install_fake_programs(place / "bin", [program]).play(program, case.turns)
+    install_fake_programs(place / "bin", [program]).play(program, case.reported)
     alone = {provider: [one for one in order if one == backend] for provider, order in SHIPPED_LADDER.programs.items()}
     settings = "\n".join(f"{provider} = {order}" for provider, order in alone.items())
     (place / ".config" / "deputy").mkdir(parents=True)
@@ -193,7 +199,7 @@ def test_the_same_script_comes_to_the_same_outcome(case, backend, place, monkeyp
         assert (place / "work" / "made.txt").read_text() == "made\n"
         assert [one.path for one in outcome.artifacts] == ["made.txt"]
     if case.kind is Completed:
-        assert (outcome.usage.input, outcome.usage.output) == (100 * len(case.turns), 20 * len(case.turns))
+        assert (outcome.usage.input, outcome.usage.output) == (1500 * len(case.turns), 20 * len(case.turns))
         assert outcome.usage.requests >= 1
 
 

@@ -43,7 +43,14 @@ def expected(status: str, summary: str, **more: Any) -> dict[str, Any]:
 
 
 def used(requests: int) -> dict[str, Any]:
-    return {"input": 100 * requests, "output": 20 * requests, "cached": 0, "requests": requests, "cost": None}
+    return {
+        "input": 100 * requests,
+        "output": 20 * requests,
+        "cached": 0,
+        "requests": requests,
+        "cost": None,
+        "estimated": False,
+    }
 
 
 def invalid(*problems: str, repairs: str = "one repair") -> tuple[str, dict[str, Any]]:

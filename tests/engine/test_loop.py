@@ -234,7 +234,7 @@ def test_a_last_turn_that_has_nothing_to_drop_still_has_room_for_an_answer(house
 
 @pytest.mark.rule("time.handin")
 def test_what_the_provider_counted_decides_how_much_is_dropped(house: House):
-    (house.workspace / "old.txt").write_text("old line\n" * 400)
+    (house.workspace / "old.txt").write_text("old line\n" * 2000)
     (house.workspace / "new.txt").write_text("new line\n")
     script = (
         turn("", call("Read", path="old.txt")),

@@ -74,7 +74,7 @@ def test_the_live_ones_are_listed_as_a_tree_with_where_they_stand(tmp_path: Path
         assert (entry["timeout"], entry["started_at"]) == (3600.0, "2001-09-09T01:46:40Z")
         assert entry["deadline"] == "2001-09-09T02:46:40Z"
         assert (entry["question"], entry["label"]) == ("Which?", "label of sess_1_first0")
-        assert entry["usage"] == {"input": 0, "output": 0, "cached": 0, "requests": 0, "cost": 0.0}
+        assert entry["usage"] == {"input": 0, "output": 0, "cached": 0, "requests": 0, "cost": 0.0, "estimated": False}
 
     at_work(tmp_path / "home", look)
 

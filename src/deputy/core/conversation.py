@@ -158,13 +158,17 @@ class Used(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="used", gc
     cost: int | None = None
     """In billionths of a dollar; None where the price is unknown, never 0."""
     is_reported: bool = True
-    """Whether the provider told these numbers."""
+    """Whether the provider told these numbers; else they are our own estimate."""
 
     @property
     def usage(self) -> Usage:
         """The same as outcomes sum it."""
         return Usage(
-            input=self.input_tokens, output=self.output_tokens, cached=self.cached_tokens, requests=1, cost=self.cost
+            input=self.input_tokens,
+            output=self.output_tokens,
+            cached=self.cached_tokens,
+            requests=1,
+            cost=self.cost,
         )
 
 

@@ -53,6 +53,7 @@ class UsageJson(Struct, frozen=True, kw_only=True):
     cached: int
     requests: int
     cost: float | None
+    estimated: bool
 
 
 def usage_json(usage: Usage) -> UsageJson:
@@ -63,6 +64,7 @@ def usage_json(usage: Usage) -> UsageJson:
         cached=usage.cached,
         requests=usage.requests,
         cost=None if usage.cost is None else usage.cost / NANOS_PER_DOLLAR,
+        estimated=usage.estimated,
     )
 
 

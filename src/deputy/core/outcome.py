@@ -21,6 +21,8 @@ class Usage(Struct, frozen=True, kw_only=True, gc=False):
     cached: int = 0
     requests: int = 0
     cost: int | None = 0
+    estimated: bool = False
+    """Whether some of it is our own estimate, because a report was missing or not plausible."""
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
@@ -29,6 +31,7 @@ class Usage(Struct, frozen=True, kw_only=True, gc=False):
             cached=self.cached + other.cached,
             requests=self.requests + other.requests,
             cost=None if self.cost is None or other.cost is None else self.cost + other.cost,
+            estimated=self.estimated or other.estimated,
         )
 
 

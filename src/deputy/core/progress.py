@@ -28,6 +28,8 @@ class Progress(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     input: int | None = None
     output: int | None = None
     cost: int | None = None
+    estimated: bool = False
+    """Whether some of what it used is our own estimate."""
     status: str | None = None
     reason: str | None = None
     seconds: float | None = None

@@ -155,7 +155,7 @@ def _section(name: str, result: Result) -> str:
     usage = outcome.usage
     parts = [
         f"### [{name}] {_title(outcome)}",
-        f"**Usage**: in={usage.input:,} out={usage.output:,}",
+        f"**Usage**: {'~' * usage.estimated}in={usage.input:,} out={usage.output:,}",
     ]
     parts.extend(f"**Instead of {one.left}**: {one.taken}. {one.reason}" for one in outcome.fallbacks)
     if not outcome.is_isolated:

@@ -99,8 +99,16 @@ class Desk(Struct, frozen=True, kw_only=True):
 
     def tell_tokens(self, usage: Usage) -> None:
         """Tell who watches what it has used by now."""
-        told = Progress(event="tokens", label=self.label, input=usage.input, output=usage.output, cost=usage.cost)
-        self.emit(told)
+        self.emit(
+            Progress(
+                event="tokens",
+                label=self.label,
+                input=usage.input,
+                output=usage.output,
+                cost=usage.cost,
+                estimated=usage.estimated,
+            )
+        )
 
     def soft_deadline(self, run: RunContext) -> float | None:
         """When the last turn must begin, so that it has its time inside the limit."""

@@ -107,6 +107,7 @@ async def hand_in(run: RunContext, talk: Talk, desk: Desk, why: Error, *, is_ful
             desk.settings, max_output_tokens=last.output, tool_choice="auto", idempotency_key=call
         ),
         tokens=last.tokens,
+        estimate=last.estimate,
         purse=desk.purse,
         ceiling=desk.ceiling,
         seconds=_seconds_left(run, desk),
@@ -133,6 +134,8 @@ class LastTurn(NamedTuple):
 
     conversation: Conversation
     tokens: int
+    estimate: int
+    """The same by our own count alone."""
     output: int
 
 
@@ -154,7 +157,7 @@ def fitted(talk: Talk, desk: Desk, words: str, *, is_full: bool) -> LastTurn:
         output = max(1, reserve, min(HANDIN_OUTPUT_TOKENS, room - int(guessed * stretch)))
     fitting = (_without_results(message) if index in dropped else message for index, message in enumerate(messages))
     conversation = Conversation(talk.conversation.system, (*fitting, UserMessage(text=words)))
-    return LastTurn(conversation, int(guessed * stretch), output)
+    return LastTurn(conversation, int(guessed * stretch), guessed, output)
 
 
 def _room(talk: Talk, desk: Desk, *, is_full: bool) -> int | None:

@@ -61,6 +61,7 @@ async def converse(run: RunContext, talk: Talk, desk: Desk) -> Report:
             toolset=toolset,
             settings=structs.replace(desk.settings, idempotency_key=call),
             tokens=talk.tokens,
+            estimate=talk.estimate,
             purse=desk.purse,
             ceiling=desk.ceiling,
             seconds=desk.seconds_left(run),

@@ -26,6 +26,7 @@ from deputy.core.limits import HANDIN_SECONDS, Amount
 from deputy.core.outcome import NO_USAGE, Usage
 from deputy.core.progress import Progress, shown_head
 from deputy.core.redaction import Redactor
+from deputy.core.usage_estimate import FACTOR, estimated_tokens
 from deputy.engine.interrupted import Interrupted
 from deputy.engine.loop import Report, ask_person, say
 from deputy.engine.ports import Assignment, Backend, BackendEnd, OwnSession
@@ -138,8 +139,7 @@ async def _turn(
 
 def _report(talk: Talk, desk: Desk, program: Program, ended: ModelCallEnded) -> Report:
     talk.hear(ended)
-    usage = talk.usage
-    desk.emit(Progress(event="tokens", label=desk.label, input=usage.input, output=usage.output, cost=usage.cost))
+    desk.tell_tokens(talk.usage)
     if ended.turn is UNSET:
         is_limit = ended.error is not None and ended.error.type == "budget"
         return Report(kind="limited" if is_limit else "failed", text=talk.text, error=ended.error)
@@ -260,7 +260,7 @@ class CallView(Struct, frozen=True, kw_only=True):
 
 async def call_backend(args: CallArgs, view: CallView) -> ModelCallEnded:
     """Have a program carry out one turn; a failure is the event's error."""
-    wanted = Amount(requests=1)
+    wanted = Amount(requests=1, tokens=sent_tokens(view.assignment))
     view.purse.note_programs()
     await view.purse.refresh()
     shortfall = view.purse.reserve(wanted)
@@ -271,6 +271,7 @@ async def call_backend(args: CallArgs, view: CallView) -> ModelCallEnded:
     usage = NO_USAGE
     try:
         end = await view.backend.run(view.assignment, told.hear)
+        end = structs.replace(end, usage=program_usage(end, view.assignment))
         usage = end.usage
     except asyncio.CancelledError as stopped:
         usage = told.usage
@@ -279,6 +280,25 @@ async def call_backend(args: CallArgs, view: CallView) -> ModelCallEnded:
         view.purse.commit(wanted, amount(usage))
     told.flush()
     return ended_of(args, end, view)
+
+
+def program_usage(end: BackendEnd, assignment: Assignment) -> Usage:
+    """What a turn of a program is charged: its report, unless that is missing or far below what we saw pass.
+
+    A program makes requests that we do not see, so that a report may be far above our estimate.
+    """
+    sent, received = sent_tokens(assignment), estimated_tokens(len(end.text.encode(errors="replace")))
+    usage = end.usage
+    if end.kind == "failed" or (usage.input + usage.output) * FACTOR >= sent + received:
+        return usage
+    return Usage(input=sent, output=received, requests=max(1, usage.requests), cost=usage.cost or None, estimated=True)
+
+
+def sent_tokens(assignment: Assignment) -> int:
+    """About how many tokens a program is sent by us."""
+    is_new = assignment.resume is None
+    said = f"{assignment.system}{assignment.prompt}{assignment.message}" if is_new else assignment.message
+    return estimated_tokens(len(said.encode(errors="replace")))
 
 
 def ended_of(args: CallArgs, end: BackendEnd, view: CallView) -> ModelCallEnded:

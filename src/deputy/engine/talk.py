@@ -13,6 +13,7 @@ from deputy.core.messages import INTERRUPTED_CALL, is_unanswered
 from deputy.core.outcome import NO_USAGE, Usage
 from deputy.core.rounds import not_begun
 from deputy.core.subtask.result import results_in
+from deputy.core.usage_estimate import estimated_tokens, text_size
 from deputy.engine.fence import bare
 from deputy.engine.ports.backend import BackendEnd
 
@@ -42,6 +43,8 @@ class Talk:
         self.turn = 0
         self.tokens = overhead + len(system) // CHARACTERS_PER_TOKEN
         """How full the context is: what the provider last counted, and an estimate of what came after."""
+        self.estimate = self._empty = overhead + estimated_tokens(text_size(system))
+        """Our own estimate of how many tokens the next request sends, whatever a provider says."""
         self.window: int | None = None
         """What the model can hold, where its provider said so when it was too much."""
         self.budgets: Sequence[Use] = ()
@@ -80,12 +83,13 @@ class Talk:
         """Begin the conversation anew; what was used and noted until now stays."""
         system = self.conversation.system
         self.conversation = Conversation(system)
+        self.estimate = self._empty
 
     def say(self, text: str, warnings: tuple[str, ...] = (), passed: Passed | None = None) -> None:
         """The caller says something."""
         self.warnings += warnings
         self.passed = passed or self.passed
-        self._append(UserMessage(text=text), len(text))
+        self._append(UserMessage(text=text), text_size(text))
 
     def hear(self, ended: ModelCallEnded, *, is_last: bool = False) -> AssistantMessage | None:
         """The model answered, or failed to; what it used counts either way.
@@ -112,7 +116,7 @@ class Talk:
 
     def get(self, results: Sequence[ToolResult]) -> None:
         """The tools of a turn gave their results, one for each call and in their order."""
-        self._append(ToolMessage(results=tuple(results)), sum(len(result.content) for result in results))
+        self._append(ToolMessage(results=tuple(results)), sum(text_size(result.content) for result in results))
 
     def repeated(self, call: ToolCall, result: ToolResult) -> int:
         """How often this call has now had this result."""
@@ -135,6 +139,7 @@ class Talk:
     def _append(self, message: Message, size: int) -> None:
         self.conversation.append(message)
         self.tokens += size // CHARACTERS_PER_TOKEN
+        self.estimate += estimated_tokens(size)
 
 
 def remembered(system: str, records: Sequence[Record], overhead: int = 0) -> Talk:

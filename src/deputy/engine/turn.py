@@ -24,8 +24,10 @@ from deputy.core.limits import Amount, Shortfall
 from deputy.core.outcome import Usage
 from deputy.core.progress import Progress
 from deputy.core.redaction import Redactor
+from deputy.core.usage_estimate import call_size, estimated_tokens, is_plausible, text_size
 from deputy.engine.interrupted import Interrupted
 from deputy.engine.ports import Model
+from deputy.engine.ports.model import is_metered
 from deputy.engine.purse import Purse, amount
 from deputy.engine.reached import time_is_up
 from deputy.engine.talk import raw
@@ -48,6 +50,8 @@ class TurnView(Struct, frozen=True, kw_only=True):
     toolset: Toolset
     settings: ModelSettings
     tokens: int
+    estimate: int
+    """Our own estimate of how many tokens are sent."""
     purse: Purse
     ceiling: Callable[[int, int], int | None]
     seconds: float | None
@@ -74,8 +78,10 @@ async def call_model(args: TurnArgs, view: TurnView) -> ModelCallEnded:
     except ModelError as failure:
         told.fail(failure)
     except TimeoutError:
+        told.charge_unreported()
         told.error = time_is_up(view.limit)
     except asyncio.CancelledError as stopped:
+        told.charge_unreported()
         raise Interrupted(told.interrupted()) from stopped
     finally:
         view.purse.commit(wanted, amount(told.usage))
@@ -92,6 +98,9 @@ class _Told:
         # A secret may come in pieces, so what is shown lags behind by what could still become one.
         self._shown = view.redactor.stream()
         self.usage = Usage(requests=0)
+        self._is_metered = is_metered(view.model)
+        self._received = 0
+        """How many bytes came of the request under way."""
         self._window: int | None = None
         self.error: Error | None = None
 
@@ -99,17 +108,40 @@ class _Told:
         label = self._view.label
         match event:
             case TextDelta(text=text):
+                self._received += text_size(text)
                 self._show(self._shown.feed(text))
+            case ThinkingDelta(text=text):
+                self._received += text_size(text)
+            case ToolCall():
+                self._received += call_size(event)
             case Used():
-                self.usage += event.usage
+                self._charge(event)
             case Retried(message=message):
+                if self._received:
+                    self.charge_unreported()
                 self._view.emit(Progress(event="retry", label=label, reason=message))
             case Stop():
                 # What may be a secret is held back, and a blank at the end may begin one; it is not worth a word.
                 self._show(self._shown.flush().rstrip())
                 self._stop = event
-            case ThinkingDelta() | ToolCall():
-                return
+
+    def _charge(self, used: Used) -> None:
+        """Count what one request used: as reported where that is plausible, else as we estimate it."""
+        view, received = self._view, estimated_tokens(self._received)
+        self._received = 0
+        most = view.settings.max_output_tokens
+        if not self._is_metered or is_plausible(
+            used, sent_tokens=view.estimate, received_tokens=received, most_output=most
+        ):
+            self.usage += used.usage
+            return
+        cost = view.ceiling(view.estimate, received)
+        self.usage += Usage(input=view.estimate, output=received, requests=1, cost=cost, estimated=True)
+
+    def charge_unreported(self) -> None:
+        """Count the request under way, of which nothing was reported."""
+        if self._is_metered:
+            self._charge(Used(is_reported=False))
 
     def _show(self, text: str) -> None:
         if text:
@@ -117,7 +149,9 @@ class _Told:
 
     def fail(self, failure: ModelError) -> None:
         if failure.used is not None:
-            self.usage += failure.used.usage
+            self._charge(failure.used)
+        elif self._received:
+            self.charge_unreported()
         if isinstance(failure, ContextExhausted):
             self._window = failure.window
         self.error = failure.as_value()

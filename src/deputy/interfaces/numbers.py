@@ -5,9 +5,9 @@ from __future__ import annotations
 from deputy.core.limits import NANOS_PER_DOLLAR
 
 
-def tokens(given: int, taken: int) -> str:
-    """What went in and came out."""
-    return f"in={count(given)} out={count(taken)}"
+def tokens(given: int, taken: int, *, estimated: bool = False) -> str:
+    """What went in and came out; `~` says that it is an estimate."""
+    return f"{'~' * estimated}in={count(given)} out={count(taken)}"
 
 
 def count(number: int) -> str:

@@ -234,6 +234,7 @@ def markdown(transcript: Transcript) -> str:
     """The transcript for people. Secrets are found in its fields: text that quotes JSON would hide some of them."""
     transcript = json.decode(outgoing_json(transcript), type=Transcript)
     usage = transcript.usage
+    mark = "~" if usage["estimated"] else ""
     lines = [
         f"# {transcript.label or transcript.session_id}",
         "",
@@ -241,7 +242,7 @@ def markdown(transcript: Transcript) -> str:
         f"- outcome: {transcript.outcome}",
         f"- started: {transcript.started_at or '-'}",
         f"- ended: {transcript.ended_at or '-'}",
-        f"- usage: in={usage['input']:,} out={usage['output']:,} requests={usage['requests']:,}",
+        f"- usage: {mark}in={usage['input']:,} out={usage['output']:,} requests={usage['requests']:,}",
     ]
     if transcript.damaged:
         lines += ["", "> **Damaged records were left out:**", *(f"> - {what}" for what in transcript.damaged)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, assert_never
+from typing import TYPE_CHECKING, Any, Final, assert_never, cast
 
 import msgspec
 from msgspec import Struct
@@ -24,7 +24,7 @@ from deputy.core.conversation import (
 from deputy.core.errors import BadReply, ContextExhausted, Refused, StreamCut
 from deputy.core.failures import failure_of
 from deputy.models.closed_schema import closed
-from deputy.models.wire import NOTHING, CallUnderWay, Ending, Told, count, decode, encode, tools_field, with_arrays
+from deputy.models.wire import NOTHING, CallUnderWay, Ending, Told, counted, decode, encode, tools_field, with_arrays
 
 if TYPE_CHECKING:
     from deputy.core.conversation import Conversation, ModelSettings, Toolset
@@ -163,20 +163,8 @@ class _Block(Struct):
     input: dict[str, Any] | None = None
 
 
-class _Usage(Struct):
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cache_creation_input_tokens: int | None = None
-    cache_read_input_tokens: int | None = None
-    output_tokens_details: _OutputDetails | None = None
-
-
-class _OutputDetails(Struct):
-    thinking_tokens: int | None = None
-
-
 class _Message(Struct):
-    usage: _Usage | None = None
+    usage: Any = None
 
 
 class _Event(Struct):
@@ -185,7 +173,7 @@ class _Event(Struct):
     delta: _Delta | None = None
     content_block: _Block | None = None
     message: _Message | None = None
-    usage: _Usage | None = None
+    usage: Any = None
     error: msgspec.Raw = NOTHING
 
 
@@ -233,7 +221,7 @@ class AnthropicReader:
         self.is_done = False
         self.used: Used | None = None
         self._blocks: dict[int, _OpenBlock] = {}
-        self._reported = _Usage()
+        self._reported: dict[str, Any] = {}
         self._stop: str | None = None
         self._detail = ""
         self._has_begun = False
@@ -322,21 +310,19 @@ class AnthropicReader:
             raise BadReply(f"the stream goes on with block {index}, which is not open")
         return block
 
-    def _report(self, usage: _Usage | None) -> None:
+    def _report(self, usage: Any) -> None:
         """Numbers are running totals: the latest of each counts."""
-        if usage is None:
+        if not isinstance(usage, dict):
             return
         seen = self._reported
-        for name in _Usage.__struct_fields__:
-            if (value := getattr(usage, name)) is not None:
-                setattr(seen, name, value)
-        cached, written = count(seen.cache_read_input_tokens), count(seen.cache_creation_input_tokens)
+        seen.update({name: value for name, value in cast("dict[str, Any]", usage).items() if value is not None})
+        cached, written = counted(seen, "cache_read_input_tokens"), counted(seen, "cache_creation_input_tokens")
         self.used = Used(
-            input_tokens=count(seen.input_tokens) + cached + written,
-            output_tokens=count(seen.output_tokens),
+            input_tokens=counted(seen, "input_tokens") + cached + written,
+            output_tokens=counted(seen, "output_tokens"),
             cached_tokens=cached,
             cache_write_tokens=written,
-            thinking_tokens=count(seen.output_tokens_details.thinking_tokens) if seen.output_tokens_details else 0,
+            thinking_tokens=counted(seen, "output_tokens_details", "thinking_tokens"),
         )
 
 

@@ -28,7 +28,7 @@ from deputy.models.wire import (
     NOTHING,
     Ending,
     Told,
-    count,
+    counted,
     decode,
     encode,
     is_given,
@@ -193,18 +193,10 @@ class _Feedback(Struct, rename="camel"):
     block_reason: str | None = None
 
 
-class _Usage(Struct, rename="camel"):
-    prompt_token_count: int | None = None
-    tool_use_prompt_token_count: int | None = None
-    candidates_token_count: int | None = None
-    thoughts_token_count: int | None = None
-    cached_content_token_count: int | None = None
-
-
 class _Chunk(Struct, rename="camel"):
     candidates: list[_Candidate] | None = None
     prompt_feedback: _Feedback | None = None
-    usage_metadata: _Usage | None = None
+    usage_metadata: Any = None
     error: msgspec.Raw = NOTHING
 
 
@@ -279,14 +271,14 @@ class GoogleReader:
             self._finish = candidate.finish_reason
             self._detail = candidate.finish_message or ""
 
-    def _report(self, usage: _Usage | None) -> None:
+    def _report(self, usage: Any) -> None:
         if usage is None:
             return
-        thoughts = count(usage.thoughts_token_count)
+        thoughts = counted(usage, "thoughtsTokenCount")
         self.used = Used(
-            input_tokens=count(usage.prompt_token_count) + count(usage.tool_use_prompt_token_count),
-            output_tokens=count(usage.candidates_token_count) + thoughts,
-            cached_tokens=count(usage.cached_content_token_count),
+            input_tokens=counted(usage, "promptTokenCount") + counted(usage, "toolUsePromptTokenCount"),
+            output_tokens=counted(usage, "candidatesTokenCount") + thoughts,
+            cached_tokens=counted(usage, "cachedContentTokenCount"),
             thinking_tokens=thoughts,
         )
 

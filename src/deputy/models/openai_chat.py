@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, assert_never
+from typing import TYPE_CHECKING, Any, Final, assert_never, cast
 from zlib import crc32
 
 import msgspec
@@ -28,7 +28,7 @@ from deputy.models.wire import (
     CallUnderWay,
     Ending,
     Told,
-    count,
+    counted,
     decode,
     encode,
     is_given,
@@ -202,37 +202,20 @@ class _Choice(Struct, gc=False):
     finish_reason: str | None = None
 
 
-class _PromptDetails(Struct, gc=False):
-    cached_tokens: int | None = None
-    cache_write_tokens: int | None = None
-
-
-class _CompletionDetails(Struct, gc=False):
-    reasoning_tokens: int | None = None
-
-
-class _Usage(Struct, gc=False):
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    prompt_tokens_details: _PromptDetails | None = None
-    completion_tokens_details: _CompletionDetails | None = None
-    prompt_cache_hit_tokens: int | None = None
-    cost: float | None = None
-    """In dollars, where a server tells it."""
-
-
 class _Groq(Struct):
-    usage: _Usage | None = None
+    usage: Any = None
 
 
 class _Chunk(Struct, gc=False):
     choices: list[_Choice] | None = None
-    usage: _Usage | None = None
+    usage: Any = None
     x_groq: _Groq | None = None
     error: msgspec.Raw = NOTHING
 
 
 _decoder = msgspec.json.Decoder(_Chunk).decode
+_MOST_DOLLARS = 1e6
+"""The most that a server may say that a request has cost."""
 _STOPS: Final[dict[str, StopReason]] = {"length": "length", "max_tokens": "length", "model_length": "length"}
 _REFUSALS: Final = frozenset({"content_filter", "refusal", "sensitive"})
 
@@ -351,16 +334,16 @@ class ChatReader:
         call.name = call.name or function.name or ""
         return call
 
-    def _report(self, usage: _Usage | None) -> None:
-        if usage is None:
-            return
-        prompt = usage.prompt_tokens_details or _PromptDetails()
-        completion = usage.completion_tokens_details or _CompletionDetails()
+    def _report(self, usage: Any) -> None:
+        report = cast("dict[str, Any]", usage) if isinstance(usage, dict) else dict[str, Any]()
+        dollars: Any = report.get("cost")
+        cost = float(dollars) if isinstance(dollars, int | float) else -1.0
+        cached = counted(report, "prompt_tokens_details", "cached_tokens")
         self.used = Used(
-            input_tokens=count(usage.prompt_tokens),
-            output_tokens=count(usage.completion_tokens),
-            cached_tokens=count(prompt.cached_tokens) or count(usage.prompt_cache_hit_tokens),
-            cache_write_tokens=count(prompt.cache_write_tokens),
-            thinking_tokens=count(completion.reasoning_tokens),
-            cost=round(usage.cost * 1e9) if usage.cost is not None and 0 <= usage.cost < 1e6 else None,
+            input_tokens=counted(report, "prompt_tokens"),
+            output_tokens=counted(report, "completion_tokens"),
+            cached_tokens=cached or counted(report, "prompt_cache_hit_tokens"),
+            cache_write_tokens=counted(report, "prompt_tokens_details", "cache_write_tokens"),
+            thinking_tokens=counted(report, "completion_tokens_details", "reasoning_tokens"),
+            cost=round(cost * 1e9) if 0 <= cost < _MOST_DOLLARS else None,
         )

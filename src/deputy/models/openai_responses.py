@@ -28,7 +28,7 @@ from deputy.models.wire import (
     CallUnderWay,
     Ending,
     Told,
-    count,
+    counted,
     decode,
     encode,
     is_given,
@@ -170,29 +170,13 @@ class _Item(Struct):
     encrypted_content: str | None = None
 
 
-class _InputDetails(Struct):
-    cached_tokens: int | None = None
-    cache_write_tokens: int | None = None
-
-
-class _OutputDetails(Struct):
-    reasoning_tokens: int | None = None
-
-
-class _Usage(Struct):
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    input_tokens_details: _InputDetails | None = None
-    output_tokens_details: _OutputDetails | None = None
-
-
 class _Incomplete(Struct):
     reason: str | None = None
 
 
 class _Response(Struct):
     output: list[msgspec.Raw] | None = None
-    usage: _Usage | None = None
+    usage: Any = None
     error: msgspec.Raw = NOTHING
     incomplete_details: _Incomplete | None = None
 
@@ -309,14 +293,12 @@ class ResponsesReader:
         usage = response and response.usage
         if usage is None:
             return
-        inputs = usage.input_tokens_details or _InputDetails()
-        outputs = usage.output_tokens_details or _OutputDetails()
         self.used = Used(
-            input_tokens=count(usage.input_tokens),
-            output_tokens=count(usage.output_tokens),
-            cached_tokens=count(inputs.cached_tokens),
-            cache_write_tokens=count(inputs.cache_write_tokens),
-            thinking_tokens=count(outputs.reasoning_tokens),
+            input_tokens=counted(usage, "input_tokens"),
+            output_tokens=counted(usage, "output_tokens"),
+            cached_tokens=counted(usage, "input_tokens_details", "cached_tokens"),
+            cache_write_tokens=counted(usage, "input_tokens_details", "cache_write_tokens"),
+            thinking_tokens=counted(usage, "output_tokens_details", "reasoning_tokens"),
         )
 
 

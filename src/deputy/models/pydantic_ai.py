@@ -78,6 +78,8 @@ _KINDS: Final[tuple[tuple[type[Exception], type[ModelError]], ...]] = (
 class PydanticAIModel:
     """A pydantic-ai model behind our port. Turn off the retries of its own client: ours come on top."""
 
+    is_metered = True
+
     def __init__(self, model: TheirModel, *, idle_seconds: float = IDLE_SECONDS) -> None:
         self.name = f"pydantic-ai:{model.system}:{model.model_name}"
         self.context_window = model.context_window
@@ -256,6 +258,7 @@ def _usage(response: messages.ModelResponse) -> Used:
         output_tokens=usage.output_tokens,
         cached_tokens=usage.cache_read_tokens,
         cache_write_tokens=usage.cache_write_tokens,
+        thinking_tokens=usage.details.get("reasoning_tokens", 0) or usage.details.get("thoughts_tokens", 0),
         is_reported=bool(usage.input_tokens or usage.output_tokens),
     )
 

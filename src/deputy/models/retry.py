@@ -10,6 +10,7 @@ from msgspec import Struct
 
 from deputy.core.conversation import Retried
 from deputy.core.errors import ModelError, Overloaded, RateLimited
+from deputy.engine.ports.model import is_metered
 from deputy.models.schema_refusal import is_schema_refused, without_schema
 from deputy.models.timing import Timing
 
@@ -55,6 +56,11 @@ class RetryingModel:
     def name(self) -> str:
         """The name of the model that is asked."""
         return self._model.name
+
+    @property
+    def is_metered(self) -> bool:
+        """Whether what it reports to have used is held against our own estimate."""
+        return is_metered(self._model)
 
     @property
     def context_window(self) -> int | None:

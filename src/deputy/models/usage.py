@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from msgspec import Struct, structs
 
+from deputy.core.usage_estimate import FACTOR, estimated_tokens
+
 if TYPE_CHECKING:
     from deputy.core.conversation import StopReason, Used
-
-BYTES_PER_TOKEN: Final = 4
 
 
 class Prices(Struct, frozen=True, kw_only=True):
@@ -49,9 +49,10 @@ def was_cut_silently(used: Used, reason: StopReason, *, window: int | None, sent
         return False
     if reason == "length" and used.output_tokens == 0:
         return True
-    if window is None:
+    # No server reads more than it was sent: such a number says nothing.
+    if window is None or used.input_tokens > estimated_tokens(sent_bytes) * FACTOR:
         return False
     if used.input_tokens > window:
         return True
     # A server that cuts fills its window with what it kept.
-    return used.input_tokens >= window * 0.95 and sent_bytes / BYTES_PER_TOKEN > window * 1.25
+    return used.input_tokens >= window * 0.95 and estimated_tokens(sent_bytes) > window * 1.25

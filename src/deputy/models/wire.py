@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, cast
 
 import msgspec
@@ -237,9 +238,13 @@ def decode(decoder: Callable[[bytes | msgspec.Raw], Any], data: bytes | msgspec.
     try:
         return decoder(data)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        if _NAN.search(data):
+            # Python servers write it for a number that they do not have, which no JSON allows.
+            return decode(decoder, _NAN.sub(rb"\1null", data))
         raise BadReply(f"an event of the stream cannot be read: {error}") from error
 
 
+_NAN: Final = re.compile(rb"(:\s*)-?NaN\b")
 NOTHING: Final = msgspec.Raw()
 
 
@@ -248,6 +253,8 @@ def is_given(value: msgspec.Raw) -> bool:
     return bytes(value) not in (b"", b"null")
 
 
-def count(value: int | None) -> int:
-    """A number of tokens as reported; what is absent or negative counts as none."""
-    return value if value is not None and value > 0 else 0
+def counted(report: object, *path: str) -> int:
+    """A number of tokens in a provider's report; anything else in its place counts as none."""
+    for name in path:
+        report = cast("dict[str, object]", report).get(name) if isinstance(report, dict) else None
+    return report if type(report) is int and report > 0 else 0

@@ -54,6 +54,8 @@ class Endpoint(Struct, frozen=True, kw_only=True):
 class WireModel:
     """A model that speaks one of the wire protocols."""
 
+    is_metered = True
+
     def __init__(
         self,
         wire: Wire,

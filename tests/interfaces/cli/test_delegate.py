@@ -3,7 +3,9 @@ import signal
 
 import pytest
 from click.testing import CliRunner
+from msgspec import structs
 
+from deputy.core.conversation import Used
 from deputy.core.errors import UsageError
 from deputy.core.outcome import Blocked, Cancelled, Completed, Failed, Partial, Rejected
 from deputy.core.request import Lineage
@@ -16,6 +18,7 @@ NOTE = ScriptedCall(name="Note", arguments={"content": "The first finding."})
 
 
 def answering(*turns: ScriptedTurn, when: str = "", times: int = 1) -> ScriptedConversation:
+    turns = tuple(structs.replace(turn, usage=Used(input_tokens=1000, output_tokens=20)) for turn in turns)
     return ScriptedConversation(turns=turns, when=when, times=times)
 
 
@@ -44,13 +47,13 @@ def test_results_are_markdown_on_standard_output_and_progress_is_on_standard_err
     assert run.returncode == 0, run.stderr
     assert run.stdout == (
         "## Subagents: 2 completed of 2\n\n"
-        "### [a] ✓\n\n**Usage**: in=100 out=20\n\nLate, and first in order.\n\n"
-        "### [b] ✓\n\n**Usage**: in=100 out=20\n\nSoon.\n"
+        "### [a] ✓\n\n**Usage**: in=1,000 out=20\n\nLate, and first in order.\n\n"
+        "### [b] ✓\n\n**Usage**: in=1,000 out=20\n\nSoon.\n"
     )
     lines = run.stderr.splitlines()
     assert lines[0] == "Delegate [2 subagents]"
-    assert any(line.startswith("[b] ✓ complete (in=100 out=20)") for line in lines)
-    assert lines[-1].startswith("total  2 complete · in=200 out=40 ·")
+    assert any(line.startswith("[b] ✓ complete (in=1k out=20)") for line in lines)
+    assert lines[-1].startswith("total  2 complete · in=2k out=40 ·")
 
 
 @pytest.mark.rule("delegate.json")
@@ -81,7 +84,7 @@ def test_events_are_json_lines_in_order_and_end_with_the_result(house):
     told = {event["event"]: event for event in events}
     assert told["started"] | {"index": 0, "total": 1, "label": "a"} == told["started"]
     assert told["note"]["content"] == "The first finding."
-    assert (told["tokens"]["input"], told["tokens"]["output"]) == (200, 40)
+    assert (told["tokens"]["input"], told["tokens"]["output"]) == (2000, 40)
     assert told["completed"]["status"] == "completed"
     assert told["result"]["results"][0]["report"] == "Done."
 
@@ -236,7 +239,7 @@ def test_a_person_is_asked_and_sees_the_subagents_work(house):
         assert terminal.end() == 0
     assert "  task 1 prompt: see\r\n" in terminal.text
     assert "Delegate [1 subagent]" in terminal.text
-    assert "[look] ✓ complete (in=200 out=40)" in terminal.text
+    assert "[look] ✓ complete (in=2k out=40)" in terminal.text
     assert "\x1b[32m" in terminal.shown, "there is colour"
     assert "All well. [/bold] " in terminal.text, "Markdown is rendered, and nothing in it is obeyed"
     assert terminal.shown.count("\x1b[?25l") == terminal.shown.count("\x1b[?25h"), "the cursor is back"

@@ -9,9 +9,11 @@ from contextlib import closing
 
 import pytest
 from click.testing import CliRunner
+from msgspec import structs
 from tests.interfaces.mcp.conftest import entries, until
 
 from deputy import run_sync
+from deputy.core.conversation import Used
 from deputy.core.errors import UsageError
 from deputy.interfaces.cli.resume import command as resume
 from deputy.testing import ProviderServer, Script, ScriptedCall, ScriptedConversation, ScriptedTurn
@@ -21,6 +23,7 @@ NOTE = ScriptedCall(name="Note", arguments={"content": "The first finding."})
 
 
 def provider(*turns: ScriptedTurn, times: int = 1) -> ProviderServer:
+    turns = tuple(structs.replace(turn, usage=Used(input_tokens=1000, output_tokens=20)) for turn in turns)
     conversation = ScriptedConversation(turns=turns, times=times)
     return ProviderServer(Script(conversations=(conversation,)), strict=False)
 
@@ -49,8 +52,8 @@ def test_watch_follows_a_run_to_its_end_from_another_terminal(house):
     with provider(*noting_then(delay_seconds=2)) as server:
         child, session_id = begun(house, server, "far")
         watching = house.terminal("watch", session_id)
-        watching.until("✎ The first finding. (in=100 out=20)")
-        watching.until("[far] ✓ complete (in=200 out=40)")
+        watching.until("✎ The first finding. (in=1k out=20)")
+        watching.until("[far] ✓ complete (in=2k out=40)")
         assert watching.end() == 0
         assert child.wait(10) == 0
 
@@ -268,8 +271,8 @@ def test_a_task_that_ran_out_of_time_unseen_goes_on_with_its_call_and_is_shown_w
         until(lambda: " partial " in house.run("ps", "--all").stdout, seconds=20)
         run = house.run("resume", session_id, **server.environ)
     lines = run.stderr.splitlines()
-    assert "[a] ✓ complete (in=200 out=40) " in lines[-2], run.stderr
-    assert lines[-1].startswith("total  1 complete · in=200 out=40 · ")
+    assert "[a] ✓ complete (in=2k out=40) " in lines[-2], run.stderr
+    assert lines[-1].startswith("total  1 complete · in=2k out=40 · ")
 
 
 @pytest.mark.parametrize("form", [[], ["--json"]])

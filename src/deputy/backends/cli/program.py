@@ -129,9 +129,13 @@ def texts(value: object) -> list[str]:
     return [item for item in items if isinstance(item, str)]
 
 
+_MOST_TOKENS = 10**9
+"""No turn of a program uses so many tokens; a number above is none."""
+
+
 def number_of(value: object) -> int:
     """A count that is really one."""
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**15 else 0
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST_TOKENS else 0
 
 
 def billionths(dollars: object) -> int | None:

@@ -80,7 +80,11 @@ def subtask_response(outcome: Outcome, *, subtask_type: str, depth: int, subtype
     if outcome.passed is not None:
         notes["passed"] = outcome.passed
     if not isinstance(outcome, Rejected):
-        notes["usage"] = {"input": outcome.usage.input, "output": outcome.usage.output}
+        notes["usage"] = {
+            "input": outcome.usage.input,
+            "output": outcome.usage.output,
+            "estimated": outcome.usage.estimated,
+        }
         notes["duration_seconds"] = outcome.duration_seconds
     return {**form, "notes": notes}
 

@@ -10,6 +10,11 @@ if TYPE_CHECKING:
     from deputy.core.conversation import Conversation, ModelSettings, StreamEvent, Toolset
 
 
+def is_metered(model: Model) -> bool:
+    """Whether a model's reports of usage are held against our estimate: those of providers are, of scripts not."""
+    return bool(getattr(model, "is_metered", False))
+
+
 class Model(Protocol):
     """Something that answers a conversation, one turn at a time."""
 

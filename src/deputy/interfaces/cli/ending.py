@@ -86,7 +86,9 @@ def _ending(outcome: Outcome, *, tells_use: bool) -> list[str]:
 
     usage = outcome.usage
     seconds = elapsed(outcome.duration_seconds)
-    used = " · ".join(filter(None, (tokens(usage.input, usage.output), dollars(usage.cost), seconds)))
+    used = " · ".join(
+        filter(None, (tokens(usage.input, usage.output, estimated=usage.estimated), dollars(usage.cost), seconds))
+    )
     if outcome.status == "completed":
         return [f"{outcome.session_id} completed · {used}"] if tells_use else []
     lines = [f"{outcome.session_id} {outcome.status} · {used}"]

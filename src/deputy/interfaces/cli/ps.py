@@ -109,7 +109,7 @@ def _row(standing: Standing, entry: dict[str, Any], level: int, now: float) -> t
         entry["status"],
         elapsed(max(0.0, time.time() - state.requested_at)),
         "-" if deadline is None else ("overdue" if deadline < now else elapsed(deadline - now)),
-        count(standing.usage.input),
+        f"{'~' * standing.usage.estimated}{count(standing.usage.input)}",
         count(standing.usage.output),
         f"{'  ' * level}{state.label or state.command or state.agent}{': ' if asked else ''}{asked}",
     )

@@ -56,7 +56,7 @@ def _page(form: dict[str, Any]) -> str:
     lines = [
         *(f"{name}: {_value(value)}" for name, value in form.items() if name not in _LEFT_OUT and value is not None),
         f"delegation_path: {' → '.join(form['delegation_path'])}",
-        f"usage: in={usage['input']:,} out={usage['output']:,} cached={usage['cached']:,}",
+        f"usage: {'~' * usage['estimated']}in={usage['input']:,} out={usage['output']:,} cached={usage['cached']:,}",
     ]
     outcome = form["outcome"]
     if outcome is not None:

@@ -192,7 +192,7 @@ class _Follower:
         if used != self._usage.get(state.run, (0, 0)) and not is_parent:
             self._usage[state.run] = used
             told = Progress(event="tokens", label=label, session_id=state.run, input=used[0], output=used[1])
-            yield until, structs.replace(told, cost=state.usage.cost)
+            yield until, structs.replace(told, cost=state.usage.cost, estimated=state.usage.estimated)
         if not state.is_live and state.run not in self._over and not is_parent:
             self._over.add(state.run)
             told = Progress(event="completed", label=label, session_id=state.run, status=state.status)

@@ -38,6 +38,7 @@ class Row(Struct, frozen=True, kw_only=True):
     """The place of whose subagent it is, where that is one too."""
     depth: int = 0
     input: int = 0
+    estimated: bool = False
     output: int = 0
     cost: int | None = 0
     began: float | None = None
@@ -152,7 +153,11 @@ class Board:
         waiting = sum(1 for row in self.rows if row.began is None and not row.is_over)
         if queued := waiting + self.size - len(self.rows):
             parts.append(f"{queued} queued")
-        used = tokens(sum(row.input for row in self.rows), sum(row.output for row in self.rows))
+        used = tokens(
+            sum(row.input for row in self.rows),
+            sum(row.output for row in self.rows),
+            estimated=any(row.estimated for row in self.rows),
+        )
         costs = [row.cost for row in self.rows]
         cost = None if None in costs else sum(cost for cost in costs if cost is not None)
         until = max((row.ended for row in self.rows if row.ended is not None), default=now) if self.is_over else now
@@ -172,7 +177,7 @@ def line(row: Row, now: float) -> list[Span]:
     spans: list[Span] = [(f"{_INDENT * row.depth}[{name}]", "label"), (f" {row.mark} ", row.tone)]
     spans.append((row.activity, row.tone if row.is_over else "plain"))
     if row.input or row.output:
-        spans.append((f" ({tokens(row.input, row.output)})", "quiet"))
+        spans.append((f" ({tokens(row.input, row.output, estimated=row.estimated)})", "quiet"))
     if row.began is not None:
         seconds = (now if row.ended is None else row.ended) - row.began
         spans.append(("".join(f" {part}" for part in (elapsed(seconds), dollars(row.cost)) if part), "quiet"))
@@ -213,7 +218,8 @@ def _changed(row: Row, progress: Progress, now: float) -> Row:
         case "text":
             return _at_work(row, "…", "writing")
         case "tokens":
-            return structs.replace(row, input=progress.input or 0, output=progress.output or 0, cost=progress.cost)
+            given, taken = progress.input or 0, progress.output or 0
+            return structs.replace(row, input=given, output=taken, cost=progress.cost, estimated=progress.estimated)
         case "retry":
             return _at_work(row, "↻", f"again: {progress.reason or ''}", "warning")
         case "fallback":
@@ -241,6 +247,7 @@ def _ended(row: Row, progress: Progress, now: float) -> Row:
     if row.began is None and progress.seconds is not None:
         # It worked elsewhere, and this is all that is told of it here.
         used = {"input": progress.input or 0, "output": progress.output or 0, "cost": progress.cost}
+        used["estimated"] = progress.estimated
         row = structs.replace(row, began=now - progress.seconds, **used)
     return structs.replace(
         row, mark=mark, tone=tone, activity=activity, status=status, ended=moment(row, progress, now)
