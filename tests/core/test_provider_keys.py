@@ -51,3 +51,12 @@ def test_a_word_that_stands_in_ordinary_text_is_not_masked(value: str) -> None:
 def test_a_key_in_a_value_with_quotes_is_masked_in_json() -> None:
     keys = ProviderKeys(["OPENAI_API_KEY"], {"OPENAI_API_KEY": 'odd"key\\1234'})
     assert json.decode(keys.mask_json(json.encode(['odd"key\\1234']))) == ["[redacted OPENAI_API_KEY]"]
+
+
+@pytest.mark.parametrize("before", ["\n", "\t", "\u00e9\x01", "\\", "\\\\", '"'])
+def test_an_escape_in_json_is_never_cut_to_make_a_key(before: str) -> None:
+    """The escape of a line end before `vapi-…` ends in the letter that the key begins with."""
+    value = json.encode(before)[-2:-1].decode() + "vapi-4fJ2kQ9xTz7Lw1"
+    keys = ProviderKeys(["NVIDIA_API_KEY"], {"NVIDIA_API_KEY": value})
+    for text in (f"{before}vapi-4fJ2kQ9xTz7Lw1", f"{before}{value}"):
+        assert json.decode(keys.mask_json(json.encode([text]))) == [keys.mask(text)]

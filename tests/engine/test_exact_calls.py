@@ -338,6 +338,31 @@ def test_a_provider_key_reaches_no_prompt_by_any_path(keyed: House):
     assert KEY.encode() not in home_bytes(keyed)
 
 
+def test_a_provider_key_in_the_text_of_a_tool_reaches_no_prompt(keyed: House):
+    """The description and schema of an MCP server's tool are that server's words."""
+    echo, model = Echo("x"), OneCall({})
+    echo.description = f"Uses {KEY}."
+    echo.schema = {"type": "object", "properties": {"a": {"type": "string", "description": f"such as {KEY}"}}}
+    keyed.model, keyed.given = model.name, {model.name: model}  # pyright: ignore[reportAttributeAccessIssue]
+    told: list[str] = []
+    stream = model.stream
+
+    async def keeping(conversation: Any, tools: Any, settings: object):
+        told.append(str(tools.items))
+        async for event in stream(conversation, tools, settings):
+            yield event
+
+    model.stream = keeping
+
+    async def use() -> None:
+        async with keyed.open(tools=(echo,)) as runtime:
+            await runtime.engine.result(await start(keyed, runtime))
+
+    asyncio.run(use())
+    assert echo.got == [{}]
+    assert [(KEY in one, one.count("[redacted GROQ_API_KEY]")) for one in told] == [(False, 2)] * 2
+
+
 @pytest.mark.parametrize("tool", ["Write", "Edit", "Run"])
 @pytest.mark.parametrize("text", [KEY, "[redacted GROQ_API_KEY]"], ids=["key", "mark"])
 def test_a_call_that_would_write_the_mark_of_a_key_is_refused(keyed: House, tool: str, text: str):

@@ -21,7 +21,17 @@ from deputy.processes.outgoing import process_redactor
 pytestmark = pytest.mark.rule("redact.where")
 
 KNOWN = f"made up {made_up(20, seed=5)}"
-LINES = [*secret_lines(), (f"it says {KNOWN} here", KNOWN)]
+CONFIGURED = [f"configured {made_up(20, seed=seed)}" for seed in (11, 12, 13, 14)]
+CONFIG = """
+[mcp.servers.program]
+command = "docs-server"
+args = ["--stdio", "--api-key", "{}", "--token={}"]
+env = {{ DOCS_TOKEN = "{}" }}
+[mcp.servers.address]
+url = "https://host.test/mcp"
+headers = {{ Authorization = "Bearer {}" }}
+"""
+LINES = [*secret_lines(), *((f"it says {value} here", value) for value in (KNOWN, *CONFIGURED))]
 TEXT = "\n\n".join(line for line, _ in LINES)
 
 
@@ -30,6 +40,10 @@ def place(house, monkeypatch: pytest.MonkeyPatch):
     for name in list(house.env):
         monkeypatch.setenv(name, house.env[name])
     monkeypatch.setenv("MADE_UP_TOKEN", KNOWN)
+    own = house.workspace.with_name("own") / ".config" / "deputy"
+    own.mkdir(parents=True)
+    (own / "config.toml").write_text(CONFIG.format(*CONFIGURED))
+    monkeypatch.setenv("HOME", str(own.parent.parent))
     monkeypatch.chdir(house.workspace)
     (house.workspace / "config.txt").write_text(TEXT)
     return house

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, TypeVar, cast
 
 from msgspec import json
@@ -32,7 +33,7 @@ class ProviderKeys:
         # A key that contains another one is replaced first, so that it is replaced whole.
         ordered = sorted(found.items(), key=lambda item: -len(item[0]))
         self._in_text = tuple(ordered)
-        self._in_json = tuple((json.encode(value)[1:-1], mark.encode()) for value, mark in ordered)
+        self._in_json = {json.encode(value)[1:-1]: mark.encode() for value, mark in ordered}
 
     def mask(self, text: str) -> str:
         """The text with a mark in place of each key."""
@@ -43,10 +44,12 @@ class ProviderKeys:
 
     def mask_json(self, body: bytes) -> bytes:
         """JSON as msgspec encodes it, with a mark in place of each key; the same object when it holds none."""
-        for value, mark in self._in_json:
-            if value in body:
-                body = body.replace(value, mark)
-        return body
+        if not any(value in body for value in self._in_json):
+            return body
+        # Escapes are matched whole: `\n` before `vapi-…` does not hold the key `nvapi-…`.
+        either = rb"|".join(map(re.escape, self._in_json))
+        pattern = re.compile(rb"(?P<key>" + either + rb")|\\u[0-9a-f]{4}|\\.")
+        return pattern.sub(lambda found: self._in_json.get(found["key"], found[0]), body)
 
     def mask_event(self, event: E) -> E:
         """The event with a mark in place of each key; the same object when it holds none."""

@@ -37,13 +37,15 @@ Approval = Literal["granted", "ask", "refuse"]
 class Offer:
     """Tools as models are told of them: made once for all who have the same, and encoded once with it."""
 
-    def __init__(self, tools: tuple[Tool | FlowTool, ...]) -> None:
+    def __init__(self, tools: tuple[Tool | FlowTool, ...], keys: ProviderKeys) -> None:
         self.tools = tools
-        self.toolset = Toolset(
-            ToolSpec(name=tool.name, description=tool.description, parameters=tool.schema) for tool in tools
-        )
-        told = sum(len(spec.description) + len(json.encode(spec.parameters)) for spec in self.toolset.items)
-        self.tokens = told // CHARACTERS_PER_TOKEN
+        # The texts of an MCP server's tools are written by that server: they may hold a key.
+        specs = [ToolSpec(name=tool.name, description=tool.description, parameters=tool.schema) for tool in tools]
+        told = json.encode(specs)
+        masked = keys.mask_json(told)
+        self.toolset = Toolset(specs if masked is told else json.decode(masked, type=list[ToolSpec]))
+        size = sum(len(spec.description) + len(json.encode(spec.parameters)) for spec in self.toolset.items)
+        self.tokens = size // CHARACTERS_PER_TOKEN
         """About how many of them it takes in every request."""
 
 

@@ -133,7 +133,7 @@ class Workshop:
         if key not in self._offers:
             if len(self._offers) >= _OFFERS:
                 self._offers.clear()
-            self._offers[key] = Offer(tools)
+            self._offers[key] = Offer(tools, self.keys)
         return self._offers[key]
 
     # --- counts -------------------------------------------------------------------------------------------------------
