@@ -72,7 +72,11 @@ def test_a_value_beside_a_name_is_hidden_whatever_it_looks_like(form: str, alpha
 def test_a_value_in_a_header_a_url_or_a_command_is_hidden(form: str, alphabet: str) -> None:
     for length in LENGTHS:
         value = made_up(length, ALPHABETS[alphabet])
-        assert value not in shown(form.format(value=value))
+        text = f"first\r\n\t{form.format(value=value)}\nlast"
+        assert value not in shown(text)
+        # As JSON in a text, and that in JSON again: the line ends before it are escaped.
+        assert value not in shown(json.dumps({"content": text}))
+        assert value not in shown(json.dumps(json.dumps([text])))
 
 
 @pytest.mark.rule("redact.simple")
@@ -105,6 +109,8 @@ def test_the_table_has_the_vendors_that_are_used_most() -> None:
         ("  {n}: ", "\n"),
         ("keys/server.pem:{n}:", "\n"),
         ("src/a.pem-{n}-", "\n"),
+        ("{n:6}\tkeys/server.pem:{n}:", "\n"),
+        ("{n:6}\\u2192", "\\n"),
         ("    ", "\n"),
         ("", '\\n" +\n  "'),
         ("> ", "\n"),

@@ -142,6 +142,21 @@ def test_encoded_data_loses_its_secrets_also_where_it_is_broken(data: bytes) -> 
     assert shown[:1] == data[:1]
 
 
+@pytest.mark.rule("redact.where")
+@pytest.mark.parametrize(
+    "hidden", ["\u200b", "\u202e", "\xad", "\x00", "\x85", "\U000e0041", "\x1b[1m", "\u2028", "\r"]
+)
+def test_an_invisible_character_does_not_split_a_secret(hidden: str) -> None:
+    for _, key in vendor_keys():
+        data = json.dumps({"text": f"{key[:9]}{hidden}{key[9:]}"}, ensure_ascii=False).encode()
+        assert key[9:].encode() not in PLAIN.redact_json(data)
+    for value in ({"text": f"pass{hidden}word=hunter2"}, {f"pass{hidden}word": "hunter2"}):
+        assert "hunter2" not in str(PLAIN.redact_value(value))
+    # One beside a secret, or in a text without any, stays.
+    assert PLAIN.redact_value(f"a{hidden}b password=hunter2") == f"a{hidden}b password={MARK}"
+    assert PLAIN.redact_value({"text": f"a{hidden}b"}) == {"text": f"a{hidden}b"}
+
+
 def test_encoded_data_stays_encoded_data() -> None:
     data = json.dumps({"args": json.dumps({"password": "hunter2!"}), "n": 2**63}).encode()
     shown = json.loads(PLAIN.redact_json(data))

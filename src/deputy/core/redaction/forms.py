@@ -51,13 +51,14 @@ _SHORT_OPTIONS = (
     ("-w", "ldapsearch|ldapadd|ldapmodify|ldapdelete|ldapwhoami", " {1,4}", ""),
 )
 """Short options that pass a password: the programs that take it so, what is between, and what stands before it."""
+_PROGRAM_START = r"(?:^|[\s/\"'`;:|&($]|\\[nrt])"
 
 _NAMES = (
     "pass", "pwd", "secret", "token", "credential", "authorization", "cookie", "_auth", "_key=",
     *(f"{key.removesuffix('key')}{sign}key" for key in _KEYS for sign in ("", "_", "-")),
 )  # fmt: skip
 TRIGGERS = (
-    "://", "-----begin", "bearer", *_NAMES,
+    "://", ":\\", "-----begin", "bearer", *_NAMES,
     *(f"{sign}{name}=" for sign in ("?", "&", ";") for name in _QUERY),
     *(option for option, _, _, _ in _SHORT_OPTIONS),
 )  # fmt: skip
@@ -80,7 +81,7 @@ def find_form(text: str, at: int) -> Found | None:
 
 def _find_in_url(text: str, at: int) -> Found | None:
     """The password in `scheme://name:password@host`."""
-    user = compiled(r"://[^\s:/?#@\"'`<>\\]{0,128}:").match(text, at)
+    user = compiled(r":(?:\\{0,15}/){2}[^\s:/?#@\"'`<>\\]{0,128}:").match(text, at)
     if user is None:
         return None
     found = compiled(r"[^\s/?#\"'`<>\\]{1,384}(?=@)").match(text, user.end())
@@ -108,9 +109,10 @@ def _find_short_option(text: str, at: int) -> Found | None:
         return None
     line = _line_before(text, at)
     for option, programs, gap, before in _SHORT_OPTIONS:
-        if not text.startswith(option, at) or not compiled(rf"(?:^|[\s/\"'`;:|&($])(?:{programs})\b").search(line):
+        if not text.startswith(option, at) or not compiled(rf"{_PROGRAM_START}(?:{programs})\b").search(line):
             continue
-        found = compiled(rf"{gap}(?P<opening>{_QUOTE})?{before}").match(text, at + len(option))
+        between = rf"(?:{gap}|{_NEXT_ITEM})" if gap else ""
+        found = compiled(rf"{between}(?P<opening>{_QUOTE})?{before}").match(text, at + len(option))
         if found is None:
             continue
         pattern = _quoted_by(found) if found.group("opening") else WORD
@@ -136,8 +138,9 @@ _PASSWORDS = "user username pass password passwd pwd secret token"
 """A name for a password that has none, of the words that manuals write in its place."""
 
 _LEAD = r"(?:[\s\"'+,|>]|\\{1,8}[nrt]?)"
-_LINE_START = rf"{_LEAD}{{0,24}}+(?:(?:[^\s:\"']{{1,80}}[:-])?[0-9]{{1,7}}(?:\\{{1,3}}t|[\t:|-]|→){_LEAD}{{0,8}}+)?"
-"""What stands before a line of a key: its indentation, or a path and a number as tools print them."""
+_LINE_NUMBER = r"(?:[^\s:\"']{1,80}[:-])?[0-9]{1,7}(?:\\{1,3}t|[\t:|-]|→|\\{1,8}u2192)"
+_LINE_START = rf"{_LEAD}{{0,24}}+(?:{_LINE_NUMBER}{_LEAD}{{0,8}}+){{0,2}}+"
+"""What stands before a line of a key: its indentation, or a path and a number as tools print them, also twice."""
 _KEY_HEADER = rf"(?:{_LINE_START}(?:Proc-Type|DEK-Info|Version|Comment|Charset|Hash): [^\n\\]{{0,80}})"
 _KEY_BLOCK = (
     rf"[A-Za-z0-9+/=]*+{_KEY_HEADER}{{0,6}}+(?:{_LINE_START}[A-Za-z0-9/+=]{{16,}}+)*+"
@@ -169,6 +172,8 @@ def _find_named(text: str, at: int) -> Found | None:
     start = at
     while start > 0 and at - start < _NAME_LENGTH and (text[start - 1].isalnum() or text[start - 1] in "_.-"):
         start -= 1
+    if start < at and text[max(0, start - 1) : start] == "\\" and text[start] in "nrt":
+        start += 1  # The end of an escape (`\n`) is not part of the name.
     whole = compiled(r"[\w-]{0,64}").match(text, at)
     end = whole.end() if whole else at
     name = text[start:end].rpartition(".")[2]
@@ -217,6 +222,8 @@ def _find_quoted(text: str, name: str, start: int, quote: re.Match[str], *, is_n
 
 
 def _find_bare(text: str, name: str, at: int, sign: re.Match[str]) -> Found | None:
+    if compiled(r"`[^`\s]{1,512}`").match(text, at):
+        at += 1  # Between backticks, a command has spaces and a value has none.
     kind = words(name)[-1]
     if kind == "authorization" and (value_at := scheme_end(text, at)) > at:
         return None if is_shown(name, _read(LINE, text, value_at)) else _found(LINE, text, value_at)
@@ -255,7 +262,8 @@ def _quoted_by(quote: re.Match[str]) -> str:
 
 
 def _line_before(text: str, at: int) -> str:
-    before = text[max(0, at - _LINE_BACK) : at]
+    """The line up to this place; a backslash at the end of a line continues it."""
+    before = text[max(0, at - _LINE_BACK) : at].replace("\\\n", "  ").replace("\\\r\n", "   ")
     return before[before.rfind("\n") + 1 :]
 
 

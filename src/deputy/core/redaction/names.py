@@ -70,8 +70,8 @@ def is_secret_name(name: str) -> bool:
     if not parts or name in _DIRECTORIES:
         return False
     before = parts[-2] if len(parts) > 1 else ""
-    if parts[-1] == "pass":
-        return before in _PASS_OF
+    if parts[-1].endswith("pass"):
+        return (parts[-1].removesuffix("pass") or before) in _PASS_OF
     if parts[-1] == "token" and before in _PLACES:
         return False
     return "".join(parts).endswith(SECRET_ENDS) or name == "_auth"

@@ -11,9 +11,13 @@ from deputy.core.redaction.known import KnownFilter, KnownValues
 from deputy.core.redaction.names import is_secret_name
 from deputy.core.redaction.scan import MARK, Scanner, may_hold_secret
 from deputy.core.redaction.values import is_shown, scheme_end
+from deputy.core.text.plain import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+_ESCAPES = ("\\u", "\\/", "\\r", "\\b", "\\f")
+"""Escapes in JSON of a character that is plain, or that cannot be seen."""
 
 
 class Redactor:
@@ -38,7 +42,7 @@ class Redactor:
                 container[at] = self._redact_named(name, item)
             elif isinstance(item, dict):
                 fields = cast("dict[Any, Any]", item)
-                copy = {self.redact(key) if isinstance(key, str) else key: held for key, held in fields.items()}
+                copy = {self._redact_named("", key) if isinstance(key, str) else key: fields[key] for key in fields}
                 container[at] = copy
                 # A variable as a pair of its name and its value is judged by that name.
                 called = next((copy[key] for key in ("name", "key") if isinstance(copy.get(key), str)), "")
@@ -51,6 +55,15 @@ class Redactor:
         return root[0]
 
     def _redact_named(self, name: str, value: str) -> str:
+        # A character that cannot be seen does not split a name or a secret.
+        name = name if name.isprintable() else plain(name)
+        clean, seen = self._redact_visible(name, value), plain(value)
+        if seen == value:
+            return clean
+        clean_seen = self._redact_visible(name, seen)
+        return clean if clean_seen == plain(clean) else clean_seen
+
+    def _redact_visible(self, name: str, value: str) -> str:
         if name and (is_secret_name(name) or (name.lower().endswith("cookie") and "=" in value)):
             start = scheme_end(value, 0)
             if not is_shown(name, value[start:]):
@@ -73,8 +86,9 @@ class Redactor:
     def redact_json(self, data: bytes) -> bytes:
         """Encoded JSON without its secrets, the same bytes if it has none; what is not JSON is redacted as text."""
         text = data.decode("utf-8", "surrogateescape")
-        # Only an escape can hide what would be found in the text as it is.
-        if not may_hold_secret(text) and not self._known.occur_in(text) and not ("\\u" in text or "\\/" in text):
+        # Only an escape or an invisible character can hide what would be found in the text as it is.
+        is_plain = not any(escape in text for escape in _ESCAPES) and plain(text) == text
+        if is_plain and not may_hold_secret(text) and not self._known.occur_in(text):
             return data
         try:
             value = msgspec.json.decode(data)

@@ -161,7 +161,7 @@ def hints() -> re.Pattern[str]:
     return re.compile("|".join([*branches, *_patterns()]), re.ASCII)
 
 
-_RARE_FIRST = '~|?&;zqxjkvw0123456789:=_-/.bgpfycmuldhrsnioat"e'
+_RARE_FIRST = '~|?&;zqxjkvw0123456789:=_-/.bgpfycmuldhrsnioat"e\\'
 
 
 def _literals() -> set[str]:
