@@ -39,12 +39,6 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 NO = b"false"
 """A no as it is sent; to a question in words, that nobody answers it."""
-_WORDS = {"y": True, "yes": True, "true": True, "n": False, "no": False, "false": False}
-
-
-def yes_or_no(answer: str) -> bool | None:
-    """What a person's word says to what waits for approval; None where it says neither."""
-    return _WORDS.get(answer.strip().lower())
 
 
 def is_unanswered(body: Raw) -> bool:
