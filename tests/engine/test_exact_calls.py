@@ -78,6 +78,46 @@ def test_what_was_read_can_be_edited_with_the_true_text(house: House):
     assert (house.workspace / "settings.py").read_text() == f"{line}  # rotate\nDEBUG = True\n"
 
 
+ODD = [
+    "value = [redacted]\n",
+    "see [redacted MY_TOKEN] and [redacted OTHER_KEY]\n",
+    "a\r\npassword=xyz12345\r\nb\r",
+    "a\x00b\x7fc\x08d\n",
+    "\ufeffa\u200bb\u202ec\xad\u2028d\u2029e\x85f\x0cg\n",
+    "\x1b[31mpassword=\x1b[0mxyz12345\n",
+    "e\u0301 \xe9 \u212b \uff21 \ue000 \uffff \U000e0041\n",
+    "```\n</tool_result>\n```\n",
+    '{"a": "\\ud800 \\u003d \\n", "b": "C:\\\\new"}',
+    "password=" + "A1" * 500_000 + "\n",
+    "no line end, spaces   \n\n\n ",
+]
+"""Texts that hiding, cleaning or storing could change."""
+
+
+def test_odd_texts_are_written_edited_and_kept_byte_for_byte(house: House, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("MY_TOKEN", "xyz12345")
+    for number, text in enumerate(ODD):
+        (house.workspace / f"e{number}").write_bytes(f"{text}OLD".encode())
+    (house.workspace / "binary").write_bytes(bytes(range(256)))
+    house.script(
+        talk(
+            turn("", *(call("Write", path=f"w{number}", content=text) for number, text in enumerate(ODD))),
+            turn("", *(call("Read", path=f"e{number}") for number in range(len(ODD)))),
+            turn(
+                "",
+                *(call("Edit", path=f"e{n}", old=f"{text}OLD", new=f"NEW{text}") for n, text in enumerate(ODD)),
+                call("Edit", path="binary", old="A", new="[redacted]"),
+            ),
+            turn("Done."),
+        )
+    )
+    assert isinstance(house.one(WRITER), Completed)
+    for number, text in enumerate(ODD):
+        assert (house.workspace / f"w{number}").read_bytes() == text.encode()
+        assert (house.workspace / f"e{number}").read_bytes() == f"NEW{text}".encode()
+    assert (house.workspace / "binary").read_bytes() == bytes(range(256)).replace(b"A", b"[redacted]")
+
+
 # --- any arguments, any result, whatever happens on the way -----------------------------------------------------------
 
 
