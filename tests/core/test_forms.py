@@ -56,7 +56,7 @@ def test_the_outcome_form_has_everything():
         ],
         "warnings": ["w"],
         "next_steps": "answer",
-        "usage": {"input": 1, "output": 2, "cached": 3, "requests": 4, "cost": 0.0015},
+        "usage": {"input": 1, "output": 2, "cached": 3, "requests": 4, "cost": 0.0015, "estimated": False},
         "model": "m",
         "backend": "native",
         "fallbacks": [{"left": "a", "taken": "b", "reason": "c"}],

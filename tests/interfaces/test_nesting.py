@@ -3,12 +3,15 @@
 import asyncio
 import json
 import shlex
+import sqlite3
 import sys
+from contextlib import closing
 
 import pytest
 
 from deputy import Budget, Deputy
-from deputy.core.errors import NotAdmitted
+from deputy.core.errors import NotAdmitted, StorageCorrupt
+from deputy.journal.nested import nested_amounts
 from deputy.journal.reader import Reader
 
 DEPUTY = shlex.join([sys.executable, "-m", "deputy"])
@@ -71,6 +74,10 @@ def test_tasks_of_a_nested_call_stand_below_the_run_and_within_its_limits(house)
         caps = next(iter(reader.records(row[0]))).event.grant.budget
     assert (caps.spawns, caps.requests) == (2, 3)
     assert 0 < caps.tokens < 90_000
+    with closing(sqlite3.connect(house.home / "journal.db")) as damaged, damaged:
+        damaged.execute("UPDATE nested SET body = 5")
+    with Reader.open(house.home) as reader, pytest.raises(StorageCorrupt, match="has reserved cannot be read"):
+        list(nested_amounts(reader, top["session_id"]))
 
 
 @pytest.mark.rule("lineage.env")

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import DecodeError, json
 
-from deputy.core.errors import NotAdmitted
+from deputy.core.errors import NotAdmitted, StorageCorrupt
 from deputy.core.events import Admitted, Opened
 from deputy.core.limits import NOTHING, Amount, Budget, Resource
 from deputy.core.request import Nesting
@@ -63,8 +63,9 @@ def nested_amounts(reader: Reader, root: str, depth: int = 0) -> Iterator[tuple[
         is_over = state is not None and (not state.is_live or standings(reader, [state])[0].is_left)
         try:
             held = json.decode(body, type=Amount)
-        except DecodeError:
-            continue
+        except (DecodeError, TypeError) as error:
+            # Skipped, its reservation would be free to spend again.
+            raise StorageCorrupt(str(reader.path), f"what {nested!r} has reserved cannot be read") from error
         yield nested, above, _total(reader, state, depth) if state is not None and is_over else held
 
 

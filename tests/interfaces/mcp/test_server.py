@@ -270,11 +270,15 @@ def test_texts_are_looked_into_and_agents_listed_and_nothing_is_run(house):
     assert entries(house) == []
 
 
-def test_an_unknown_tool_is_an_error_of_the_protocol(house):
+@pytest.mark.rule("redact.where")
+def test_an_unknown_tool_is_an_error_of_the_protocol_that_repeats_no_secret(house):
     async def main():
         async with here(house) as client:
-            with pytest.raises(MCPError, match="Unknown tool"):
-                await client.call_tool("Nothing", {})
+            with pytest.raises(MCPError, match="Unknown tool") as tool:
+                await client.call_tool("password=hunter2hunter2", {})
+            with pytest.raises(MCPError, match="Unknown resource") as resource:
+                await client.read_resource("deputy://runs/x?password=hunter2hunter2")
+        assert "hunter2" not in f"{tool.value} {resource.value} {resource.value.error}"
 
     asyncio.run(main())
 

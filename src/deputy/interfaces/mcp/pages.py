@@ -101,7 +101,7 @@ class Pages:
     async def prompt(self, context: ServerRequestContext[Any, Any], params: GetPromptRequestParams) -> GetPromptResult:
         """The advice, before the work."""
         if params.name != _PROMPT:
-            raise MCPError(code=INVALID_PARAMS, message=f"Unknown prompt: {params.name!r:.80}")
+            raise MCPError(code=INVALID_PARAMS, message=f"Unknown prompt: {plain(params.name)!r:.80}")
         work = (params.arguments or {}).get("work", "").strip()
         text = f"{advice()}\n\nUse the Delegate tool for this work:\n\n{work}" if work else advice()
         return GetPromptResult(
@@ -111,7 +111,8 @@ class Pages:
 
 
 def _unknown(uri: str) -> MCPError:
-    return MCPError(code=INVALID_PARAMS, message=f"Unknown resource: {uri[:200]}", data={"uri": uri[:200]})
+    shown = plain(uri)[:200]
+    return MCPError(code=INVALID_PARAMS, message=f"Unknown resource: {shown}", data={"uri": shown})
 
 
 def _listed(reader: Reader, runs: tuple[str, ...]) -> list[Resource]:

@@ -15,6 +15,7 @@ from deputy.interfaces.mcp.call import Call, refused
 from deputy.interfaces.mcp.pages import Pages
 from deputy.interfaces.mcp.tasks import RunTasks, bind_tasks
 from deputy.interfaces.mcp.toolset import served_tools, words
+from deputy.interfaces.plain import plain
 from deputy.interfaces.telling import tell
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def make_server(hub: Hub, *, more: Sequence[ServedTool] = (), books: Sequence[Ta
     async def call_tool(context: ServerRequestContext[Any, Any], params: CallToolRequestParams) -> Answer:
         tool = tools.get(params.name)
         if tool is None:
-            raise MCPError(code=INVALID_PARAMS, message=f"Unknown tool: {params.name!r:.80}")
+            raise MCPError(code=INVALID_PARAMS, message=f"Unknown tool: {plain(params.name)!r:.80}")
         try:
             return await tool.carry_out(Call(hub=hub, context=context, params=params))
         except DeputyError as error:
