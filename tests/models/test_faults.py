@@ -294,12 +294,12 @@ async def test_a_slow_listener_is_not_taken_for_a_silent_model():
     turn = ScriptedTurn(text="one two three", pace_seconds=0.001)
     async with (
         ProviderServer(turn) as provider,
-        Models(environ=provider.environ, idle_seconds=0.1) as models,
+        Models(environ=provider.environ, idle_seconds=1) as models,
     ):
         events = []
         async for event in ask(models.open(NAMES["anthropic"])._model, asking()):
             events.append(event)
-            await asyncio.sleep(0.15 if len(events) == 1 else 0)
+            await asyncio.sleep(1.1 if len(events) == 1 else 0)
     assert events[-1].message.text == "one two three"
 
 

@@ -151,6 +151,9 @@ def _check_end(end: BackendEnd, expected: Expected) -> None:
 def _check_usage(end: BackendEnd, turns: Sequence[ScriptedTurn]) -> None:
     wanted = [sum(t.usage.input_tokens for t in turns), sum(t.usage.output_tokens for t in turns)]
     if turns:
+        if end.usage.estimated:
+            _expect(end.usage.input > sum(wanted), f"it used more than {wanted}, and not {end.usage}")
+            return
         _expect([end.usage.input, end.usage.output] == wanted, f"it used {wanted}, and not {end.usage}")
         _expect(end.usage.cached == sum(t.usage.cached_tokens for t in turns), f"not what was cached: {end.usage}")
 
