@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from deputy.interfaces.mcp.hub import Hub
 
-MOST_UNWRITTEN = 1024
+MOST_UNWRITTEN = 256
 """How many messages may wait for a client that does not read; until it does, no more of what it says is read."""
 PATIENCE_SECONDS = 2.0
 """How long a client that has closed its side has to take another of the answers that hold its last messages up."""
