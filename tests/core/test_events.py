@@ -30,30 +30,30 @@ from deputy.core.request import Grant, Hop, Lineage, Request
 LINEAGE = Lineage.root("sess_1_aaaaaa")
 ERROR = Error(type="provider", message="It broke.", recoverable=True, recommendation="Try again.")
 SAMPLES: dict[str, dict[str, object]] = {
-    "Opened": {"lineage": LINEAGE, "prompt": "p"},
-    "Requested": {
+    "run_opened": {"lineage": LINEAGE, "prompt": "p"},
+    "requested": {
         "request": Request(
             session_id="sess_1_bbbbbb", target=Hop("a", "agent"), prompt="p", caller=LINEAGE, caller_grant=Grant()
         )
     },
-    "Admitted": {"lineage": LINEAGE, "grant": Grant()},
-    "Refused": {"outcome": Rejected(lineage=LINEAGE, summary="no", errors=(ERROR,))},
-    "Returned": {"outcome": Failed(lineage=LINEAGE, summary="no", errors=(ERROR,))},
-    "FellBack": {"fallback": {"left": "a", "taken": "b", "reason": "c"}},
+    "admitted": {"lineage": LINEAGE, "grant": Grant()},
+    "admission_refused": {"outcome": Rejected(lineage=LINEAGE, summary="no", errors=(ERROR,))},
+    "returned": {"outcome": Failed(lineage=LINEAGE, summary="no", errors=(ERROR,))},
+    "fell_back": {"fallback": {"left": "a", "taken": "b", "reason": "c"}},
 }
 PLAIN = {str: "text", int: 3, float: 1.5, bool: True, Raw: Raw(b'{"x": [1, "\\u00e9"]}')}
 
 
 def sample(kind: type[msgspec.Struct]) -> msgspec.Struct:
     """An event of this kind with every required field filled."""
-    given = SAMPLES.get(kind.__name__, {})
+    given = SAMPLES.get(str(kind.__struct_config__.tag), {})
     fields: dict[str, object] = {}
     for field in msgspec.structs.fields(kind):
         if field.name in given:
             fields[field.name] = given[field.name]
         elif field.required:
             fields[field.name] = PLAIN[field.type]
-    return msgspec.convert(fields, kind) if kind.__name__ == "FellBack" else kind(**fields)
+    return msgspec.convert(fields, kind) if "fallback" in given else kind(**fields)
 
 
 @pytest.mark.parametrize("kind", get_args(Known), ids=lambda kind: kind.__name__)

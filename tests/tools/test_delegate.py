@@ -218,7 +218,7 @@ def test_a_delegation_is_written_down_in_the_order_of_its_flow(house: House):
         "requested",
         "admitted",
         "started",
-        "said",
+        "message_added",
         "model_call_begun",
         "model_call_ended",
         "tool_call_begun",

@@ -29,12 +29,8 @@ APPROVAL = "approval"
 """The topic of a yes or no that a person is asked for."""
 
 
-def _snake(name: str) -> str:
-    return "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in name).lstrip("_")
-
-
-class _Event(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", tag=_snake, gc=False):
-    """What all events share: the name of their kind."""
+class _Event(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", gc=False):
+    """Base of all events. Each class names its stored kind in `tag`, so renaming a class never changes the journal."""
 
     @property
     def kind(self) -> str:
@@ -45,7 +41,7 @@ class _Event(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="k
 # --- birth ------------------------------------------------------------------------------------------------------------
 
 
-class Opened(_Event, frozen=True, kw_only=True):
+class Opened(_Event, frozen=True, kw_only=True, tag="run_opened"):
     """A root session began: a person's or program's run at depth 0."""
 
     lineage: Lineage
@@ -64,7 +60,7 @@ class Opened(_Event, frozen=True, kw_only=True):
     """What the command was called with, where that is more than a prompt."""
 
 
-class Requested(_Event, frozen=True, kw_only=True):
+class Requested(_Event, frozen=True, kw_only=True, tag="requested", rename={"terms": "options"}):
     """A delegation was asked for."""
 
     request: Request
@@ -80,20 +76,20 @@ class Requested(_Event, frozen=True, kw_only=True):
     """The folder it works in, where nobody of the journal's asked for it: it is the top of its tree then."""
 
 
-class Admitted(_Event, frozen=True, kw_only=True):
+class Admitted(_Event, frozen=True, kw_only=True, tag="admitted"):
     """The guard let it in: where it stands, and what it may use."""
 
     lineage: Lineage
     grant: Grant
 
 
-class Refused(_Event, frozen=True, kw_only=True):
+class Refused(_Event, frozen=True, kw_only=True, tag="admission_refused"):
     """The guard kept it out, which is how it ended."""
 
     outcome: Rejected
 
 
-class Started(_Event, frozen=True, kw_only=True):
+class Started(_Event, frozen=True, kw_only=True, tag="started"):
     """Its target went to work."""
 
     backend: str = ""
@@ -106,7 +102,7 @@ class Started(_Event, frozen=True, kw_only=True):
 # --- work -------------------------------------------------------------------------------------------------------------
 
 
-class Said(_Event, frozen=True, kw_only=True):
+class Said(_Event, frozen=True, kw_only=True, tag="message_added"):
     """A message entered the conversation that no model and no tool made: the task, an answer, a correction."""
 
     message: Raw
@@ -116,7 +112,7 @@ class Said(_Event, frozen=True, kw_only=True):
     """What of a parent's context is in it, where it is a subtask's task."""
 
 
-class ModelCallBegun(_Event, frozen=True, kw_only=True):
+class ModelCallBegun(_Event, frozen=True, kw_only=True, tag="model_call_begun"):
     """A model is about to be asked."""
 
     model: str
@@ -125,7 +121,7 @@ class ModelCallBegun(_Event, frozen=True, kw_only=True):
     is_repeatable: bool = True
 
 
-class ModelCallEnded(_Event, frozen=True, kw_only=True):
+class ModelCallEnded(_Event, frozen=True, kw_only=True, tag="model_call_ended"):
     """A model answered, or failed to."""
 
     model: str
@@ -143,7 +139,7 @@ class ModelCallEnded(_Event, frozen=True, kw_only=True):
     """What that program told of its turn: its own session, the tools it used, the files it changed."""
 
 
-class ToolCallBegun(_Event, frozen=True, kw_only=True):
+class ToolCallBegun(_Event, frozen=True, kw_only=True, tag="tool_call_begun"):
     """A tool is about to run."""
 
     tool: str
@@ -152,7 +148,7 @@ class ToolCallBegun(_Event, frozen=True, kw_only=True):
     is_repeatable: bool = True
 
 
-class ToolCallEnded(_Event, frozen=True, kw_only=True):
+class ToolCallEnded(_Event, frozen=True, kw_only=True, tag="tool_call_ended"):
     """A tool gave its result, or failed to."""
 
     tool: str
@@ -163,14 +159,14 @@ class ToolCallEnded(_Event, frozen=True, kw_only=True):
     """Files of the workspace that the call wrote."""
 
 
-class StepBegun(_Event, frozen=True, kw_only=True):
+class StepBegun(_Event, frozen=True, kw_only=True, tag="step_begun"):
     """Some other step is about to be taken."""
 
     step: str
     is_repeatable: bool = True
 
 
-class StepEnded(_Event, frozen=True, kw_only=True):
+class StepEnded(_Event, frozen=True, kw_only=True, tag="step_ended"):
     """Some other step came to an end."""
 
     step: str
@@ -178,19 +174,19 @@ class StepEnded(_Event, frozen=True, kw_only=True):
     error: Error | None = None
 
 
-class Lost(_Event, frozen=True, kw_only=True):
+class Lost(_Event, frozen=True, kw_only=True, tag="step_lost"):
     """A step that must not be taken twice had begun when its process died: what it did is unknown."""
 
     step: str
 
 
-class Noted(_Event, frozen=True, kw_only=True):
+class Noted(_Event, frozen=True, kw_only=True, tag="noted"):
     """The subagent wrote a finding down."""
 
     content: str
 
 
-class Retried(_Event, frozen=True, kw_only=True):
+class Retried(_Event, frozen=True, kw_only=True, tag="retried"):
     """A failed attempt is made again."""
 
     what: str
@@ -199,7 +195,7 @@ class Retried(_Event, frozen=True, kw_only=True):
     seconds: float = 0.0
 
 
-class FellBack(_Event, frozen=True, kw_only=True):
+class FellBack(_Event, frozen=True, kw_only=True, tag="fell_back"):
     """The next model or backend of the chain was taken."""
 
     fallback: Fallback
@@ -210,21 +206,21 @@ class FellBack(_Event, frozen=True, kw_only=True):
     """What was taken instead."""
 
 
-class HandedIn(_Event, frozen=True, kw_only=True):
+class HandedIn(_Event, frozen=True, kw_only=True, tag="final_turn_begun"):
     """A soft limit was reached, and the last turn given."""
 
     limit: str
     reason: str = ""
 
 
-class Validated(_Event, frozen=True, kw_only=True):
+class Validated(_Event, frozen=True, kw_only=True, tag="validated"):
     """The return was checked."""
 
     problems: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
 
-class Repaired(_Event, frozen=True, kw_only=True):
+class Repaired(_Event, frozen=True, kw_only=True, tag="repaired"):
     """The return was sent back with its problems."""
 
     attempt: int
@@ -234,25 +230,25 @@ class Repaired(_Event, frozen=True, kw_only=True):
 # --- others -----------------------------------------------------------------------------------------------------------
 
 
-class Drawn(_Event, frozen=True, kw_only=True):
+class Drawn(_Event, frozen=True, kw_only=True, tag="value_drawn"):
     """An id or a number was drawn that must be the same whenever it is asked for again."""
 
     value: str
 
 
-class Slept(_Event, frozen=True, kw_only=True):
+class Slept(_Event, frozen=True, kw_only=True, tag="slept"):
     """A wait until a moment began."""
 
     until: float
 
 
-class Spawned(_Event, frozen=True, kw_only=True):
+class Spawned(_Event, frozen=True, kw_only=True, tag="spawned"):
     """A child run was made, in the same transaction as this record."""
 
     child: str
 
 
-class Joined(_Event, frozen=True, kw_only=True):
+class Joined(_Event, frozen=True, kw_only=True, tag="joined"):
     """A child's outcome was taken; it stays with the child's own record."""
 
     child: str
@@ -263,7 +259,7 @@ class Joined(_Event, frozen=True, kw_only=True):
     """When it last did."""
 
 
-class Asked(_Event, frozen=True, kw_only=True):
+class Asked(_Event, frozen=True, kw_only=True, tag="question_asked"):
     """The run waits for a message."""
 
     topic: str
@@ -276,7 +272,7 @@ class Asked(_Event, frozen=True, kw_only=True):
     """The digest of the request, which an answer must name."""
 
 
-class Answered(_Event, frozen=True, kw_only=True):
+class Answered(_Event, frozen=True, kw_only=True, tag="question_answered"):
     """The message came."""
 
     topic: str
@@ -286,25 +282,25 @@ class Answered(_Event, frozen=True, kw_only=True):
 # --- ends -------------------------------------------------------------------------------------------------------------
 
 
-class CancelAsked(_Event, frozen=True, kw_only=True):
+class CancelAsked(_Event, frozen=True, kw_only=True, tag="cancel_requested"):
     """Somebody wants it stopped."""
 
     reason: str = ""
 
 
-class Returned(_Event, frozen=True, kw_only=True):
+class Returned(_Event, frozen=True, kw_only=True, tag="returned"):
     """It ended; a run has one such record per round."""
 
     outcome: Outcome
 
 
-class Delivered(_Event, frozen=True, kw_only=True):
+class Delivered(_Event, frozen=True, kw_only=True, tag="delivered"):
     """Its result reached whoever asked."""
 
     to: str = ""
 
 
-class Resumed(_Event, frozen=True, kw_only=True):
+class Resumed(_Event, frozen=True, kw_only=True, tag="resumed", rename={"patience": "approval_timeout_seconds"}):
     """It goes on after an end: another round, with its own ending."""
 
     round: int
@@ -320,7 +316,7 @@ class Resumed(_Event, frozen=True, kw_only=True):
     """Nobody will answer what it ended with: nothing is done in this round but to end as cancelled."""
 
 
-class Adopted(_Event, frozen=True, kw_only=True):
+class Adopted(_Event, frozen=True, kw_only=True, tag="adopted", rename={"left_by": "previous_owner"}):
     """Another process went on with it."""
 
     owner: str
@@ -460,7 +456,7 @@ def kinds() -> frozenset[str]:
     """The names of all kinds there are."""
     from typing import get_args
 
-    return frozenset(_snake(kind.__name__) for kind in get_args(Known))
+    return frozenset(str(event.__struct_config__.tag) for event in get_args(Known))
 
 
 @cache

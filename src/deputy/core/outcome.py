@@ -54,7 +54,7 @@ class Fallback(Struct, frozen=True, kw_only=True):
     reason: str
 
 
-class Ending(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="status", tag=str.lower, gc=False):
+class Ending(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="status", gc=False):
     """What every outcome carries, whatever its kind."""
 
     lineage: Lineage
@@ -89,7 +89,7 @@ class Ending(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="s
     @property
     def status(self) -> str:
         """The kind of ending, as JSON and the command line name it."""
-        return type(self).__name__.lower()
+        return str(self.__struct_config__.tag)
 
 
 class _Shortcoming(Ending, frozen=True, kw_only=True, omit_defaults=True):
@@ -101,29 +101,29 @@ class _Shortcoming(Ending, frozen=True, kw_only=True, omit_defaults=True):
             raise ValueError(f"a {self.status} outcome carries at least one error")
 
 
-class Completed(Ending, frozen=True, kw_only=True):
+class Completed(Ending, frozen=True, kw_only=True, tag="completed"):
     """All of the work is done."""
 
 
-class Partial(_Shortcoming, frozen=True, kw_only=True):
+class Partial(_Shortcoming, frozen=True, kw_only=True, tag="partial"):
     """A limit was hit: what was found so far is here, and the rest can be resumed."""
 
 
-class Failed(_Shortcoming, frozen=True, kw_only=True):
+class Failed(_Shortcoming, frozen=True, kw_only=True, tag="failed"):
     """The work could not be done."""
 
 
-class Blocked(_Shortcoming, frozen=True, kw_only=True):
+class Blocked(_Shortcoming, frozen=True, kw_only=True, tag="blocked"):
     """A person must answer before the work can go on."""
 
     question: str = ""
 
 
-class Cancelled(Ending, frozen=True, kw_only=True):
+class Cancelled(Ending, frozen=True, kw_only=True, tag="cancelled"):
     """Somebody stopped it."""
 
 
-class Rejected(_Shortcoming, frozen=True, kw_only=True):
+class Rejected(_Shortcoming, frozen=True, kw_only=True, tag="rejected"):
     """It was refused before anything was spawned or spent."""
 
     @property

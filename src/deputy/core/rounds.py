@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 RESUME_APPROVAL = "resume:approval"
 """The key under which a person lets a round begin."""
-TAKE = "take"
+TAKE = "claim"
 """The key under which a round takes the task that it is about."""
 
 

@@ -115,7 +115,7 @@ async def _arrived(
     run, talk, terms = work.run, work.talk, work.birth.terms
     if talk.is_answered:
         # Somebody else stopped in the middle.
-        await say(run, talk, f"taken-over:{talk.turn}", prompt("interrupted"))
+        await say(run, talk, f"handover:{talk.turn}", prompt("interrupted"))
     report = await answer(desk)
     verdict = await accept(run, talk, desk, terms, report, answer=answer, is_lenient=is_lenient)
     return Arrived(verdict=verdict, model=model, has_acted=talk.has_acted)
@@ -152,7 +152,7 @@ async def _is_agreed(work: Work, backend: str) -> bool:
     if not writing or is_named or desk.approval == "granted":
         return True
     if backend not in work.agreed:
-        key = f"ladder:{backend}:approval"
+        key = f"fallback:{backend}:approval"
 
         async def make() -> ApprovalRequest:
             parts = (

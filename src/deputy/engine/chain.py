@@ -47,7 +47,9 @@ async def converse_by_chain(run: RunContext, talk: Talk, desk: Desk, routing: Ro
             return Worked(report=report, model=desk.model.name, fallbacks=tuple(fallbacks))
         fallback = Fallback(left=str(rung), taken=str(taken), reason=report.error.message)
         is_new = not run.is_replaying
-        fell = await run.record(f"ladder:{len(steps)}", FellBack(fallback=fallback, backend=NATIVE, model=taken.model))
+        fell = await run.record(
+            f"fallback:{len(steps)}", FellBack(fallback=fallback, backend=NATIVE, model=taken.model)
+        )
         if is_new:
             told = Progress(event="fallback", label=desk.label, content=str(taken), reason=fell.fallback.reason)
             workshop.tell(run, told)

@@ -68,7 +68,7 @@ async def fan_out(
             if child is None:
                 child = await run.spawn(name, requested)
             else:
-                await run.again(f"{name}:again", child, (messages or {}).get(child))
+                await run.again(f"{name}:restart", child, (messages or {}).get(child))
             return Result(label=task.label, outcome=await run.join(f"{name}:joined", child))
 
     async with asyncio.TaskGroup() as group:

@@ -94,9 +94,9 @@ async def hand_in(run: RunContext, talk: Talk, desk: Desk, why: Error, *, is_ful
 
     `is_full` says that the provider refused the conversation as it is, whatever we believe its window to be.
     """
-    await run.record(f"handin:{talk.turn}", HandedIn(limit=why.type, reason=why.message))
+    await run.record(f"final_turn:{talk.turn}", HandedIn(limit=why.type, reason=why.message))
     words = prompt("handin").format(reason=told_to_hand_in(why))
-    call = f"{run.run}:handin:{talk.turn}"
+    call = f"{run.run}:final_turn:{talk.turn}"
     last = fitted(talk, desk, words, is_full=is_full)
     view = TurnView(
         label=desk.label,
@@ -116,7 +116,7 @@ async def hand_in(run: RunContext, talk: Talk, desk: Desk, why: Error, *, is_ful
         redactor=desk.redactor,
     )
     ended = await run.step(
-        f"handin:{talk.turn}:model",
+        f"final_turn:{talk.turn}:model",
         call_model,
         TurnArgs(turn=talk.turn, model=desk.model.name),
         view=view,

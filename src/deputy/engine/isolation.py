@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 KEEP_SECONDS = 1.5
 """How long a run that was stopped is kept from its end by what it leaves."""
-_APPROVAL = "workplace:approval"
+_APPROVAL = "worktree:approval"
 
 
 class Taken(Struct, frozen=True, kw_only=True):

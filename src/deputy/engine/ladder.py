@@ -139,7 +139,7 @@ class Ladder:
             return {}
         if self._unready is None:
             args = LookArgs(rungs=tuple(rung for rung in ladder if rung.backend != INLINE))
-            ended = await self._run.step("ladder:ready", look, args, view=self._workshop.ways)
+            ended = await self._run.step("fallback:ready", look, args, view=self._workshop.ways)
             if isinstance(ended, Lost) or ended.result is UNSET:
                 raise TypeError("looking may be repeated, is never lost and has a result")
             self._unready = json.decode(ended.result, type=dict[str, Error])
@@ -155,7 +155,7 @@ class Ladder:
             fallback=fallback, left=left.rung.backend if has_failed else "", backend=taken.backend, model=taken.model
         )
         is_new = not self._run.is_replaying
-        fell = await self._run.record(f"ladder:{number}", event)
+        fell = await self._run.record(f"fallback:{number}", event)
         self._fallbacks.append(fell.fallback)
         if fell.left == NATIVE:
             self._workshop.count_native_failure(self._birth.request.caller.root_id)
@@ -206,7 +206,7 @@ class LookArgs(Struct, frozen=True, kw_only=True):
 async def look(args: LookArgs, ways: Ways) -> StepEnded:
     """Which of the ways are not open, and why."""
     found = {str(rung): error for rung in args.rungs if (error := await why_not(rung, ways)) is not None}
-    return StepEnded(step="ladder", result=Raw(json.encode(found)))
+    return StepEnded(step="fallback", result=Raw(json.encode(found)))
 
 
 async def why_not(rung: Rung, ways: Ways) -> Error | None:

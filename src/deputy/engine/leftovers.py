@@ -29,7 +29,7 @@ async def left_on_disk(run: RunContext, talk: Talk, desk: Desk, work_folder: str
     if not named and not work_folder:
         return tuple(talk.changed)
     args = LeftArgs(named=named, work_folder=work_folder, since=run.state.requested_at)
-    ended = await run.step("leftovers", _look, args, view=desk.folder)
+    ended = await run.step("changed_files", _look, args, view=desk.folder)
     if isinstance(ended, Lost) or ended.result is UNSET:
         raise TypeError("looking may be repeated, is never lost and has a result")
     return tuple(dict.fromkeys((*talk.changed, *json.decode(ended.result, type=list[str]))))
@@ -41,4 +41,4 @@ async def _look(args: LeftArgs, folder: Folder) -> StepEnded:
         is_new = fact.modified_at is not None and fact.modified_at >= args.since
         if fact.exists and fact.is_inside and fact.is_file and fact.is_touched and is_new and not fact.is_kept:
             found.append(fact.path)
-    return StepEnded(step="leftovers", result=Raw(json.encode(found)))
+    return StepEnded(step="changed_files", result=Raw(json.encode(found)))

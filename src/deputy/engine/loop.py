@@ -98,7 +98,7 @@ async def converse(run: RunContext, talk: Talk, desk: Desk) -> Report:
             continue
         if len(pieces) > GO_ON_TIMES:
             return Report(kind="limited", text="".join(pieces), error=_cut())
-        await say(run, talk, f"go-on:{talk.turn}", prompt("go_on"))
+        await say(run, talk, f"continue:{talk.turn}", prompt("go_on"))
 
 
 async def _continued(run: RunContext, talk: Talk, desk: Desk, text: str) -> Report | None:

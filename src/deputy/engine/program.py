@@ -104,7 +104,7 @@ async def converse_with(run: RunContext, talk: Talk, desk: Desk, program: Progra
             continue
         if _can_go_on(report, program, resumes):
             resumes += 1
-            await say(run, talk, f"program:{talk.turn}:again", prompt("interrupted"))
+            await say(run, talk, f"program:{talk.turn}:retry", prompt("interrupted"))
             continue
         if report.kind == "asked" and await ask_person(run, talk, desk, report.text):
             continue
@@ -163,7 +163,7 @@ def _can_go_on(report: Report, program: Program, resumes: int) -> bool:
 async def _hand_in(run: RunContext, talk: Talk, desk: Desk, program: Program, why: Error) -> Report:
     """The last turn, in its own session, within what is left of the time."""
     await _note(run, talk, desk, program, talk.text)
-    await run.record(f"handin:{talk.turn}", HandedIn(limit=why.type, reason=why.message))
+    await run.record(f"final_turn:{talk.turn}", HandedIn(limit=why.type, reason=why.message))
     await say(run, talk, f"handin:{talk.turn}:words", prompt("handin").format(reason=told_to_hand_in(why)))
     deadline = desk.deadline(run)
     left = HANDIN_SECONDS if deadline is None else max(0.001, min(HANDIN_SECONDS, deadline - desk.clock()))

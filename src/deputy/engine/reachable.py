@@ -49,14 +49,14 @@ async def why_unreachable(
     """
     args = Models(names=tuple(dict.fromkeys(models)), capped=capped or {})
     means = Means(missing_key, has_program, prices_of)
-    ended = await run.step(f"{key}:reachable", _look, args, view=means, reads=True)
+    ended = await run.step(f"{key}:model_availability", _look, args, view=means, reads=True)
     if isinstance(ended, Lost) or ended.result is UNSET:
         raise TypeError("looking may be repeated, is never lost and has a result")
     return json.decode(ended.result, type=str)
 
 
 async def _look(args: Models, means: Means) -> StepEnded:
-    return StepEnded(step="reachable", result=Raw(json.encode(await _why(args, means))))
+    return StepEnded(step="model_availability", result=Raw(json.encode(await _why(args, means))))
 
 
 async def _why(args: Models, means: Means) -> str:

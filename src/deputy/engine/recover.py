@@ -39,7 +39,7 @@ def shown_status(standing: Standing) -> Shown:
     return "interrupted"
 
 
-class LeftBehind(Struct, frozen=True, kw_only=True, tag=True):
+class LeftBehind(Struct, frozen=True, kw_only=True, tag="orphaned"):
     """A run that nobody is at work on: it can go on from its last record."""
 
     state: State
@@ -49,14 +49,14 @@ class LeftBehind(Struct, frozen=True, kw_only=True, tag=True):
     """Steps under way that must not be: nobody knows what they did."""
 
 
-class Overdue(Struct, frozen=True, kw_only=True, tag=True):
+class Overdue(Struct, frozen=True, kw_only=True, tag="overdue"):
     """A run past its deadline, whoever started it: it must end."""
 
     state: State
     seconds: float
 
 
-class Undelivered(Struct, frozen=True, kw_only=True, tag=True):
+class Undelivered(Struct, frozen=True, kw_only=True, tag="undelivered"):
     """A result that has not reached whoever asked: it is kept until it does."""
 
     state: State

@@ -42,7 +42,7 @@ _CALL_APPROVAL = "approval"
 PARENT_OUTPUT_TOKENS = 8192
 
 
-class FanOut(Struct, frozen=True, kw_only=True):
+class FanOut(Struct, frozen=True, kw_only=True, rename={"patience": "approval_timeout_seconds"}):
     """What a run of many tasks was called with."""
 
     tasks: tuple[Task, ...]

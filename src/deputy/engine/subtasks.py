@@ -64,7 +64,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     bound: int
 
 
-class NoTemplate(Struct, frozen=True, kw_only=True, tag=True):
+class NoTemplate(Struct, frozen=True, kw_only=True, tag="no_template"):
     """A request that no template fits, where there is no default one."""
 
     subtask: str
@@ -72,13 +72,13 @@ class NoTemplate(Struct, frozen=True, kw_only=True, tag=True):
     score: float = 0.0
 
 
-class Unusable(Struct, frozen=True, kw_only=True, tag=True):
+class Unusable(Struct, frozen=True, kw_only=True, tag="unusable"):
     """Requests that cannot be carried out, with every problem."""
 
     problems: tuple[FieldProblem, ...]
 
 
-class Planned(Struct, frozen=True, kw_only=True, tag=True):
+class Planned(Struct, frozen=True, kw_only=True, tag="planned"):
     """One plan for each request, in their order."""
 
     plans: tuple[Plan, ...]

@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 
 CHARACTERS_PER_TOKEN = 4
 NOTE, ASK, SUBTASK = "Note", "Ask", "Subtask"
-TOLD = ":told"
+TOLD = ":results"
 """How the keys end under which subtasks that were asked for in text are told of."""
-LAST = "handin:"
+LAST = "final_turn:"
 """What the keys of a last turn have in them."""
 
 

@@ -146,7 +146,7 @@ async def look(run: RunContext, key: str, paths: tuple[str, ...], folder: Folder
 
 
 async def _look(args: LookArgs, folder: Folder) -> StepEnded:
-    return StepEnded(step="look", result=Raw(json.encode(await folder.facts(args.paths))))
+    return StepEnded(step="evidence", result=Raw(json.encode(await folder.facts(args.paths))))
 
 
 def _for_repair(desk: Desk, problems: Sequence[contract.Problem]) -> Desk:

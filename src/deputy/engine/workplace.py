@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     Told = TypeVar("Told", bound=Outcome)
 
-TAKEN, GIVEN_BACK = "workplace", "workplace:done"
+TAKEN, GIVEN_BACK = "worktree", "worktree:done"
 """The steps that open and close it."""
 
 

@@ -105,12 +105,12 @@ class LocalContext(Generic[L]):
         name = self._claim(key)
         if (record := self._done.pop(name, None)) is not None:
             return self._result(key, self._seen(record).event)
-        beginning = begun or StepBegun(step=_name(do))
+        beginning = begun or StepBegun(step=key)
         if beginning.is_repeatable is not repeatable:
             beginning = structs.replace(beginning, is_repeatable=repeatable)
         with self._at_work():
             if not repeatable and f"{name}{BEGUN}" in self._done:
-                lost = Lost(step=_name(do))
+                lost = Lost(step=key)
                 return cast("Lost", self._seen(await self._journal.append(self._lease, name, lost)).event)
             self._journal.mark_soon(self._lease, f"{name}{BEGUN}", beginning)
             if not (reads and repeatable):
@@ -128,7 +128,7 @@ class LocalContext(Generic[L]):
                     self._journal.append_soon(self._lease, name, stopped.event)
                 raise asyncio.CancelledError from stopped
             except DeputyError as error:
-                event = StepEnded(step=_name(do), error=_as_value(error))
+                event = StepEnded(step=key, error=_as_value(error))
             return self._result(key, self._write_soon(name, event))
 
     async def record(self, key: str, event: E) -> E:
@@ -352,10 +352,6 @@ class _AtWork:
 
     def __exit__(self, *_: object) -> None:
         self._context.rest()
-
-
-def _name(do: Callable[..., Any]) -> str:
-    return getattr(do, "__qualname__", type(do).__name__)
 
 
 def _as_value(error: DeputyError) -> Error:

@@ -88,4 +88,4 @@ def ending_key(number: int) -> str:
 
 def cancel_key(state: State) -> str:
     """The key of the wish that a run's round be stopped."""
-    return f"cancel-asked:{state.round}"
+    return f"cancel_requested:{state.round}"

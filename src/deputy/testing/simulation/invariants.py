@@ -13,6 +13,7 @@ from msgspec import UNSET
 from deputy.core.conversation import AssistantMessage, ToolMessage, UserMessage
 from deputy.core.events import (
     Admitted,
+    CancelAsked,
     Joined,
     ModelCallBegun,
     ModelCallEnded,
@@ -144,8 +145,10 @@ def _check_cancel(records: Sequence[Record], who: str) -> None:
                 expect(not is_told, f"{who}: {record.key} after cancel")
             case Resumed():
                 is_told = False
+            case CancelAsked():
+                is_told = True
             case _:
-                is_told = is_told or record.event.kind == "cancel_asked"
+                pass
 
 
 def _check_prefixes(records: Sequence[Record], who: str) -> None:
