@@ -231,7 +231,7 @@ def test_a_journal_from_before_the_first_release_is_refused_and_left_as_it_is(fi
     connection.close()
     before = (home / "journal.db").read_bytes()
     for use in (SqliteJournal, Reader.open):
-        with pytest.raises(StorageCorrupt, match=r"old version 3.*Move it away"):
+        with pytest.raises(StorageCorrupt, match=r"old version 4.*Move it away"):
             use(home)
     assert (home / "journal.db").read_bytes() == before
 

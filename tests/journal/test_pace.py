@@ -79,7 +79,9 @@ def test_other_accounts_are_not_held_back(tmp_path):
 def test_what_was_agreed_on_before_a_reboot_is_forgotten(tmp_path):
     async def scene(one, two, journals):
         with closing(sqlite3.connect(journals[0].path)) as connection, connection:
-            connection.execute("INSERT INTO paces (account, held_until, last_start) VALUES ('old/acme/key', 9e9, 9e9)")
+            connection.execute(
+                "INSERT INTO rate_limits (account, held_until, last_start) VALUES ('old/acme/key', 9e9, 9e9)"
+            )
         await one.hold(130.0)
         return await one.take(130.0, 0.1), len(journals[0].paces)
 
@@ -118,7 +120,7 @@ def test_the_share_of_a_process_that_is_gone_is_free_at_once(tmp_path):
         before = await shared(two, now=100.2, wanted=10)
         gone = msgspec.structs.replace(this_process(), started="1").name
         with closing(sqlite3.connect(journals[0].path)) as connection, connection:
-            query = "UPDATE paces SET agreement = replace(agreement, ?, ?)"
+            query = "UPDATE rate_limits SET shared_limit = replace(shared_limit, ?, ?)"
             connection.execute(query, (journals[0].owner, gone))
         after = await shared(two, now=100.3, wanted=10)
         return before.slots, after.slots
@@ -155,12 +157,12 @@ def test_an_answer_that_says_nothing_new_is_not_written(tmp_path):
 
 
 DAMAGES = [
-    "agreement = x'00ff00'",
-    "agreement = 'no JSON'",
-    "agreement = 17",
-    'agreement = \'{"limit": {"slots": "many"}}\'',
-    "agreement = replace(agreement, '\"slots\":5.0', '\"slots\":-1')",
-    "agreement = replace(agreement, '\"slots\":5.0', '\"slots\":null')",
+    "shared_limit = x'00ff00'",
+    "shared_limit = 'no JSON'",
+    "shared_limit = 17",
+    'shared_limit = \'{"limit": {"slots": "many"}}\'',
+    "shared_limit = replace(shared_limit, '\"slots\":5.0', '\"slots\":-1')",
+    "shared_limit = replace(shared_limit, '\"slots\":5.0', '\"slots\":null')",
     "limited_until = 'soon'",
     "limited_until = 1e300",
     "held_until = 'never', last_start = x'ff'",
@@ -178,7 +180,7 @@ def test_nobody_waits_for_ever_because_of_a_damaged_row(tmp_path, damage):
         await one.hold(now)
         await shared(one, now=now)
         with closing(sqlite3.connect(journals[0].path)) as connection, connection:
-            connection.execute(f"UPDATE paces SET {damage}")
+            connection.execute(f"UPDATE rate_limits SET {damage}")
         await journals[1].transact(lambda tx: None)
         async with asyncio.timeout(10):
             await governor.throttled(await governor.enter(), 0.0)

@@ -29,7 +29,7 @@ SETTLED_SECONDS = 0.5
 def agreement(home):
     """What the processes have agreed on, as it stands in the journal."""
     with closing(sqlite3.connect(f"file:{home}/journal.db?mode=ro", uri=True)) as connection:
-        row = connection.execute("SELECT agreement FROM paces").fetchone()
+        row = connection.execute("SELECT shared_limit FROM rate_limits").fetchone()
     return msgspec.json.decode(row[0], type=Agreement) if row else Agreement()
 
 

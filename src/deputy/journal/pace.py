@@ -60,7 +60,7 @@ class JournalPace:
         def do(tx: Transaction) -> None:
             held, last = self._held(tx.connection, until)
             self._write(tx.connection, max(held, until), last)
-            query = "DELETE FROM paces WHERE substr(account, 1, ?) != ?"
+            query = "DELETE FROM rate_limits WHERE substr(account, 1, ?) != ?"
             tx.connection.execute(query, (len(self._boot), self._boot))
 
         await self._journal.transact(do)
@@ -103,7 +103,8 @@ class JournalPace:
         return share
 
     def _agreement(self, connection: sqlite3.Connection) -> Agreement:
-        row = connection.execute("SELECT CAST(agreement AS BLOB) FROM paces WHERE account = ?", (self._key,)).fetchone()
+        query = "SELECT CAST(shared_limit AS BLOB) FROM rate_limits WHERE account = ?"
+        row = connection.execute(query, (self._key,)).fetchone()
         try:
             agreement = json.decode(row[0], type=Agreement) if row is not None else Agreement()
         except MsgspecError:
@@ -114,20 +115,21 @@ class JournalPace:
     def _write_agreement(self, connection: sqlite3.Connection, agreement: Agreement) -> None:
         until = 0.0 if agreement.limit is None else agreement.limit.lapses_at
         query = (
-            "INSERT INTO paces (account, held_until, last_start, limited_until, agreement) VALUES (?, ?, ?, ?, ?)"
+            "INSERT INTO rate_limits (account, held_until, last_start, limited_until, shared_limit)"
+            " VALUES (?, ?, ?, ?, ?)"
             " ON CONFLICT (account) DO UPDATE"
-            " SET limited_until = excluded.limited_until, agreement = excluded.agreement"
+            " SET limited_until = excluded.limited_until, shared_limit = excluded.shared_limit"
         )
         connection.execute(query, (self._key, _NEVER, _NEVER, until, json.encode(agreement)))
 
     def _held(self, connection: sqlite3.Connection, now: float) -> tuple[float, float]:
-        query = "SELECT CAST(held_until AS REAL), CAST(last_start AS REAL) FROM paces WHERE account = ?"
+        query = "SELECT CAST(held_until AS REAL), CAST(last_start AS REAL) FROM rate_limits WHERE account = ?"
         held, last = connection.execute(query, (self._key,)).fetchone() or (_NEVER, _NEVER)
         return held if held < now + _LONGEST_HOLD_SECONDS else _NEVER, last if last < now + _LATEST_SECONDS else _NEVER
 
     def _write(self, connection: sqlite3.Connection, held_until: float, last_start: float) -> None:
         query = (
-            "INSERT INTO paces (account, held_until, last_start) VALUES (?, ?, ?) ON CONFLICT (account) DO UPDATE"
+            "INSERT INTO rate_limits (account, held_until, last_start) VALUES (?, ?, ?) ON CONFLICT (account) DO UPDATE"
             " SET held_until = excluded.held_until, last_start = excluded.last_start"
         )
         connection.execute(query, (self._key, held_until, last_start))
@@ -138,7 +140,7 @@ _FREE: Final = Held()
 
 def read_paces(connection: sqlite3.Connection) -> dict[str, Held]:
     """Until when starts are held back, by account."""
-    query = "SELECT account, CAST(held_until AS REAL), CAST(limited_until AS REAL) FROM paces"
+    query = "SELECT account, CAST(held_until AS REAL), CAST(limited_until AS REAL) FROM rate_limits"
     return {account: Held(until, limited) for account, until, limited in connection.execute(query).fetchall()}
 
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 APPLICATION = 0x44505459
 """What tells a journal from any other SQLite file."""
 
-FIRST_VERSION = 4
+FIRST_VERSION = 5
 """The oldest version that is read; there was no release before it."""
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
@@ -48,10 +48,10 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             PRIMARY KEY (run, slot))""",
         "CREATE TABLE pins (run TEXT PRIMARY KEY)",
         # When requests to a provider may start: one line for all processes.
-        # How many requests it takes at once, and whose share of that is how large, are in the agreement.
-        """CREATE TABLE paces (
+        # How many requests it takes at once, and whose share of that is how large, are in the shared limit.
+        """CREATE TABLE rate_limits (
             account TEXT PRIMARY KEY, held_until REAL NOT NULL, last_start REAL NOT NULL,
-            limited_until REAL NOT NULL DEFAULT 0, agreement BLOB NOT NULL DEFAULT '{}')""",
+            limited_until REAL NOT NULL DEFAULT 0, shared_limit BLOB NOT NULL DEFAULT '{}')""",
         """CREATE TABLE errors (
             id TEXT PRIMARY KEY, first_at REAL NOT NULL, last_at REAL NOT NULL, count INTEGER NOT NULL,
             body BLOB NOT NULL, sum BLOB NOT NULL)""",
