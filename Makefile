@@ -9,7 +9,7 @@ USABLE := $(VENV)/.usable
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test counts coverage matrix format lint types layers unit bench-core bench-redact bench-models bench bench-journal bench-mcp bench-subtasks crash simulate kill evil test-mcp test-real-clients test-real-clis clean
+.PHONY: help demo test record-journals counts coverage matrix format lint types layers unit bench-core bench-redact bench-models bench bench-journal bench-mcp bench-subtasks crash simulate kill evil test-mcp test-real-clients test-real-clis clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -45,6 +45,9 @@ unit: $(READY)
 
 counts: $(READY)  ## size of the source, names used twice, vague words: each beside its limit
 	@$(BIN)/python scripts/counts.py
+
+record-journals: $(READY)  ## write tests/corpus/journals and the list of stored names anew; once per release
+	@$(BIN)/python -m tests.journal.recorded
 
 coverage: $(READY)  ## all tests with line coverage, printed by package
 	@$(BIN)/pytest -n $(or $(JOBS),2) --cov=deputy --cov-report=term:skip-covered
