@@ -18,11 +18,11 @@ RUNS = 3
 async def cancel_all(url: str) -> tuple[float, float]:
     """Wall and CPU seconds from the wish to the last outcome."""
     from deputy import Deputy, Task
-    from deputy.models.http import Http
+    from deputy.models.http_client import HttpClient
 
     sent = 0
     all_sent = asyncio.Event()
-    post = Http.post
+    post = HttpClient.post
 
     async def counted(*arguments):
         nonlocal sent
@@ -31,7 +31,7 @@ async def cancel_all(url: str) -> tuple[float, float]:
             asyncio.get_running_loop().call_later(1.0, all_sent.set)
         return await post(*arguments)
 
-    Http.post = counted
+    HttpClient.post = counted
     os.environ.update(OPENAI_BASE_URL=f"{url}/v1", OPENAI_API_KEY="k" * 20)
     with tempfile.TemporaryDirectory() as folder:
         async with Deputy("openai-chat:m", workspace=folder, home=Path(folder) / "home") as place:

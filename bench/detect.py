@@ -13,7 +13,7 @@ import tempfile
 import time
 from typing import TYPE_CHECKING
 
-from deputy.core.text import detect
+from deputy.core.detect import detect
 
 if TYPE_CHECKING:
     from collections.abc import Callable

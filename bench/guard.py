@@ -5,7 +5,7 @@ from collections.abc import Callable
 from hashlib import blake2b
 
 from deputy.core.guard import Policy, admit
-from deputy.core.limits import Census
+from deputy.core.limits import SpawnCounts
 from deputy.core.request import Grant, Hop, Lineage, Request
 
 ROUNDS = 20_000
@@ -26,8 +26,8 @@ def main() -> None:
         caller=caller,
         caller_grant=Grant(),
     )
-    policy, census = Policy(), Census()
-    ours = microseconds(lambda: admit(request, policy, census, 1.0))
+    policy, spawn_counts = Policy(), SpawnCounts()
+    ours = microseconds(lambda: admit(request, policy, spawn_counts, 1.0))
     floor = microseconds(lambda: blake2b(request.prompt.encode(), digest_size=16).hexdigest())
     print(f"{'admit one request':42} {floor:6.1f}µs {ours:6.1f}µs {ours / floor:6.1f}× {'≤ 20 µs':>7}")
 

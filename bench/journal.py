@@ -12,19 +12,19 @@ from pathlib import Path
 
 from msgspec import Raw, json
 
-from deputy.core.events import ModelCallBegun, ModelCallEnded, Noted, Opened, Returned
+from deputy.core.events import ModelCallBegun, ModelCallEnded, Noted, Returned, RunOpened
 from deputy.core.outcome import Completed, Usage
 from deputy.core.request import Lineage
-from deputy.journal.reader import Reader
-from deputy.journal.registry import listed
-from deputy.journal.sqlite import SqliteJournal
+from deputy.journal.queries import list_runs
+from deputy.journal.sqlite.reader import JournalReader
+from deputy.journal.sqlite.sqlite_journal import SqliteJournal
 
 NOTE = Noted(content="x" * 300)
 MESSAGE = Raw(json.encode({"role": "assistant", "content": "x" * 2000}))
 
 
-def opened(run: str) -> Opened:
-    return Opened(lineage=Lineage.root(run), label=f"label of {run}")
+def opened(run: str) -> RunOpened:
+    return RunOpened(lineage=Lineage.root(run), label=f"label of {run}")
 
 
 def row(name: str, figure: str, bound: str = "") -> None:
@@ -127,10 +127,10 @@ def main(folder: Path) -> None:
 
     asyncio.run(fill(folder / "many", 1000, 100))
     began = time.perf_counter()
-    reader = Reader.open(folder / "many")
+    reader = JournalReader.open(folder / "many")
     assert reader is not None
     with reader:
-        live = listed(reader)
+        live = list_runs(reader)
     row(
         f"open 100,000 events and list {len(live)} live runs",
         f"{(time.perf_counter() - began) * 1000:.1f} ms",

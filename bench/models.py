@@ -120,7 +120,7 @@ def ours(protocol: str):
     def load(url: str):
         from deputy.core.conversation import (
             Conversation,
-            ModelSettings,
+            GenerationSettings,
             Stop,
             ToolMessage,
             ToolResult,
@@ -128,7 +128,7 @@ def ours(protocol: str):
             ToolSpec,
             UserMessage,
         )
-        from deputy.models.make import Models
+        from deputy.models.factory import ModelFactory
 
         environ = {
             "ANTHROPIC_BASE_URL": url,
@@ -136,18 +136,18 @@ def ours(protocol: str):
             "OPENAI_BASE_URL": f"{url}/v1",
             "OPENAI_API_KEY": "k" * 20,
         }
-        models = Models(environ=environ)
+        models = ModelFactory(environ=environ)
         model = models.open("anthropic:claude-haiku-4-5" if protocol == "anthropic" else "openai-chat:m")
         tools = Toolset([ToolSpec(**TOOL)])
-        settings = ModelSettings(max_output_tokens=4096)
+        settings = GenerationSettings(max_output_tokens=4096)
 
         async def run(turns: int) -> None:
             conversation = Conversation(SYSTEM, [UserMessage(text=PROMPT)])
             for _ in range(turns):
                 message = None
-                async for told in model.stream(conversation, tools, settings):
-                    if isinstance(told, Stop):
-                        message = told.message
+                async for text in model.stream(conversation, tools, settings):
+                    if isinstance(text, Stop):
+                        message = text.message
                 conversation.append(message)
                 results = [ToolResult(call_id=c.id, name=c.name, content=RESULT) for c in message.calls]
                 assert results[0].content

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from deputy.core.contract import Expected, check, parse, read, schema_of
+from deputy.core.contract import ExpectedReturn, check, parse, read, schema_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,7 +32,7 @@ VALUE = {
     "errors": [],
     "next_steps": "Plan the migration.",
 }
-EXPECTED = Expected(
+EXPECTED = ExpectedReturn(
     session_id="sess_1767225600_k3x9q2",
     agent_type="researcher",
     depth=1,

@@ -11,16 +11,16 @@ from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
 
-from deputy.agents.templates.find import load_templates
-from deputy.core.events import Opened
+from deputy.agents.templates.template_files import load_templates
+from deputy.core.events import RunOpened
 from deputy.core.guard import Policy
+from deputy.core.model_script import ModelScript, ScriptedCall, ScriptedConversation, ScriptedTurn
 from deputy.core.request import Grant, Lineage
-from deputy.core.script import Script, ScriptedCall, ScriptedConversation, ScriptedTurn
-from deputy.core.subtask.matching import TemplateIndex
-from deputy.core.subtask.request import SubtaskRequest
+from deputy.core.subtask.subtask_request import SubtaskRequest
 from deputy.core.subtask.template import Template
-from deputy.engine.root import RUN
-from deputy.models.script import ScriptModel
+from deputy.core.subtask.template_match import TemplateIndex
+from deputy.engine.call import RUN
+from deputy.models.script_model import ScriptModel
 from deputy.wiring import open_runtime
 
 PARENTS = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
@@ -35,7 +35,7 @@ _LOOKS, _PAUSE_SECONDS = 12, 0.5
 # --- suspended parents ------------------------------------------------------------------------------------------------
 
 _REQUEST = {"type": "look", "description": "Look around.", "context_management": {"fresh_context": "disabled"}}
-_SCRIPT = Script(
+_SCRIPT = ModelScript(
     conversations=(
         ScriptedConversation(
             turns=(ScriptedTurn(calls=(ScriptedCall(name="Subtask", arguments={"requests": [_REQUEST]}),)),),
@@ -74,15 +74,15 @@ async def suspended_parents(folder: Path) -> None:
         async def suspend(count: int) -> None:
             async def some(share: int) -> None:
                 for _ in range(share):
-                    run = await runtime.engine.draw_id()
-                    birth = Opened(
+                    run = await runtime.engine.new_id()
+                    start = RunOpened(
                         lineage=Lineage.root(run),
                         model="script:bench",
                         command=RUN,
                         prompt="Do it.",
                         grant=Grant(tools=frozenset({"Read", "Subtask"})),
                     )
-                    await runtime.engine.submit(run, birth)
+                    await runtime.engine.submit(run, start)
                     await fewer_than(idle + 4 * AT_ONCE)
 
             async with asyncio.TaskGroup() as group:
@@ -99,7 +99,7 @@ async def suspended_parents(folder: Path) -> None:
         seconds = time.perf_counter() - began
         used = [await _traced() - before for _ in range(_LOOKS)]
         tracemalloc.stop()
-        live = [standing for standing in await runtime.journal.standings() if standing.state.is_live]
+        live = [standing for standing in await runtime.journal.unfinished() if standing.state.is_live]
         assert len(live) == 2 * (PARENTS + AT_ONCE), len(live)
     print(
         f"{PARENTS:,} suspended parents, each with a child that waits: "

@@ -5,7 +5,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from deputy import Task, run_sync
-from deputy.core.script import ScriptedTurn
+from deputy.core.model_script import ScriptedTurn
 from deputy.testing.programs import install_fake_programs
 
 with TemporaryDirectory() as folder:

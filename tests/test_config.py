@@ -12,17 +12,17 @@ import pytest
 from deputy.config import (
     load_catalog,
     load_command_agents,
-    load_rules,
+    load_effective_settings,
     load_tables,
     load_user,
     mcp_servers,
 )
-from deputy.config.reading import LIMIT_BYTES, read_settings
 from deputy.config.settings import JournalSettings, McpSettings, UserSettings
+from deputy.config.settings_file import LIMIT_BYTES, read_settings
+from deputy.core.detect import SHIPPED, detect
+from deputy.core.effective_settings import EffectiveSettings
 from deputy.core.errors import UsageError
 from deputy.core.limits import WallLimit
-from deputy.core.rules import Rules
-from deputy.core.text import SHIPPED, detect
 from deputy.models.catalog import read_catalog
 
 if TYPE_CHECKING:
@@ -335,8 +335,8 @@ def test_a_project_cannot_name_an_address_or_touch_the_journal(tmp_path):
 
 
 def test_without_any_file_the_shipped_rules_hold(project: Path, home: Path) -> None:
-    rules = load_rules(str(project), str(home))
-    assert rules == Rules()
+    rules = load_effective_settings(str(project), str(home))
+    assert rules == EffectiveSettings()
     assert (rules.approval, rules.concurrency, rules.max_depth, rules.repairs) == ("ask", 2, 3, 1)
     assert (rules.limit("research"), rules.limit("anything")) == (WallLimit(3600, 7200), WallLimit(3600, 7200))
     assert rules.limit("delegate") is None
@@ -366,7 +366,7 @@ default = 600
 @pytest.mark.rule("time.wall")
 def test_the_user_sets_every_rule(project: Path, home: Path) -> None:
     of_user(home, EVERYTHING)
-    rules = load_rules(str(project), str(home))
+    rules = load_effective_settings(str(project), str(home))
     assert (rules.model, rules.approval, rules.concurrency) == ("opus", "allow", 4)
     assert (rules.max_depth, rules.max_spawns, rules.repairs, rules.idle_seconds) == (5, 500, 2, 600)
     assert rules.tool_seconds == {"Run": 900, "Grep": 20}
@@ -388,14 +388,14 @@ def test_a_project_tightens_and_never_loosens(project: Path, home: Path) -> None
         "[limits.tools]\nRun = 30\nGrep = 50\nGlob = 10\n"
         "[limits.commands.research]\ndefault = 100\nmax = 99999\n[limits.commands.run]\nmax = 50\n"
     )
-    rules = load_rules(str(project), str(home))
+    rules = load_effective_settings(str(project), str(home))
     assert (rules.model, rules.approval, rules.concurrency) == ("opus", "ask", 1)
     assert (rules.max_depth, rules.max_spawns, rules.repairs, rules.idle_seconds) == (1, 7, 0, 60)
     assert rules.tool_seconds == {"Run": 30, "Grep": 20, "Glob": 10}
     assert rules.limit("research") == WallLimit(100, 14400)
     assert rules.limit("run") == WallLimit(50, 50)
     (project / "deputy.toml").write_text('[approval]\npolicy = "refuse"\n')
-    assert load_rules(str(project), str(home)).approval == "refuse"
+    assert load_effective_settings(str(project), str(home)).approval == "refuse"
 
 
 @pytest.mark.parametrize("content", ["secret-first-line: x\n", 'password = "hunter2"\n', "[text]\ntriggers = [1]\n"])
@@ -441,19 +441,19 @@ def test_the_users_own_file_may_name_a_script(tmp_path: Path) -> None:
 
 
 def test_the_user_sets_which_ways_are_tried_and_a_project_does_not(tmp_path):
-    from deputy.config import load_ladder
-    from deputy.core.ladder import SHIPPED_LADDER
+    from deputy.config import load_fallback_tables
+    from deputy.core.fallback import SHIPPED_FALLBACK
 
-    assert load_ladder(str(tmp_path)) == SHIPPED_LADDER
+    assert load_fallback_tables(str(tmp_path)) == SHIPPED_FALLBACK
     file = tmp_path / ".config" / "deputy" / "config.toml"
     file.parent.mkdir(parents=True)
     file.write_text('[ladder]\nanybody = []\n[ladder.chains]\nx = ["y"]\n[ladder.programs]\ngoogle = ["cli:gemini"]\n')
-    tables = load_ladder(str(tmp_path))
-    assert (tables.anybody, tables.chains["x"], tables.programs["google"]) == ((), ("y",), ("cli:gemini",))
+    tables = load_fallback_tables(str(tmp_path))
+    assert (tables.any_provider, tables.chains["x"], tables.programs["google"]) == ((), ("y",), ("cli:gemini",))
     assert (tables.unknown, tables.programs["openai"]) == (("composer-1",), ("acp:codex", "cli:codex"))
     file.write_text('[ladder.programs]\ngoogle = ["cli:emacs"]\n')
     with pytest.raises(UsageError, match=r"'cli:emacs'; there are: acp:claude"):
-        load_ladder(str(tmp_path))
+        load_fallback_tables(str(tmp_path))
     project = tmp_path / "deputy.toml"
     project.write_text("[ladder]\nanybody = []\n")
     with pytest.raises(UsageError, match="no such key"):

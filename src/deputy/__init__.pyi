@@ -1,3 +1,5 @@
+from deputy.client import Deputy as Deputy
+from deputy.client import run_sync as run_sync
 from deputy.core.approval import ApprovalRequest as ApprovalRequest
 from deputy.core.approval import Decision as Decision
 from deputy.core.guard import Policy as Policy
@@ -14,10 +16,8 @@ from deputy.core.refinement import AgentEvaluator as AgentEvaluator
 from deputy.core.refinement import ScriptEvaluator as ScriptEvaluator
 from deputy.core.task import Task as Task
 from deputy.engine.ports import ToolTraits as ToolTraits
-from deputy.interfaces.answering import Question as Question
-from deputy.interfaces.library import Deputy as Deputy
-from deputy.interfaces.library import run_sync as run_sync
-from deputy.interfaces.refining import Refined as Refined
-from deputy.tools.own import tool as tool
+from deputy.interfaces.questions import Question as Question
+from deputy.interfaces.refinement_call import Refined as Refined
+from deputy.tools.function_tool import tool as tool
 
 __version__: str

@@ -13,46 +13,46 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from deputy.agents.workspace import WorkspaceAgents, is_trusted
-from deputy.commands.taking import take_and_carry_out
-from deputy.config import load_catalog, load_ladder, load_rules, load_user, mcp_servers
-from deputy.core.events import Opened
+from deputy.agents.workspace_agents import WorkspaceAgents, is_trusted
+from deputy.config import load_catalog, load_effective_settings, load_fallback_tables, load_user, mcp_servers
+from deputy.core.events import RunOpened
 from deputy.core.guard import Policy
 from deputy.core.provider_keys import ProviderKeys
-from deputy.engine.isolation import keep
-from deputy.engine.ports.subtasks import Subtasks
-from deputy.engine.root import DELEGATE
-from deputy.engine.workshop import Workshop
+from deputy.engine.call import DELEGATE
+from deputy.engine.ports.subtask_services import Subtasks
+from deputy.engine.services import Services
+from deputy.engine.worktree import keep_worktree
 from deputy.journal import home, transcript
-from deputy.journal.pace import JournalPace
-from deputy.journal.retention import keep_house
-from deputy.journal.sqlite import SqliteJournal
+from deputy.journal.retention import prune_expired
+from deputy.journal.shared_rate_limit import JournalRateLimitStore
+from deputy.journal.sqlite.sqlite_journal import SqliteJournal
 from deputy.processes.ancestry import HOME_VARIABLE
 from deputy.processes.outgoing import process_redactor
-from deputy.runtimes.local import LocalEngine
-from deputy.runtimes.parking import SUSPEND_SECONDS
-from deputy.runtimes.real_world import RealWorld
+from deputy.project_tasks.claim import claim_and_run
+from deputy.runtime.engine import LocalEngine
+from deputy.runtime.suspension import SUSPEND_SECONDS
+from deputy.runtime.system_world import SystemWorld
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 
-    from deputy.backends.ways import MachineWays
+    from deputy.backends.registry import BackendRegistry
     from deputy.config.settings import UserSettings
+    from deputy.core.effective_settings import EffectiveSettings
     from deputy.core.limits import Amount
     from deputy.core.outcome import Outcome
     from deputy.core.progress import Progress
     from deputy.core.redaction import Redactor
     from deputy.core.request import Grant
-    from deputy.core.rules import Rules
-    from deputy.engine.desk import Approval
-    from deputy.engine.ports import FlowTool, Folder, Model, Ranker, RunContext, Tool, Tools, Workplace
-    from deputy.engine.ports.durable import Birth
-    from deputy.journal.sqlite import Fsync, Lease
-    from deputy.models.make import Models
-    from deputy.processes.script import ProgramScripts
-    from deputy.tools.interruptible import Stop
-    from deputy.tools.mcp import McpServers
-    from deputy.tools.worktree import GitWorktrees
+    from deputy.engine.agent_context import Approval
+    from deputy.engine.ports import FlowTool, Folder, Model, Ranker, RunContext, Tool, Tools, Worktree
+    from deputy.engine.ports.durable import RunStart
+    from deputy.journal.sqlite.sqlite_journal import Fsync, SqliteLease
+    from deputy.models.factory import ModelFactory
+    from deputy.processes.evaluator_script import ProgramScripts
+    from deputy.tools.git_worktrees import GitWorktrees
+    from deputy.tools.interruptible import StopSignal
+    from deputy.tools.mcp_servers import McpServers
 
 _DAY_SECONDS = 86_400.0
 _TIDY_SECONDS = 3.0
@@ -88,7 +88,7 @@ class WorkspaceFiles:
         return self._opened(grant, root)
 
     def _open(self, grant: Grant, root: str) -> Folder:
-        from deputy.tools.folder import WorkspaceFolder
+        from deputy.tools.workspace_folder import WorkspaceFolder
 
         return WorkspaceFolder(
             root or self._root,
@@ -98,8 +98,8 @@ class WorkspaceFiles:
             untouched=self._untouched if root else None,
         )
 
-    def _untouched(self, root: str, paths: Sequence[str], stop: Stop) -> Callable[[str], bool]:
-        from deputy.tools.worktree import untouched
+    def _untouched(self, root: str, paths: Sequence[str], stop: StopSignal) -> Callable[[str], bool]:
+        from deputy.tools.git_worktrees import untouched
 
         return untouched(self._folder / home.WORKTREES, os.environ, root, paths, stop)
 
@@ -108,12 +108,12 @@ class WorkspaceFiles:
 class Runtime:
     """A Deputy at work in this process."""
 
-    engine: LocalEngine[Lease]
+    engine: LocalEngine[SqliteLease]
     journal: SqliteJournal
-    models: Models
-    workshop: Workshop
+    models: ModelFactory
+    services: Services
     agents: WorkspaceAgents
-    ways: MachineWays
+    backends: BackendRegistry
     folder: Path
     servers: McpServers
 
@@ -130,7 +130,7 @@ async def open_runtime(
     fsync: Fsync | None = None,
     tools: Sequence[Tool] = (),
     private: Sequence[Path] = (),
-    rules: Rules | None = None,
+    rules: EffectiveSettings | None = None,
     base_prompt: str = "",
     windows: Mapping[str, int] | None = None,
     ranker: Ranker | None = None,
@@ -142,46 +142,46 @@ async def open_runtime(
 
     `models` are there already, and are asked by these names.
     """
-    ground = _lay_out(workspace, folder, rules)
-    await asyncio.to_thread(_tidy, ground)
-    async with _open_means(ground, fsync, {} if models is None else models) as (journal, opened, servers, keys):
+    parts = _runtime_parts(workspace, folder, rules)
+    await asyncio.to_thread(_prune_expired, parts)
+    async with _open_services(parts, fsync, {} if models is None else models) as (journal, opened, servers, keys):
         if trusts_project is None:
-            trusts_project = is_trusted(workspace, ground.settings.agents.trusted)
+            trusts_project = is_trusted(workspace, parts.settings.agents.trusted)
         agents = WorkspaceAgents(workspace, opened.usable, trusts_project=trusts_project)
-        own = (ground.folder, *private)
-        ways = _find_ways(ground, own, journal, opened)
-        workshop = Workshop(
-            world=RealWorld(journal.clock.now),
+        own = (parts.folder, *private)
+        backends = _find_backends(parts, own, journal, opened)
+        services = Services(
+            world=SystemWorld(journal.clock.now),
             open_model=opened.open,
-            open_tools=_toolboxes(ground, own, tuple(tools), servers),
-            ceiling=opened.ceiling,
+            open_tools=_toolboxes(parts, own, tuple(tools), servers),
+            max_cost_nanos=opened.max_cost_nanos,
             thinking=opened.thinking,
             windows=windows or {},
-            files=ground.files,
-            workplaces=_worktrees(ground),
-            ways=ways,
-            idle_seconds=ground.rules.idle_seconds,
-            redactor=ground.redactor,
+            files=parts.files,
+            worktrees=_worktrees(parts),
+            backends=backends,
+            idle_seconds=parts.effective.idle_seconds,
+            redactor=parts.redactor,
             keys=keys,
             watch=watch,
-            policy=_policy(ground, policy),
+            policy=_policy(parts, policy),
             base_prompt=base_prompt,
             approval=approval,
             can_ask=can_ask,
-            flow_tools=_flow_tools(ground, opened, agents, ways),
-            scripts=_scripts(ground),
+            flow_tools=_flow_tools(parts, opened, agents, backends),
+            scripts=_scripts(parts),
             nested=partial(_nested, journal),
-            subtasks=_subtasks(ground, opened, ranker, lambda name: workshop.window(name, opened.open(name))),
+            subtasks=_subtasks(parts, opened, ranker, lambda name: services.window(name, opened.open(name))),
         )
-        async with _engine(ground, journal, servers, workshop, suspend_seconds) as engine:
+        async with _engine(parts, journal, servers, services, suspend_seconds) as engine:
             yield Runtime(
                 engine=engine,
                 journal=journal,
                 models=opened,
-                workshop=workshop,
+                services=services,
                 agents=agents,
-                ways=ways,
-                folder=ground.folder,
+                backends=backends,
+                folder=parts.folder,
                 servers=servers,
             )
 
@@ -190,7 +190,7 @@ async def open_runtime(
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Ground:
+class _RuntimeParts:
     """What everything else stands on: where it works, what the user and the project say, and what must not be told."""
 
     workspace: Path
@@ -198,19 +198,19 @@ class _Ground:
     redactor: Redactor
     files: WorkspaceFiles
     settings: UserSettings
-    rules: Rules
+    effective: EffectiveSettings
 
 
-def _lay_out(workspace: Path, folder: Path | None, rules: Rules | None) -> _Ground:
+def _runtime_parts(workspace: Path, folder: Path | None, effective: EffectiveSettings | None) -> _RuntimeParts:
     made = home.make_home(home.home_path() if folder is None else folder)
     redactor = process_redactor()
-    return _Ground(
+    return _RuntimeParts(
         workspace=workspace,
         folder=made,
         redactor=redactor,
         files=WorkspaceFiles(workspace, made, redactor),
         settings=load_user(),
-        rules=load_rules(str(workspace)) if rules is None else rules,
+        effective=load_effective_settings(str(workspace)) if effective is None else effective,
     )
 
 
@@ -219,119 +219,123 @@ def _environment(folder: Path) -> dict[str, str]:
     return {**os.environ, HOME_VARIABLE: str(folder)}
 
 
-def _tidy(ground: _Ground) -> None:
+def _prune_expired(parts: _RuntimeParts) -> None:
     """Remove what is old, and end what commands of processes that died have left running."""
-    from deputy.journal.reader import Reader
-    from deputy.journal.registry import orphaned
-    from deputy.processes.sweep import sweep, tag_of
-    from deputy.tools.kept_work import KeptWork
+    from deputy.journal.queries import orphaned
+    from deputy.journal.sqlite.reader import JournalReader
+    from deputy.processes.orphans import environment_tag, kill_orphans
+    from deputy.tools.worktree_cleanup import WorktreeCleanup
 
-    kept_seconds = ground.settings.journal.retention_days * _DAY_SECONDS
-    keep_house(ground.folder, time.time(), kept_seconds, KeptWork(os.environ, _TIDY_SECONDS))
-    reader = Reader.open(ground.folder)
+    kept_seconds = parts.settings.journal.retention_days * _DAY_SECONDS
+    prune_expired(parts.folder, time.time(), kept_seconds, WorktreeCleanup(os.environ, _TIDY_SECONDS))
+    reader = JournalReader.open(parts.folder)
     if reader is not None:
         with reader:
-            sweep(*map(tag_of, orphaned(reader)))
+            kill_orphans(*map(environment_tag, orphaned(reader)))
 
 
 @asynccontextmanager
-async def _open_means(
-    ground: _Ground, fsync: Fsync | None, given: Mapping[str, Model]
-) -> AsyncGenerator[tuple[SqliteJournal, Models, McpServers, ProviderKeys]]:
+async def _open_services(
+    parts: _RuntimeParts, fsync: Fsync | None, given: Mapping[str, Model]
+) -> AsyncGenerator[tuple[SqliteJournal, ModelFactory, McpServers, ProviderKeys]]:
     """What is open for as long as the runtime is."""
     from deputy.models.catalog import read_catalog
-    from deputy.models.make import Models
-    from deputy.tools.mcp import McpServers
+    from deputy.models.factory import ModelFactory
+    from deputy.tools.mcp_servers import McpServers
     from deputy.tools.search_providers import SEARCH_KEYS
 
-    settings = ground.settings
-    catalog = read_catalog(load_catalog(str(ground.workspace)))
+    settings = parts.settings
+    catalog = read_catalog(load_catalog(str(parts.workspace)))
     providers = (name for provider in catalog.providers.values() for name in provider.keys)
     keys = ProviderKeys((*providers, *SEARCH_KEYS), os.environ)
     async with (
         SqliteJournal(
-            ground.folder,
+            parts.folder,
             fsync=fsync or settings.journal.fsync,
             mask=keys.mask_json,
-            redact_progress=ground.redactor.redact_json,
+            redact_progress=parts.redactor.redact_json,
         ) as journal,
-        Models(
+        ModelFactory(
             environ=os.environ,
             catalog=catalog,
             given=given,
-            idle_seconds=ground.rules.idle_seconds,
-            pace_of=lambda account: JournalPace(journal, account),
+            idle_seconds=parts.effective.idle_seconds,
+            pace_of=lambda account: JournalRateLimitStore(journal, account),
         ) as models,
         McpServers(mcp_servers(settings.mcp)) as servers,
     ):
         yield journal, models, servers, keys
 
 
-def _find_ways(ground: _Ground, private: tuple[Path, ...], journal: SqliteJournal, models: Models) -> MachineWays:
-    from deputy.backends.ways import MachineWays
-    from deputy.tools.text_files import open_text_files
+def _find_backends(
+    parts: _RuntimeParts, private: tuple[Path, ...], journal: SqliteJournal, models: ModelFactory
+) -> BackendRegistry:
+    from deputy.backends.registry import BackendRegistry
+    from deputy.tools.workspace_text_files import open_text_files
 
-    return MachineWays(
-        environ=_environment(ground.folder),
+    return BackendRegistry(
+        environ=_environment(parts.folder),
         provider_of=models.provider_of,
         missing_key=models.missing_key,
         full_name=models.full_name,
         native_failures=partial(_native_failures, journal),
-        redactor=ground.redactor,
-        open_files=partial(open_text_files, private=private, main=ground.workspace),
-        tables=load_ladder(),
+        redactor=parts.redactor,
+        open_files=partial(open_text_files, private=private, main=parts.workspace),
+        tables=load_fallback_tables(),
     )
 
 
 def _toolboxes(
-    ground: _Ground, private: tuple[Path, ...], own: tuple[Tool, ...], servers: McpServers
+    parts: _RuntimeParts, private: tuple[Path, ...], own: tuple[Tool, ...], servers: McpServers
 ) -> Callable[[Grant, str], Tools]:
     # Tools keep nothing of a call, so that all who are granted the same have the same.
     opened = lru_cache(_GRANTS)(
         partial(
             _open_tools,
-            ground.workspace,
-            ground.folder,
+            parts.workspace,
+            parts.folder,
             private,
             own,
             asyncio.Semaphore(SEARCHES),
-            ground.rules.tool_seconds,
+            parts.effective.tool_seconds,
         )
     )
     return lambda grant, root: opened(servers.tools(), grant, root)
 
 
-def _worktrees(ground: _Ground) -> GitWorktrees:
-    from deputy.tools.worktree import GitWorktrees
+def _worktrees(parts: _RuntimeParts) -> GitWorktrees:
+    from deputy.tools.git_worktrees import GitWorktrees
 
-    return GitWorktrees(ground.folder / home.WORKTREES, ground.workspace, os.environ, transcript.safe_id)
+    return GitWorktrees(parts.folder / home.WORKTREES, parts.workspace, os.environ, transcript.safe_id)
 
 
-def _flow_tools(ground: _Ground, models: Models, agents: WorkspaceAgents, ways: MachineWays) -> tuple[FlowTool, ...]:
+def _flow_tools(
+    parts: _RuntimeParts, models: ModelFactory, agents: WorkspaceAgents, backends: BackendRegistry
+) -> tuple[FlowTool, ...]:
     from deputy.tools.ask import AskTool
     from deputy.tools.delegate import DelegateTool
     from deputy.tools.note import NoteTool
     from deputy.tools.subtask import SubtaskTool
 
-    delegating = DelegateTool(models.missing_key, models.prices_of, agents, ways.has_program)
-    return (NoteTool(ground.files), AskTool(), delegating, SubtaskTool())
+    delegating = DelegateTool(models.missing_key, models.prices_of, agents, backends.has_program)
+    return (NoteTool(parts.files), AskTool(), delegating, SubtaskTool())
 
 
-def _scripts(ground: _Ground) -> ProgramScripts:
-    from deputy.processes.script import ProgramScripts
+def _scripts(parts: _RuntimeParts) -> ProgramScripts:
+    from deputy.processes.evaluator_script import ProgramScripts
 
-    return ProgramScripts(ground.workspace, _environment(ground.folder))
+    return ProgramScripts(parts.workspace, _environment(parts.folder))
 
 
 def _subtasks(
-    ground: _Ground, models: Models, ranker: Ranker | None, window_of: Callable[[str], int | None]
+    parts: _RuntimeParts, models: ModelFactory, ranker: Ranker | None, window_of: Callable[[str], int | None]
 ) -> Subtasks:
-    from deputy.agents.templates.workspace import WorkspaceTemplates
+    from deputy.agents.templates.workspace_templates import WorkspaceTemplates
     from deputy.tools.word_ranker import WordRanker
 
-    said = ground.settings.subtasks
+    said = parts.settings.subtasks
     return Subtasks(
-        templates=WorkspaceTemplates(ground.workspace).load,
+        templates=WorkspaceTemplates(parts.workspace).load,
         ranker=ranker or WordRanker(),
         window_of=window_of,
         missing_key=models.missing_key,
@@ -342,28 +346,28 @@ def _subtasks(
 
 
 def _engine(
-    ground: _Ground, journal: SqliteJournal, servers: McpServers, workshop: Workshop, suspend_seconds: float
-) -> LocalEngine[Lease]:
-    async def workflow(run: RunContext, birth: Birth) -> Outcome:
+    parts: _RuntimeParts, journal: SqliteJournal, servers: McpServers, services: Services, suspend_seconds: float
+) -> LocalEngine[SqliteLease]:
+    async def workflow(run: RunContext, start: RunStart) -> Outcome:
         # Their tools are known only while they run, and a run may go on in another process than it began in.
-        await servers.ready(_wanted_tools(birth))
+        await servers.ready(_wanted_tools(start))
         # What the run was asked for comes from its caller, and only from the journal where it is resumed.
-        birth = workshop.keys.mask_event(birth)
-        return await take_and_carry_out(run, birth, workshop)
+        start = services.keys.mask_event(start)
+        return await claim_and_run(run, start, services)
 
-    async def kept(place: Workplace, label: str, outcome: Outcome) -> Outcome:
-        return outcome if workshop.workplaces is None else await keep(workshop.workplaces, place, label, outcome)
+    async def kept(place: Worktree, label: str, outcome: Outcome) -> Outcome:
+        return outcome if services.worktrees is None else await keep_worktree(services.worktrees, place, label, outcome)
 
     return LocalEngine(
         journal,
         workflow,
-        workshop.world,
+        services.world,
         clean_up=_end_children,
         keep=kept,
         suspend_seconds=suspend_seconds,
-        is_over=workshop.see_off,
+        is_over=services.finish,
         # What works in another folder must not go on in this one.
-        adopts=(lambda state: state.workspace == str(ground.workspace)) if ground.settings.journal.adopt else None,
+        adopts=(lambda state: state.workspace == str(parts.workspace)) if parts.settings.journal.adopt else None,
     )
 
 
@@ -379,11 +383,11 @@ async def _native_failures(journal: SqliteJournal, root: str) -> int:
     return sum(state.counts.native_failures for state in await journal.descendants(root))
 
 
-def _policy(ground: _Ground, given: Policy | None) -> Policy:
+def _policy(parts: _RuntimeParts, given: Policy | None) -> Policy:
     """The policy with what the user says about each bound that the program leaves as it usually is."""
-    rules, said, usual = ground.rules, ground.settings.subtasks, Policy()
+    effective, said, usual = parts.effective, parts.settings.subtasks, Policy()
     policy = given or usual
-    users = {"max_depth": rules.max_depth, "max_spawns": rules.max_spawns, "repairs": rules.repairs}
+    users = {"max_depth": effective.max_depth, "max_spawns": effective.max_spawns, "repairs": effective.repairs}
     # Of a depth and how far it may be raised, both are the user's or neither.
     if (policy.max_subtask_depth, policy.subtask_depth_ceiling) == (
         usual.max_subtask_depth,
@@ -396,16 +400,16 @@ def _policy(ground: _Ground, given: Policy | None) -> Policy:
 
 async def _end_children(run: str) -> None:
     """End what a run's commands left running when their process died."""
-    from deputy.processes.sweep import sweep, tag_of
+    from deputy.processes.orphans import environment_tag, kill_orphans
 
-    await asyncio.to_thread(sweep, tag_of(run))
+    await asyncio.to_thread(kill_orphans, environment_tag(run))
 
 
-def _wanted_tools(birth: Birth) -> frozenset[str]:
+def _wanted_tools(start: RunStart) -> frozenset[str]:
     """The tools that a run may come to use itself."""
-    if isinstance(birth, Opened):
-        return frozenset() if birth.command == DELEGATE else birth.grant.tools
-    return birth.request.wanted.tools or frozenset()
+    if isinstance(start, RunOpened):
+        return frozenset() if start.command == DELEGATE else start.grant.tools
+    return start.request.wanted.tools or frozenset()
 
 
 def _open_tools(

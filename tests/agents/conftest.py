@@ -4,8 +4,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from deputy.agents.definition import AgentDefinition, Origin
-from deputy.agents.read import read_definition
+from deputy.agents.definition import AgentDefinition, DefinitionOrigin
+from deputy.agents.read_definition import read_definition
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -16,7 +16,7 @@ def read():
     """Read a text that must be a definition."""
 
     def reading(text: str, *, family: str = "claude", file_name: str = "from-file") -> AgentDefinition:
-        found = read_definition(text, Origin(path="agent.md", file_name=file_name, family=family))
+        found = read_definition(text, DefinitionOrigin(path="agent.md", file_name=file_name, family=family))
         assert isinstance(found, AgentDefinition), found
         return found
 

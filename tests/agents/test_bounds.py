@@ -7,10 +7,10 @@ import sys
 import pytest
 import yaml
 
-from deputy.agents.definition import AgentDefinition, Origin, Problem
-from deputy.agents.read import read_content
+from deputy.agents.definition import AgentDefinition, DefinitionOrigin, DefinitionProblem
+from deputy.agents.read_definition import read_content
 
-ORIGIN = Origin(path="agent.md", file_name="from-file")
+ORIGIN = DefinitionOrigin(path="agent.md", file_name="from-file")
 
 UNITS = {
     "brackets": b"[",
@@ -58,7 +58,7 @@ def calls(content: bytes) -> int:
         found = read_content(content, ORIGIN)
     finally:
         sys.setprofile(None)
-    assert isinstance(found, (AgentDefinition, Problem))
+    assert isinstance(found, (AgentDefinition, DefinitionProblem))
     return count
 
 

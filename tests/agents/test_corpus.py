@@ -10,8 +10,8 @@ import msgspec
 import pytest
 import yaml
 
-from deputy.agents.definition import AgentDefinition, Limits, Origin, Problem
-from deputy.agents.read import read_content
+from deputy.agents.definition import AgentDefinition, DefinitionLimits, DefinitionOrigin, DefinitionProblem
+from deputy.agents.read_definition import read_content
 
 CORPUS = Path(__file__).parent.parent / "corpus" / "agents"
 FILES = sorted(CORPUS.rglob("*.md"))
@@ -19,17 +19,19 @@ ALWAYS_SHOWN = {"name", "description", "prompt", "tools", "model"}
 UNMENTIONED = {"path", "source"}
 
 
-def read_case(path: Path) -> AgentDefinition | Problem:
+def read_case(path: Path) -> AgentDefinition | DefinitionProblem:
     family = path.parent.name if path.parent.name in {"deputy", "opencode"} else "claude"
-    return read_content(path.read_bytes(), Origin(path=path.name, file_name=path.stem, family=family))
+    return read_content(path.read_bytes(), DefinitionOrigin(path=path.name, file_name=path.stem, family=family))
 
 
-def form(found: AgentDefinition | Problem) -> dict[str, Any]:
+def form(found: AgentDefinition | DefinitionProblem) -> dict[str, Any]:
     """What the JSON beside a file says of it: defaults are left out."""
     data = json.loads(msgspec.json.encode(found))
-    if isinstance(found, Problem):
+    if isinstance(found, DefinitionProblem):
         return {"problem": {"line": data["line"], "message": data["message"]}}
-    data["limits"] = {} if found.limits == Limits() else {k: v for k, v in data["limits"].items() if v is not None}
+    data["limits"] = (
+        {} if found.limits == DefinitionLimits() else {k: v for k, v in data["limits"].items() if v is not None}
+    )
     return {"agent": {k: v for k, v in data.items() if k in ALWAYS_SHOWN or (v and k not in UNMENTIONED)}}
 
 
@@ -49,7 +51,7 @@ def test_without_libyaml_the_same_is_read(path: Path, monkeypatch: pytest.Monkey
     monkeypatch.delattr(yaml, "CBaseLoader")
     slow = read_case(path)
 
-    def essence(found: AgentDefinition | Problem) -> Any:
+    def essence(found: AgentDefinition | DefinitionProblem) -> Any:
         return msgspec.structs.replace(found, warnings=()) if isinstance(found, AgentDefinition) else found
 
     assert essence(slow) == essence(fast)

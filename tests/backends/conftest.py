@@ -4,10 +4,10 @@ from contextlib import asynccontextmanager
 import pytest
 
 from deputy.backends.acp import acp_backend
-from deputy.backends.acp.agents import AGENTS
+from deputy.backends.acp.known_agents import AGENTS
 from deputy.backends.cli import cli_backend
 from deputy.testing.programs import install_fake_programs
-from deputy.tools.text_files import open_text_files
+from deputy.tools.workspace_text_files import open_text_files
 
 KEYS = {
     "ANTHROPIC_API_KEY": "canary-anthropic",

@@ -6,13 +6,13 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from deputy.core.conversation import TextDelta, ToolCall, Used
+from deputy.client import Deputy
+from deputy.core.conversation import TextDelta, TokenUsage, ToolCall
 from deputy.core.events import ModelCallEnded, ToolCallBegun, ToolCallEnded
-from deputy.core.script import Script, ScriptedConversation
+from deputy.core.model_script import ModelScript, ScriptedConversation
 from deputy.core.task import Task
-from deputy.engine.ports import BackendEnd, OwnSession, Ready
+from deputy.engine.ports import BackendResult, BackendSession, Ready
 from deputy.engine.ports.backend import ToolUse
-from deputy.interfaces.library import Deputy
 from deputy.testing import ProviderServer
 
 KINDS = {"completed": "answered", "blocked": "asked", "partial": "limited", "failed": "failed"}
@@ -42,7 +42,7 @@ class NativeBackend:
         return await self._end(outcome, emit)
 
     async def _end(self, outcome, emit):
-        records = await self.deputy._of.journal.records(outcome.session_id)
+        records = await self.deputy._runtime.journal.records(outcome.session_id)
         start = max((at for at, record in enumerate(records) if type(record.event).__name__ == "Resumed"), default=0)
         uses, input_tokens, output_tokens, cached = [], 0, 0, 0
         for record in records[start:]:
@@ -51,7 +51,7 @@ class NativeBackend:
                     input_tokens += usage.input
                     output_tokens += usage.output
                     cached += usage.cached
-                    emit(Used(input_tokens=usage.input, output_tokens=usage.output))
+                    emit(TokenUsage(input_tokens=usage.input, output_tokens=usage.output))
                     if message is not msgspec.UNSET:
                         parts = msgspec.json.decode(message)["parts"]
                         emit(TextDelta(text="".join(part.get("text", "") for part in parts)))
@@ -66,14 +66,14 @@ class NativeBackend:
                     continue
                 case _:
                     continue
-        return BackendEnd(
+        return BackendResult(
             kind=KINDS[outcome.status],
             text=outcome.report,
             error=outcome.errors[0] if outcome.status in ("partial", "failed") else None,
             usage=msgspec.structs.replace(
                 outcome.usage, input=input_tokens, output=output_tokens, cached=cached, cost=None
             ),
-            own_session=OwnSession(id=outcome.session_id),
+            own_session=BackendSession(id=outcome.session_id),
             is_resumable=True,
             tools_used=tuple(uses),
         )
@@ -89,7 +89,7 @@ class NativeStage:
 
     @asynccontextmanager
     async def open(self, case, workspace):
-        script = Script(conversations=(ScriptedConversation(turns=case.turns),))
+        script = ModelScript(conversations=(ScriptedConversation(turns=case.turns),))
         async with ProviderServer(script, strict=False) as server:
             for name, value in {**server.environ, "HOME": str(self.home)}.items():
                 self.monkeypatch.setenv(name, value)

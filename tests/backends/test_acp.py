@@ -10,13 +10,13 @@ from msgspec import structs
 from tests.backends.conftest import ACP_MODELS, KEYS
 
 from deputy.backends.acp import NAMES, acp_backend, acp_backends, check_agents
-from deputy.backends.acp.agents import AGENTS
-from deputy.backends.acp.backend import AcpBackend
+from deputy.backends.acp.acp_turn import AcpBackend
+from deputy.backends.acp.known_agents import AGENTS
+from deputy.core.model_script import ScriptedCall, ScriptedTurn
 from deputy.core.request import READ_ONLY_TOOLS, Grant
-from deputy.core.script import ScriptedCall, ScriptedTurn
-from deputy.engine.ports.backend import Assignment, NotReady, OwnSession
+from deputy.engine.ports.backend import BackendRequest, BackendSession, NotReady
 from deputy.testing.backend_suite import WRITING
-from deputy.tools.text_files import open_text_files
+from deputy.tools.workspace_text_files import open_text_files
 
 SESSION = f"sess_4_{os.getpid()}"
 SAYS = (ScriptedTurn(text="Well."),)
@@ -49,7 +49,7 @@ def run(programs, environ, workspace):
         quick = structs.replace(agent, program=structs.replace(agent.program, grace_seconds=0.3))
         given = {"model": ACP_MODELS[name], "session_id": SESSION, "prompt": "PROMPT", "seconds": 60, **fields}
         backend = AcpBackend(quick, environ, open_text_files)
-        return asyncio.run(backend.run(Assignment(workspace=str(workspace), **given), emit))
+        return asyncio.run(backend.run(BackendRequest(workspace=str(workspace), **given), emit))
 
     run.again = again
     return run
@@ -63,7 +63,9 @@ def test_seven_things_that_are_wrong_are_told_apart_each_with_what_to_do(name, r
         turns = (ScriptedTurn(faults=("model_not_found",)),) if what == "model not there" else SAYS
         if what == "not installed":
             nowhere = acp_backend(name, {**environ, "PATH": "/nowhere"}, open_text_files)
-            ends[what] = asyncio.run(nowhere.run(Assignment(session_id="s", prompt="p", workspace="/"), lambda _: None))
+            ends[what] = asyncio.run(
+                nowhere.run(BackendRequest(session_id="s", prompt="p", workspace="/"), lambda _: None)
+            )
         else:
             ends[what] = run(name, turns, what)
     assert {what: end.error.code for what, end in ends.items()} == SEVEN
@@ -120,18 +122,18 @@ def test_an_agent_that_cannot_go_on_says_so(run):
     assert (first.kind, first.is_resumable) == ("answered", False)
     second = run.again("copilot", resume=first.own_session, message="And?")
     assert (second.error.code, second.is_resumable) == ("SESSION_GONE", False)
-    assert run("claude", resume=OwnSession(id="ses_gone"), message="And?").error.code == "SESSION_GONE"
+    assert run("claude", resume=BackendSession(id="ses_gone"), message="And?").error.code == "SESSION_GONE"
 
 
 @pytest.mark.parametrize("name", ["claude", "gemini"])
 def test_who_goes_on_is_told_only_what_is_new_and_old_words_are_not_heard_again(name, run, programs):
-    told = []
+    output = []
     first = run(name, (ScriptedTurn(text="One."), ScriptedTurn(text="Two.")), system="SYSTEM")
-    second = run.again(name, emit=told.append, system="SYSTEM", resume=first.own_session, message="And?")
+    second = run.again(name, emit=output.append, system="SYSTEM", resume=first.own_session, message="And?")
     calls = programs.calls(AGENTS[name].program.name)
     assert [call.stdin for call in calls] == ["SYSTEM\n\nPROMPT", "And?"]
     assert second.text == "Two."
-    assert "All that was said." not in "".join(getattr(event, "text", "") for event in told)
+    assert "All that was said." not in "".join(getattr(event, "text", "") for event in output)
     assert first.usage.cost == second.usage.cost == 400_000
     assert second.own_session.counted.cost == 800_000
     assert (second.context.used, second.context.size) == (120, 200_000)
@@ -153,7 +155,7 @@ def test_the_keys_of_others_stay_here_and_names_that_could_be_flags_run_nothing(
     assert not any("PROMPT" in word or "canary" in word for word in call.argv)
     assert not {"--yolo", "--allow-all-tools", "--allow-all"} & set(call.argv)
     assert run(name, model="--yolo").error.code == "MODEL_NOT_FOUND"
-    assert run(name, resume=OwnSession(id="-x")).error.code == "SESSION_GONE"
+    assert run(name, resume=BackendSession(id="-x")).error.code == "SESSION_GONE"
     assert programs.calls(AGENTS[name].program.name) == []
 
 
@@ -182,10 +184,10 @@ def test_no_request_leads_out_of_the_grant(tools, more, run, workspace):
     (workspace / ".env").write_text("KEY=canary")
     (workspace / ".git" / "hooks").mkdir(parents=True)
     (workspace / "link").symlink_to(workspace.parent)
-    told = []
-    end = run("claude", SAYS, "asks for what it may not have", grant=Grant(tools=tools), emit=told.append)
+    output = []
+    end = run("claude", SAYS, "asks for what it may not have", grant=Grant(tools=tools), emit=output.append)
     assert json.loads(end.text) == {**NEVER, **more}
-    assert "canary" not in repr(told)
+    assert "canary" not in repr(output)
     assert (workspace.parent / "outside.txt").read_text() == "canary"
     assert [use.is_denied for use in end.tools_used] == [
         True,
@@ -218,8 +220,8 @@ FLOOD = """
 import asyncio, sys
 from pathlib import Path
 from deputy.backends.acp import acp_backend
-from deputy.engine.ports.backend import Assignment
-from deputy.tools.text_files import open_text_files
+from deputy.engine.ports.backend import BackendRequest
+from deputy.tools.workspace_text_files import open_text_files
 folder, work = Path(sys.argv[1]), sys.argv[2]
 def peak():
     return next(int(line.split()[1]) for line in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in line)
@@ -227,7 +229,7 @@ async def main():
     backend = acp_backend("claude", {"PATH": f"{folder}:/usr/bin:/bin", "HOME": work}, open_text_files)
     await backend.check()
     before = peak()
-    end = await backend.run(Assignment(session_id="s", prompt="p", workspace=work, spill=f"{work}/raw"), lambda _: None)
+    end = await backend.run(BackendRequest(session_id="s", prompt="p", workspace=work, spill=work+"/raw"), lambda _: 0)
     modules = {"acp", "pydantic", "aiohttp", "sqlite3"} & set(sys.modules)
     print(end.kind, (peak() - before) // 1024, (Path(work) / "raw").stat().st_size, *modules)
     print(end.error.message if end.error else end.text)

@@ -10,11 +10,11 @@ from msgspec import structs
 from tests.backends.conftest import KEYS, MODELS
 
 from deputy.backends.cli import NAMES, cli_backend
-from deputy.backends.cli.backend import CliBackend
-from deputy.core.conversation import Retried, Used
+from deputy.backends.cli.cli_turn import CliBackend
+from deputy.core.conversation import RetryNotice, TokenUsage
+from deputy.core.model_script import ScriptedTurn
 from deputy.core.request import READ_ONLY_TOOLS, Grant
-from deputy.core.script import ScriptedTurn
-from deputy.engine.ports.backend import Assignment, NotReady, OwnSession, Ready
+from deputy.engine.ports.backend import BackendRequest, BackendSession, NotReady, Ready
 from deputy.testing.backend_suite import WRITING
 
 SESSION = f"sess_1_{os.getpid()}"
@@ -38,7 +38,7 @@ def run(programs, environ, workspace):
         backend = backend or cli_backend(name, environ)
         quick = CliBackend(structs.replace(backend.program, grace_seconds=0.3), environ)
         given = {"model": MODELS[name], "session_id": SESSION, "prompt": "PROMPT", "seconds": 60, **fields}
-        return asyncio.run(quick.run(Assignment(workspace=str(workspace), **given), emit))
+        return asyncio.run(quick.run(BackendRequest(workspace=str(workspace), **given), emit))
 
     return run
 
@@ -52,7 +52,9 @@ def test_seven_things_that_are_wrong_are_told_apart_each_with_what_to_do(name, r
         programs.play(name, turns, misbehaviour=what, version="0.0.1" if what == "another version" else "")
         if what == "not installed":
             nowhere = cli_backend(name, {**environ, "PATH": "/nowhere"})
-            ends[what] = asyncio.run(nowhere.run(Assignment(session_id="s", prompt="p", workspace="/"), lambda _: None))
+            ends[what] = asyncio.run(
+                nowhere.run(BackendRequest(session_id="s", prompt="p", workspace="/"), lambda _: None)
+            )
         else:
             ends[what] = run(name)
     assert {what: end.error.code for what, end in ends.items()} == SEVEN
@@ -82,7 +84,7 @@ def test_other_bad_ends_are_told_apart_too(name, how, code, words, run, programs
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_session_that_is_gone_is_not_to_be_resumed(name, run, programs):
-    end = run(name, resume=OwnSession(id="ses_gone"), message="And?")
+    end = run(name, resume=BackendSession(id="ses_gone"), message="And?")
     assert (end.kind, end.error.code, end.is_resumable) == ("failed", "SESSION_GONE", False)
 
 
@@ -207,7 +209,7 @@ def test_a_grant_that_a_program_cannot_be_kept_to_runs_nothing(run, programs, wo
 def test_a_name_that_could_be_taken_for_a_flag_runs_nothing(name, run, programs):
     for bad in ("--yolo", "-f", "a\0b", "anthropic:x\ny", "own:--yolo"):
         assert run(name, model=bad).error.code == "MODEL_NOT_FOUND"
-    assert run(name, resume=OwnSession(id="--force")).error.code == "SESSION_GONE"
+    assert run(name, resume=BackendSession(id="--force")).error.code == "SESSION_GONE"
     assert programs.calls(name) == []
 
 
@@ -224,7 +226,7 @@ def test_a_folder_that_cannot_be_entered_is_an_end_and_no_exception(run, program
 
 
 def test_what_programs_print_in_colour_is_quoted_without(run, programs):
-    end = run("opencode", resume=OwnSession(id="ses_gone"), message="And?")
+    end = run("opencode", resume=BackendSession(id="ses_gone"), message="And?")
     assert end.error.message.endswith("Error: Session not found")
 
 
@@ -258,10 +260,12 @@ def test_claude_tells_costs_of_this_turn_alone_and_its_retries(run, programs):
     assert first.usage.cost == second.usage.cost == 400_000
     assert second.own_session.counted.cost == 800_000
     assert (first.context.used, first.context.size) == (100, 200_000)
-    told = []
+    output = []
     programs.play("claude", (ScriptedTurn(faults=("overloaded",)),))
-    run("claude", emit=told.append)
-    assert [(event.code, event.attempt) for event in told if isinstance(event, Retried)] == [("overloaded_error", 1)]
+    run("claude", emit=output.append)
+    assert [(event.code, event.attempt) for event in output if isinstance(event, RetryNotice)] == [
+        ("overloaded_error", 1)
+    ]
 
 
 def test_a_turn_that_broke_off_may_have_done_more_than_it_told(run, programs):
@@ -287,7 +291,7 @@ FLOOD = """
 import asyncio, sys
 from pathlib import Path
 from deputy.backends.cli import cli_backend
-from deputy.engine.ports.backend import Assignment
+from deputy.engine.ports.backend import BackendRequest
 folder, work, name = Path(sys.argv[1]), sys.argv[2], sys.argv[3]
 environ = {"PATH": f"{folder}:/usr/bin:/bin", "HOME": work}
 def peak():
@@ -296,7 +300,7 @@ async def main():
     backend = cli_backend(name, environ)
     await backend.check()
     before = peak()
-    end = await backend.run(Assignment(session_id="s", prompt="p", workspace=work, spill=f"{work}/raw"), lambda _: None)
+    end = await backend.run(BackendRequest(session_id="s", prompt="p", workspace=work, spill=work+"/raw"), lambda _: 0)
     print(end.kind, (peak() - before) // 1024, (Path(work) / "raw").stat().st_size)
     print(end.error.message if end.error else end.text)
 asyncio.run(main())
@@ -330,13 +334,13 @@ def test_a_line_without_an_end_is_left_out_and_said_so(run, programs):
 
 
 def test_an_answer_without_an_end_keeps_head_tail_and_count(run, programs):
-    told = []
+    output = []
     programs.play("gemini", (ScriptedTurn(text="begin " + "x " * 400_000 + "end"),))
-    end = run("gemini", emit=told.append)
+    end = run("gemini", emit=output.append)
     assert end.text.startswith("begin x x")
     assert end.text.endswith("x end")
     assert f"[… {6 + 800_000 + 3 - 400_000:,} bytes left out …]" in end.text
-    assert sum(event.input_tokens for event in told if isinstance(event, Used)) == 100
+    assert sum(event.input_tokens for event in output if isinstance(event, TokenUsage)) == 100
 
 
 # --- whether it is there ----------------------------------------------------------------------------------------------

@@ -7,14 +7,14 @@ from contextlib import contextmanager
 import pytest
 from msgspec import Struct, structs
 
-from deputy.backends.acp.agents import AGENTS
-from deputy.core.conversation import Used
+from deputy.backends.acp.known_agents import AGENTS
+from deputy.client import Deputy
+from deputy.core.conversation import TokenUsage
 from deputy.core.events import Validated
-from deputy.core.ladder import SHIPPED_LADDER
+from deputy.core.fallback import SHIPPED_FALLBACK
+from deputy.core.model_script import ModelScript, ScriptedCall, ScriptedConversation, ScriptedTurn
 from deputy.core.outcome import Blocked, Completed, Failed, Partial
-from deputy.core.script import Script, ScriptedCall, ScriptedConversation, ScriptedTurn
 from deputy.core.task import Task
-from deputy.interfaces.library import Deputy
 from deputy.testing import ProviderServer
 from deputy.testing.programs import install_fake_programs
 
@@ -61,7 +61,9 @@ class Case(Struct, frozen=True, kw_only=True):
     @property
     def reported(self) -> tuple[ScriptedTurn, ...]:
         """The turns with usage that is plausible for what they are sent."""
-        return tuple(structs.replace(turn, usage=Used(input_tokens=1500, output_tokens=20)) for turn in self.turns)
+        return tuple(
+            structs.replace(turn, usage=TokenUsage(input_tokens=1500, output_tokens=20)) for turn in self.turns
+        )
 
 
 READS = ScriptedCall(name="Read", arguments={"path": "notes.txt"})
@@ -145,14 +147,16 @@ def playing(backend, case, place, monkeypatch):
     kind, _, name = backend.partition(":")
     if kind == "native":
         conversation = ScriptedConversation(turns=case.reported)
-        with ProviderServer(Script(conversations=(conversation,)), strict=False) as server:
+        with ProviderServer(ModelScript(conversations=(conversation,)), strict=False) as server:
             for variable, value in server.environ.items():
                 monkeypatch.setenv(variable, value)
             yield
         return
     program = AGENTS[name].program.name if kind == "acp" else name
     install_fake_programs(place / "bin", [program]).play(program, case.reported)
-    alone = {provider: [one for one in order if one == backend] for provider, order in SHIPPED_LADDER.programs.items()}
+    alone = {
+        provider: [one for one in order if one == backend] for provider, order in SHIPPED_FALLBACK.programs.items()
+    }
     settings = "\n".join(f"{provider} = {order}" for provider, order in alone.items())
     (place / ".config" / "deputy").mkdir(parents=True)
     (place / ".config" / "deputy" / "config.toml").write_text(
@@ -178,7 +182,7 @@ async def carried_out(case, backend, place):
         if case.answer:
             assert (type(outcome), outcome.question, outcome.backend) == (Blocked, "Which?", backend)
             outcome = await deputy.resume(outcome.session_id, case.answer)
-        records = await deputy._of.journal.records(outcome.session_id)
+        records = await deputy._runtime.journal.records(outcome.session_id)
         checks = tuple(record.event.problems for record in records if isinstance(record.event, Validated))
     return outcome, [one.event for one in seen if one.label == "case" and one.event != "fallback"], checks
 

@@ -5,13 +5,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deputy.backends.cli import NAMES
-from deputy.backends.cli.ending import end_of
 from deputy.backends.cli.installed import numbers
-from deputy.backends.cli.program import Order
-from deputy.backends.hearing import Printed
-from deputy.backends.told import Told
-from deputy.engine.ports.backend import Assignment
-from deputy.processes.supervise import Exit
+from deputy.backends.cli.program import Invocation
+from deputy.backends.cli.turn_result import end_of
+from deputy.backends.output_reader import ProgramOutput
+from deputy.backends.turn_recorder import TurnRecorder
+from deputy.engine.ports.backend import BackendRequest
+from deputy.processes.supervise import ExitStatus
 
 PROGRAMS = {name: import_module(f"deputy.backends.cli.{name.replace('-', '_')}").PROGRAM for name in NAMES}
 KINDS = """item.completed item.started turn.completed turn.failed error assistant user system result init stream_event
@@ -34,12 +34,12 @@ LINES = st.lists(st.dictionaries(WORDS, VALUES, max_size=6), max_size=6)
 @given(lines=LINES, code=st.none() | st.integers(-20, 300), said=st.text(max_size=50))
 def test_no_output_breaks_a_reader_and_every_one_has_an_end(name, lines, code, said):
     program = PROGRAMS[name]
-    order = Order(assignment=Assignment(session_id="s", prompt="p", workspace="/"), model="m", environ={})
-    told = Told(lambda _: None, lambda: 0.0)
+    order = Invocation(request=BackendRequest(session_id="s", prompt="p", workspace="/"), model="m", environ={})
+    output = TurnRecorder(lambda _: None, lambda: 0.0)
     for line in lines:
-        program.read(line, told, order)
-    printed = Printed(lines=len(lines), noise=said, errors=said, total_bytes=len(said))
-    end = end_of(program, order, told, "exited", Exit(code=code), printed)
+        program.read(line, output, order)
+    printed = ProgramOutput(lines=len(lines), noise=said, errors=said, total_bytes=len(said))
+    end = end_of(program, order, output, "exited", ExitStatus(code=code), printed)
     assert (end.error is None) == (end.kind in ("answered", "asked"))
     assert end.usage.input >= 0
 
@@ -58,21 +58,21 @@ def test_versions_are_found_where_they_stand(said, found):
 )
 @pytest.mark.parametrize("is_told", [True, False], ids=["as an event", "on stderr"])
 def test_the_exit_code_of_gemini_is_its_providers_status(exit_code, code, is_told):
-    order = Order(assignment=Assignment(session_id="s", prompt="p", workspace="/"), model="m", environ={})
-    told = Told(lambda _: None, lambda: 0.0)
+    order = Invocation(request=BackendRequest(session_id="s", prompt="p", workspace="/"), model="m", environ={})
+    output = TurnRecorder(lambda _: None, lambda: 0.0)
     if is_told:
         line = {"type": "result", "status": "error", "error": {"message": "[API Error: it did not work]"}}
-        PROGRAMS["gemini"].read(line, told, order)
-    printed = Printed(errors="" if is_told else "it did not work")
-    end = end_of(PROGRAMS["gemini"], order, told, "exited", Exit(code=exit_code), printed)
+        PROGRAMS["gemini"].read(line, output, order)
+    printed = ProgramOutput(errors="" if is_told else "it did not work")
+    end = end_of(PROGRAMS["gemini"], order, output, "exited", ExitStatus(code=exit_code), printed)
     assert end.error.code == code or (code is None and end.error.code in ("PROVIDER_FAILED", "PROGRAM_CRASHED"))
 
 
 def test_claude_that_somebody_else_ended_has_broken_off():
-    order = Order(assignment=Assignment(session_id="s", prompt="p", workspace="/"), model="m", environ={})
-    told = Told(lambda _: None, lambda: 0.0)
+    order = Invocation(request=BackendRequest(session_id="s", prompt="p", workspace="/"), model="m", environ={})
+    output = TurnRecorder(lambda _: None, lambda: 0.0)
     words = "[ede_diagnostic] result_type=user last_content_type=n/a stop_reason=null"
     line = {"type": "result", "subtype": "error_during_execution", "is_error": True, "errors": [words]}
-    PROGRAMS["claude"].read(line, told, order)
-    end = end_of(PROGRAMS["claude"], order, told, "exited", Exit(code=1), Printed(lines=1))
+    PROGRAMS["claude"].read(line, output, order)
+    end = end_of(PROGRAMS["claude"], order, output, "exited", ExitStatus(code=1), ProgramOutput(lines=1))
     assert end.error.code == "PROGRAM_CRASHED"

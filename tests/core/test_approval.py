@@ -8,7 +8,7 @@ from msgspec import Raw, json, structs
 from deputy.core.approval import (
     ApprovalRequest,
     FileDigest,
-    Prices,
+    PriceBounds,
     call_digest,
     call_parts,
     cost_ceiling,
@@ -21,9 +21,9 @@ from deputy.core.role import Role
 from deputy.core.task import Task
 
 DOLLAR = 1_000_000_000
-PRICED = Prices(lambda given, taken: 3_000 * given + 15_000 * taken, 200_000)
-UNPRICED = Prices(lambda given, taken: None, 200_000)
-FREE = Prices(lambda given, taken: 0)
+PRICED = PriceBounds(lambda given, taken: 3_000 * given + 15_000 * taken, 200_000)
+UNPRICED = PriceBounds(lambda given, taken: None, 200_000)
+FREE = PriceBounds(lambda given, taken: 0)
 
 
 def task(label: str = "one", prompt: str = "Look around.", **more) -> Task:

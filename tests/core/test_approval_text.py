@@ -5,20 +5,20 @@ import re
 import pytest
 from msgspec import structs
 
-from deputy.core.approval import ApprovalRequest, Part
+from deputy.core.approval import ApprovalPart, ApprovalRequest
 from deputy.core.approval_text import DEFAULT_WIDTH, PART_ROWS, headline, screen, visible
 
 pytestmark = pytest.mark.rule("approve.exact")
 
 
-def run(command: str, *more: Part, **fields) -> ApprovalRequest:
-    parts = (Part(name="command", text=command), *more)
+def run(command: str, *more: ApprovalPart, **fields) -> ApprovalRequest:
+    parts = (ApprovalPart(name="command", text=command), *more)
     given = {"tool": "Run", "title": "Use Run", "risk": "high", "session_id": "sess_1_a", "label": "run"}
     return ApprovalRequest(parts=parts, **{**given, "path": ("orchestrator",), **fields})
 
 
 def test_every_field_stands_on_rows_of_its_own():
-    asked = run("touch X\n rm y", Part(name="path", text="."))
+    asked = run("touch X\n rm y", ApprovalPart(name="path", text="."))
     assert screen(asked).text.splitlines() == [
         "Use Run · risk: high",
         "  asked by: run (orchestrator) sess_1_a",
@@ -86,7 +86,7 @@ def test_a_payload_at_the_end_of_one_long_line_is_never_left_out_without_a_word(
 
 
 def test_fields_beyond_the_first_rows_are_counted():
-    asked = run("ls", *(Part(name=f"field {number}", text="x") for number in range(100)))
+    asked = run("ls", *(ApprovalPart(name=f"field {number}", text="x") for number in range(100)))
     first = screen(asked)
     assert first.is_cut
     assert re.search(r"… \d+ more fields; details shows them", first.text)
@@ -94,7 +94,7 @@ def test_fields_beyond_the_first_rows_are_counted():
 
 
 def test_names_of_fields_and_labels_cannot_forge_rows():
-    asked = run("ls", Part(name="a\n  path", text="."), label="x\n  risk: low", path=("a\nb",))
+    asked = run("ls", ApprovalPart(name="a\n  path", text="."), label="x\n  risk: low", path=("a\nb",))
     rows = screen(asked).text.splitlines()
     assert rows[1] == "  asked by: x⏎  risk: low (a⏎b) sess_1_a"
     assert "  a⏎  path: ." in rows

@@ -8,17 +8,17 @@ from deputy.core.conversation import (
     AssistantMessage,
     Conversation,
     Message,
-    Retried,
+    RetryNotice,
     Stop,
     StreamEvent,
     Text,
     TextDelta,
     Thinking,
     ThinkingDelta,
+    TokenUsage,
     ToolCall,
     ToolMessage,
     ToolResult,
-    Used,
     UserMessage,
 )
 
@@ -41,8 +41,8 @@ EVENTS = [
     TextDelta("a"),
     ThinkingDelta("b"),
     ANSWER.calls[0],
-    Used(input_tokens=3, cost=7),
-    Retried(attempt=1, seconds=0.5, code="SILENT", message="…"),
+    TokenUsage(input_tokens=3, cost=7),
+    RetryNotice(attempt=1, seconds=0.5, code="SILENT", message="…"),
     Stop(reason="length", message=ANSWER),
 ]
 

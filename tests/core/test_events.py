@@ -9,14 +9,14 @@ from msgspec import UNSET, Raw
 from deputy.core.errors import Error, UsageError
 from deputy.core.events import (
     VERSION,
-    Asked,
+    AdmissionRefused,
     Known,
     ModelCallEnded,
     Noted,
-    Opened,
-    Refused,
+    QuestionAsked,
     Requested,
     Returned,
+    RunOpened,
     Unrecognised,
     decode,
     encode,
@@ -90,21 +90,21 @@ def test_messages_are_kept_as_the_bytes_they_came_in() -> None:
     message = b'{"role": "assistant",   "parts":[]}'
     event = ModelCallEnded(model="m", message=Raw(message), usage=Usage(input=1))
     assert message in encode(event)
-    assert decode(encode(Asked(topic="t"))) == Asked(topic="t")
+    assert decode(encode(QuestionAsked(topic="t"))) == QuestionAsked(topic="t")
 
 
 def test_the_errors_of_an_event_are_found_wherever_they_stand() -> None:
     outcome = Failed(lineage=LINEAGE, summary="no", errors=(ERROR,))
     assert errors_of(Returned(outcome=outcome)) == (ERROR,)
     assert errors_of(ModelCallEnded(model="m", error=ERROR)) == (ERROR,)
-    assert errors_of(Refused(outcome=Rejected(lineage=LINEAGE, summary="no", errors=(ERROR,)))) == (ERROR,)
+    assert errors_of(AdmissionRefused(outcome=Rejected(lineage=LINEAGE, summary="no", errors=(ERROR,)))) == (ERROR,)
     assert errors_of(Returned(outcome=Completed(lineage=LINEAGE, summary="yes"))) == ()
     assert errors_of(Noted(content="x")) == ()
 
 
 def test_a_birth_names_the_session() -> None:
     assert ModelCallEnded(model="m").message is UNSET
-    assert isinstance(decode(encode(sample(Opened))), Opened)
+    assert isinstance(decode(encode(sample(RunOpened))), RunOpened)
     assert isinstance(decode(encode(sample(Requested))), Requested)
 
 

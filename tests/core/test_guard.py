@@ -8,12 +8,12 @@ from msgspec import structs
 
 import deputy
 from deputy.core.guard import Policy, Ticket, admit
-from deputy.core.limits import Budget, Census
+from deputy.core.limits import Budget, SpawnCounts
 from deputy.core.outcome import NO_USAGE, Rejected
-from deputy.core.request import ALWAYS_GRANTED, Grant, Hop, Lineage, Request, Wanted, subtask_hop, task_hop
+from deputy.core.request import ALWAYS_GRANTED, Grant, GrantRequest, Hop, Lineage, Request, subtask_hop, task_hop
 
 POLICY = Policy()
-EMPTY = Census()
+EMPTY = SpawnCounts()
 EVERYTHING = Grant(tools=frozenset({"Read", "Grep", "Write", "Run"}))
 ROOT = Lineage.root("sess_1_aaaaaa", command="implement")
 
@@ -32,8 +32,8 @@ def admitted(target: Hop | str, caller: Lineage = ROOT, **changes: object) -> Ti
     return ticket
 
 
-def refused(asked: Request, policy: Policy = POLICY, census: Census = EMPTY, now: float = 0.0) -> Rejected:
-    rejected = admit(asked, policy, census, now)
+def refused(asked: Request, policy: Policy = POLICY, spawn_counts: SpawnCounts = EMPTY, now: float = 0.0) -> Rejected:
+    rejected = admit(asked, policy, spawn_counts, now)
     assert isinstance(rejected, Rejected), rejected
     return rejected
 
@@ -46,7 +46,7 @@ def test_depth_three_exists_and_depth_four_never_does():
     assert three.depth == 3
     rejected = refused(request("helper", three))
     assert rejected.code == "MAX_DEPTH_EXCEEDED"
-    assert rejected.advice == "Do this work yourself instead of delegating it."
+    assert rejected.remedy == "Do this work yourself instead of delegating it."
 
 
 @pytest.mark.rule("guard.depth")
@@ -100,17 +100,17 @@ def test_siblings_may_repeat_each_other():
 @pytest.mark.parametrize(
     ("census", "code"),
     [
-        (Census(spawned=64), "SPAWN_QUOTA"),
-        (Census(live=256), "LIVE_QUOTA"),
-        (Census(live_by_provider={"acme": 64}), "PROVIDER_QUOTA"),
+        (SpawnCounts(spawned=64), "SPAWN_QUOTA"),
+        (SpawnCounts(live=256), "LIVE_QUOTA"),
+        (SpawnCounts(live_by_provider={"acme": 64}), "PROVIDER_QUOTA"),
     ],
 )
 def test_a_full_quota_refuses_and_one_less_does_not(census, code):
     asked = request("scout", provider="acme")
-    rejected = refused(asked, census=census)
+    rejected = refused(asked, spawn_counts=census)
     assert rejected.code == code
-    assert rejected.advice
-    one_less = Census(
+    assert rejected.remedy
+    one_less = SpawnCounts(
         spawned=max(0, census.spawned - 1),
         live=max(0, census.live - 1),
         live_by_provider={name: count - 1 for name, count in census.live_by_provider.items()},
@@ -120,20 +120,20 @@ def test_a_full_quota_refuses_and_one_less_does_not(census, code):
 
 @pytest.mark.rule("guard.quota")
 def test_a_ticket_carries_the_census_with_itself_in_it():
-    census = admitted("scout", provider="acme").census
-    assert census == Census(spawned=1, live=1, live_by_provider={"acme": 1})
+    spawn_counts = admitted("scout", provider="acme").spawn_counts
+    assert spawn_counts == SpawnCounts(spawned=1, live=1, live_by_provider={"acme": 1})
 
 
 @pytest.mark.rule("guard.subset")
 def test_a_tool_that_the_caller_lacks_is_refused_by_name():
-    rejected = refused(request("scout", wanted=Wanted(tools=frozenset({"Read", "Deploy"}))))
+    rejected = refused(request("scout", wanted=GrantRequest(tools=frozenset({"Read", "Deploy"}))))
     assert rejected.code == "GRANT_EXCEEDED"
     assert "the tool 'Deploy'" in rejected.errors[0].message
 
 
 @pytest.mark.rule("guard.subset")
 def test_note_and_ask_touch_nothing_and_need_no_grant():
-    assert admitted("scout", wanted=Wanted(tools=ALWAYS_GRANTED)).grant.tools == ALWAYS_GRANTED
+    assert admitted("scout", wanted=GrantRequest(tools=ALWAYS_GRANTED)).grant.tools == ALWAYS_GRANTED
 
 
 @pytest.mark.rule("guard.subset")
@@ -218,7 +218,7 @@ ASKED = st.fixed_dictionaries(
         "is_recursive": st.booleans(),
         "provider": st.sampled_from(["acme", "other"]),
         "wanted": st.builds(
-            Wanted,
+            GrantRequest,
             tools=st.none() | st.frozensets(st.sampled_from(TOOLS), max_size=3),
             paths=st.none() | st.lists(st.sampled_from(PATHS), max_size=2).map(tuple),
             budget=st.builds(Budget, tokens=CAPS, cost=CAPS, requests=CAPS, spawns=CAPS),
@@ -246,7 +246,7 @@ POLICIES = st.builds(
 def test_no_tree_of_delegations_breaks_a_rule(policy, asked, root_deadline):
     root = Lineage.root("root", command="implement", deadline=root_deadline)
     placed: list[tuple[Lineage, Grant]] = [(root, Grant(tools=frozenset(TOOLS[:4]), budget=Budget(tokens=4)))]
-    census = Census()
+    spawn_counts = SpawnCounts()
     for number, wish in enumerate(asked):
         caller, caller_grant = placed[wish["caller"] % len(placed)]
         ticket = admit(
@@ -262,35 +262,35 @@ def test_no_tree_of_delegations_breaks_a_rule(policy, asked, root_deadline):
                 },
             ),
             policy,
-            census,
+            spawn_counts,
             now=0.0,
         )
         if isinstance(ticket, Rejected):
             assert ticket.code
-            assert ticket.advice
+            assert ticket.remedy
             continue
         check_ticket(ticket, caller, caller_grant, policy, may_recurse=wish["is_recursive"])
         placed.append((ticket.lineage, ticket.grant))
-        census = without_one(ticket.census, wish["provider"]) if wish["ends"] else ticket.census
-        assert census.spawned == len(placed) - 1
+        spawn_counts = without_one(ticket.spawn_counts, wish["provider"]) if wish["ends"] else ticket.spawn_counts
+        assert spawn_counts.spawned == len(placed) - 1
 
 
-def without_one(census: Census, provider: str) -> Census:
-    by_provider = {**census.live_by_provider, provider: census.live_by_provider[provider] - 1}
-    return structs.replace(census, live=census.live - 1, live_by_provider=by_provider)
+def without_one(spawn_counts: SpawnCounts, provider: str) -> SpawnCounts:
+    by_provider = {**spawn_counts.live_by_provider, provider: spawn_counts.live_by_provider[provider] - 1}
+    return structs.replace(spawn_counts, live=spawn_counts.live - 1, live_by_provider=by_provider)
 
 
 def check_ticket(ticket: Ticket, caller: Lineage, caller_grant: Grant, policy: Policy, *, may_recurse: bool) -> None:
-    lineage, grant, census = ticket.lineage, ticket.grant, ticket.census
+    lineage, grant, spawn_counts = ticket.lineage, ticket.grant, ticket.spawn_counts
     assert lineage.depth == caller.depth + 1 <= policy.max_depth
     assert lineage.path[:-1] == caller.path
     own = lineage.path[-1]
     if own.role == "agent" and not may_recurse:
         assert own not in caller.path
     assert len(set(lineage.signatures)) == len(lineage.signatures) == lineage.depth
-    assert census.spawned <= policy.max_spawns
-    assert census.live <= policy.max_live
-    assert all(count <= policy.max_live_per_provider for count in census.live_by_provider.values())
+    assert spawn_counts.spawned <= policy.max_spawns
+    assert spawn_counts.live <= policy.max_live
+    assert all(count <= policy.max_live_per_provider for count in spawn_counts.live_by_provider.values())
     assert grant.tools <= caller_grant.tools | ALWAYS_GRANTED
     assert all(caller_grant.covers(path) for path in grant.paths)
     for cap in ("tokens", "cost", "requests", "spawns"):

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from deputy.core.errors import UsageError
 from deputy.core.limits import (
-    HANDIN_SECONDS,
+    FINAL_TURN_SECONDS,
     NOTHING,
     Account,
     Amount,
@@ -14,8 +14,8 @@ from deputy.core.limits import (
     WallLimit,
     budget_limit,
     context_limit,
-    fit_for_handin,
-    handin_seconds,
+    final_turn_seconds,
+    fit_for_final_turn,
     inherited_deadline,
     reserve_all,
     wall_seconds,
@@ -89,18 +89,18 @@ def test_no_child_outlives_its_caller(now, left, seconds):
 def test_a_limit_is_soft_first_and_the_last_turn_lies_inside_it():
     limit = budget_limit(3600, 60)
     assert (limit.soft, limit.hard) == (3540, 3600)
-    assert [limit.standing(used) for used in (0, 2880, 3540, 3599.9, 3600)] == [
+    assert [limit.level(used) for used in (0, 2880, 3540, 3599.9, 3600)] == [
         "clear",
         "warned",
-        "handin",
-        "handin",
+        "final_turn",
+        "final_turn",
         "stop",
     ]
 
 
 @pytest.mark.rule("time.handin")
 def test_a_short_time_limit_keeps_most_of_its_time_for_the_work():
-    assert (handin_seconds(10), handin_seconds(3600)) == (2, HANDIN_SECONDS)
+    assert (final_turn_seconds(10), final_turn_seconds(3600)) == (2, FINAL_TURN_SECONDS)
 
 
 @pytest.mark.rule("time.handin")
@@ -108,13 +108,13 @@ def test_the_last_turn_has_room_in_the_window_and_is_paid_from_the_budget():
     assert (context_limit(200_000, 4096).soft, context_limit(200_000, 4096).hard) == (195_904, 200_000)
     assert (context_limit(4096, 4096).soft, context_limit(4096, 4096).hard) == (2048, 4096)
     assert (budget_limit(1000, 100).warn, budget_limit(1000, 100).soft) == (800, 900)
-    assert budget_limit(100, 500).standing(0) == "handin"
+    assert budget_limit(100, 500).level(0) == "final_turn"
 
 
 @pytest.mark.rule("time.handin")
 @given(st.integers(1, 1_000_000), st.integers(0, 2_000_000))
 def test_a_use_past_the_limit_always_stops_and_a_use_below_it_never_does(hard, used):
-    assert (budget_limit(hard, 100).standing(used) == "stop") is (used >= hard)
+    assert (budget_limit(hard, 100).level(used) == "stop") is (used >= hard)
 
 
 @pytest.mark.rule("time.handin")
@@ -127,9 +127,9 @@ def test_the_last_turn_drops_the_oldest_tool_results_until_it_fits():
         Part(tokens=200, kind="tool_result"),
         Part(tokens=10, kind="other"),
     ]
-    assert fit_for_handin(parts, 860) == ()
-    assert fit_for_handin(parts, 859) == (1,)
-    assert fit_for_handin(parts, 500) == (1, 3)
+    assert fit_for_final_turn(parts, 860) == ()
+    assert fit_for_final_turn(parts, 859) == (1,)
+    assert fit_for_final_turn(parts, 500) == (1, 3)
 
 
 @pytest.mark.rule("time.handin")
@@ -141,7 +141,7 @@ def test_the_last_turn_drops_the_oldest_tool_results_until_it_fits():
     st.integers(0, 500),
 )
 def test_the_task_and_the_notes_are_never_dropped(parts, room):
-    dropped = fit_for_handin(parts, room)
+    dropped = fit_for_final_turn(parts, room)
     assert all(parts[index].kind == "tool_result" for index in dropped)
     kept = sum(part.tokens for index, part in enumerate(parts) if index not in dropped)
     all_results = sum(part.tokens for part in parts if part.kind == "tool_result")
@@ -165,8 +165,8 @@ def test_a_commit_frees_the_hold_and_spends_what_was_used():
     held = Account(budget=Budget(tokens=100)).reserve(Amount(tokens=60))
     assert isinstance(held, Account)
     after = held.commit(Amount(tokens=60), Amount(tokens=25))
-    assert (after.held, after.spent, after.left("tokens")) == (NOTHING, Amount(tokens=25), 75)
-    assert held.commit(Amount(tokens=60), NOTHING).left("tokens") == 100
+    assert (after.held, after.spent, after.remaining("tokens")) == (NOTHING, Amount(tokens=25), 75)
+    assert held.commit(Amount(tokens=60), NOTHING).remaining("tokens") == 100
 
 
 @pytest.mark.rule("budget")
@@ -185,7 +185,7 @@ def test_a_chain_of_accounts_is_reserved_whole_or_not_at_all():
     task, tree = Account(budget=Budget(requests=5)), Account(budget=Budget(requests=2))
     held = reserve_all([task, tree], Amount(requests=2))
     assert isinstance(held, tuple)
-    assert [account.left("requests") for account in held] == [3, 0]
+    assert [account.remaining("requests") for account in held] == [3, 0]
     assert reserve_all(held, Amount(requests=1)) == Shortfall(resource="requests", wanted=1, left=0)
 
 

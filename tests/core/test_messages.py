@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import Raw, json
 
-from deputy.core.messages import Call, Message, messages_in
+from deputy.core.messages import Message, MessageCall, messages_in
 
 CALL = {"type": "tool_call", "id": "c1", "name": "Read", "arguments": {"path": "a"}}
 
@@ -22,7 +22,7 @@ CALL = {"type": "tool_call", "id": "c1", "name": "Read", "arguments": {"path": "
             Message(
                 role="assistant",
                 content="yes",
-                tool_calls=(Call(id="c1", name="Read", arguments={"path": "a"}),),
+                tool_calls=(MessageCall(id="c1", name="Read", arguments={"path": "a"}),),
             ),
         ),
         (

@@ -61,7 +61,7 @@ def test_an_outcome_of_no_known_kind_is_not_an_outcome():
 
 def test_a_refusal_shows_its_code_and_advice():
     rejected = Rejected(lineage=LINEAGE, summary="s", errors=(ERROR,))
-    assert (rejected.code, rejected.advice, rejected.session_id) == ("BOOM", "Try again.", "sess_1_child")
+    assert (rejected.code, rejected.remedy, rejected.session_id) == ("BOOM", "Try again.", "sess_1_child")
 
 
 USAGES = st.builds(

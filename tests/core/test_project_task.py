@@ -9,10 +9,10 @@ from deputy.core.project_task import (
     abandoned,
     begun,
     dismissed,
+    finished,
     read_numbers,
     released,
     reopened,
-    settled,
     slug,
 )
 from deputy.core.request import Lineage
@@ -32,7 +32,7 @@ ONE = ProjectTask(number=1, title="One")
 
 
 def run(command: str, outcome: str, task: ProjectTask = ONE) -> ProjectTask:
-    return settled(begun(task, command, "s1", "then"), "s1", OUTCOMES[outcome], "now")
+    return finished(begun(task, command, "s1", "then"), "s1", OUTCOMES[outcome], "now")
 
 
 @pytest.mark.rule("commands.state")
@@ -99,9 +99,9 @@ def test_a_second_command_is_refused_with_the_session_of_the_first() -> None:
 @pytest.mark.rule("commands.state")
 def test_an_outcome_settles_once_and_only_its_own_session() -> None:
     task = begun(ONE, "implement", "s1", "then")
-    assert settled(task, "s2", OUTCOMES["completed"], "now") == task
-    done = settled(task, "s1", OUTCOMES["completed"], "now")
-    assert settled(done, "s1", OUTCOMES["failed"], "later") == done
+    assert finished(task, "s2", OUTCOMES["completed"], "now") == task
+    done = finished(task, "s1", OUTCOMES["completed"], "now")
+    assert finished(done, "s1", OUTCOMES["failed"], "later") == done
 
 
 @pytest.mark.rule("commands.state")
@@ -124,7 +124,7 @@ def test_a_question_that_is_dropped_leaves_the_task_where_it_stood_before_it_was
 @pytest.mark.rule("commands.state")
 def test_a_question_is_dropped_with_the_session_that_asked_it_and_with_no_other() -> None:
     def other(outcome: str, task: ProjectTask) -> ProjectTask:
-        return settled(begun(task, "plan", "s2", "then"), "s2", OUTCOMES[outcome], "now")
+        return finished(begun(task, "plan", "s2", "then"), "s2", OUTCOMES[outcome], "now")
 
     task = run("implement", "blocked")
     assert task.asked is not None
@@ -217,16 +217,16 @@ def test_a_task_is_given_back_as_it_stood_unless_it_is_in_other_hands() -> None:
     [("partial", "researched"), ("blocked", "researched"), ("failed", "researched"), ("completed", "planned")],
 )
 def test_a_session_that_others_came_after_takes_the_task_no_step_back(outcome: str, status: str) -> None:
-    task = settled(begun(ONE, "plan", "s1", "then"), "s1", OUTCOMES["partial"], "then")
-    task = settled(begun(task, "research", "s2", "then"), "s2", OUTCOMES["completed"], "then")
+    task = finished(begun(ONE, "plan", "s1", "then"), "s1", OUTCOMES["partial"], "then")
+    task = finished(begun(task, "research", "s2", "then"), "s2", OUTCOMES["completed"], "then")
     assert task.status == "researched"
-    task = settled(begun(task, "plan", "s1", "now", 1), "s1", OUTCOMES[outcome], "now")
+    task = finished(begun(task, "plan", "s1", "now", 1), "s1", OUTCOMES[outcome], "now")
     assert (task.status, task.question, task.work) == (status, "", None)
     assert [entry.session_id for entry in task.history] == ["s1", "s1", "s2", "s2", "s1", "s1"]
 
 
 @pytest.mark.rule("commands.state")
 def test_the_last_session_goes_on_as_any_other() -> None:
-    task = settled(begun(ONE, "plan", "s1", "then"), "s1", OUTCOMES["partial"], "then")
-    task = settled(begun(task, "plan", "s1", "now", 1), "s1", OUTCOMES["blocked"], "now")
+    task = finished(begun(ONE, "plan", "s1", "then"), "s1", OUTCOMES["partial"], "then")
+    task = finished(begun(task, "plan", "s1", "now", 1), "s1", OUTCOMES["blocked"], "now")
     assert (task.status, task.question) == ("blocked", "Which one?")

@@ -3,7 +3,7 @@ import pytest
 from deputy.core.refinement import (
     Ending,
     Round,
-    Script,
+    ScriptOutput,
     Verdict,
     best_round,
     ended,
@@ -70,17 +70,17 @@ def test_what_cannot_be_understood_is_no_success(report: str) -> None:
 @pytest.mark.parametrize(
     ("script", "success", "feedback"),
     [
-        (Script(), True, "It ended with exit code 0."),
-        (Script(exit_code=3), False, "It ended with exit code 3."),
-        (Script(stdout='{"success": true, "feedback": "fine"}'), True, "fine"),
-        (Script(stdout='{"success": true, "feedback": "fine"}', exit_code=1), False, "fine"),
-        (Script(stdout='{"success": false}', stderr="line 3"), False, "line 3"),
-        (Script(stdout="2 failed", stderr="noise", exit_code=1), False, "2 failed"),
-        (Script(stdout="[" * 100_000, exit_code=0), True, None),
+        (ScriptOutput(), True, "It ended with exit code 0."),
+        (ScriptOutput(exit_code=3), False, "It ended with exit code 3."),
+        (ScriptOutput(stdout='{"success": true, "feedback": "fine"}'), True, "fine"),
+        (ScriptOutput(stdout='{"success": true, "feedback": "fine"}', exit_code=1), False, "fine"),
+        (ScriptOutput(stdout='{"success": false}', stderr="line 3"), False, "line 3"),
+        (ScriptOutput(stdout="2 failed", stderr="noise", exit_code=1), False, "2 failed"),
+        (ScriptOutput(stdout="[" * 100_000, exit_code=0), True, None),
     ],
 )
 def test_a_script_is_believed_by_its_json_and_never_against_its_exit_code(
-    script: Script, success: bool, feedback: str | None
+    script: ScriptOutput, success: bool, feedback: str | None
 ) -> None:
     verdict = verdict_of_script(script)
     assert verdict.success is success
@@ -109,7 +109,7 @@ def test_a_script_is_believed_by_its_json_and_never_against_its_exit_code(
     ],
 )
 def test_a_script_that_does_not_clearly_accept_has_not_accepted(printed: str) -> None:
-    verdict = verdict_of_script(Script(stdout=printed))
+    verdict = verdict_of_script(ScriptOutput(stdout=printed))
     assert not verdict.success
     assert "too short" in verdict.feedback
 
@@ -117,7 +117,7 @@ def test_a_script_that_does_not_clearly_accept_has_not_accepted(printed: str) ->
 @pytest.mark.rule("refine")
 @pytest.mark.parametrize(("stderr", "feedback"), [("", "It ended with exit code 3."), ("1 != 2\n", "1 != 2")])
 def test_a_script_that_says_success_alone_and_fails_is_not_left_without_a_reason(stderr: str, feedback: str) -> None:
-    verdict = verdict_of_script(Script(stdout='{"success": true}', stderr=stderr, exit_code=3))
+    verdict = verdict_of_script(ScriptOutput(stdout='{"success": true}', stderr=stderr, exit_code=3))
     assert (verdict.success, verdict.feedback) == (False, feedback)
 
 
@@ -126,5 +126,5 @@ def test_a_script_that_says_success_alone_and_fails_is_not_left_without_a_reason
     "printed", ["12 passed", '{"level": "info"}\n12 passed', "[info] fine", "int f() {\n}", 'log\n{"success": true}']
 )
 def test_other_output_leaves_it_to_the_exit_code(printed: str) -> None:
-    assert verdict_of_script(Script(stdout=printed)).success
-    assert not verdict_of_script(Script(stdout=printed, exit_code=1)).success
+    assert verdict_of_script(ScriptOutput(stdout=printed)).success
+    assert not verdict_of_script(ScriptOutput(stdout=printed, exit_code=1)).success

@@ -6,10 +6,10 @@ from deputy.core.errors import UsageError
 from deputy.core.limits import Budget
 from deputy.core.request import (
     Grant,
+    GrantRequest,
     Hop,
     Lineage,
     TaskContext,
-    Wanted,
     delegation_context,
     new_session_id,
     signature,
@@ -195,14 +195,14 @@ def test_a_path_is_granted_at_or_below_a_granted_one(granted, path, covered):
 @pytest.mark.rule("guard.subset")
 def test_what_is_not_named_is_inherited():
     caller = Grant(tools=frozenset({"Read", "Write"}), paths=("src",), budget=Budget(tokens=100))
-    assert Wanted().granted(caller) == Grant(tools=frozenset({"Read"}), paths=("src",), budget=Budget(tokens=100))
-    assert Wanted().excess(caller) == ()
+    assert GrantRequest().granted(caller) == Grant(tools=frozenset({"Read"}), paths=("src",), budget=Budget(tokens=100))
+    assert GrantRequest().excess(caller) == ()
 
 
 @pytest.mark.rule("guard.subset")
 def test_everything_that_the_caller_lacks_is_named_at_once():
     caller = Grant(tools=frozenset({"Read"}), paths=("src",), budget=Budget(tokens=100, requests=5))
-    wanted = Wanted(
+    wanted = GrantRequest(
         tools=frozenset({"Read", "Run", "Note"}), paths=("src/a", "docs"), budget=Budget(tokens=101, requests=5)
     )
     assert wanted.excess(caller) == ("the tool 'Run'", "the path 'docs'", "101 tokens")

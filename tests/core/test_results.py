@@ -4,7 +4,7 @@ import pytest
 
 from deputy.core.outcome import Completed
 from deputy.core.request import Lineage
-from deputy.core.results import Result, results_form, results_markdown
+from deputy.core.results import Result, results_dict, results_markdown
 
 
 def result(label: str, report: str) -> Result:
@@ -28,7 +28,7 @@ def test_tasks_of_the_same_label_are_told_apart():
     results = [result("a", "one"), result("b", "two"), result("a", "three")]
     headings = [line for line in results_markdown(results).splitlines() if line.startswith("###")]
     assert headings == ["### [a] ✓", "### [b] ✓", "### [a #2] ✓"]
-    assert [(one["label"], one["session_id"]) for one in results_form(results)["results"]] == [
+    assert [(one["label"], one["session_id"]) for one in results_dict(results)["results"]] == [
         ("a", "sess_one"),
         ("b", "sess_two"),
         ("a", "sess_thr"),

@@ -9,20 +9,20 @@ from msgspec import Raw
 from deputy.core.errors import Error
 from deputy.core.events import (
     Admitted,
-    Answered,
-    Asked,
-    CancelAsked,
+    CancelRequested,
     Delivered,
     Event,
     Joined,
     ModelCallBegun,
     ModelCallEnded,
     Noted,
-    Opened,
+    QuestionAnswered,
+    QuestionAsked,
     Record,
     Requested,
     Resumed,
     Returned,
+    RunOpened,
     Started,
     ToolCallBegun,
     ToolCallEnded,
@@ -62,7 +62,7 @@ DONE = Returned(outcome=Completed(lineage=LINEAGE, summary="done"))
 
 EVENTS: list[Event] = [
     BIRTH,
-    Opened(lineage=LINEAGE),
+    RunOpened(lineage=LINEAGE),
     Admitted(lineage=LINEAGE, grant=Grant()),
     Started(backend="native", model="m"),
     Noted(content="n"),
@@ -70,9 +70,9 @@ EVENTS: list[Event] = [
     ModelCallEnded(model="m", usage=Usage(input=5, output=2, requests=1)),
     ToolCallBegun(tool="Read", is_repeatable=False),
     ToolCallEnded(tool="Read"),
-    Asked(topic="answer", question="Which?"),
-    Answered(topic="answer", body=Raw(b'"this"')),
-    CancelAsked(reason="enough"),
+    QuestionAsked(topic="answer", question="Which?"),
+    QuestionAnswered(topic="answer", body=Raw(b'"this"')),
+    CancelRequested(reason="enough"),
     DONE,
     Returned(outcome=Partial(lineage=LINEAGE, summary="late", errors=(ERROR,))),
     Returned(outcome=Blocked(lineage=LINEAGE, summary="?", errors=(ERROR,), question="Which?")),
@@ -158,8 +158,8 @@ def test_a_step_is_under_way_from_its_beginning_to_its_end() -> None:
 
 
 def test_waiting_for_a_person_stops_the_clock_once() -> None:
-    first, second = ("a.asked", Asked(topic="t", question="One?")), ("b.asked", Asked(topic="t"))
-    answers = [("a", Answered(topic="t", body=Raw(b"1"))), ("b", Answered(topic="t", body=Raw(b"2")))]
+    first, second = ("a.asked", QuestionAsked(topic="t", question="One?")), ("b.asked", QuestionAsked(topic="t"))
+    answers = [("a", QuestionAnswered(topic="t", body=Raw(b"1"))), ("b", QuestionAnswered(topic="t", body=Raw(b"2")))]
     records = history(BIRTH, first, second, *answers)
     assert [replay(records[:n]).status for n in (2, 3, 4, 5)] == ["waiting", "waiting", "waiting", "requested"]
     state = replay(records)
@@ -207,7 +207,7 @@ def test_a_state_stays_small_whatever_its_history() -> None:
 def test_a_cancelled_run_keeps_what_it_used() -> None:
     call = ModelCallEnded(model="m", usage=Usage(input=5))
     ended = Returned(outcome=Cancelled(lineage=LINEAGE, summary="stopped"))
-    records = history(BIRTH, call, CancelAsked(), ended)
+    records = history(BIRTH, call, CancelRequested(), ended)
     assert replay(records[:3]).is_cancelling
     assert replay(records).usage.input == 5
     assert not replay(records).is_cancelling

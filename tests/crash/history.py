@@ -32,9 +32,9 @@ from deputy.core.events import (
     ModelCallBegun,
     ModelCallEnded,
     Noted,
-    Opened,
     Record,
     Requested,
+    RunOpened,
     ToolCallBegun,
     ToolCallEnded,
     decode,
@@ -43,21 +43,21 @@ from deputy.core.events import (
 from deputy.core.outcome import Completed, Usage
 from deputy.core.request import Grant, Hop, Lineage, Request
 from deputy.core.state import State, decode_state, encode_state, replay
-from deputy.journal import rows
 from deputy.journal.home import JOURNAL
-from deputy.journal.reader import Reader
-from deputy.journal.repair import repair
-from deputy.journal.retention import keep_house
-from deputy.journal.rows import Damaged
-from deputy.journal.sqlite import SqliteJournal
+from deputy.journal.retention import prune_expired
+from deputy.journal.sqlite import rows
+from deputy.journal.sqlite.file_repair import repair
+from deputy.journal.sqlite.reader import JournalReader
+from deputy.journal.sqlite.rows import DamagedRecord
+from deputy.journal.sqlite.sqlite_journal import SqliteJournal
 from deputy.journal.transcript import transcribe
-from deputy.runtimes.local import LocalEngine
+from deputy.runtime.engine import LocalEngine
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from deputy.core.outcome import Outcome
-    from deputy.engine.ports import Birth, RunContext
+    from deputy.engine.ports import RunContext, RunStart
 
     Tell = Callable[[str], object]
 
@@ -76,7 +76,7 @@ class World:
 
     wall = now
 
-    def draw(self, letters: str, count: int) -> str:
+    def random_string(self, letters: str, count: int) -> str:
         return "".join(self._chance.choices(letters, k=count))
 
 
@@ -96,13 +96,13 @@ class _History:
         self._tell = tell
 
     async def carry_out(self) -> None:
-        await asyncio.to_thread(keep_house, self._home, time.time())
+        await asyncio.to_thread(prune_expired, self._home, time.time())
         fsync = "off" if self._variant == "off" else "group"
         async with (
             SqliteJournal(self._home, fsync=fsync) as journal,
             LocalEngine(journal, self.flow, World()) as engine,
         ):
-            if await engine.submit(ROOT, Opened(lineage=Lineage.root(ROOT), label="root", prompt="three things")):
+            if await engine.submit(ROOT, RunOpened(lineage=Lineage.root(ROOT), label="root", prompt="three things")):
                 self._tell(f"promised {ROOT} requested")
             else:
                 await engine.adopt()
@@ -114,8 +114,8 @@ class _History:
             await engine.deliver(ROOT, "person")
             self._tell("delivered")
 
-    async def flow(self, run: RunContext, birth: Birth) -> Outcome:
-        return await (self.root(run) if isinstance(birth, Opened) else self.child(run))
+    async def flow(self, run: RunContext, start: RunStart) -> Outcome:
+        return await (self.root(run) if isinstance(start, RunOpened) else self.child(run))
 
     async def root(self, run: RunContext) -> Outcome:
         await self.promise(run, "note", run.record("note", Noted(content=_text(run, "note"))))
@@ -215,14 +215,14 @@ def check(home: str, variant: str, acks: list[str], complete: bool, damaged: str
     if damaged:
         problems = _check_damaged(place, acks, damaged)
         return problems + _check_repaired(place, acks)
-    reader = Reader.open(place)
+    reader = JournalReader.open(place)
     if reader is None:
         return ["the journal has gone"] if any(ack.startswith("promised") for ack in acks) else []
     with reader:
         return _check_whole(reader, place, acks, complete=complete)
 
 
-def _check_whole(reader: Reader, home: Path, acks: list[str], *, complete: bool) -> list[str]:
+def _check_whole(reader: JournalReader, home: Path, acks: list[str], *, complete: bool) -> list[str]:
     problems = _check_promises(reader, acks) + check_claims(home)
     found = records_below(reader, ROOT)
     for name, records in found.items():
@@ -239,7 +239,7 @@ def _check_whole(reader: Reader, home: Path, acks: list[str], *, complete: bool)
     return problems
 
 
-def _check_promises(reader: Reader, acks: list[str]) -> list[str]:
+def _check_promises(reader: JournalReader, acks: list[str]) -> list[str]:
     problems = []
     for ack in acks:
         word, _, rest = ack.partition(" ")
@@ -270,7 +270,7 @@ def _check_damaged(home: Path, acks: list[str], damaged: str) -> list[str]:
     """A damaged journal is refused, or nothing that is read of it is wrong and what is missing is said to be."""
     is_of_journal = damaged.startswith(JOURNAL)
     try:
-        with Reader.open_any(home) as reader:
+        with JournalReader.open_any(home) as reader:
             return _check_read(reader, acks)
     except StorageTooNew as error:
         # A file that says it is newer is left alone, whatever made it say so.
@@ -279,7 +279,7 @@ def _check_damaged(home: Path, acks: list[str], damaged: str) -> list[str]:
         return [] if is_of_journal and "deputy doctor --repair" in str(error) else [f"unreadable: {error}"]
 
 
-def _check_read(reader: Reader, acks: list[str], said: Collection[str] = ()) -> list[str]:
+def _check_read(reader: JournalReader, acks: list[str], said: Collection[str] = ()) -> list[str]:
     """Nothing that is read is wrong, and what is missing is said to be, here or in what was said before."""
     problems = []
     names = {ack.split()[1] for ack in acks if ack.startswith("promised")}
@@ -287,7 +287,7 @@ def _check_read(reader: Reader, acks: list[str], said: Collection[str] = ()) -> 
         records = list(reader.records(name))
         whole = [record for record in records if isinstance(record, Record)]
         transcribe(records)
-        label = next((r.event.label for r in whole if isinstance(r.event, Opened | Requested)), None)
+        label = next((r.event.label for r in whole if isinstance(r.event, RunOpened | Requested)), None)
         if label is not None:
             problems += [f"{name}: wrong data under {r.key!r}" for r in whole if not _is_right(label, r)]
         state = reader.state(name)
@@ -313,7 +313,7 @@ def _check_repaired(home: Path, acks: list[str]) -> list[str]:
     # Where records could not be read, or the end of the log is missing, any run may lack something.
     is_said_of_all = "events" in repaired.unread or repaired.is_end_lost
     said = names if is_said_of_all else {*repaired.lost, *repaired.incomplete}
-    with Reader.open_any(home) as reader:
+    with JournalReader.open_any(home) as reader:
         lacking = reader.examine()
         problems = [f"repaired: {problem}" for problem in _check_read(reader, acks, said)]
         problems += [
@@ -325,13 +325,13 @@ def _check_repaired(home: Path, acks: list[str]) -> list[str]:
         return problems + [
             f"repaired: {run}: {reader.damage}"
             for run in sorted(whole)
-            if any(isinstance(r, Damaged) for r in reader.records(run))
+            if any(isinstance(r, DamagedRecord) for r in reader.records(run))
         ]
 
 
 def _damage_of(home: Path) -> str:
     try:
-        with Reader.open_any(home) as reader:
+        with JournalReader.open_any(home) as reader:
             reader.examine()
             return reader.damage
     except StorageCorrupt as error:

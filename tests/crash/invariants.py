@@ -8,28 +8,28 @@ from typing import TYPE_CHECKING
 
 from msgspec.json import encode as encode_json
 
-from deputy.core.events import Joined, Record, Refused, Returned, Spawned
+from deputy.core.events import AdmissionRefused, Joined, Record, Returned, Spawned
 from deputy.core.state import replay
-from deputy.journal.reader import Reader
-from deputy.journal.rows import Damaged
+from deputy.journal.sqlite.reader import JournalReader
+from deputy.journal.sqlite.rows import DamagedRecord
 from deputy.journal.transcript import of_ended, transcript_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    Found = Mapping[str, Sequence[Record | Damaged]]
+    Found = Mapping[str, Sequence[Record | DamagedRecord]]
 
 
-def records_below(reader: Reader, root: str) -> Found:
+def records_below(reader: JournalReader, root: str) -> Found:
     """The records of a run and of all below it."""
     names = [root, *(state.run for state in reader.descendants(root))] if reader.knows(root) else []
     return {name: list(reader.records(name)) for name in names}
 
 
-def check_records(reader: Reader, name: str, records: Sequence[Record | Damaged]) -> list[str]:
+def check_records(reader: JournalReader, name: str, records: Sequence[Record | DamagedRecord]) -> list[str]:
     """One run by itself: whole, without holes, each key once, one ending a round, and its state follows from it."""
-    damaged = [record for record in records if isinstance(record, Damaged)]
+    damaged = [record for record in records if isinstance(record, DamagedRecord)]
     if damaged:
         return [f"{name}: {record.where} {record.what}" for record in damaged]
     problems = []
@@ -40,7 +40,7 @@ def check_records(reader: Reader, name: str, records: Sequence[Record | Damaged]
     state = reader.state(name)
     if state is None or state != replay(records):
         return [*problems, f"{name}: the state does not follow from the records"]
-    if sum(isinstance(record.event, Returned | Refused) for record in records) > state.round + 1:
+    if sum(isinstance(record.event, Returned | AdmissionRefused) for record in records) > state.round + 1:
         problems.append(f"{name}: more than one ending in a round")
     return problems
 
@@ -62,7 +62,7 @@ def check_tree(found: Found, root: str) -> list[str]:
 
 def check_claims(home: Path) -> list[str]:
     """Nothing is said to be missing that was never promised."""
-    with Reader.open_any(home) as reader:
+    with JournalReader.open_any(home) as reader:
         return [reader.damage] if "is missing" in reader.damage else []
 
 
@@ -86,18 +86,18 @@ def check_transcripts(home: Path) -> list[str]:
     return problems
 
 
-def check_ended(reader: Reader, home: Path, names: Sequence[str]) -> list[str]:
+def check_ended(reader: JournalReader, home: Path, names: Sequence[str]) -> list[str]:
     """All has ended, was delivered, and left its transcript, which says what the records say, or the log why not."""
     problems = [f"{name} has not ended" for name in names if (s := reader.state(name)) is None or s.is_live]
     problems += [f"{name} was not delivered" for name in names if not reader.state(name).is_settled]
-    told = b"".join(body for *_, body, _ in reader.errors(100))
+    output = b"".join(body for *_, body, _ in reader.errors(100))
     for name in names:
         made = of_ended(reader, name)
         if made is None:
             continue
         path = transcript_path(home, made.label, name)
         if not path.exists():
-            if name.encode() not in told:
+            if name.encode() not in output:
                 problems.append(f"{name} {NO_TRANSCRIPT}")
         elif json.loads(path.read_bytes()) != json.loads(encode_json(made)):
             problems.append(f"{path.name} is not what the records say")

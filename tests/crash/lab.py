@@ -147,13 +147,13 @@ class Lab:
         )
         self._process.stdin.flush()
         answer = json.loads(self._process.stdout.readline())
-        told = answer["told"]
+        output = answer["told"]
         return Ended(
             status=answer["status"],
-            answer=told.get("answer"),
-            raised=tuple(told.get("raised", ())),
-            trace=told.get("trace", ""),
-            operations=told.get("operations", 0),
+            answer=output.get("answer"),
+            raised=tuple(output.get("raised", ())),
+            trace=output.get("trace", ""),
+            operations=output.get("operations", 0),
         )
 
 

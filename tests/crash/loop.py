@@ -25,23 +25,23 @@ from invariants import (
 from deputy import Deputy
 from deputy.core.errors import StorageFailed
 from deputy.core.events import ModelCallEnded, Record, ToolCallBegun
-from deputy.core.script import Script, ScriptedCall, ScriptedConversation, ScriptedTurn
+from deputy.core.model_script import ModelScript, ScriptedCall, ScriptedConversation, ScriptedTurn
 from deputy.core.state import replay
 from deputy.engine.ports import ToolTraits
 from deputy.engine.recover import shown_status
-from deputy.journal.reader import Reader
-from deputy.journal.registry import listed
+from deputy.journal.queries import list_runs
+from deputy.journal.sqlite.reader import JournalReader
 from deputy.models import anthropic  # noqa: F401  the same
-from deputy.runtimes.context import LocalContext
+from deputy.runtime.context import DurableRunContext
 from deputy.testing import ProviderServer
-from deputy.tools.own import OwnTool, tool
+from deputy.tools.function_tool import FunctionTool, tool
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from deputy.core.outcome import Outcome
     from deputy.core.state import State
-    from deputy.testing.requests import Asked
+    from deputy.testing.provider_requests import ProviderRequest
 
     Tell = Callable[[str], object]
 
@@ -56,7 +56,7 @@ _OFTEN = 1000
 def run(home: str, variant: str, tell: Tell) -> None:
     """Carry the delegation out, or on from where it was left; tell what goes out into the world."""
     if variant == "early":
-        LocalContext.durable = _never_mind
+        DurableRunContext.durable = _never_mind
     workspace = Path(home).with_name("workspace")
     workspace.mkdir(exist_ok=True)
     (workspace / "file.txt").write_text("a line\n")
@@ -66,10 +66,10 @@ def run(home: str, variant: str, tell: Tell) -> None:
     with ProviderServer(_script(), strict=False) as provider:
         provider.asked = _Telling(tell)
         os.environ.update(provider.environ)
-        asyncio.run(_carry_out(Path(home), workspace, root, _acting(variant, tell), tell))
+        asyncio.run(_execute(Path(home), workspace, root, _acting(variant, tell), tell))
 
 
-async def _carry_out(home: Path, workspace: Path, root: str, act: OwnTool, tell: Tell) -> None:
+async def _execute(home: Path, workspace: Path, root: str, act: FunctionTool, tell: Tell) -> None:
     async with Deputy("anthropic:claude-sonnet-4-5", workspace=workspace, home=home, tools=[act]) as deputy:
         if not root:
             session_id = await deputy.start(PROMPT)
@@ -88,7 +88,7 @@ async def _carry_out(home: Path, workspace: Path, root: str, act: OwnTool, tell:
 
 
 async def _below(deputy: Deputy, root: str) -> list[State]:
-    with Reader.open(deputy._of.folder) as reader:
+    with JournalReader.open(deputy._runtime.folder) as reader:
         return reader.descendants(root)
 
 
@@ -103,11 +103,11 @@ async def _gone_on(deputy: Deputy, state: State) -> Outcome:
 
 def _known(home: Path, tell: Tell) -> str:
     """The run at the top, if there is one; tells how many model calls of each need not be paid for again."""
-    reader = Reader.open(home)
+    reader = JournalReader.open(home)
     if reader is None:
         return ""
     with reader:
-        states = [standing.state for standing in listed(reader, ended=100)]
+        states = [standing.state for standing in list_runs(reader, ended=100)]
         for state in states:
             tell(f"known {_label(state)} {_answers(list(reader.records(state.run)))}")
     return next((state.run for state in states if state.parent is None), "")
@@ -121,7 +121,7 @@ def _answers(records: list) -> int:
     return sum(isinstance(record, Record) and isinstance(record.event, ModelCallEnded) for record in records)
 
 
-def _acting(variant: str, tell: Tell) -> OwnTool:
+def _acting(variant: str, tell: Tell) -> FunctionTool:
     """A tool with an effect, which must not have it twice."""
 
     async def act(label: str) -> str:
@@ -139,15 +139,15 @@ class _Telling(list):
         super().__init__()
         self._tell = tell
 
-    def append(self, asked: Asked) -> None:
+    def append(self, asked: ProviderRequest) -> None:
         super().append(asked)
         label = next((label for label in LABELS if f"work of {label}" in asked.opening), "root")
         self._tell(f"asked {label} {asked.answered}")
 
 
-def _script() -> Script:
+def _script() -> ModelScript:
     tasks = [{"label": label, "prompt": f"work of {label}", "tools": ["Read", "act"]} for label in LABELS]
-    return Script(
+    return ModelScript(
         conversations=(
             *(
                 _talk(
@@ -182,7 +182,7 @@ def _report(label: str) -> str:
     return f"{label} is done. " + "x" * 3000
 
 
-async def _never_mind(_: LocalContext) -> None:
+async def _never_mind(_: DurableRunContext) -> None:
     """Wait for nothing."""
 
 
@@ -192,11 +192,11 @@ async def _never_mind(_: LocalContext) -> None:
 def check(home: str, variant: str, acks: list[str], complete: bool, damaged: str, tell: Tell) -> list[str]:
     """The invariants that do not hold."""
     problems = check_done(acks) + _check_paid_once(acks)
-    reader = Reader.open(Path(home))
+    reader = JournalReader.open(Path(home))
     if reader is None:
         return [*problems, "the journal has gone"] if any(ack.startswith("stands") for ack in acks) else problems
     with reader:
-        tops = [one.state for one in listed(reader, ended=100) if one.state.parent is None]
+        tops = [one.state for one in list_runs(reader, ended=100) if one.state.parent is None]
         if len(tops) > 1:
             return [*problems, f"begun {len(tops)} times"]
         if not tops:
@@ -215,9 +215,9 @@ def check(home: str, variant: str, acks: list[str], complete: bool, damaged: str
     return problems
 
 
-def _check_shown(reader: Reader) -> list[str]:
+def _check_shown(reader: JournalReader) -> list[str]:
     """Nobody is at work any more, and that is what is shown."""
-    shown = [(_label(standing.state), shown_status(standing)) for standing in listed(reader)]
+    shown = [(_label(standing.state), shown_status(standing)) for standing in list_runs(reader)]
     return [f"{label} is shown as {status}" for label, status in shown if status != "interrupted"]
 
 
@@ -249,7 +249,7 @@ def _check_promises(found: Mapping[str, list[Record]], acks: list[str]) -> list[
     return problems
 
 
-def _check_results(reader: Reader, names: list[str]) -> list[str]:
+def _check_results(reader: JournalReader, names: list[str]) -> list[str]:
     """All came to what they come to when nothing fails."""
     problems = [] if len(names) == 1 + len(LABELS) else [f"{len(names)} runs in the end"]
     for name in names:

@@ -67,15 +67,15 @@ def test_a_request_that_goes_out_too_early_is_caught_by_losing_the_power(shim: P
         bench = Bench(lab, place, "early")
         root, operations = bench.recording()
         losses = power_losses(operations, root, ("dropped",))
-        told = [loss for loss in losses if loss[2] and loss[2][-1].startswith("asked")]
-        assert any("lost: asked" in problem for loss in told for problem in bench.left_on(*loss))
+        output = [loss for loss in losses if loss[2] and loss[2][-1].startswith("asked")]
+        assert any("lost: asked" in problem for loss in output for problem in bench.left_on(*loss))
 
 
 def test_a_tool_that_is_wrongly_called_repeatable_is_caught_by_crashes(lab: Lab, place: Path) -> None:
     bench = Bench(lab, place, "again")
     operations = bench.recording()[1]
-    told = [number for number, operation in enumerate(operations) if operation.data.startswith(b"did ")]
+    output = [number for number, operation in enumerate(operations) if operation.data.startswith(b"did ")]
     # What is told is not counted, and which operations follow it differs a little from run to run.
-    counted = [sum(operation.kind != "A" for operation in operations[:number]) for number in told]
+    counted = [sum(operation.kind != "A" for operation in operations[:number]) for number in output]
     faults = [Fault(at=at + later, mode="before") for later in range(1, 12) for at in counted]
     assert any("done 2 times" in problem for fault in faults for problem in bench.crash(fault))

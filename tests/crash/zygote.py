@@ -43,15 +43,15 @@ def trial(order: dict, shim: ctypes.CDLL | None) -> dict:
         time.sleep(order["kill_after"])
         os.kill(child, signal.SIGKILL)
     with os.fdopen(reading, "rb") as pipe:
-        told = pipe.read()
+        output = pipe.read()
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    if not told.startswith(b"{"):
-        return {"status": status, "told": {"trace": told.decode(errors="replace")}}
-    return {"status": status, "told": json.loads(told)}
+    if not output.startswith(b"{"):
+        return {"status": status, "told": {"trace": output.decode(errors="replace")}}
+    return {"status": status, "told": json.loads(output)}
 
 
 def obey(order: dict, shim: ctypes.CDLL | None, pipe: int) -> None:
-    told: dict = {}
+    output: dict = {}
     # A crash of the interpreter, and a hang, leave the stacks of all threads behind.
     stacks = os.fdopen(os.dup(pipe), "wb")
     faulthandler.enable(stacks)
@@ -64,18 +64,18 @@ def obey(order: dict, shim: ctypes.CDLL | None, pipe: int) -> None:
     if shim is not None:
         shim.shim_reset()
     try:
-        told["answer"] = call(*order["arguments"], lambda line: os.write(acks, f"{line}\n".encode()))
+        output["answer"] = call(*order["arguments"], lambda line: os.write(acks, f"{line}\n".encode()))
     except BaseException as error:  # noqa: BLE001  the child tells whatever stopped it
-        told["raised"] = sorted({cls.__name__ for leaf in leaves(error) for cls in type(leaf).__mro__})
-        told["trace"] = "".join(traceback.format_exception(error))[-4000:]
+        output["raised"] = sorted({cls.__name__ for leaf in leaves(error) for cls in type(leaf).__mro__})
+        output["trace"] = "".join(traceback.format_exception(error))[-4000:]
     finally:
         if shim is not None:
-            told["operations"] = shim.shim_count()
+            output["operations"] = shim.shim_count()
             os.environ["SHIM_ROOT"] = ""
             shim.shim_reset()
         faulthandler.cancel_dump_traceback_later()
         with contextlib.suppress(OSError):
-            os.write(pipe, json.dumps(told).encode())
+            os.write(pipe, json.dumps(output).encode())
         os._exit(0)
 
 

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 import pytest
 
-from deputy.core.events import Opened, Record, ToolCallEnded
+from deputy.core.events import Record, RunOpened, ToolCallEnded
 from deputy.core.guard import Policy
 from deputy.core.limits import Budget
+from deputy.core.model_script import ModelScript, ScriptedCall, ScriptedConversation, ScriptedTurn
 from deputy.core.request import Grant, Lineage
-from deputy.core.script import Script, ScriptedCall, ScriptedConversation, ScriptedTurn
 from deputy.core.task import Task
-from deputy.engine.root import DELEGATE, RUN, FanOut
-from deputy.interfaces.approving import answer_to, find_asking
-from deputy.journal.reader import Reader
-from deputy.models.script import ScriptModel
+from deputy.engine.call import DELEGATE, RUN, FanOut
+from deputy.interfaces.pending_approvals import answer_to, find_pending
+from deputy.journal.sqlite.reader import JournalReader
+from deputy.models.script_model import ScriptModel
 from deputy.wiring import open_runtime
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ def talk(*turns: ScriptedTurn, when: str = "", times: int = 1) -> ScriptedConver
 
 async def approve(runtime: Any, run: str, choice: str = "yes") -> None:
     """Answer the approval that a run waits for, or will in a moment."""
-    while (asking := await find_asking(runtime.journal, run)) is None:  # noqa: ASYNC110  it is in the journal
+    while (asking := await find_pending(runtime.journal, run)) is None:  # noqa: ASYNC110  it is in the journal
         await asyncio.sleep(0.002)
     sent = answer_to(asking, choice, digest=asking.digest, now=time.time())
     await runtime.engine.send(sent.run, "approval", sent.decision, key=sent.key)
@@ -77,7 +77,7 @@ class House:
 
     def script(self, *conversations: ScriptedConversation, strict: bool = True) -> None:
         """Have this said, by one model for all runtimes; unless it is not strict, every turn must be asked for."""
-        script = Script(conversations=conversations)
+        script = ModelScript(conversations=conversations)
         model = ScriptModel(script, name=self.model)
         self.given[self.model] = model
         if strict:
@@ -129,12 +129,12 @@ class House:
         tools: frozenset[str] = frozenset(),
         seconds: float | None = None,
     ) -> str:
-        run = await runtime.engine.draw_id()
+        run = await runtime.engine.new_id()
         lineage = Lineage.root(run, deadline=None if seconds is None else time.time() + seconds)
         arguments = msgspec.Raw(msgspec.json.encode(FanOut(tasks=tasks, concurrency=concurrency)))
         grant = Grant(tools=ALL | tools, budget=budget or Budget())
-        birth = Opened(lineage=lineage, model=self.model, command=DELEGATE, arguments=arguments, grant=grant)
-        await runtime.engine.submit(run, birth)
+        start = RunOpened(lineage=lineage, model=self.model, command=DELEGATE, arguments=arguments, grant=grant)
+        await runtime.engine.submit(run, start)
         return run
 
     async def run(self, prompt: str, **options: Any) -> Outcome:
@@ -143,14 +143,16 @@ class House:
             return await runtime.engine.result(await self.start_parent(runtime, prompt))
 
     async def start_parent(self, runtime: Any, prompt: str) -> str:
-        run = await runtime.engine.draw_id()
-        birth = Opened(lineage=Lineage.root(run), model=self.model, command=RUN, prompt=prompt, grant=Grant(tools=ALL))
-        await runtime.engine.submit(run, birth)
+        run = await runtime.engine.new_id()
+        start = RunOpened(
+            lineage=Lineage.root(run), model=self.model, command=RUN, prompt=prompt, grant=Grant(tools=ALL)
+        )
+        await runtime.engine.submit(run, start)
         return run
 
     def records(self, session_id: str) -> list[Record]:
         """What is written about a run."""
-        reader = Reader.open(self.home)
+        reader = JournalReader.open(self.home)
         assert reader is not None
         with reader:
             return [record for record in reader.records(session_id) if isinstance(record, Record)]

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from tests.engine.conftest import House, call, talk, turn
 
+from deputy.core.model_script import ModelScript
 from deputy.core.outcome import Completed, Rejected
-from deputy.core.script import Script
 from deputy.core.task import Task
 from deputy.testing import ProviderServer
 
@@ -41,7 +41,7 @@ def test_an_agents_definition_is_its_prompt_its_tools_its_model_and_its_limits(h
         parent(turn("", hands_on("scribe", "a poem")), turn("Done.")),
         talk(turn("A poem."), when="You write verses."),
     )
-    with ProviderServer(Script(conversations=conversations)) as provider:
+    with ProviderServer(ModelScript(conversations=conversations)) as provider:
         house.use(provider)
         outcome = asyncio.run(house.run("Do it."))
     assert isinstance(outcome, Completed)
@@ -88,8 +88,8 @@ def test_agents_that_may_hand_on_do_so_down_to_depth_three_and_no_further(house:
         (3, ("orchestrator", "one", "two", "three")),
     ]
     lowest = next(state for state in below if state.agent == "three")
-    (told,) = house.results_of(lowest.run)
-    assert told.startswith("The tool 'Delegate' does not exist") or "was not given to you" in told
+    (output,) = house.results_of(lowest.run)
+    assert output.startswith("The tool 'Delegate' does not exist") or "was not given to you" in output
     assert [seen.label for seen in house.seen if seen.event == "completed"] == ["three", "two", "one"]
 
 

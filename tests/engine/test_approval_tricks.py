@@ -12,13 +12,13 @@ from tests.engine.conftest import ALL, House, call, talk, turn
 from tests.engine.test_agents import user as user
 
 from deputy.core.approval import Decision
-from deputy.core.events import APPROVAL, Answered, Asked, Opened
+from deputy.core.events import APPROVAL, QuestionAnswered, QuestionAsked, RunOpened
 from deputy.core.outcome import Completed
 from deputy.core.request import Grant, Lineage
 from deputy.core.state import answer_key
 from deputy.core.task import Task
-from deputy.engine.root import DELEGATE, FanOut
-from deputy.interfaces.approving import Asking, answer_to, find_asking
+from deputy.engine.call import DELEGATE, FanOut
+from deputy.interfaces.pending_approvals import PendingApproval, answer_to, find_pending
 
 MARK = "touch ../ran"
 
@@ -30,15 +30,15 @@ class AskingRun:
         self.runtime = runtime
         self.run = run
 
-    async def now(self, *, after: str = "") -> Asking:
+    async def now(self, *, after: str = "") -> PendingApproval:
         """What is asked now, once that is another question than the one of this key."""
         while True:
-            asking = await find_asking(self.runtime.journal, self.run)
+            asking = await find_pending(self.runtime.journal, self.run)
             if asking is not None and asking.key != after:
                 return asking
             await asyncio.sleep(0.002)
 
-    async def answer(self, asking: Asking, choice: Any = "yes") -> bool:
+    async def answer(self, asking: PendingApproval, choice: Any = "yes") -> bool:
         sent = answer_to(asking, choice, digest=asking.digest, now=0.0)
         return await self.runtime.engine.send(sent.run, APPROVAL, sent.decision, key=sent.key)
 
@@ -54,7 +54,7 @@ async def parent(house: House, *calls: Any):
         yield AskingRun(runtime, await house.start_parent(runtime, "Do it."))
 
 
-def shown(asking: Asking) -> dict[str, str]:
+def shown(asking: PendingApproval) -> dict[str, str]:
     assert asking.request is not None
     return {part.name: part.text for part in asking.request.parts}
 
@@ -71,7 +71,7 @@ def is_run(house: House) -> bool:
     return (house.workspace.parent / "ran").exists()
 
 
-async def denied(asked: AskingRun) -> Asking:
+async def denied(asked: AskingRun) -> PendingApproval:
     """What is asked first; it is denied."""
     asking = await asked.now()
     await asked.answer(asking, "no")
@@ -189,7 +189,7 @@ def test_a_link_that_leads_elsewhere_since_is_asked_for_again(house: House):
     link = house.workspace / "link.txt"
     link.symlink_to("a.txt")
 
-    async def swap(asked: AskingRun) -> Asking:
+    async def swap(asked: AskingRun) -> PendingApproval:
         first = await asked.now()
         link.unlink()
         link.symlink_to("b.txt")
@@ -238,7 +238,7 @@ def test_a_context_file_that_changed_since_is_asked_for_again(house: House):
     notes = house.workspace / "notes.md"
     notes.write_text("harmless")
 
-    async def swap(asked: AskingRun) -> tuple[Asking, Asking]:
+    async def swap(asked: AskingRun) -> tuple[PendingApproval, PendingApproval]:
         first = await asked.now()
         notes.write_text("evil")
         await asked.answer(first)
@@ -254,12 +254,12 @@ def test_a_context_file_that_changed_since_is_asked_for_again(house: House):
 
 
 async def begin_asking(house: House, runtime: Any, *tasks: Task, concurrency: int = 1) -> str:
-    run = await runtime.engine.draw_id()
+    run = await runtime.engine.new_id()
     arguments = msgspec.Raw(msgspec.json.encode(FanOut(tasks=tasks, concurrency=concurrency, must_ask=True)))
-    birth = Opened(
+    start = RunOpened(
         lineage=Lineage.root(run), model=house.model, command=DELEGATE, arguments=arguments, grant=Grant(tools=ALL)
     )
-    await runtime.engine.submit(run, birth)
+    await runtime.engine.submit(run, start)
     return run
 
 
@@ -280,8 +280,8 @@ def test_a_context_file_that_changes_while_its_task_is_queued_is_not_given_to_it
             below = {state.label: state for state in await runtime.journal.descendants(asked.run)}
             return shown(asking), await runtime.engine.outcome(below["two"].run, 0)
 
-    told, outcome = asyncio.run(go())
-    assert told["task 1 without asking"] == "may write files without asking"
+    output, outcome = asyncio.run(go())
+    assert output["task 1 without asking"] == "may write files without asking"
     assert (outcome.status, outcome.errors[0].code) == ("rejected", "CONTEXT_CHANGED")
 
 
@@ -323,7 +323,7 @@ def test_a_yes_before_a_crash_counts_for_what_is_there_after_it(house: House, is
             await asked.answer(first)
             if is_changed:
                 path.write_text("somebody else\n")
-            await runtime.engine.ensure(run)
+            await runtime.engine.ensure_running(run)
             if is_changed:
                 await asked.answer(await asked.now(after=first.key), "no")
             await asked.end()
@@ -426,7 +426,7 @@ def test_always_is_for_one_tool_in_one_run_and_recorded(house: House):
             recorded = [
                 bytes(record.event.body).decode()
                 for record in await runtime.journal.records(asked.run)
-                if isinstance(record.event, Answered)
+                if isinstance(record.event, QuestionAnswered)
             ]
             return tools, recorded[0], (house.workspace.parent / "ran").read_text()
 
@@ -494,7 +494,7 @@ def one_child(house: House, task: Task, *calls: Any, answers: tuple[str, ...] = 
             await asked.end()
             every = [asked.run, *(state.run for state in await runtime.journal.descendants(asked.run))]
             records = [record for run in every for record in await runtime.journal.records(run)]
-            assert sum(isinstance(record.event, Asked) for record in records) == len(tools)
+            assert sum(isinstance(record.event, QuestionAsked) for record in records) == len(tools)
             return tools
 
     return asyncio.run(go())

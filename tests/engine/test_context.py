@@ -9,10 +9,10 @@ from tests.engine.conftest import House, call, talk, turn
 
 from deputy.core.events import Requested, Validated
 from deputy.core.limits import Budget
+from deputy.core.model_script import ModelScript
 from deputy.core.outcome import Completed, Failed, Partial
-from deputy.core.request import Grant, Lineage, Request, Wanted, task_hop
-from deputy.core.script import Script
-from deputy.core.task import Task, Terms
+from deputy.core.request import Grant, GrantRequest, Lineage, Request, task_hop
+from deputy.core.task import Task, TaskOptions
 from deputy.testing import ProviderServer
 from deputy.testing.faults import answers
 
@@ -26,8 +26,8 @@ def test_a_subagent_is_told_where_it_stands(house: House):
     with ProviderServer(turn("ok")) as provider:
         house.use(provider)
         outcome = house.one(Task(label="scout", prompt="Look.", timeout=90.0))
-    told = provider.asked[0].body["system"][0]["text"]
-    context = json.loads(told[told.rindex('{"session_id"') :])
+    output = provider.asked[0].body["system"][0]["text"]
+    context = json.loads(output[output.rindex('{"session_id"') :])
     assert context["session_id"] == outcome.session_id
     assert (context["delegation_depth"], context["delegation_path"], context["caller"]) == (
         1,
@@ -52,7 +52,7 @@ def test_children_of_a_model_that_thinks_think_too(house: House):
         talk(turn("", call("Delegate", tasks=tasks)), turn("Done."), when="You work for a person"),
         talk(turn("one"), when="the work of one"),
     )
-    with ProviderServer(Script(conversations=conversations)) as provider:
+    with ProviderServer(ModelScript(conversations=conversations)) as provider:
         house.use(provider, "sonnet-thinking")
         asyncio.run(house.run("Do it."))
     assert "the work of one" in str(provider.asked[1].body["messages"])
@@ -103,7 +103,7 @@ def forms_of(body: dict) -> list:
 @pytest.mark.rule("contract.ask")
 def test_a_return_is_held_to_the_form_of_the_contract_and_plain_text_to_none(house: House):
     conversations = (talk(turn("x"), turn("x"), when="in a form"), talk(turn("ok"), when="Look around"))
-    with ProviderServer(Script(conversations=conversations)) as provider:
+    with ProviderServer(ModelScript(conversations=conversations)) as provider:
         house.use(provider)
         house.one(Task(label="scout", prompt="Look, in a form.", return_format="json"))
         house.one()
@@ -117,7 +117,7 @@ def test_a_server_that_does_not_know_the_field_is_asked_without_it_from_then_on(
     conversation = talk(turn('{"count": 1}', faults=("unknown_field",)))
     again = talk(turn('{"count": 2}'), when="Once more")
     with ProviderServer(
-        Script(conversations=(again, conversation)), faults={"unknown_field": answers(400, REFUSED)}
+        ModelScript(conversations=(again, conversation)), faults={"unknown_field": answers(400, REFUSED)}
     ) as provider:
         house.use(provider)
         more = Task(label="two", prompt="Once more: count.", schema=SCHEMA)
@@ -152,12 +152,12 @@ def test_a_wrong_path_is_named_in_place_and_told_to_the_person(house: House):
     assert f"**Warning:** {warning}" in house.whole.report
 
 
-def asked_for(house: House, terms: Terms, **more) -> object:
+def asked_for(house: House, options: TaskOptions, **more) -> object:
     """The outcome of a delegation that a program asks for with terms of its own."""
 
     async def go():
         async with house.open() as runtime:
-            run = await runtime.engine.draw_id()
+            run = await runtime.engine.new_id()
             request = Request(
                 session_id=run,
                 target=task_hop("scout"),
@@ -166,7 +166,9 @@ def asked_for(house: House, terms: Terms, **more) -> object:
                 caller_grant=Grant(tools=frozenset({"Read", "Run"})),
                 **more,
             )
-            await runtime.engine.submit(run, Requested(request=request, label="scout", model=house.model, terms=terms))
+            await runtime.engine.submit(
+                run, Requested(request=request, label="scout", model=house.model, options=options)
+            )
             return await runtime.engine.result(run)
 
     return asyncio.run(go())
@@ -179,7 +181,7 @@ def test_a_context_file_outside_the_granted_paths_is_not_read(house: House):
     (house.workspace / "b.md").write_text("CANARY")
     with ProviderServer(turn("ok")) as provider:
         house.use(provider)
-        outcome = asked_for(house, Terms(context=("docs/a.md", "b.md")), wanted=Wanted(paths=("docs",)))
+        outcome = asked_for(house, TaskOptions(context=("docs/a.md", "b.md")), wanted=GrantRequest(paths=("docs",)))
     assert isinstance(outcome, Completed)
     assert "allowed" in str(provider.asked[0].body)
     assert "CANARY" not in str(provider.asked[0].body)
@@ -217,14 +219,14 @@ def test_the_budget_of_the_tree_is_warned_of_and_handed_in_at_like_its_own(house
         talk(*work("b", 10), turn("What I have."), when="work of two"),
     )
     tasks = [Task(label=label, prompt=f"work of {label}") for label in ("one", "two")]
-    with ProviderServer(Script(conversations=conversations)) as provider:
+    with ProviderServer(ModelScript(conversations=conversations)) as provider:
         house.use(provider)
         first, second = asyncio.run(house.delegate(*tasks, concurrency=1, budget=Budget(requests=20)))
     assert isinstance(first, Completed)
     assert isinstance(second, Partial)
     assert (second.errors[0].message, second.report) == ("The budget of 20 requests is spent.", "What I have.")
-    told = [str(asked.body).count("of your budget") for asked in provider.asked]
-    assert told == [0] * 16 + [1] * 4
+    output = [str(asked.body).count("of your budget") for asked in provider.asked]
+    assert output == [0] * 16 + [1] * 4
     text = "You and others who draw on it have used 16 requests of 20 requests of your budget"
     assert text in str(provider.asked[16].body["messages"][-1])
 
@@ -268,7 +270,7 @@ def test_files_named_in_notes_and_in_the_work_folder_are_artifacts_of_a_timeout(
     )
     (house.workspace / "old.md").write_text("old")
     os.utime(house.workspace / "old.md", (1, 1))
-    wanted = Wanted(tools=frozenset({"Run"}))
-    outcome = asked_for(house, Terms(folder="work"), wanted=wanted, seconds=3.0)
+    wanted = GrantRequest(tools=frozenset({"Run"}))
+    outcome = asked_for(house, TaskOptions(folder="work"), wanted=wanted, seconds=3.0)
     assert isinstance(outcome, Partial)
     assert [artifact.path for artifact in outcome.artifacts] == ["work/b.md", "out/a.md"]

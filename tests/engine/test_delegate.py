@@ -4,17 +4,17 @@ import msgspec
 import pytest
 from tests.engine.conftest import House, call, talk, turn
 
-from deputy.core.conversation import Used
+from deputy.core.conversation import TokenUsage
+from deputy.core.effective_settings import EffectiveSettings
 from deputy.core.guard import Policy
 from deputy.core.limits import Budget
 from deputy.core.outcome import Cancelled, Completed, Failed, Partial, Rejected
-from deputy.core.rules import Rules
 from deputy.core.task import Task
 from deputy.testing import ProviderServer
 
 
-def tokens(given: int, taken: int) -> Used:
-    return Used(input_tokens=given, output_tokens=taken)
+def tokens(given: int, taken: int) -> TokenUsage:
+    return TokenUsage(input_tokens=given, output_tokens=taken)
 
 
 def tasks(*labels: str, **more: object) -> list[Task]:
@@ -79,7 +79,7 @@ def test_the_spawn_quota_refuses_before_anything_is_spent(house: House):
 )
 def test_the_users_spawn_quota_holds_unless_the_program_says_another(house: House, policy, statuses):
     house.script(talk(turn("ok"), times=2), strict=False)
-    given = {"policy": policy, "rules": Rules(max_spawns=1)}
+    given = {"policy": policy, "rules": EffectiveSettings(max_spawns=1)}
     outcomes = asyncio.run(house.delegate(*tasks("one", "two"), concurrency=1, **given))
     assert [outcome.status for outcome in outcomes] == statuses
 
@@ -148,8 +148,8 @@ def test_a_budget_that_is_used_for_the_most_part_is_told_once(house: House):
         house.use(provider)
         outcome = house.one(Task(label="scout", prompt="Look.", budget=Budget(requests=20)))
     assert (outcome.errors[0].message, outcome.report) == ("The budget of 20 requests is spent.", "What I have.")
-    told = [str(asked.body).count("of your budget") for asked in provider.asked]
-    assert told == [0] * 16 + [1] * 4
+    output = [str(asked.body).count("of your budget") for asked in provider.asked]
+    assert output == [0] * 16 + [1] * 4
     assert "You have used 16 requests of 20 requests of your budget" in str(provider.asked[16].body["messages"][-1])
 
 

@@ -6,10 +6,10 @@ import os
 import pytest
 from tests.engine.conftest import House, call, talk, turn
 
+from deputy.client import Deputy
 from deputy.core.errors import UsageError
 from deputy.core.outcome import Blocked, Completed
 from deputy.core.task import Task
-from deputy.interfaces.library import Deputy
 from deputy.testing.programs import install_fake_programs
 
 ASKS = "Which one?\n\n[AWAITING_HUMAN_INPUT]"
@@ -126,7 +126,7 @@ def test_what_a_run_waits_for_is_told_once_however_often_it_is_taken_up_to_wait_
                 ("waiting", "a"),
                 ("waiting", "b"),
             ):
-                runtime.workshop.tell(run, Progress(event=event, label="scout", content=content))
+                runtime.services.emit(run, Progress(event=event, label="scout", content=content))
 
     asyncio.run(tell())
     assert [(one.event, one.content) for one in house.seen] == [

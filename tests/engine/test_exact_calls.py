@@ -20,14 +20,14 @@ from tests.engine.conftest import House, call, talk, turn
 
 from deputy.core.approval import Decision
 from deputy.core.conversation import AssistantMessage, Stop, Text, ToolCall, ToolMessage, UserMessage
-from deputy.core.events import Asked, Noted
+from deputy.core.events import Noted, QuestionAsked
 from deputy.core.outcome import Completed
 from deputy.core.request import Grant, Lineage
 from deputy.core.state import ASKED, answer_key
 from deputy.core.task import Task
-from deputy.engine.fence import bare
+from deputy.engine.call import RUN
 from deputy.engine.ports import ToolOutput, ToolTraits
-from deputy.engine.root import RUN
+from deputy.engine.untrusted import unwrap_untrusted
 
 pytestmark = pytest.mark.rule("redact.where")
 
@@ -158,7 +158,7 @@ class OneCall:
         ]
         self.heard = [message.text for message in conversation.messages if isinstance(message, UserMessage)]
         if results:
-            self.got += [bare(result.content) for result in results]
+            self.got += [unwrap_untrusted(result.content) for result in results]
             self.before_end()
             yield Stop(reason="end", message=AssistantMessage(parts=(Text(text="Done."),)))
         else:
@@ -187,12 +187,12 @@ def in_house(monkeypatch: pytest.MonkeyPatch, use: Any, model: OneCall, **option
 
 
 async def start(house: House, runtime: Any, prompt: str = "Do it.", tool: str = "Echo") -> str:
-    from deputy.core.events import Opened
+    from deputy.core.events import RunOpened
 
-    run = await runtime.engine.draw_id()
+    run = await runtime.engine.new_id()
     grant = Grant(tools=frozenset({tool}))
-    birth = Opened(lineage=Lineage.root(run), model=house.model, command=RUN, prompt=prompt, grant=grant)
-    await runtime.engine.submit(run, birth)
+    start = RunOpened(lineage=Lineage.root(run), model=house.model, command=RUN, prompt=prompt, grant=grant)
+    await runtime.engine.submit(run, start)
     return run
 
 
@@ -219,7 +219,7 @@ def test_a_call_that_waited_for_approval_is_exact(monkeypatch: pytest.MonkeyPatc
         async with house.open(suspend_seconds=0.0, **options) as runtime:
             run = await start(house, runtime)
             async for record in runtime.engine.events(run):
-                if isinstance(record.event, Asked):
+                if isinstance(record.event, QuestionAsked):
                     break
             await approve(runtime, run, record)
             await runtime.engine.result(run)
@@ -283,7 +283,7 @@ def test_what_a_killed_process_left_goes_on_exactly(
         journal.close()
         echo.got, model.got, house.home = [], [], left
         async with house.open(tools=(echo,)) as runtime:
-            await runtime.engine.ensure(run)
+            await runtime.engine.ensure_running(run)
             await runtime.engine.result(run)
 
     in_house(monkeypatch, use, model)
@@ -300,7 +300,7 @@ def test_the_answer_of_a_person_reaches_the_model_exactly(monkeypatch: pytest.Mo
         async with house.open(can_ask=True, suspend_seconds=0.0) as runtime:
             run = await start(house, runtime)
             async for record in runtime.engine.events(run):
-                if isinstance(record.event, Asked):
+                if isinstance(record.event, QuestionAsked):
                     break
             # As from another process: this one shares nothing with the runtime but the files.
             async with house.open() as other:
@@ -308,7 +308,7 @@ def test_the_answer_of_a_person_reaches_the_model_exactly(monkeypatch: pytest.Mo
             await runtime.engine.result(run)
 
     in_house(monkeypatch, use, model)
-    assert [answer in told for told in model.got] == [True]
+    assert [answer in output for output in model.got] == [True]
 
 
 def test_an_answer_given_in_another_process_reaches_the_model_exactly(house: House, monkeypatch: pytest.MonkeyPatch):
@@ -321,7 +321,7 @@ def test_an_answer_given_in_another_process_reaches_the_model_exactly(house: Hou
         async with house.open(can_ask=True) as runtime:
             run = await start(house, runtime)
             async for record in runtime.engine.events(run):
-                if isinstance(record.event, Asked):
+                if isinstance(record.event, QuestionAsked):
                     break
             command = (sys.executable, "-m", "deputy", "resume", run, "--answer", answer)
             other = await asyncio.create_subprocess_exec(*command, cwd=house.workspace, stdout=DEVNULL, stderr=DEVNULL)
@@ -329,7 +329,7 @@ def test_an_answer_given_in_another_process_reaches_the_model_exactly(house: Hou
             await other.wait()
             return run
 
-    assert [answer in told for told in house.results_of(asyncio.run(use()))] == [True]
+    assert [answer in output for output in house.results_of(asyncio.run(use()))] == [True]
 
 
 def test_what_a_child_reports_reaches_its_parent_exactly(house: House):
@@ -384,11 +384,11 @@ def test_a_provider_key_in_the_text_of_a_tool_reaches_no_prompt(keyed: House):
     echo.description = f"Uses {KEY}."
     echo.schema = {"type": "object", "properties": {"a": {"type": "string", "description": f"such as {KEY}"}}}
     keyed.model, keyed.given = model.name, {model.name: model}  # pyright: ignore[reportAttributeAccessIssue]
-    told: list[str] = []
+    output: list[str] = []
     stream = model.stream
 
     async def keeping(conversation: Any, tools: Any, settings: object):
-        told.append(str(tools.items))
+        output.append(str(tools.items))
         async for event in stream(conversation, tools, settings):
             yield event
 
@@ -400,7 +400,7 @@ def test_a_provider_key_in_the_text_of_a_tool_reaches_no_prompt(keyed: House):
 
     asyncio.run(use())
     assert echo.got == [{}]
-    assert [(KEY in one, one.count("[redacted GROQ_API_KEY]")) for one in told] == [(False, 2)] * 2
+    assert [(KEY in one, one.count("[redacted GROQ_API_KEY]")) for one in output] == [(False, 2)] * 2
 
 
 @pytest.mark.parametrize("tool", ["Write", "Edit", "Run"])

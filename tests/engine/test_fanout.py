@@ -5,15 +5,15 @@ import random
 
 import pytest
 
-from deputy.core.events import Opened, Requested, Spawned
+from deputy.core.events import Requested, RunOpened, Spawned
 from deputy.core.outcome import Completed, Outcome
 from deputy.core.request import Grant, Lineage
 from deputy.core.task import Task
 from deputy.engine.fanout import fan_out
 from deputy.engine.ports import RunContext
-from deputy.runtimes.local import LocalEngine
-from deputy.testing.clock import run_in_virtual_time
+from deputy.runtime.engine import LocalEngine
 from deputy.testing.memory_journal import MemoryDisk, MemoryJournal
+from deputy.testing.virtual_clock import run_in_virtual_time
 from deputy.testing.virtual_world import VirtualWorld
 
 ROOT = "sess_1_root00"
@@ -32,11 +32,11 @@ class UnevenJournal(MemoryJournal):
 @pytest.mark.rule("delegate.order")
 @pytest.mark.parametrize("concurrency", [1, 4, 12])
 def test_children_are_born_in_the_order_of_their_tasks(concurrency: int) -> None:
-    async def flow(run: RunContext, birth: Opened | Requested) -> Outcome:
+    async def flow(run: RunContext, start: RunOpened | Requested) -> Outcome:
         lineage = run.state.lineage
         assert lineage is not None
-        if isinstance(birth, Requested):
-            begun.append(birth.label)
+        if isinstance(start, Requested):
+            begun.append(start.label)
         else:
             await fan_out(run, "call", TASKS, concurrency=concurrency, model="script:x", grant=Grant())
         return Completed(lineage=lineage, summary="done")
@@ -45,7 +45,7 @@ def test_children_are_born_in_the_order_of_their_tasks(concurrency: int) -> None
         world = VirtualWorld(random.Random(1))
         journal = UnevenJournal(MemoryDisk(), "process", world.now, latency=lambda: 0.1)
         async with LocalEngine(journal, flow, world) as engine:
-            await engine.submit(ROOT, Opened(lineage=Lineage.root(ROOT)))
+            await engine.submit(ROOT, RunOpened(lineage=Lineage.root(ROOT)))
             await engine.result(ROOT)
         born = [one.event.child for one in await journal.records(ROOT) if isinstance(one.event, Spawned)]
         labels = {state.run: state.label for state in await journal.descendants(ROOT)}

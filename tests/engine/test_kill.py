@@ -14,14 +14,14 @@ from random import Random
 import pytest
 from tests.engine.conftest import call, talk, turn
 
+from deputy.client import Deputy
 from deputy.core.events import ModelCallEnded, Record
 from deputy.core.outcome import Outcome
 from deputy.core.state import State
 from deputy.engine.recover import shown_status
-from deputy.interfaces.library import Deputy
-from deputy.journal.reader import Reader
-from deputy.journal.registry import listed
-from deputy.testing import ProviderServer, Script, ScriptedConversation, ScriptedTurn
+from deputy.journal.queries import list_runs
+from deputy.journal.sqlite.reader import JournalReader
+from deputy.testing import ModelScript, ProviderServer, ScriptedConversation, ScriptedTurn
 
 LABELS = ("one", "two", "three")
 LINE = 'DB_PASSWORD = "correct horse battery"'
@@ -71,18 +71,18 @@ class Command:
 
     def runs(self) -> dict[str, State]:
         """Where every run stands, by its label."""
-        with Reader.open(self.home) as reader:
-            return {standing.state.label: standing.state for standing in listed(reader, ended=100)}
+        with JournalReader.open(self.home) as reader:
+            return {standing.state.label: standing.state for standing in list_runs(reader, ended=100)}
 
     def shown(self) -> dict[str, str]:
         """The status of every run that has not ended, as people see it."""
-        with Reader.open(self.home) as reader:
-            return {standing.state.label: shown_status(standing) for standing in listed(reader)}
+        with JournalReader.open(self.home) as reader:
+            return {standing.state.label: shown_status(standing) for standing in list_runs(reader)}
 
     def finished(self) -> Counter[str]:
         """How many model calls of each subagent are on record."""
-        with Reader.open(self.home) as reader:
-            runs = [standing.state for standing in listed(reader, ended=100)]
+        with JournalReader.open(self.home) as reader:
+            runs = [standing.state for standing in list_runs(reader, ended=100)]
             records = {state.label: list(reader.records(state.run)) for state in runs}
         return Counter(
             label
@@ -99,8 +99,8 @@ class Command:
 
 def asked(provider: ProviderServer) -> Counter[tuple[str, int]]:
     """How often each turn of each subagent was asked for."""
-    told = [(label, one.answered) for one in provider.asked for label in LABELS if f"work of {label}" in one.opening]
-    return Counter(told)
+    output = [(label, one.answered) for one in provider.asked for label in LABELS if f"work of {label}" in one.opening]
+    return Counter(output)
 
 
 @pytest.mark.rule("recover")
@@ -122,7 +122,7 @@ def test_what_a_kill_left_goes_on_and_no_finished_call_is_paid_twice(
             times=2,
         )
 
-    script = Script(conversations=tuple(map(conversation, LABELS)))
+    script = ModelScript(conversations=tuple(map(conversation, LABELS)))
     with ProviderServer(script, strict=False) as provider:
         command = Command(tmp_path, provider, monkeypatch, "Read", "Glob")
         command.read_until(chance.randint(1, 24))
@@ -133,7 +133,7 @@ def test_what_a_kill_left_goes_on_and_no_finished_call_is_paid_twice(
 
         async def go_on():
             async with Deputy(workspace=command.workspace) as deputy:
-                await deputy.go_on(root)
+                await deputy.resume_run(root)
                 return await deputy.results(root)
 
         results = asyncio.run(go_on())
@@ -164,7 +164,7 @@ def test_a_signal_ends_everything_soon_and_leaves_nothing_running(
         turn("", call("Run", command=SLEEP), delay_seconds=0.02),
         turn("never", delay_seconds=600),
     ]
-    script = Script(conversations=tuple(talk(*turns, when=f"work of {label}") for label in LABELS))
+    script = ModelScript(conversations=tuple(talk(*turns, when=f"work of {label}") for label in LABELS))
     with ProviderServer(script, strict=False) as provider:
         command = Command(tmp_path, provider, monkeypatch, "Run")
         command.read_until(*((len(LABELS), '"Run"') if moment == 0 else (chance.randint(1, 15),)))
@@ -192,21 +192,21 @@ def kill_with_all_wardens(command: Command) -> None:
     command.process.send_signal(signal.SIGSTOP)
     pid = command.process.pid
     below = [task.read_text().split() for task in Path(f"/proc/{pid}/task").glob("*/children")]
-    for warden in {int(one) for found in below for one in found}:
-        os.kill(warden, signal.SIGKILL)
+    for reaper in {int(one) for found in below for one in found}:
+        os.kill(reaper, signal.SIGKILL)
     command.send(signal.SIGKILL)
     assert len(command.children()) == len(LABELS)
 
 
-def scripted(*turns: ScriptedTurn, times: int = 1) -> Script:
+def scripted(*turns: ScriptedTurn, times: int = 1) -> ModelScript:
     """Each subagent says the same."""
-    return Script(conversations=tuple(talk(*turns, when=f"work of {label}", times=times) for label in LABELS))
+    return ModelScript(conversations=tuple(talk(*turns, when=f"work of {label}", times=times) for label in LABELS))
 
 
 def ps() -> dict[str, str]:
     """The delegations that `deputy ps` shows, by their labels."""
-    told = subprocess.run([sys.executable, "-m", "deputy", "ps", "--json"], capture_output=True, check=True)
-    return {one["label"]: one["status"] for one in json.loads(told.stdout)["delegations"]}
+    output = subprocess.run([sys.executable, "-m", "deputy", "ps", "--json"], capture_output=True, check=True)
+    return {one["label"]: one["status"] for one in json.loads(output.stdout)["delegations"]}
 
 
 @pytest.mark.rule("recover")

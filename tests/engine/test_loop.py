@@ -3,8 +3,8 @@ import asyncio
 import pytest
 from tests.engine.conftest import House, call, talk, turn
 
-from deputy.core.conversation import Used
-from deputy.core.events import Asked, ModelCallBegun
+from deputy.core.conversation import TokenUsage
+from deputy.core.events import ModelCallBegun, QuestionAsked
 from deputy.core.outcome import Blocked, Completed, Failed, Partial
 from deputy.core.task import Task
 from deputy.journal.transcript import files_of
@@ -183,7 +183,7 @@ def test_a_full_context_leads_to_one_last_turn_without_tools(house: House):
     house.script(
         talk(
             turn("", call("Note", content="seen")),
-            turn("", call("Read", path="big.txt"), usage=Used(input_tokens=9000, output_tokens=10)),
+            turn("", call("Read", path="big.txt"), usage=TokenUsage(input_tokens=9000, output_tokens=10)),
             turn("What I found."),
         )
     )
@@ -238,7 +238,7 @@ def test_what_the_provider_counted_decides_how_much_is_dropped(house: House):
     (house.workspace / "new.txt").write_text("new line\n")
     script = (
         turn("", call("Read", path="old.txt")),
-        turn("", call("Read", path="new.txt"), usage=Used(input_tokens=19_000, output_tokens=10)),
+        turn("", call("Read", path="new.txt"), usage=TokenUsage(input_tokens=19_000, output_tokens=10)),
         turn("Handed in."),
     )
     with ProviderServer(*script) as provider:
@@ -246,8 +246,8 @@ def test_what_the_provider_counted_decides_how_much_is_dropped(house: House):
         outcome = house.one(window=20_000)
     assert (outcome.errors[0].code, outcome.report) == ("CONTEXT_EXHAUSTED", "Handed in.")
     assert "old line" not in str(provider.asked[-1].body)
-    told = [seen for seen in house.seen if seen.event == "tokens"][-1]
-    assert (told.input, told.output) == (outcome.usage.input, outcome.usage.output)
+    output = [seen for seen in house.seen if seen.event == "tokens"][-1]
+    assert (output.input, output.output) == (outcome.usage.input, outcome.usage.output)
 
 
 def test_a_model_that_fails_for_good_is_a_failed_outcome_that_keeps_what_there_is(house: House):
@@ -289,7 +289,7 @@ def test_a_parent_asks_the_person_it_works_for(house: House):
         async with house.open(can_ask=True) as runtime:
             run = await house.start_parent(runtime, "Turn.")
             async for record in runtime.engine.events(run):
-                if isinstance(record.event, Asked):
+                if isinstance(record.event, QuestionAsked):
                     await runtime.engine.send(run, "answer", "left")
                     break
             return record.event.question, await runtime.engine.result(run)

@@ -3,22 +3,22 @@
 import pytest
 
 from deputy.core.request import Lineage
-from deputy.core.state import State, UnderWay
-from deputy.engine.recover import LeftBehind, Overdue, Standing, Undelivered, find, judge, shown_status
+from deputy.core.state import State, StepInProgress
+from deputy.engine.recover import OrphanedRun, Overdue, RunStatus, Undelivered, find, judge, shown_status
 
 NOW = 1000.0
 
 
-def standing(status: str, *, left: bool = False, deadline: float | None = None, **fields: object) -> Standing:
+def standing(status: str, *, left: bool = False, deadline: float | None = None, **fields: object) -> RunStatus:
     lineage = Lineage.root("sess", deadline=deadline)
-    return Standing(state=State(run="sess", seq=1, status=status, lineage=lineage, **fields), is_left=left)
+    return RunStatus(state=State(run="sess", seq=1, status=status, lineage=lineage, **fields), is_orphaned=left)
 
 
 @pytest.mark.rule("recover")
 def test_what_was_left_running_says_which_steps_may_be_taken_again() -> None:
-    steps = {"model": UnderWay(name="m"), "pay": UnderWay(name="Run", is_repeatable=False)}
+    steps = {"model": StepInProgress(name="m"), "pay": StepInProgress(name="Run", is_repeatable=False)}
     found = judge(standing("running", left=True, under_way=steps), NOW)
-    assert isinstance(found, LeftBehind)
+    assert isinstance(found, OrphanedRun)
     assert (found.repeats, found.unknown) == (("model",), ("pay",))
 
 
@@ -61,4 +61,4 @@ def test_a_result_that_nobody_has_is_found() -> None:
 
 def test_findings_come_in_the_order_the_runs_began() -> None:
     later, sooner = standing("completed", requested_at=2.0), standing("running", left=True, requested_at=1.0)
-    assert [type(found) for found in find([later, sooner, standing("running")], NOW)] == [LeftBehind, Undelivered]
+    assert [type(found) for found in find([later, sooner, standing("running")], NOW)] == [OrphanedRun, Undelivered]

@@ -10,11 +10,11 @@ import pytest
 from tests.engine.conftest import House, house, talk, turn
 
 from deputy import AgentEvaluator, Budget, Deputy, ScriptEvaluator
-from deputy.core.conversation import Used
+from deputy.core.conversation import TokenUsage
 from deputy.core.errors import UsageError
+from deputy.core.model_script import ModelScript
 from deputy.core.outcome import Completed, Partial
-from deputy.core.refinement import refinement_form, refinement_markdown
-from deputy.core.script import Script
+from deputy.core.refinement import refinement_dict, refinement_markdown
 from deputy.testing import ProviderServer
 
 __all__ = ["house"]
@@ -48,7 +48,7 @@ def test_feedback_goes_back_into_the_directors_own_conversation_until_it_is_acce
     made = talk(turn("one two"), turn("one two three"), when=DIRECTOR)
     judge = talk(turn(verdict(False, "Three is missing.")), when="one two\n")
     fine = talk(turn(verdict(True, "Good.")), when="one two three\n")
-    with ProviderServer(Script(conversations=(made, fine, judge))) as provider:
+    with ProviderServer(ModelScript(conversations=(made, fine, judge))) as provider:
         house.use(provider)
         refined = refine(house, "It counts to three.")
     assert isinstance(refined.outcome, Completed)
@@ -58,9 +58,9 @@ def test_feedback_goes_back_into_the_directors_own_conversation_until_it_is_acce
     assert refined.rounds[0].evaluation_id != refined.rounds[1].evaluation_id
     second = [asked for asked in provider.asked if DIRECTOR in asked.opening][1]
     assert [message["role"] for message in second.body["messages"]] == ["user", "assistant", "user"]
-    told = second.body["messages"][-1]["content"][0]["text"]
-    assert told.startswith("The evaluator did not accept it.")
-    assert "Three is missing." in told
+    output = second.body["messages"][-1]["content"][0]["text"]
+    assert output.startswith("The evaluator did not accept it.")
+    assert "Three is missing." in output
 
 
 @pytest.mark.rule("refine")
@@ -73,7 +73,7 @@ def test_a_script_judges_by_its_exit_code_or_by_json_and_both_forms_tell_every_r
     house.script(talk(turn("one two"), turn("one two three"), when=DIRECTOR))
     refined = refine(house, evaluator)
     assert refined.ending == "success"
-    form = json.loads(msgspec.json.encode(refinement_form(refined.rounds, refined.ending)))
+    form = json.loads(msgspec.json.encode(refinement_dict(refined.rounds, refined.ending)))
     first = form["rounds"][0]
     assert (form["ending"], form["best"], first["content"]) == ("success", 2, "one two")
     assert first["evaluation"]["status"] == "COMPLETE"
@@ -108,7 +108,7 @@ def test_it_stops_when_nothing_changes(house: House):
 
 @pytest.mark.rule("refine")
 def test_the_budget_is_that_of_the_whole_loop(house: House):
-    dear = Used(input_tokens=4000, output_tokens=1000)
+    dear = TokenUsage(input_tokens=4000, output_tokens=1000)
     made = talk(*(turn(f"try {n}", usage=dear) for n in range(9)), when=DIRECTOR)
     house.script(made, strict=False)
     refined = refine(house, script(house, "exit 1"), budget=Budget(tokens=30_000), rounds=9)
@@ -166,7 +166,7 @@ def test_a_loop_that_ended_goes_on_with_a_further_word(house: House):
 
     async def go_on() -> Any:
         async with Deputy(house.model, models=house.given, workspace=house.workspace, home=house.home) as deputy:
-            await deputy.go_on(refined.outcome.session_id, "It ends with three.")
+            await deputy.resume_run(refined.outcome.session_id, "It ends with three.")
             return await deputy.refined(refined.outcome.session_id)
 
     again = asyncio.run(go_on())
@@ -191,10 +191,10 @@ def test_what_was_made_when_the_loop_was_stopped_is_judged_when_it_goes_on(
             await deputy.cancel(session_id)
             await deputy.refined(session_id)
             (house.workspace / "judging").unlink()
-            await deputy.go_on(session_id, word)
+            await deputy.resume_run(session_id, word)
             return await deputy.refined(session_id)
 
-    with ProviderServer(Script(conversations=(made,))) as provider:
+    with ProviderServer(ModelScript(conversations=(made,))) as provider:
         house.use(provider)
         refined = asyncio.run(stopped_and_resumed())
     assert refined.ending == "success"

@@ -10,16 +10,16 @@ from tests.engine.conftest import House, approve, call, talk, turn
 
 from deputy.core.approval import resume_request
 from deputy.core.contract.evidence import CLOCK_STEP_SECONDS
-from deputy.core.events import ModelCallEnded, Record, Refused
+from deputy.core.events import AdmissionRefused, ModelCallEnded, Record
 from deputy.core.guard import Policy
 from deputy.core.limits import Budget
 from deputy.core.outcome import Blocked, Cancelled, Completed, Partial, Rejected
 from deputy.core.task import Task
-from deputy.journal.reader import Reader
-from deputy.journal.registry import shown
+from deputy.journal.queries import show_run
+from deputy.journal.sqlite.reader import JournalReader
 from deputy.journal.transcript import transcribe
 from deputy.testing import ProviderServer
-from deputy.tools.own import as_tool
+from deputy.tools.function_tool import as_tool
 
 REQUEST = resume_request("scout", "blue", model="m", tools=())
 
@@ -60,9 +60,9 @@ def test_a_refusal_is_written_once(house: House):
     outcomes = asyncio.run(house.delegate(*tasks("one", "two"), concurrency=1, policy=Policy(max_spawns=1)))
     refused = outcomes[1]
     assert isinstance(refused, Rejected)
-    with Reader.open(house.home) as reader:
+    with JournalReader.open(house.home) as reader:
         records = [one for one in reader.records(refused.session_id) if isinstance(one, Record)]
-    assert sum(isinstance(record.event, Refused) for record in records) == 1
+    assert sum(isinstance(record.event, AdmissionRefused) for record in records) == 1
 
 
 @pytest.mark.rule("contract.evidence")
@@ -99,7 +99,7 @@ def test_files_before_a_task_are_read_once_however_often_its_run_is_taken_up(hou
             (child,) = await runtime.journal.descendants(run)
         notes.write_text("as it is now\n")
         async with house.open(approval="ask") as runtime:
-            await runtime.engine.ensure(run)
+            await runtime.engine.ensure_running(run)
             await approve(runtime, child.run, "no")
             await runtime.engine.result(run)
 
@@ -119,7 +119,9 @@ def test_what_was_to_be_said_in_a_round_that_nobody_let_begin_is_never_said(hous
     async def go(run: str):
         async with house.open() as runtime:
             engine = runtime.engine
-            await engine.resume(run, "blue", request=REQUEST, patience=0.01 if "time" in ending else None)
+            await engine.resume(
+                run, "blue", request=REQUEST, approval_timeout_seconds=0.01 if "time" in ending else None
+            )
             if ending == "denied":
                 await approve(runtime, run, "no")
             elif ending == "cancelled":
@@ -138,9 +140,9 @@ def test_what_was_to_be_said_in_a_round_that_nobody_let_begin_is_never_said(hous
     assert "blue" not in last
     transcript = transcribe(house.records(blocked.session_id))
     assert transcript is not None
-    told = [(one.role, one.content) for one in transcript.messages]
-    assert told[-2:] == [("tool" if way == "Ask" else "user", "green"), ("assistant", "Done.")]
-    assert {content for _, content in told}.isdisjoint({"blue", "true", "false"})
+    output = [(one.role, one.content) for one in transcript.messages]
+    assert output[-2:] == [("tool" if way == "Ask" else "user", "green"), ("assistant", "Done.")]
+    assert {content for _, content in output}.isdisjoint({"blue", "true", "false"})
 
 
 @pytest.mark.rule("transcript")
@@ -177,9 +179,9 @@ def test_an_answer_to_a_question_stands_once_in_a_transcript_and_an_approval_not
 
     transcript = transcribe(house.records(asyncio.run(go()).session_id))
     assert transcript is not None
-    told = [(one.role, one.content) for one in transcript.messages]
-    assert [content for role, content in told if role == "user"] == ["Go.", "no more"]
-    assert sum("left" in content for _, content in told) == 1
+    output = [(one.role, one.content) for one in transcript.messages]
+    assert [content for role, content in output if role == "user"] == ["Go.", "no more"]
+    assert sum("left" in content for _, content in output) == 1
 
 
 def waits(house: House) -> int:
@@ -204,8 +206,8 @@ def test_nothing_is_counted_of_a_tree_that_is_over(house: House):
         async with house.open() as runtime:
             run = await house.begin(runtime, *tasks("one", "two", "three"))
             await runtime.engine.result(run)
-            workshop = runtime.workshop
-            return workshop._spawned, workshop._live, workshop._on_provider, workshop._in_tree
+            services = runtime.services
+            return services._spawned, services._live, services._on_provider, services._in_tree
 
     assert not any(asyncio.run(go()))
 
@@ -218,8 +220,8 @@ def test_a_parents_outcome_tells_what_its_whole_tree_used_and_the_registry_says_
     )
     outcome = asyncio.run(house.run("Do it."))
     assert (outcome.status, outcome.usage.requests) == ("completed", 4)
-    with Reader.open(house.home) as reader:
-        form = shown(reader, outcome.session_id)
+    with JournalReader.open(house.home) as reader:
+        form = show_run(reader, outcome.session_id)
     assert form is not None
     assert form["usage"] == form["outcome"]["usage"]
     assert (form["usage"]["requests"], form["own_usage"]["requests"]) == (4, 2)

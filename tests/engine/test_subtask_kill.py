@@ -14,12 +14,12 @@ from typing import Any
 import pytest
 from tests.engine.conftest import call, talk, turn
 
+from deputy.client import Deputy
 from deputy.core.events import ModelCallEnded, Record
 from deputy.core.outcome import Completed, Outcome
-from deputy.interfaces.library import Deputy
-from deputy.journal.reader import Reader
-from deputy.journal.registry import listed
-from deputy.testing import ProviderServer, Script, ScriptedConversation
+from deputy.journal.queries import list_runs
+from deputy.journal.sqlite.reader import JournalReader
+from deputy.testing import ModelScript, ProviderServer, ScriptedConversation
 
 MOMENTS = int(os.environ.get("DEPUTY_MOMENTS", "2"))
 """How many moments are tried of each shape; `make kill` tries 50."""
@@ -88,8 +88,8 @@ NEEDED = {"any": range(1, FAN - 1), "quorum": range(QUORUM, QUORUM + 1)}
 
 def answers(home: Path) -> dict[str, str]:
     """What every run reported, by its label."""
-    with Reader.open(home) as reader:
-        states = [one.state for one in listed(reader, ended=1000)]
+    with JournalReader.open(home) as reader:
+        states = [one.state for one in list_runs(reader, ended=1000)]
         endings = {state.label: reader.get(state.run, "returned:0") for state in states}
     return {label: ending.event.outcome.report for label, ending in endings.items() if ending is not None}
 
@@ -107,8 +107,8 @@ def label_of(opening: str) -> str:
 
 def ids(home: Path) -> Counter[str]:
     """How many runs there are of each label."""
-    with Reader.open(home) as reader:
-        return Counter(one.state.label for one in listed(reader, ended=1000))
+    with JournalReader.open(home) as reader:
+        return Counter(one.state.label for one in list_runs(reader, ended=1000))
 
 
 @pytest.mark.rule("subtask.flow")
@@ -123,7 +123,7 @@ def test_subtasks_that_a_kill_interrupted_come_to_the_same_and_none_is_run_twice
     workspace = tmp_path / "workspace"
     workspace.mkdir()
     monkeypatch.setenv("DEPUTY_HOME", str(tmp_path / "home"))
-    with ProviderServer(Script(conversations=make(chance)), strict=False) as provider:
+    with ProviderServer(ModelScript(conversations=make(chance)), strict=False) as provider:
         for name, value in provider.environ.items():
             monkeypatch.setenv(name, value)
         command = [sys.executable, "-m", "deputy", "run", "--yes", "--events", "-", "--model", MODEL, "Do it."]
@@ -135,8 +135,8 @@ def test_subtasks_that_a_kill_interrupted_come_to_the_same_and_none_is_run_twice
         process.send_signal(signal.SIGKILL)
         process.stdout.close()
         process.wait(10)
-        with Reader.open(tmp_path / "home") as reader:
-            states = [one.state for one in listed(reader, ended=1000)]
+        with JournalReader.open(tmp_path / "home") as reader:
+            states = [one.state for one in list_runs(reader, ended=1000)]
             root = next(state.run for state in states if state.parent is None)
             finished = {state.label: _answered(reader.records(state.run)) for state in states}
 
@@ -144,7 +144,7 @@ def test_subtasks_that_a_kill_interrupted_come_to_the_same_and_none_is_run_twice
             async with Deputy(workspace=workspace) as deputy:
                 state = await deputy.state(root)
                 if state.is_live:
-                    await deputy.go_on(root)
+                    await deputy.resume_run(root)
                 return await deputy.outcome(root)
 
         outcome = asyncio.run(go_on())
@@ -153,15 +153,15 @@ def test_subtasks_that_a_kill_interrupted_come_to_the_same_and_none_is_run_twice
     labels = ids(tmp_path / "home")
     assert sum(labels.values()) == count + 1
     assert set(labels.values()) == {1}
-    told = answers(tmp_path / "home")
+    output = answers(tmp_path / "home")
     if shape in NEEDED:
         # Whoever is not needed any more was stopped, and says nothing.
-        done = [label for label, said in told.items() if said == f"done {label}"]
+        done = [label for label, said in output.items() if said == f"done {label}"]
         assert len(done) in NEEDED[shape]
-        assert sum(not said for said in told.values()) == FAN - len(done)
+        assert sum(not said for said in output.values()) == FAN - len(done)
     else:
         fan_out = {f"part{n}.": f"done part{n}." for n in range(FAN)}
-        assert (fan_out if shape == "fan" else {"level10.": "the bottom"}).items() <= told.items()
+        assert (fan_out if shape == "fan" else {"level10.": "the bottom"}).items() <= output.items()
     # A call that was under way is made again; one that was answered and written down never is.
     asked = Counter((label_of(one.opening), one.answered) for one in provider.asked)
     assert not [key for key, times in asked.items() if times > 1 and key[1] < finished.get(key[0], 0)]

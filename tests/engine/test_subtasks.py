@@ -10,19 +10,19 @@ import pytest
 from click.testing import CliRunner
 from tests.engine.conftest import House, approve, call, talk, turn
 
-from deputy.core.conversation import Used
-from deputy.core.forms import task_result_form
+from deputy.core.conversation import TokenUsage
 from deputy.core.guard import Policy
+from deputy.core.model_script import ModelScript
 from deputy.core.outcome import Completed, Failed
-from deputy.core.script import Script
+from deputy.core.serialize import task_result_dict
 from deputy.core.state import State
-from deputy.core.subtask.passing import brief, query_of
-from deputy.core.subtask.request import SubtaskRequest
-from deputy.core.subtask.settings import PartialSettings, settle
+from deputy.core.subtask.context_passing import brief, query_of
+from deputy.core.subtask.context_settings import PartialContextSettings, resolve_settings
+from deputy.core.subtask.subtask_request import SubtaskRequest
 from deputy.core.subtask.template import DEFAULT
 from deputy.interfaces.cli import deputy
-from deputy.journal.reader import Reader
-from deputy.journal.registry import listed
+from deputy.journal.queries import list_runs
+from deputy.journal.sqlite.reader import JournalReader
 from deputy.testing import ProviderServer
 from deputy.tools.word_ranker import WordRanker
 
@@ -57,8 +57,8 @@ def child(text: str = "It holds.", when: str = "You are a subagent", **more: Any
 
 def states_of(house: House) -> dict[str, State]:
     """Where every run stands, by its label."""
-    with Reader.open(house.home) as reader:
-        return {one.state.label: one.state for one in listed(reader, ended=1000)}
+    with JournalReader.open(house.home) as reader:
+        return {one.state.label: one.state for one in list_runs(reader, ended=1000)}
 
 
 def runs(house: House) -> dict[str, str]:
@@ -90,9 +90,9 @@ def test_a_subtask_of_a_run_at_the_top_leaves_a_transcript_and_stands_below_it(h
 
 @pytest.mark.rule("subtask.flow")
 def test_a_subtask_runs_and_its_result_is_a_tool_response_to_its_parent(house: House):
-    outcome, told = ask(house, VERIFY, children=[child()])
+    outcome, output = ask(house, VERIFY, children=[child()])
     assert outcome.report == "Done."
-    result = bare_of(told)
+    result = bare_of(output)
     assert result["content"] == "It holds."
     assert result["status"] == "COMPLETE"
     assert result["notes"]["type"] == "verification"
@@ -142,7 +142,7 @@ def combined(house: House, inherit: str, accumulate: bool, fresh: str) -> tuple[
     settings = {"inherit_context": inherit, "accumulate_data": accumulate, "fresh_context": fresh}
     nothing = {"inherit_context": "none", "fresh_context": "disabled"}
     research = {"type": "research", "description": "Find what is usual.", "context_management": nothing}
-    script = Script(
+    script = ModelScript(
         conversations=(
             talk(
                 turn("", call("Read", path="colours.txt")),
@@ -167,7 +167,7 @@ def combined(house: House, inherit: str, accumulate: bool, fresh: str) -> tuple[
 def test_each_combination_of_settings_passes_exactly_what_it_says_or_is_refused(
     inherit: str, accumulate: bool, fresh: str, house: House
 ):
-    outcome, told = combined(house, inherit, accumulate, fresh)
+    outcome, output = combined(house, inherit, accumulate, fresh)
     result = house.results(outcome)[2]
     if inherit != "none" and fresh == "enabled":
         error = json.loads(result)["notes"]["error"]
@@ -176,12 +176,12 @@ def test_each_combination_of_settings_passes_exactly_what_it_says_or_is_refused(
             f"context_management has fresh_context 'enabled' with inherit_context {inherit!r} (subtask.context); "
             "they exclude each other: set fresh_context to 'disabled', or inherit_context to 'none'."
         )
-        assert len(told) == 1
+        assert len(output) == 1
         return
     talked = {"full": [FIRST, SECOND, THIRD, EARLIER], "subset": [FIRST], "none": []}[inherit]
     sections = [*([TALK + "\n\n".join(talked)] if talked else []), *([RESULTS] if accumulate else [])]
     sections += [*([FRESH] if fresh == "enabled" else []), TASK]
-    prompt = told[1]
+    prompt = output[1]
     if inherit == "full":
         # The result of the earlier subtask stands in the conversation too, with ids and times of its own.
         before, _, rest = prompt.partition("\n\n[result of Subtask]\n")
@@ -202,8 +202,8 @@ def test_named_files_are_passed_and_one_that_cannot_be_read_is_a_warning(house: 
     settings = {"inherit_context": "subset"}
     paths = ["a.py", "nowhere.py", "../out", "data"]
     request = {**VERIFY, "file_paths": paths, "context_management": settings}
-    _, told = ask(house, request, children=[child(when="a = 1")], prompt="Verify the retry limit, all of it.")
-    result = bare_of(told)
+    _, output = ask(house, request, children=[child(when="a = 1")], prompt="Verify the retry limit, all of it.")
+    result = bare_of(output)
     assert result["status"] == "COMPLETE"
     passed = result["notes"]["passed"]
     assert passed["files"] == ["a.py"]
@@ -230,8 +230,8 @@ def test_several_run_together_and_their_results_stand_in_order(house: House):
         talk(turn("slow", delay_seconds=0.2), when="The part one."),
         talk(turn("fast"), when="The part two."),
     ]
-    _, told = ask(house, *numbered("one", "two"), children=children)
-    form = bare_of(told)
+    _, output = ask(house, *numbered("one", "two"), children=children)
+    form = bare_of(output)
     assert (form["join"], form["completed"], form["total"]) == ("all", 2, 2)
     assert [result["content"] for result in form["results"]] == ["slow", "fast"]
 
@@ -243,8 +243,8 @@ def test_when_enough_have_completed_the_others_are_stopped_and_told_of(house: Ho
     children = [talk(turn("one"), when="The part one."), talk(turn("two"), when="The part two.")]
     asked = ("slow", "one", "two")[: needed + 1]
     # The slow one may be stopped before it is asked.
-    _, told = ask(house, *numbered(*asked), children=[slow, *children[:needed]], strict=False, **join)
-    form = bare_of(told)
+    _, output = ask(house, *numbered(*asked), children=[slow, *children[:needed]], strict=False, **join)
+    form = bare_of(output)
     assert form["completed"] == needed
     outcomes = [result["notes"]["outcome"] for result in form["results"]]
     assert outcomes == ["cancelled", *["completed"] * needed]
@@ -266,7 +266,7 @@ def test_a_task_may_ask_sixteen_times_and_is_told_when_that_is_over(house: House
             "error": {
                 "type": "TASK_FAILURE",
                 "reason": "execution_halted",
-                "message": "This task has asked for subtasks 16 times, which is the most; finish with what it has.",
+                "message": "This task has asked for subtasks 16 times, the maximum; finish with what it has.",
                 "details": {"limit": 16},
             }
         },
@@ -283,21 +283,21 @@ def written(request: Any) -> str:
 @pytest.mark.rule("subtask.flow")
 def test_a_model_without_tools_asks_in_words_and_is_told_the_result(house: House):
     parent = talk(turn(written({"subtask_request": VERIFY})), turn("Done."), when=PARENT)
-    with ProviderServer(Script(conversations=(parent, child()))) as provider:
+    with ProviderServer(ModelScript(conversations=(parent, child()))) as provider:
         house.use(provider)
         outcome = asyncio.run(house.run("Do it."))
     assert isinstance(outcome, Completed)
     assert outcome.report == "Done."
-    told = provider.asked[-1].body["messages"][-1]["content"][0]["text"]
-    assert told.startswith("[data from Subtask ")
-    assert bare_of(told)["content"] == "It holds."
+    output = provider.asked[-1].body["messages"][-1]["content"][0]["text"]
+    assert output.startswith("[data from Subtask ")
+    assert bare_of(output)["content"] == "It holds."
 
 
 @pytest.mark.rule("subtask.bad")
 def test_the_old_form_is_carried_out_with_a_warning(house: House):
     old = written({"task": "verify_code", "code": "x = 1"})
     parent = talk(turn(old), turn("Done."), when=PARENT)
-    with ProviderServer(Script(conversations=(parent, child(when="verify code")))) as provider:
+    with ProviderServer(ModelScript(conversations=(parent, child(when="verify code")))) as provider:
         house.use(provider)
         outcome = asyncio.run(house.run("Do it."))
     assert isinstance(outcome, Completed)
@@ -312,7 +312,7 @@ def test_the_old_form_is_carried_out_with_a_warning(house: House):
 def test_a_malformed_continuation_is_told_with_all_problems_and_ends_the_task_when_it_stays_so(house: House):
     bad = written({"subtask_request": {"inputs": []}})
     parent = talk(turn(bad), turn(bad), turn(bad), when=PARENT)
-    with ProviderServer(Script(conversations=(parent,))) as provider:
+    with ProviderServer(ModelScript(conversations=(parent,))) as provider:
         house.use(provider)
         outcome = asyncio.run(house.run("Do it."))
     assert isinstance(outcome, Failed)
@@ -335,7 +335,7 @@ def test_a_malformed_continuation_is_told_with_all_problems_and_ends_the_task_wh
             }
         },
     }
-    assert task_result_form(outcome)["notes"]["error"]["reason"] == "input_validation_failure"
+    assert task_result_dict(outcome)["notes"]["error"]["reason"] == "input_validation_failure"
 
 
 def test_words_about_continuation_are_an_answer_to_who_may_not_ask(house: House):
@@ -368,8 +368,8 @@ Look at {{code}} with care.
 @pytest.mark.rule("subtask.template")
 def test_a_template_gives_its_words_and_missing_or_mistyped_inputs_are_all_told(house: House):
     template(house, "verify.md", VERIFICATION)
-    _, told = ask(house, {**VERIFY, "inputs": {"limit": "three", "why": 7}})
-    assert json.loads(told) == {
+    _, output = ask(house, {**VERIFY, "inputs": {"limit": "three", "why": 7}})
+    assert json.loads(output) == {
         "content": "",
         "status": "FAILED",
         "notes": {
@@ -393,8 +393,8 @@ def test_a_template_gives_its_words_and_missing_or_mistyped_inputs_are_all_told(
 def test_a_template_that_fits_gives_the_subtask_its_words(house: House):
     template(house, "verify.md", VERIFICATION)
     inputs = {"code": "the parser", "limit": 3}
-    _, told = ask(house, {**VERIFY, "inputs": inputs}, children=[child(when="Look at the parser with care.")])
-    assert bare_of(told)["status"] == "COMPLETE"
+    _, output = ask(house, {**VERIFY, "inputs": inputs}, children=[child(when="Look at the parser with care.")])
+    assert bare_of(output)["status"] == "COMPLETE"
 
 
 @pytest.mark.rule("subtask.template")
@@ -403,8 +403,8 @@ def test_without_the_default_a_request_that_nothing_fits_is_not_found(house: Hou
     config.mkdir(parents=True)
     (config / "config.toml").write_text("[subtasks]\ndefault_template = false\n")
     monkeypatch.setenv("HOME", str(house.home.parent))
-    _, told = ask(house, {"type": "gardening", "description": "Plant trees."})
-    assert json.loads(told) == {
+    _, output = ask(house, {"type": "gardening", "description": "Plant trees."})
+    assert json.loads(output) == {
         "content": "",
         "status": "FAILED",
         "notes": {
@@ -456,9 +456,9 @@ def test_a_chain_goes_ten_deep_and_the_eleventh_is_refused(house: House):
     outcome = asyncio.run(house.run("Do it."))
     assert isinstance(outcome, Completed)
     assert outcome.report == "back at 0"
-    told = bare_of(told_to(house, runs(house)["level10"]))
-    assert told["notes"].pop("session_id")
-    assert told == {
+    output = bare_of(told_to(house, runs(house)["level10"]))
+    assert output["notes"].pop("session_id")
+    assert output == {
         "content": "",
         "status": "FAILED",
         "notes": {
@@ -482,9 +482,9 @@ def test_a_chain_goes_ten_deep_and_the_eleventh_is_refused(house: House):
 @pytest.mark.rule("subtask.depth")
 def test_the_same_request_further_down_is_a_cycle(house: House):
     again = talk(turn("", call("Subtask", requests=[VERIFY])), turn("back"), when="You are a subagent")
-    _, told = ask(house, VERIFY, children=[again])
-    assert bare_of(told)["content"] == "back"
-    first = bare_of(told)["notes"]["session_id"]
+    _, output = ask(house, VERIFY, children=[again])
+    assert bare_of(output)["content"] == "back"
+    first = bare_of(output)["notes"]["session_id"]
     error = bare_of(told_to(house, first))["notes"]["error"]
     assert error == {
         "type": "TASK_FAILURE",
@@ -503,8 +503,8 @@ def test_the_same_request_further_down_is_a_cycle(house: House):
 def test_an_evaluation_says_in_its_notes_whether_it_is_a_success(house: House):
     verdict = '{"success": false, "feedback": "Too short.", "details": {"words": 3}}'
     request = {"type": "review", "subtype": "evaluation", "description": "Judge it."}
-    _, told = ask(house, request, children=[child(verdict)])
-    notes = bare_of(told)["notes"]
+    _, output = ask(house, request, children=[child(verdict)])
+    notes = bare_of(output)["notes"]
     assert (notes["success"], notes["feedback"], notes["details"]) == (False, "Too short.", {"words": 3})
 
 
@@ -512,8 +512,8 @@ def test_an_evaluation_says_in_its_notes_whether_it_is_a_success(house: House):
 def test_a_schema_in_the_expectations_is_enforced(house: House):
     schema = {"type": "object", "properties": {"n": {"type": "integer"}}, "required": ["n"]}
     mended = talk(turn("four"), turn('{"n": 4}'), when="You are a subagent")
-    _, told = ask(house, {**VERIFY, "return_expectations": schema}, children=[mended])
-    assert json.loads(bare_of(told)["content"]) == {"n": 4}
+    _, output = ask(house, {**VERIFY, "return_expectations": schema}, children=[mended])
+    assert json.loads(bare_of(output)["content"]) == {"n": 4}
 
 
 @pytest.mark.rule("subtask.size")
@@ -529,7 +529,7 @@ def test_the_chain_has_a_time_limit_that_nested_subtasks_share(house: House):
 @pytest.mark.rule("subtask.size")
 def test_a_window_that_is_nearly_full_is_told_to_watchers(house: House):
     full = talk(
-        turn("So far.", call("Note", content="x"), usage=Used(input_tokens=84_000, output_tokens=0)),
+        turn("So far.", call("Note", content="x"), usage=TokenUsage(input_tokens=84_000, output_tokens=0)),
         turn("ok"),
         when="You are a subagent",
     )
@@ -589,7 +589,7 @@ def test_facts_among_two_hundred_messages_are_found_where_the_last_ones_would_no
     texts = [f"[user]\n{NOISE.format(n=n)}" for n in range(200)]
     found = among_the_last = 0
     ranker = WordRanker()
-    settings = settle("subtask", [PartialSettings(inherit_context="subset")])
+    settings = resolve_settings("subtask", [PartialContextSettings(inherit_context="subset")])
     for which, (place, thing) in enumerate(FACTS):
         with_fact = list(texts)
         at = 5 + which * 8

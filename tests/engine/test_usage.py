@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from tests.engine.conftest import House, call, turn
 
-from deputy.core.conversation import Used
+from deputy.core.conversation import TokenUsage
 from deputy.core.limits import Budget
 from deputy.core.outcome import Completed, Partial
 from deputy.core.task import Task
@@ -78,7 +78,7 @@ def test_a_report_that_is_no_number_of_tokens_is_estimated(house: House, model: 
 @pytest.mark.rule("usage.estimate")
 @pytest.mark.parametrize("model", MODELS)
 def test_a_plausible_report_is_charged_as_it_is(house: House, model: str):
-    with ProviderServer(turn("Done.", usage=Used(input_tokens=1500, output_tokens=7))) as provider:
+    with ProviderServer(turn("Done.", usage=TokenUsage(input_tokens=1500, output_tokens=7))) as provider:
         house.use(provider, model)
         outcome = house.one(Task(label="a", prompt="Look."))
     assert (outcome.usage.input, outcome.usage.output, outcome.usage.estimated) == (1500, 7, False)
@@ -86,7 +86,7 @@ def test_a_plausible_report_is_charged_as_it_is(house: House, model: str):
 
 def test_hidden_thinking_is_plausible_up_to_what_the_request_allowed():
     def plausible(**report) -> bool:
-        return is_plausible(Used(**report), sent_tokens=900, received_tokens=100, most_output=8000)
+        return is_plausible(TokenUsage(**report), sent_tokens=900, received_tokens=100, most_output=8000)
 
     assert plausible(input_tokens=900, output_tokens=7100, thinking_tokens=7000)
     assert not plausible(input_tokens=900, output_tokens=7100)
@@ -98,10 +98,10 @@ def test_hidden_thinking_is_plausible_up_to_what_the_request_allowed():
     [((334, 0), True), ((333, 0), False), ((3000, 0), True), ((3001, 0), False), ((0, 100), False), ((900, 0), True)],
 )
 def test_a_report_is_plausible_within_a_factor_of_three(report: tuple[int, int], expected: bool):
-    used = Used(input_tokens=report[0], output_tokens=report[1])
+    used = TokenUsage(input_tokens=report[0], output_tokens=report[1])
     assert is_plausible(used, sent_tokens=900, received_tokens=100, most_output=None) is expected
 
 
 def test_more_from_the_cache_than_was_sent_is_not_plausible():
-    used = Used(input_tokens=1000, cached_tokens=2000)
+    used = TokenUsage(input_tokens=1000, cached_tokens=2000)
     assert not is_plausible(used, sent_tokens=900, received_tokens=100, most_output=None)

@@ -11,7 +11,7 @@ import pytest
 import uvicorn
 from aiohttp import web
 
-from deputy.interfaces.beside import beside
+from deputy.interfaces.background import background
 from deputy.interfaces.http_bounds import (
     LOG_SECONDS,
     MOST_CONNECTIONS,
@@ -70,7 +70,7 @@ async def served(kind: str, **bounds):
                 return protocol._current_request is None and not protocol._messages
 
         listener = BoundedListener(sock, make, waits, HttpBounds(**{"connections": 100, **bounds}))
-        async with beside(listener.accept()):
+        async with background(listener.accept()):
             page.port = sock.getsockname()[1]
             yield page
 
@@ -139,7 +139,7 @@ def test_a_head_that_comes_byte_by_byte_is_not_given_more_time(kind):
                     await peer.send(b"x")
                     await asyncio.sleep(0)
 
-        async with beside(drip()):
+        async with background(drip()):
             assert await peer.is_closed()
 
     run(kind, body, head_seconds=0.05)

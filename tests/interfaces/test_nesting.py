@@ -12,7 +12,7 @@ import pytest
 from deputy import Budget, Deputy
 from deputy.core.errors import NotAdmitted, StorageCorrupt
 from deputy.journal.nested import nested_amounts
-from deputy.journal.reader import Reader
+from deputy.journal.sqlite.reader import JournalReader
 
 DEPUTY = shlex.join([sys.executable, "-m", "deputy"])
 
@@ -69,24 +69,24 @@ def test_tasks_of_a_nested_call_stand_below_the_run_and_within_its_limits(house)
     found = entries(house)
     assert sorted(entry["delegation_depth"] for entry in found) == [0, 0, 1, 1, 1]
     top = next(entry for entry in found if entry["command"] == "run")
-    with Reader.open(house.home) as reader:
+    with JournalReader.open(house.home) as reader:
         (row,) = reader.nested(top["session_id"])
         caps = next(iter(reader.records(row[0]))).event.grant.budget
     assert (caps.spawns, caps.requests) == (2, 3)
     assert 0 < caps.tokens < 90_000
     with closing(sqlite3.connect(house.home / "journal.db")) as damaged, damaged:
         damaged.execute("UPDATE nested SET body = 5")
-    with Reader.open(house.home) as reader, pytest.raises(StorageCorrupt, match="has reserved cannot be read"):
+    with JournalReader.open(house.home) as reader, pytest.raises(StorageCorrupt, match="has reserved cannot be read"):
         list(nested_amounts(reader, top["session_id"]))
 
 
 @pytest.mark.rule("lineage.env")
 def test_a_server_that_no_single_run_started_starts_nothing(house):
     program = (
-        "import asyncio, os, sys; from deputy.processes.supervise import Command, supervised\n"
+        "import asyncio, os, sys; from deputy.processes.supervise import Command, supervise\n"
         "async def play():\n"
         "    argv = (sys.executable, '-m', 'deputy', 'run', 'x', '--yes', '--model', 'offline:scout')\n"
-        "    async with supervised(Command(argv=argv, cwd='.', environment=os.environ, owner='mcp')) as child:\n"
+        "    async with supervise(Command(argv=argv, cwd='.', environment=os.environ, owner='mcp')) as child:\n"
         "        print((await child.stderr.read()).decode(), (await child.exited()).code)\n"
         "asyncio.run(play())"
     )

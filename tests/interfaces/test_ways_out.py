@@ -15,7 +15,7 @@ from tests.interfaces.mcp.conftest import here
 from deputy import Deputy, Task
 from deputy.core.progress import Progress, redacted
 from deputy.interfaces.cli import deputy as command_line
-from deputy.interfaces.view.board import Board, text_of
+from deputy.interfaces.view.progress_table import ProgressTable, text_of
 from deputy.processes.outgoing import process_redactor
 
 pytestmark = pytest.mark.rule("redact.where")
@@ -108,32 +108,34 @@ def test_no_secret_leaves_through_the_command_line_or_a_file(place: Any):
 
 def test_no_secret_leaves_through_mcp(place: Any):
     model = script(place, times=3)
-    told: dict[str, str] = {}
+    output: dict[str, str] = {}
 
     async def use() -> None:
         async def heard(count: float, total: float | None, message: str | None) -> None:
-            told["progress"] = told.get("progress", "") + (message or "")
+            output["progress"] = output.get("progress", "") + (message or "")
 
         async with here(place, model=model, approval="granted") as client:
             tasks = [{"label": word, "prompt": word} for word in ("report", "ask", "fail")]
             for form in ("markdown", "json"):
                 answer = await client.call_tool("Delegate", {"tasks": tasks, "return": form}, progress_callback=heard)
-                told[form] = answer.model_dump_json()
+                output[form] = answer.model_dump_json()
             started = await client.call_tool("DelegateStart", {"tasks": tasks})
             run = {"session_id": started.structured_content["session_id"]}
             for name in ("DelegateResult", "DelegateStatus"):
-                told[name] = (await client.call_tool(name, run)).model_dump_json()
+                output[name] = (await client.call_tool(name, run)).model_dump_json()
             for resource in (await client.list_resources()).resources:
-                told[resource.uri] = (await client.read_resource(resource.uri)).model_dump_json()
-            told["an error"] = (await client.call_tool("DelegateStatus", {"session_id": LINES[0][0]})).model_dump_json()
-            told["Detect"] = (
+                output[resource.uri] = (await client.read_resource(resource.uri)).model_dump_json()
+            output["an error"] = (
+                await client.call_tool("DelegateStatus", {"session_id": LINES[0][0]})
+            ).model_dump_json()
+            output["Detect"] = (
                 await client.call_tool("Detect", {"text": f"Delegate to a subagent: {TEXT}"})
             ).model_dump_json()
 
     asyncio.run(use())
-    assert len(told) > 12
-    assert {name: leaked(text) for name, text in told.items() if leaked(text)} == {}
-    assert sum(text.count("[redacted]") for text in told.values()) > 5 * len(LINES)
+    assert len(output) > 12
+    assert {name: leaked(text) for name, text in output.items() if leaked(text)} == {}
+    assert sum(text.count("[redacted]") for text in output.values()) > 5 * len(LINES)
 
 
 def test_events_of_the_library_hold_no_secret_and_its_results_are_exact(place: Any):
@@ -152,11 +154,11 @@ def test_events_of_the_library_hold_no_secret_and_its_results_are_exact(place: A
 
 @pytest.mark.parametrize("event", ["tool_call", "note", "retry", "fallback", "warning", "waiting"])
 def test_the_live_view_shows_no_secret_whatever_it_is_told(place: Any, event: Any):
-    board = Board()
-    board.tell(Progress(event="started", label="a", session_id="x"), 0.0)
+    board = ProgressTable()
+    board.emit(Progress(event="started", label="a", session_id="x"), 0.0)
     for line, secret in LINES:
-        told = Progress(event=event, label="a", session_id="x", args=line, content=line, reason=line, tool="Run")
-        board.tell(redacted(told, process_redactor()), 1.0)
+        output = Progress(event=event, label="a", session_id="x", args=line, content=line, reason=line, tool="Run")
+        board.emit(redacted(output, process_redactor()), 1.0)
         assert not any(secret in text_of(spans) for spans in board.lines(2.0))
 
 

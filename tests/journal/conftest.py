@@ -21,7 +21,7 @@ from deputy.core.events import (
 )
 from deputy.core.outcome import Completed, Outcome, Partial, Usage
 from deputy.core.request import Grant, Hop, Lineage, Request
-from deputy.journal.sqlite import SqliteJournal
+from deputy.journal.sqlite.sqlite_journal import SqliteJournal
 
 ROOT = Lineage.root("sess_1_parent")
 ERROR = Error(type="timeout", code="TIMEOUT", message="Late.", recoverable=True, recommendation="Resume it.")

@@ -9,15 +9,15 @@ import sys
 from pathlib import Path
 
 from deputy.core.errors import LeaseLost
-from deputy.core.events import Noted, Opened
+from deputy.core.events import Noted, RunOpened
 from deputy.core.request import Lineage
-from deputy.journal.sqlite import SqliteJournal
+from deputy.journal.sqlite.sqlite_journal import SqliteJournal
 
 
 async def main(home: Path, run: str) -> None:
     # No sign of life falls into the test, so that the process is never frozen in the middle of a commit.
     async with SqliteJournal(home, beat_seconds=3600.0) as journal:
-        lease = await journal.begin(run, Opened(lineage=Lineage.root(run)))
+        lease = await journal.begin(run, RunOpened(lineage=Lineage.root(run)))
         assert lease is not None
         await journal.append(lease, "before", Noted(content="mine"))
         tell("ready")

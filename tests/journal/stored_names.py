@@ -10,15 +10,15 @@ from typing import Any, get_args
 
 from msgspec import Struct, inspect
 
-from deputy.commands import task_file
 from deputy.core import events
 from deputy.core.contract.evidence import FileFact
 from deputy.core.conversation import AssistantMessage, ToolMessage, UserMessage
 from deputy.core.errors import Error
-from deputy.core.refinement import Refinement, Round, Script
+from deputy.core.refinement import Refinement, Round, ScriptOutput
 from deputy.core.state import State
-from deputy.engine import isolation, root, subtasks, workplace
-from deputy.engine.ports import BackendEnd
+from deputy.engine import call, subtasks, worktree, worktree_records
+from deputy.engine.ports import BackendResult
+from deputy.project_tasks import task_file
 from deputy.tools import delegate
 
 STORED_NAMES = Path(__file__).parents[1] / "corpus" / "stored_names.txt"
@@ -103,19 +103,19 @@ def stored_names() -> Iterator[str]:
         "message of a person": UserMessage,
         "message of a model": AssistantMessage,
         "message of tools": ToolMessage,
-        "turn of a program": BackendEnd,
-        "arguments of a call": root.FanOut,
+        "turn of a program": BackendResult,
+        "arguments of a call": call.FanOut,
         "arguments of a refinement": Refinement,
-        "result of worktree": workplace.Opened,
-        "result of worktree:done": isolation.WorkDone,
+        "result of worktree": worktree_records.WorktreeOpened,
+        "result of worktree:done": worktree.WorktreeChanges,
         "result of evidence": FileFact,
         "result of claim": Error,
         "result of planned": subtasks.Planned,
         "result of planned, without a template": subtasks.NoTemplate,
         "result of planned, with problems": subtasks.Unusable,
-        "result of agents": delegate.Found,
+        "result of agents": delegate.FoundAgent,
         "result of round": Round,
-        "result of script": Script,
+        "result of script": ScriptOutput,
     }
     for name, kind in others.items():
         yield from _fields(name, kind, seen)

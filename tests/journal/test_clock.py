@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from deputy.core.events import Asked, Opened
+from deputy.core.events import QuestionAsked, RunOpened
 from deputy.core.request import Lineage
 from deputy.journal.clock import Machine, read_clock, start_clock
-from deputy.journal.connection import open_reader, open_writer
-from deputy.journal.reader import Reader
-from deputy.journal.registry import out_of_time
-from deputy.journal.sqlite import SqliteJournal
+from deputy.journal.queries import out_of_time
+from deputy.journal.sqlite.connection import open_reader, open_writer
+from deputy.journal.sqlite.reader import JournalReader
+from deputy.journal.sqlite.sqlite_journal import SqliteJournal
 
 RUN = "sess_1_aaaaaa"
 
@@ -38,10 +38,10 @@ def written(home: Path, clocks: Clocks, *, deadline: float | None = None, patien
             clock = start_clock(connection, clocks.machine)
         async with SqliteJournal(home, fsync="off", clock=clock) as journal:
             until = None if deadline is None else clock.now() + deadline
-            lease = await journal.begin(RUN, Opened(lineage=Lineage.root(RUN, deadline=until), seconds=deadline))
+            lease = await journal.begin(RUN, RunOpened(lineage=Lineage.root(RUN, deadline=until), seconds=deadline))
             assert lease is not None
             if patience is not None:
-                await journal.append(lease, "ask.asked", Asked(topic="approval", until=clock.now() + patience))
+                await journal.append(lease, "ask.asked", QuestionAsked(topic="approval", until=clock.now() + patience))
 
     asyncio.run(main())
 
@@ -54,7 +54,7 @@ def now(home: Path, clocks: Clocks) -> float:
 
 
 def found(home: Path, at: float) -> tuple[list[str], list[str]]:
-    reader = Reader.open(home)
+    reader = JournalReader.open(home)
     assert reader is not None
     with reader:
         late, unanswered = out_of_time(reader, at)

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 from msgspec import Raw, json
 
-from deputy.core.events import ModelCallBegun, ModelCallEnded, Opened, ToolCallBegun, ToolCallEnded
+from deputy.core.events import ModelCallBegun, ModelCallEnded, RunOpened, ToolCallBegun, ToolCallEnded
 from deputy.core.outcome import Usage
 from deputy.core.request import Lineage
-from deputy.journal.sqlite import SqliteJournal
+from deputy.journal.sqlite.sqlite_journal import SqliteJournal
 
 RUN = "sess_1_aaaaaa"
 MESSAGE = Raw(json.encode({"role": "assistant", "content": "x" * 2000}))
@@ -26,7 +26,7 @@ def test_a_turn_late_in_a_conversation_writes_as_much_as_an_early_one(tmp_path: 
     async def main() -> list[int]:
         costs: list[int] = []
         async with SqliteJournal(tmp_path / "home", fsync="off") as journal:
-            lease = await journal.begin(RUN, Opened(lineage=Lineage.root(RUN)))
+            lease = await journal.begin(RUN, RunOpened(lineage=Lineage.root(RUN)))
             assert lease is not None
             for number in range(760):
                 before = written()

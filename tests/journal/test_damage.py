@@ -14,38 +14,39 @@ import pytest
 from tests.journal.conftest import requested, turn
 
 from deputy.core.errors import StorageCorrupt, StorageGone, StorageTooNew
-from deputy.core.events import Opened, Record, Started
+from deputy.core.events import Record, RunOpened, Started
 from deputy.core.request import Lineage
 from deputy.core.state import State
-from deputy.journal import examining, registry
-from deputy.journal.mark import read_mark
-from deputy.journal.monitor import end_late
-from deputy.journal.owner import Owner
-from deputy.journal.reader import Reader
-from deputy.journal.registry import listed
+from deputy.journal import queries
+from deputy.journal.expire import expire_overdue
+from deputy.journal.process_identity import ProcessIdentity
+from deputy.journal.queries import list_runs
 from deputy.journal.retention import prune
-from deputy.journal.rows import Damaged, Row, read_state
-from deputy.journal.sqlite import SqliteJournal
+from deputy.journal.sqlite import integrity_check
+from deputy.journal.sqlite.commit_marker import read_marker
+from deputy.journal.sqlite.reader import JournalReader
+from deputy.journal.sqlite.rows import DamagedRecord, Row, read_state
+from deputy.journal.sqlite.sqlite_journal import SqliteJournal
 from deputy.journal.transcript import transcribe
 
 RUN = "sess_1_aaaaaa"
 PAGE = 4096
 
 
-def read(home: Path) -> list[Record | Damaged] | None:
+def read(home: Path) -> list[Record | DamagedRecord] | None:
     """All that can be read of the run; None when the file as a whole is refused."""
     try:
         with reader_of(home) as reader:
             records = list(reader.records(RUN))
-            listed(reader, ended=10)
+            list_runs(reader, ended=10)
             transcribe(reader.records(RUN))
             return records
     except (StorageCorrupt, StorageTooNew):
         return None
 
 
-def reader_of(home: Path) -> Reader:
-    reader = Reader.open_any(home)
+def reader_of(home: Path) -> JournalReader:
+    reader = JournalReader.open_any(home)
     assert reader is not None
     return reader
 
@@ -79,7 +80,7 @@ def test_a_flipped_bit_is_never_believed(filled: Callable[..., Path], tmp_path: 
         assert all(truth[record.seq] == record for record in records)
         assert [record.seq for record in records] == sorted({record.seq for record in records})
         if len(records) < len(truth):
-            assert any(isinstance(record, Damaged) for record in found)
+            assert any(isinstance(record, DamagedRecord) for record in found)
             harmed += 1
     assert harmed > 20
     assert 0 < refused < 40
@@ -101,7 +102,7 @@ def test_a_page_that_is_gone_is_refused_or_loses_nothing_unsaid(
         refused += found is None
         if found is not None:
             lost = 103 - sum(isinstance(record, Record) for record in found)
-            assert not lost or any(isinstance(record, Damaged) for record in found), page
+            assert not lost or any(isinstance(record, DamagedRecord) for record in found), page
         # A look at everything finds it in any case.
         with pytest.raises(StorageCorrupt, match="deputy doctor --repair"):
             reader_of(copy).examine()
@@ -111,7 +112,7 @@ def test_a_page_that_is_gone_is_refused_or_loses_nothing_unsaid(
 def late(home: Path) -> list[str]:
     """What is past its deadline, and may be ended."""
     with reader_of(home) as reader:
-        return [state.run for state in registry.out_of_time(reader, time.time() + 1e6).late]
+        return [state.run for state in queries.out_of_time(reader, time.time() + 1e6).late]
 
 
 def test_one_damaged_row_keeps_nobody_from_ending_what_is_late(filled: Callable[..., Path]) -> None:
@@ -121,9 +122,9 @@ def test_one_damaged_row_keeps_nobody_from_ending_what_is_late(filled: Callable[
     with closing(sqlite3.connect(home / "journal.db")) as connection, connection:
         connection.execute("UPDATE runs SET state = replace(state, 'running', 'runninh') WHERE run = ?", (RUN,))
     with reader_of(home) as reader:
-        found = registry.out_of_time(reader, time.time() + 1e6).late
+        found = queries.out_of_time(reader, time.time() + 1e6).late
         assert f"the state of {RUN!r}: its checksum does not fit" in reader.damage
-    assert [state.run for state in end_late(home, found)] == [RUN, "sess_1_bbbbbb"]
+    assert [state.run for state in expire_overdue(home, found)] == [RUN, "sess_1_bbbbbb"]
     with reader_of(home) as after:
         assert [state.status for state in after.tree("sess_1_parent")] == ["partial", "partial"]
         assert after.examine() == []
@@ -139,8 +140,8 @@ def test_a_run_of_which_not_even_its_length_is_known_keeps_nobody_from_ending_th
         connection.execute("UPDATE runs SET sum = x'00' WHERE run = ?", (RUN,))
         connection.execute("UPDATE events SET sum = x'00' WHERE run = ? AND seq > 1", (RUN,))
     with reader_of(home) as reader:
-        found = registry.out_of_time(reader, time.time() + 1e6).late
-    assert [state.run for state in end_late(home, found)] == ["sess_1_bbbbbb"]
+        found = queries.out_of_time(reader, time.time() + 1e6).late
+    assert [state.run for state in expire_overdue(home, found)] == ["sess_1_bbbbbb"]
     assert late(home) == [RUN]
 
 
@@ -152,8 +153,8 @@ def test_what_another_process_removes_meanwhile_is_not_said_to_be_damaged(filled
         records = reader.records(RUN)
         assert isinstance(next(records), Record)
         assert [tree.root for tree in prune(home, time.time() + 60)] == ["sess_1_parent"]
-        assert not any(isinstance(record, Damaged) for record in records)
-        assert registry.outcome(reader, state) is None
+        assert not any(isinstance(record, DamagedRecord) for record in records)
+        assert queries.outcome(reader, state) is None
         assert reader.damage == ""
 
 
@@ -166,7 +167,7 @@ def test_what_another_process_removes_while_all_is_examined_is_not_said_to_be_da
         prune(home, time.time() + 60)
         return read_state(row)
 
-    monkeypatch.setattr(examining, "read_state", read_then_removed)
+    monkeypatch.setattr(integrity_check, "read_state", read_then_removed)
     with reader_of(home) as reader:
         reader.examine()
         assert reader.damage == ""
@@ -188,7 +189,7 @@ def test_a_lost_index_of_runs_is_found_when_the_journal_is_opened(filled: Callab
         reader_of(home).close()
         return
     with pytest.raises(StorageCorrupt, match=r"the table runs or one of its indexes is damaged .*--repair"):
-        Reader.open_any(home)
+        JournalReader.open_any(home)
 
 
 def test_a_damaged_index_of_runs_is_rebuilt_from_the_records(filled: Callable[..., Path]) -> None:
@@ -196,7 +197,7 @@ def test_a_damaged_index_of_runs_is_rebuilt_from_the_records(filled: Callable[..
     with sqlite3.connect(home / "journal.db") as connection:
         connection.execute("UPDATE runs SET state = ?", (b'{"run":"sess_1_aaaaaa","status":"completed"}',))
     connection.close()
-    reader = Reader.open(home)
+    reader = JournalReader.open(home)
     assert reader is not None
     with reader:
         state = reader.state(RUN)
@@ -212,7 +213,7 @@ def test_a_record_that_was_changed_is_left_out_and_named(filled: Callable[..., P
     connection.close()
     found = read(home)
     assert found is not None
-    damaged = [record for record in found if isinstance(record, Damaged)]
+    damaged = [record for record in found if isinstance(record, DamagedRecord)]
     assert len(damaged) == 3
     assert [record.seq for record in found if isinstance(record, Record)] == [
         *range(1, 6),
@@ -226,7 +227,7 @@ def test_a_record_that_was_changed_is_left_out_and_named(filled: Callable[..., P
     assert len(transcript.damaged) == 3
 
 
-DEAD = Owner(boot="before", space="-", pid=1, started="0")
+DEAD = ProcessIdentity(boot="before", space="-", pid=1, started="0")
 
 
 async def leave(home: Path, to: Path, turns: int) -> None:
@@ -251,7 +252,7 @@ def test_a_damaged_log_is_refused_by_all_that_read_or_write(home: Path, tmp_path
         place = chance.randrange(len(content))
         flipped = content[:place] + bytes([content[place] ^ 0x10]) + content[place + 1 :]
         log.write_bytes(flipped)
-        for use in (Reader.open, Reader.open_any, SqliteJournal):
+        for use in (JournalReader.open, JournalReader.open_any, SqliteJournal):
             (left / "journal.db-shm").unlink(missing_ok=True)
             with pytest.raises(StorageCorrupt, match=r"its end is missing, with record 41 of .*deputy doctor --repair"):
                 use(left)
@@ -274,7 +275,7 @@ def test_a_log_that_lost_its_end_is_refused(home: Path, tmp_path: Path, how: str
         log.write_bytes(kept if how == "cut" else kept + bytes(len(content) - len(kept)))
     (left / "journal.db-shm").unlink(missing_ok=True)
     with pytest.raises(StorageCorrupt, match="its end is missing, with record 41 of"):
-        Reader.open_any(left)
+        JournalReader.open_any(left)
 
 
 def test_a_log_that_never_had_more_is_not_said_to_have_lost_anything(home: Path, tmp_path: Path) -> None:
@@ -284,28 +285,28 @@ def test_a_log_that_never_had_more_is_not_said_to_have_lost_anything(home: Path,
         (left / "journal.db-mark").write_bytes(mark)
         found = read(left)
         assert found is not None
-        assert [record for record in found if isinstance(record, Damaged)] == []
+        assert [record for record in found if isinstance(record, DamagedRecord)] == []
 
 
 def test_what_was_removed_is_not_missed(filled: Callable[..., Path]) -> None:
     home = filled(ended=True)
-    assert read_mark(home) is not None
+    assert read_marker(home) is not None
     assert len(prune(home, time.time() + 60)) == 1
     assert read(home) == []
-    assert read_mark(home) is None
+    assert read_marker(home) is None
 
 
 def test_what_is_removed_between_two_looks_is_not_missed(
     filled: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     home = filled(ended=True)
-    probe = Reader.probe
+    probe = JournalReader.probe
 
-    def removed_first(reader: Reader) -> None:
+    def removed_first(reader: JournalReader) -> None:
         prune(home, time.time() + 60)
         probe(reader)
 
-    monkeypatch.setattr(Reader, "probe", removed_first)
+    monkeypatch.setattr(JournalReader, "probe", removed_first)
     assert read(home) == []
 
 
@@ -329,11 +330,11 @@ def test_a_journal_that_was_lost_is_not_started_anew_unasked(
         asyncio.run(write())
     if how == "missing" or witness == "mark":
         with pytest.raises(StorageCorrupt, match=f"it is {how}, though .*deputy doctor --repair"):
-            Reader.open_any(left)
+            JournalReader.open_any(left)
     for path in left.glob("journal.db*"):
         path.unlink()
     asyncio.run(write())
-    reader = Reader.open_any(left)
+    reader = JournalReader.open_any(left)
     assert reader is not None
     with reader:
         assert (len(reader.live()), reader.damage) == (1, "")
@@ -362,7 +363,7 @@ def test_a_journal_that_is_made_anew_is_not_held_to_an_earlier_one(filled: Calla
 def test_a_journal_that_is_deleted_while_it_is_written_to_is_noticed(tmp_path, how):
     async def main():
         async with SqliteJournal(tmp_path / "home") as journal:
-            lease = await journal.begin("sess_1_aaaaaa", Opened(lineage=Lineage.root("sess_1_aaaaaa")))
+            lease = await journal.begin("sess_1_aaaaaa", RunOpened(lineage=Lineage.root("sess_1_aaaaaa")))
             await asyncio.to_thread(subprocess.run, ["/bin/sh", "-c", how], cwd=tmp_path / "home", check=True)
             for _ in range(2):
                 with pytest.raises(StorageGone, match="deleted or replaced"):

@@ -14,10 +14,10 @@ from deputy.core.errors import LeaseHeld
 from deputy.core.events import Noted, Record
 from deputy.core.state import replay
 from deputy.engine.recover import shown_status
-from deputy.journal.reader import Reader
-from deputy.journal.registry import listed
-from deputy.journal.rows import Damaged
-from deputy.journal.sqlite import SqliteJournal
+from deputy.journal.queries import list_runs
+from deputy.journal.sqlite.reader import JournalReader
+from deputy.journal.sqlite.rows import DamagedRecord
+from deputy.journal.sqlite.sqlite_journal import SqliteJournal
 
 WRITER = Path(__file__).with_name("writer.py")
 
@@ -29,11 +29,11 @@ def start(home: Path, run: str, *options: str) -> subprocess.Popen[str]:
 
 def check(home: Path, run: str, acknowledged: list[str]) -> int:
     """Every acknowledged record is there and whole, the sequence has no holes, and the state follows from it."""
-    reader = Reader.open(home)
+    reader = JournalReader.open(home)
     assert reader is not None
     with reader:
         records = list(reader.records(run))
-        assert not [record for record in records if isinstance(record, Damaged)]
+        assert not [record for record in records if isinstance(record, DamagedRecord)]
         assert [record.seq for record in records] == list(range(1, len(records) + 1))
         by_key = {record.key: record for record in records}
         for line in acknowledged:
@@ -72,9 +72,9 @@ def test_nothing_acknowledged_is_lost_when_the_writer_is_killed_60_times(tmp_pat
 def test_six_processes_write_records_of_up_to_300_kb_into_one_file(tmp_path: Path) -> None:
     home = tmp_path / "home"
     children = [start(home, f"sess_{n}_aaaaaa", "--count", "25", "--bytes", "300000") for n in range(6)]
-    told = [child.communicate() for child in children]
-    assert [err for _, err in told] == [""] * 6
-    for n, (out, _) in enumerate(told):
+    output = [child.communicate() for child in children]
+    assert [err for _, err in output] == [""] * 6
+    for n, (out, _) in enumerate(output):
         lines = out.splitlines()
         assert (lines[0], lines[-1]) == ("ready", "done")
         assert len(lines) == 27
@@ -104,7 +104,7 @@ def test_a_frozen_process_that_lost_its_lease_writes_nothing_when_it_wakes(tmp_p
         child.stdin.write("go\n")
         child.stdin.flush()
         assert child.stdout.readline() == f"lost {run}\n"
-    reader = Reader.open(home)
+    reader = JournalReader.open(home)
     assert reader is not None
     with reader:
         keys = [record.key for record in reader.records(run) if isinstance(record, Record)]
@@ -122,9 +122,9 @@ def test_a_killed_process_is_seen_to_be_dead_at_once(tmp_path: Path) -> None:
 
 
 def status_of(home: Path, run: str) -> str:
-    reader = Reader.open(home)
+    reader = JournalReader.open(home)
     assert reader is not None
     with reader:
-        (standing,) = listed(reader)
+        (standing,) = list_runs(reader)
     assert standing.state.run == run
     return shown_status(standing)

@@ -15,15 +15,15 @@ from tests.engine.conftest import House
 from tests.journal.recorded import CORPUS
 from tests.journal.stored_names import KEYS, STORED_NAMES, stored_names
 
-from deputy.core.events import CancelAsked, Record, Refused, Returned, Unrecognised, decode, encode
+from deputy.core.events import AdmissionRefused, CancelRequested, Record, Returned, Unrecognised, decode, encode
+from deputy.core.model_script import ModelScript
 from deputy.core.outcome import Outcome
-from deputy.core.script import Script
 from deputy.core.state import replay
 from deputy.journal.home import JOURNAL
-from deputy.journal.reader import Reader
-from deputy.journal.rows import state_row
+from deputy.journal.sqlite.reader import JournalReader
+from deputy.journal.sqlite.rows import state_row
 from deputy.journal.transcript import transcribe
-from deputy.models.script import ScriptModel
+from deputy.models.script_model import ScriptModel
 
 RECORDED = sorted(CORPUS.glob("*.db"))
 MODEL = "script:recorded"
@@ -31,7 +31,7 @@ MODEL = "script:recorded"
 
 def records_of(folder: Path) -> dict[str, list[Record]]:
     """All records of a journal, by run."""
-    with Reader.open(folder) as reader:
+    with JournalReader.open(folder) as reader:
         return {run: [one for one in reader.records(run) if isinstance(one, Record)] for run in reader.ids()}
 
 
@@ -83,7 +83,7 @@ def test_every_key_is_a_listed_one(home: Path) -> None:
 
 
 def test_stored_states_are_the_fold_of_their_records(home: Path) -> None:
-    with Reader.open(home) as reader:
+    with JournalReader.open(home) as reader:
         stored = {run: reader.state(run) for run in reader.ids()}
     assert stored == {run: replay(records) for run, records in records_of(home).items()}
     statuses = {state.label: state.status for state in stored.values()}
@@ -99,9 +99,9 @@ def test_every_transcript_can_be_made(home: Path) -> None:
 def test_every_flow_comes_to_the_same_outcome_again_and_asks_no_model(home: Path, tmp_path: Path) -> None:
     replayed = 0
     for run, records in records_of(home).items():
-        ends = [index for index, one in enumerate(records) if isinstance(one.event, Returned | Refused)]
+        ends = [index for index, one in enumerate(records) if isinstance(one.event, Returned | AdmissionRefused)]
         end = records[ends[-1]].event
-        if isinstance(end, Refused) or any(isinstance(one.event, CancelAsked) for one in records):
+        if isinstance(end, AdmissionRefused) or any(isinstance(one.event, CancelRequested) for one in records):
             continue
         copy = tmp_path / f"replay-{replayed}"
         shutil.copytree(home, copy)
@@ -133,7 +133,7 @@ async def outcome_of(folder: Path, place: Path, run: str) -> Outcome:
     house.workspace, house.home, house.seen, house.model = workspace, folder, [], MODEL
     house._news = asyncio.Event()
     # A model that knows nothing to say: whatever it is asked fails the run.
-    house.given = {MODEL: ScriptModel(Script(conversations=()), name=MODEL)}
+    house.given = {MODEL: ScriptModel(ModelScript(conversations=()), name=MODEL)}
     async with house.open() as runtime:
-        assert await runtime.engine.ensure(run)
+        assert await runtime.engine.ensure_running(run)
         return await runtime.engine.result(run)

@@ -9,12 +9,21 @@ from msgspec import Raw
 from tests.core.redaction.samples import made_up, secret_lines
 
 from deputy.core.errors import Error
-from deputy.core.events import ModelCallEnded, Noted, Opened, Requested, Returned, Started, ToolCallBegun, ToolCallEnded
+from deputy.core.events import (
+    ModelCallEnded,
+    Noted,
+    Requested,
+    Returned,
+    RunOpened,
+    Started,
+    ToolCallBegun,
+    ToolCallEnded,
+)
 from deputy.core.outcome import Failed
 from deputy.core.provider_keys import ProviderKeys
 from deputy.core.request import Grant, Hop, Lineage, Request
-from deputy.journal.reader import Reader
-from deputy.journal.sqlite import SqliteJournal
+from deputy.journal.sqlite.reader import JournalReader
+from deputy.journal.sqlite.sqlite_journal import SqliteJournal
 
 RUN, CHILD = "sess_1_root00", "sess_1_child0"
 KNOWN = f"made-up {made_up(20, seed=5)}"
@@ -38,7 +47,7 @@ def test_no_secret_reaches_a_file_beside_the_journal(tmp_path: Path, monkeypatch
 def test_records_are_stored_and_returned_exactly(tmp_path: Path) -> None:
     lines = [line for line, _ in secret_lines()]
     asyncio.run(write(tmp_path / "home", lines))
-    reader = Reader.open(tmp_path / "home")
+    reader = JournalReader.open(tmp_path / "home")
     assert reader is not None
     with reader:
         assert [reader.get(CHILD, f"note {number}").event for number in range(len(lines))] == [
@@ -57,7 +66,7 @@ def test_a_provider_key_reaches_no_file_of_the_home(tmp_path: Path) -> None:
 async def write(home: Path, lines: list[str], keys: ProviderKeys | None = None) -> None:
     mask = (keys or ProviderKeys()).mask_json
     async with SqliteJournal(home, mask=mask) as journal:
-        lease = await journal.begin(RUN, Opened(lineage=Lineage.root(RUN), prompt="\n".join(lines)))
+        lease = await journal.begin(RUN, RunOpened(lineage=Lineage.root(RUN), prompt="\n".join(lines)))
         assert lease is not None
         caller = Lineage.root(RUN)
         target = Hop("task:child", "task")
@@ -71,7 +80,7 @@ async def write(home: Path, lines: list[str], keys: ProviderKeys | None = None) 
             record = await journal.append(child, f"note {number}", Noted(content=line))
             assert record.event == Noted(content=mask(line.encode()).decode())
             await journal.append(child, f"model {number}", ModelCallEnded(model="m", message=message))
-            journal.mark_soon(child, f"tool {number}.begun", ToolCallBegun(tool="Read", arguments=inner))
+            journal.append_begun(child, f"tool {number}.begun", ToolCallBegun(tool="Read", arguments=inner))
             await journal.append(child, f"tool {number}", ToolCallEnded(tool="Read", message=inner))
             await journal.send(RUN, "answer", f"message {number}", json.dumps(line).encode())
         error = Error(type="provider", message=lines[0], recoverable=False, recommendation=lines[-1])

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from deputy.core.errors import Error, StorageFull, UnknownRun
-from deputy.core.events import Opened, Requested, Returned
+from deputy.core.events import Requested, Returned, RunOpened
 from deputy.core.outcome import Blocked, Completed, Outcome
 from deputy.core.request import Grant, Hop, Lineage, Request
 from deputy.journal import retention
 from deputy.journal.clock import Clock
-from deputy.journal.reader import Reader
-from deputy.journal.retention import DAY_SECONDS, keep_house, pin, prune
-from deputy.journal.sqlite import SqliteJournal
+from deputy.journal.retention import DAY_SECONDS, pin, prune, prune_expired
+from deputy.journal.sqlite.reader import JournalReader
+from deputy.journal.sqlite.sqlite_journal import SqliteJournal
 from deputy.journal.transcript import add_note, files_of, scratchpad_path
 
 NOW = 1_000_000_000.0
@@ -37,7 +37,7 @@ def make(home: Path, root: str, *, days_ago: float, ending: str = "completed", d
 
     async def main() -> None:
         async with SqliteJournal(home, fsync="off", clock=Clock(wall=lambda: at, monotonic=lambda: at)) as journal:
-            parent = await journal.begin(root, Opened(lineage=lineage))
+            parent = await journal.begin(root, RunOpened(lineage=lineage))
             assert parent is not None
             child = await journal.spawn(parent, "call", f"{root}c", Requested(request=request, label="x", parent=root))
             assert child is not None
@@ -53,7 +53,7 @@ def make(home: Path, root: str, *, days_ago: float, ending: str = "completed", d
 
 
 def runs(home: Path) -> set[str]:
-    reader = Reader.open(home)
+    reader = JournalReader.open(home)
     assert reader is not None
     with reader:
         return {state.run for state in (*reader.live(), *reader.ended(100))}
@@ -65,11 +65,11 @@ def test_at_start_up_what_is_older_than_seven_days_goes_with_its_files(tmp_path:
     make(home, "old", days_ago=8)
     make(home, "new", days_ago=6)
     assert len(files_of(home, "oldc")) == 2
-    assert keep_house(home, NOW) == 1
+    assert prune_expired(home, NOW) == 1
     assert runs(home) == {"new", "newc"}
     assert files_of(home, "oldc") == []
     assert len(files_of(home, "newc")) == 2
-    assert keep_house(home, NOW, kept_seconds=DAY_SECONDS) == 1
+    assert prune_expired(home, NOW, kept_seconds=DAY_SECONDS) == 1
     assert runs(home) == set()
 
 
@@ -82,7 +82,7 @@ def test_what_somebody_still_needs_never_goes(tmp_path: Path) -> None:
     make(home, "waits", days_ago=100, delivered=False)
     make(home, "gone", days_ago=100)
     pin(home, "pinnedc", pinned=True)
-    assert keep_house(home, NOW) == 1
+    assert prune_expired(home, NOW) == 1
     assert runs(home) == {"live", "livec", "blocked", "blockedc", "pinned", "pinnedc", "waits", "waitsc"}
     # A person who says so also gives up results that were never handed over.
     assert [tree.root for tree in prune(home, NOW)] == ["waits"]
@@ -96,7 +96,7 @@ def test_what_somebody_still_needs_never_goes(tmp_path: Path) -> None:
 def test_the_latest_of_the_ended_are_listed(tmp_path: Path) -> None:
     for name, days in (("b", 3), ("a", 9), ("c", 1)):
         make(tmp_path / "home", name, days_ago=days)
-    reader = Reader.open(tmp_path / "home")
+    reader = JournalReader.open(tmp_path / "home")
     assert reader is not None
     with reader:
         assert [state.run for state in reader.ended(4)] == ["b", "bc", "c", "cc"]
@@ -127,7 +127,7 @@ def test_a_transcript_that_a_killed_process_could_not_write_is_written_at_the_ne
     (path,) = (home / "subagent").glob("*.transcript.json")
     left = path.read_bytes()
     path.unlink()
-    keep_house(home, NOW)
+    prune_expired(home, NOW)
     assert path.read_bytes() == left
 
 
@@ -137,7 +137,7 @@ def test_what_a_process_died_over_goes_too(tmp_path: Path) -> None:
     left = [home / ".journal.db.0123456789abcdef.new", home / "subagent" / ".x-oldc.transcript.json.4711"]
     for path in left:
         path.write_bytes(b"half")
-    keep_house(home, NOW)
+    prune_expired(home, NOW)
     assert [path for path in left if path.exists()] == []
 
 

@@ -13,20 +13,20 @@ from tests.journal.conftest import completed, requested
 
 from deputy.core.events import (
     Event,
-    Lost,
     ModelCallEnded,
     Record,
     Resumed,
     Returned,
     Started,
+    StepLost,
     ToolCallBegun,
     ToolCallEnded,
 )
 from deputy.core.messages import INTERRUPTED_CALL, LOST_CALL
 from deputy.core.state import State
-from deputy.journal import sqlite
-from deputy.journal.reader import Reader
-from deputy.journal.sqlite import SqliteJournal
+from deputy.journal.sqlite import sqlite_journal
+from deputy.journal.sqlite.reader import JournalReader
+from deputy.journal.sqlite.sqlite_journal import SqliteJournal
 from deputy.journal.transcript import (
     Transcript,
     add_note,
@@ -43,7 +43,7 @@ RUN = "sess_1_aaaaaa"
 
 
 def read(home: Path) -> Transcript:
-    reader = Reader.open(home)
+    reader = JournalReader.open(home)
     assert reader is not None
     with reader:
         transcript = transcribe(reader.records(RUN))
@@ -68,8 +68,8 @@ async def come(path: Path) -> None:
 def test_transcripts_are_written_while_the_journal_is_open(
     home: Path, monkeypatch: pytest.MonkeyPatch, calm: float, longest: float
 ) -> None:
-    monkeypatch.setattr(sqlite, "_CALM_SECONDS", calm)
-    monkeypatch.setattr(sqlite, "_TRANSCRIPT_SECONDS", longest)
+    monkeypatch.setattr(sqlite_journal, "_CALM_SECONDS", calm)
+    monkeypatch.setattr(sqlite_journal, "_TRANSCRIPT_SECONDS", longest)
 
     async def go() -> None:
         async with SqliteJournal(home, fsync="off") as journal:
@@ -83,8 +83,8 @@ def test_transcripts_are_written_while_the_journal_is_open(
 def test_transcripts_wait_until_nothing_ends_any_more_or_the_journal_is_closed(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sqlite, "_CALM_SECONDS", 30.0)
-    monkeypatch.setattr(sqlite, "_TRANSCRIPT_SECONDS", 30.0)
+    monkeypatch.setattr(sqlite_journal, "_CALM_SECONDS", 30.0)
+    monkeypatch.setattr(sqlite_journal, "_TRANSCRIPT_SECONDS", 30.0)
 
     async def go() -> bool:
         async with SqliteJournal(home, fsync="off") as journal:
@@ -197,8 +197,8 @@ def test_a_call_whose_end_nobody_knows_stands_there_as_the_model_was_told_of_it(
     events = [
         ("asked", requested(RUN)),
         ("tool:1.0.begun", ToolCallBegun(tool="Run", call="c1", is_repeatable=False)),
-        ("tool:1.0", Lost(step="call_tool")),
-        ("other", Lost(step="something else")),
+        ("tool:1.0", StepLost(step="call_tool")),
+        ("other", StepLost(step="something else")),
     ]
     records = [
         Record(run=RUN, seq=n, key=key, at=1.0, clock=1.0, event=event) for n, (key, event) in enumerate(events, 1)
@@ -226,9 +226,9 @@ def test_a_call_that_was_stopped_has_one_result_when_it_goes_on(tool: str, resul
     ]
     transcript = transcribe(records)
     assert transcript is not None
-    told = [(one.role, one.content) for one in transcript.messages][2:]
+    output = [(one.role, one.content) for one in transcript.messages][2:]
     said = [] if tool == "Ask" else [("user", "Go on.")]
-    assert told == [("tool", "text"), ("tool", result), *said, ("assistant", "Done.")]
+    assert output == [("tool", "text"), ("tool", result), *said, ("assistant", "Done.")]
     under_way = transcribe(records[:3])
     assert under_way is not None
     assert len(under_way.messages) == 3
@@ -251,5 +251,5 @@ def test_results_stand_in_the_order_of_their_calls_whichever_came_first() -> Non
     ]
     transcript = transcribe(records)
     assert transcript is not None
-    told = [one.tool_call_id if one.role == "tool" else one.role for one in transcript.messages]
-    assert told == ["user", *(["assistant", "c0", "c1", "c2"] * 2)]
+    output = [one.tool_call_id if one.role == "tool" else one.role for one in transcript.messages]
+    assert output == ["user", *(["assistant", "c0", "c1", "c2"] * 2)]

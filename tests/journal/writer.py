@@ -10,14 +10,14 @@ import asyncio
 import os
 from pathlib import Path
 
-from deputy.core.events import Noted, Opened
+from deputy.core.events import Noted, RunOpened
 from deputy.core.request import Lineage
-from deputy.journal.sqlite import SqliteJournal
+from deputy.journal.sqlite.sqlite_journal import SqliteJournal
 
 
 async def write(options: argparse.Namespace) -> None:
     async with SqliteJournal(options.home, fsync=options.fsync) as journal:
-        opened = Opened(lineage=Lineage.root(options.run))
+        opened = RunOpened(lineage=Lineage.root(options.run))
         lease = await journal.begin(options.run, opened) or await journal.acquire(options.run)
         first = lease.state.counts.notes
         tell("ready")

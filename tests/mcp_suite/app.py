@@ -7,9 +7,9 @@ from pathlib import Path
 import uvicorn
 from tests.mcp_suite.fixtures import BOOK, fixture_tools, mount
 
-from deputy.interfaces.mcp.http import http_app
-from deputy.interfaces.mcp.hub import Hub, Options
+from deputy.interfaces.mcp.http_transport import http_app
 from deputy.interfaces.mcp.server import make_server
+from deputy.interfaces.mcp.server_state import Options, ServerState
 
 TOKEN = "a-token-for-the-suite"
 
@@ -27,7 +27,7 @@ class WithToken:
 
 
 async def serve(port: int, home: Path) -> None:
-    async with Hub(Options(workspace=Path.cwd(), home=home, model="offline:scout", approval="granted")) as hub:
+    async with ServerState(Options(workspace=Path.cwd(), home=home, model="offline:scout", approval="granted")) as hub:
         server = make_server(hub, more=fixture_tools(), books=(BOOK,))
         mount(server)
         app = WithToken(http_app(server, token=TOKEN))

@@ -48,8 +48,8 @@ from mcp_types import (
     UnsubscribeRequestParams,
 )
 
-from deputy.interfaces.mcp.call import Call, ServedTool, refused, told
-from deputy.interfaces.mcp.tasks import Task, created_form, is_wanted, require_tasks
+from deputy.interfaces.mcp.tasks import McpTask, created_dict, is_wanted, require_tasks
+from deputy.interfaces.mcp.tool_call import McpCall, ServedTool, refused, tool_result
 
 PIXEL = base64.b64encode(
     base64.b64decode("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8BQDwAEhQGAhKmMIQAAAABJRU5ErkJggg==")
@@ -135,37 +135,37 @@ SCHEMAS: dict[str, dict[str, Any]] = {
 }
 
 
-async def answered(call: Call) -> CallToolResult:
+async def answered(call: McpCall) -> CallToolResult:
     return CallToolResult(content=ANSWERS[call.params.name])
 
 
 # --- tools that speak with the client while they work -----------------------------------------------------------------
 
 
-async def failing(call: Call) -> CallToolResult:
+async def failing(call: McpCall) -> CallToolResult:
     return refused("This tool intentionally returns an error for testing")
 
 
-async def logging(call: Call) -> CallToolResult:
+async def logging(call: McpCall) -> CallToolResult:
     for words in ("Tool execution started", "Tool processing data", "Tool execution completed"):
         await call.context.session.send_log_message("info", words, related_request_id=call.context.request_id)
         await asyncio.sleep(0.05)
-    return told("Logged.")
+    return tool_result("Logged.")
 
 
-async def progressing(call: Call) -> CallToolResult:
+async def progressing(call: McpCall) -> CallToolResult:
     for progress in (0, 50, 100):
         await call.context.session.report_progress(progress, 100)
         await asyncio.sleep(0.05)
-    return told("Progressed.")
+    return tool_result("Progressed.")
 
 
-async def asking_a_model(call: Call) -> CallToolResult:
+async def asking_a_model(call: McpCall) -> CallToolResult:
     message = SamplingMessage(role="user", content=text(call.arguments["prompt"]))
     got = await call.context.session.create_message(
         [message], max_tokens=100, related_request_id=call.context.request_id
     )
-    return told(f"LLM response: {got.content.text}")
+    return tool_result(f"LLM response: {got.content.text}")
 
 
 ELICITED: dict[str, Any] = {
@@ -199,7 +199,7 @@ ELICITED: dict[str, Any] = {
 }
 
 
-async def eliciting(call: Call) -> CallToolResult:
+async def eliciting(call: McpCall) -> CallToolResult:
     properties = ELICITED[call.params.name]
     got = await call.context.session.elicit_form(
         call.arguments.get("message", "Please answer."),
@@ -207,17 +207,17 @@ async def eliciting(call: Call) -> CallToolResult:
         related_request_id=call.context.request_id,
     )
     said = "User response" if call.params.name == "test_elicitation" else "Elicitation completed"
-    return told(f"{said}: action={got.action}, content={json.dumps(got.content)}")
+    return tool_result(f"{said}: action={got.action}, content={json.dumps(got.content)}")
 
 
-async def reconnecting(call: Call) -> CallToolResult:
+async def reconnecting(call: McpCall) -> CallToolResult:
     if call.context.close_sse_stream is not None:
         await call.context.close_sse_stream()
     await asyncio.sleep(0.2)
-    return told("Reconnected.")
+    return tool_result("Reconnected.")
 
 
-async def needing_a_capability(call: Call) -> CallToolResult:
+async def needing_a_capability(call: McpCall) -> CallToolResult:
     capabilities = call.context.session.client_capabilities
     if capabilities is None or capabilities.sampling is None:
         raise MCPError(
@@ -225,7 +225,7 @@ async def needing_a_capability(call: Call) -> CallToolResult:
             message="sampling is needed",
             data={"requiredCapabilities": {"sampling": {}}},
         )
-    return told("ok")
+    return tool_result("ok")
 
 
 # --- questions in results ---------------------------------------------------------------------------------------------
@@ -262,20 +262,20 @@ def said(answer: Any) -> str:
             return str(answer)
 
 
-async def asking(call: Call) -> Any:
+async def asking(call: McpCall) -> Any:
     wanted = ASKED[call.params.name]
     answers = call.params.input_responses or {}
     if not wanted.keys() <= answers.keys():
         state = "the state" if call.params.name in STATEFUL else None
         return InputRequiredResult(input_requests=wanted, request_state=state)
     state = "state-ok " if call.params.request_state == "the state" else ""
-    return told(f"{state}Hello, {'; '.join(said(answers[key]) for key in wanted)}!")
+    return tool_result(f"{state}Hello, {'; '.join(said(answers[key]) for key in wanted)}!")
 
 
-async def asking_twice(call: Call) -> Any:
+async def asking_twice(call: McpCall) -> Any:
     answers, state = call.params.input_responses or {}, call.params.request_state
     if state == "two" and "step2" in answers:
-        return told(f"You like {said(answers['step2'])}.")
+        return tool_result(f"You like {said(answers['step2'])}.")
     if state == "one" and "step1" in answers:
         question = form("Step 2: What is your favorite color?", color=STRING)
         return InputRequiredResult(input_requests={"step2": question}, request_state="two")
@@ -283,7 +283,7 @@ async def asking_twice(call: Call) -> Any:
     return InputRequiredResult(input_requests={"step1": question}, request_state="one")
 
 
-async def asking_what_can_be_answered(call: Call) -> Any:
+async def asking_what_can_be_answered(call: McpCall) -> Any:
     capabilities = call.context.session.client_capabilities
     requests: dict[str, Any] = {}
     if capabilities is not None and capabilities.sampling is not None:
@@ -291,7 +291,7 @@ async def asking_what_can_be_answered(call: Call) -> Any:
     if capabilities is not None and capabilities.elicitation is not None:
         requests["name"] = NAME
     if not requests or call.params.input_responses:
-        return told("ok")
+        return tool_result("ok")
     return InputRequiredResult(input_requests=requests)
 
 
@@ -302,7 +302,7 @@ class Book:
     """Tasks of fixtures: work in memory, questions, and answers that come one by one."""
 
     def __init__(self) -> None:
-        self._tasks: dict[str, Task] = {}
+        self._tasks: dict[str, McpTask] = {}
         self._work: dict[str, asyncio.Task[None]] = {}
         self._asked: dict[str, dict[str, Any]] = {}
         self._answers: dict[str, dict[str, Any]] = {}
@@ -311,14 +311,14 @@ class Book:
     def begin(self, work, asks: dict[str, Any] | None = None) -> dict[str, Any]:
         name = f"task-{len(self._tasks)}"
         now = "2026-07-28T00:00:00Z"
-        self._tasks[name] = Task(task_id=name, status="working", created_at=now, updated_at=now)
+        self._tasks[name] = McpTask(task_id=name, status="working", created_at=now, updated_at=now)
         self._asked[name] = dict(asks or {})
         self._answers[name] = {}
         self._come[name] = asyncio.Event()
-        self._work[name] = asyncio.create_task(self._carry_out(name, work))
-        return created_form(self._tasks[name])
+        self._work[name] = asyncio.create_task(self._execute(name, work))
+        return created_dict(self._tasks[name])
 
-    async def _carry_out(self, name: str, work) -> None:
+    async def _execute(self, name: str, work) -> None:
         while self._asked[name]:
             self._come[name].clear()
             await self._come[name].wait()
@@ -334,7 +334,7 @@ class Book:
 
         self._tasks[name] = structs.replace(self._tasks[name], **fields)
 
-    async def get(self, task_id: str, context: object) -> Task | None:
+    async def get(self, task_id: str, context: object) -> McpTask | None:
         from msgspec import structs
 
         task = self._tasks.get(task_id)
@@ -368,21 +368,21 @@ class Book:
 BOOK = Book()
 
 
-async def greet(call: Call) -> CallToolResult:
-    return told(f"Hello, {call.arguments.get('name', '')}!")
+async def greet(call: McpCall) -> CallToolResult:
+    return tool_result(f"Hello, {call.arguments.get('name', '')}!")
 
 
-async def slow_compute(call: Call) -> Any:
+async def slow_compute(call: McpCall) -> Any:
     seconds = float(call.arguments.get("seconds", 1))
 
     async def work(_) -> CallToolResult:
         await asyncio.sleep(seconds)
-        return told(f"Computed for {seconds:g} s.")
+        return tool_result(f"Computed for {seconds:g} s.")
 
     return BOOK.begin(work) if is_wanted(call.context) else await work({})
 
 
-async def failing_job(call: Call) -> Any:
+async def failing_job(call: McpCall) -> Any:
     require_tasks(call.context)
 
     async def work(_) -> CallToolResult:
@@ -392,7 +392,7 @@ async def failing_job(call: Call) -> Any:
     return BOOK.begin(work)
 
 
-async def protocol_error_job(call: Call) -> Any:
+async def protocol_error_job(call: McpCall) -> Any:
     require_tasks(call.context)
 
     async def work(_) -> CallToolResult:
@@ -401,31 +401,31 @@ async def protocol_error_job(call: Call) -> Any:
     return BOOK.begin(work)
 
 
-async def confirm_delete(call: Call) -> Any:
+async def confirm_delete(call: McpCall) -> Any:
     require_tasks(call.context)
 
     async def work(answers) -> CallToolResult:
-        return told(f"Answered: {', '.join(map(said, answers.values()))}")
+        return tool_result(f"Answered: {', '.join(map(said, answers.values()))}")
 
     return BOOK.begin(work, {"confirm": form("Delete it?", confirm={"type": "boolean"})})
 
 
-async def multi_input(call: Call) -> Any:
+async def multi_input(call: McpCall) -> Any:
     require_tasks(call.context)
 
     async def work(answers) -> CallToolResult:
-        return told(f"Answered: {', '.join(map(said, answers.values()))}")
+        return tool_result(f"Answered: {', '.join(map(said, answers.values()))}")
 
     return BOOK.begin(work, {"one": NAME, "two": form("Sure?", confirm={"type": "boolean"})})
 
 
-async def asking_before_the_task(call: Call) -> Any:
+async def asking_before_the_task(call: McpCall) -> Any:
     answers = call.params.input_responses or {}
     if "user_name" not in answers:
         return InputRequiredResult(input_requests={"user_name": NAME}, request_state="asked")
 
     async def work(_) -> CallToolResult:
-        return told(f"Hello, {said(answers['user_name'])}!")
+        return tool_result(f"Hello, {said(answers['user_name'])}!")
 
     return BOOK.begin(work)
 
@@ -463,7 +463,7 @@ def fixture_tools() -> list[ServedTool]:
             title=name,
             description=lambda name=name: f"A fixture of the conformance suite: {name}.",
             schema=SCHEMAS.get(name, NOTHING),
-            carry_out=carry_out,
+            execute=carry_out,
         )
         for name, carry_out in carried.items()
     ]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tests.mcp_suite.node import install
 
-from deputy.core.script import Script, ScriptedCall, ScriptedConversation, ScriptedTurn
+from deputy.core.model_script import ModelScript, ScriptedCall, ScriptedConversation, ScriptedTurn
 from deputy.testing import ProviderServer
 
 PACKAGES = {
@@ -43,7 +43,7 @@ def main() -> int:
 def check(client: str, env: dict[str, str]) -> str:
     """What went wrong with a client; nothing when it called Delegate and its model saw the result."""
     space, name = NAMES[client]
-    script = Script(
+    script = ModelScript(
         conversations=(
             ScriptedConversation(when="What is in the parcel?", turns=(ScriptedTurn(text=FOUND),)),
             ScriptedConversation(

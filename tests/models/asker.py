@@ -8,11 +8,11 @@ import os
 import sys
 from pathlib import Path
 
-from deputy.core.events import Noted, Opened
+from deputy.core.events import Noted, RunOpened
 from deputy.core.request import Lineage
-from deputy.journal.pace import JournalPace
-from deputy.journal.sqlite import SqliteJournal
-from deputy.models.make import Models
+from deputy.journal.shared_rate_limit import JournalRateLimitStore
+from deputy.journal.sqlite.sqlite_journal import SqliteJournal
+from deputy.models.factory import ModelFactory
 from deputy.models.retry import RetryPolicy
 from deputy.testing.model_suite import asking, heard
 
@@ -23,10 +23,12 @@ async def ask(home: str, url: str, workers: int, turns: int) -> None:
     patient = RetryPolicy(attempts_when_limited=1000)
     async with (
         SqliteJournal(Path(home)) as journal,
-        Models(environ=environ, retry=patient, pace_of=lambda account: JournalPace(journal, account)) as models,
+        ModelFactory(
+            environ=environ, retry=patient, pace_of=lambda account: JournalRateLimitStore(journal, account)
+        ) as models,
     ):
         model = models.open("anthropic:claude-haiku-4-5")
-        lease = await journal.begin(run, Opened(lineage=Lineage.root(run)))
+        lease = await journal.begin(run, RunOpened(lineage=Lineage.root(run)))
 
         async def work(worker: int) -> None:
             for turn in range(turns):

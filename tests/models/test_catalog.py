@@ -4,13 +4,13 @@ from decimal import Decimal
 
 import pytest
 
-from deputy.core.conversation import Used
+from deputy.core.conversation import TokenUsage
 from deputy.core.errors import UsageError
 from deputy.core.outcome import NO_USAGE
-from deputy.models.catalog import Named, read_catalog
-from deputy.models.make import Models
+from deputy.models.catalog import ResolvedName, read_catalog
+from deputy.models.factory import ModelFactory
 from deputy.models.openai_chat import QUIRKS
-from deputy.models.usage import Prices, priced, was_cut_silently
+from deputy.models.pricing import ModelPrices, priced, was_cut_silently
 
 CATALOG = read_catalog()
 
@@ -55,10 +55,10 @@ def test_names_that_go_in_a_circle_are_a_usage_error():
 
 
 def test_a_dated_version_shares_the_entry_of_its_name():
-    dated = CATALOG.entry(Named(provider="anthropic", model="claude-sonnet-4-5-20250929"))
-    assert dated == CATALOG.entry(Named(provider="anthropic", model="claude-sonnet-4-5"))
-    assert CATALOG.entry(Named(provider="openai", model="gpt-5-2025-08-07")).window == 400_000
-    assert CATALOG.entry(Named(provider="openai", model="gpt-5-mystery")).window is None
+    dated = CATALOG.entry(ResolvedName(provider="anthropic", model="claude-sonnet-4-5-20250929"))
+    assert dated == CATALOG.entry(ResolvedName(provider="anthropic", model="claude-sonnet-4-5"))
+    assert CATALOG.entry(ResolvedName(provider="openai", model="gpt-5-2025-08-07")).window == 400_000
+    assert CATALOG.entry(ResolvedName(provider="openai", model="gpt-5-mystery")).window is None
 
 
 def test_the_users_tables_are_laid_over_field_by_field():
@@ -71,7 +71,7 @@ def test_the_users_tables_are_laid_over_field_by_field():
     }
     catalog = read_catalog(mine)
     assert str(catalog.resolve("fast")) == "local:qwen"
-    entry = catalog.entry(Named(provider="anthropic", model="claude-opus-4-6"))
+    entry = catalog.entry(ResolvedName(provider="anthropic", model="claude-opus-4-6"))
     assert (entry.window, entry.max_output) == (5, 128_000)
     assert (entry.prices.input, entry.prices.output) == (500_000_000, 25_000_000_000)
     assert catalog.providers["anthropic"].base_url == "https://api.anthropic.com"
@@ -96,7 +96,7 @@ def test_what_the_catalog_says_is_consistent():
 
 
 def test_every_provider_can_be_opened_without_a_key_or_a_connection():
-    models = Models(environ={})
+    models = ModelFactory(environ={})
     for name, provider in CATALOG.providers.items():
         if provider.protocol is not None:
             assert models.open(f"{name}:any").name == f"{name}:any"
@@ -109,35 +109,35 @@ def test_every_provider_can_be_opened_without_a_key_or_a_connection():
 
 # --- cost ---
 
-PRICES = Prices(
+PRICES = ModelPrices(
     input=3_000_000_000,
     output=15_000_000_000,
     cached=300_000_000,
     cache_write=3_750_000_000,
     long_above=200_000,
-    long=Prices(input=6_000_000_000, output=22_500_000_000),
+    long=ModelPrices(input=6_000_000_000, output=22_500_000_000),
 )
 
 
 @pytest.mark.rule("budget")
 def test_cost_is_usage_times_price():
-    usage = Used(input_tokens=1000, cached_tokens=600, cache_write_tokens=100, output_tokens=10)
+    usage = TokenUsage(input_tokens=1000, cached_tokens=600, cache_write_tokens=100, output_tokens=10)
     assert priced(usage, PRICES).cost == 300 * 3000 + 600 * 300 + 100 * 3750 + 10 * 15000
-    assert priced(Used(input_tokens=1), Prices(input=37_500_000, output=1)).cost == 38
+    assert priced(TokenUsage(input_tokens=1), ModelPrices(input=37_500_000, output=1)).cost == 38
 
 
 @pytest.mark.rule("budget")
 def test_long_prompts_have_their_own_price():
-    assert priced(Used(input_tokens=200_000), PRICES).cost == 200_000 * 3000
-    assert priced(Used(input_tokens=200_001), PRICES).cost == 200_001 * 6000
+    assert priced(TokenUsage(input_tokens=200_000), PRICES).cost == 200_000 * 3000
+    assert priced(TokenUsage(input_tokens=200_001), PRICES).cost == 200_001 * 6000
 
 
 @pytest.mark.rule("budget")
 def test_an_unknown_price_is_none_never_zero_and_stays_so_in_a_sum():
-    assert priced(Used(input_tokens=5), None).cost is None
-    assert priced(Used(is_reported=False), PRICES).cost is None
-    known = priced(Used(input_tokens=5), PRICES)
-    assert (known.usage + Used(input_tokens=1).usage).cost is None
+    assert priced(TokenUsage(input_tokens=5), None).cost is None
+    assert priced(TokenUsage(is_reported=False), PRICES).cost is None
+    known = priced(TokenUsage(input_tokens=5), PRICES)
+    assert (known.usage + TokenUsage(input_tokens=1).usage).cost is None
     total = NO_USAGE + known.usage + known.usage
     assert (total.cost, total.requests, total.input) == (2 * known.cost, 2, 10)
 
@@ -146,14 +146,14 @@ def test_an_unknown_price_is_none_never_zero_and_stays_so_in_a_sum():
 @pytest.mark.parametrize(
     ("usage", "reason", "window", "sent", "is_cut"),
     [
-        (Used(input_tokens=4000, output_tokens=9), "end", 4096, 100_000, True),
-        (Used(input_tokens=5000, output_tokens=9), "end", 4096, 20_000, True),
-        (Used(input_tokens=4000, output_tokens=0), "length", None, 100, True),
-        (Used(input_tokens=4000, output_tokens=9), "end", 4096, 16_000, False),
-        (Used(input_tokens=2000, output_tokens=9), "end", 4096, 100_000, False),
-        (Used(input_tokens=4000, output_tokens=9), "end", None, 100_000, False),
-        (Used(input_tokens=4000, output_tokens=9), "length", 8192, 16_000, False),
-        (Used(is_reported=False), "length", 4096, 100_000, False),
+        (TokenUsage(input_tokens=4000, output_tokens=9), "end", 4096, 100_000, True),
+        (TokenUsage(input_tokens=5000, output_tokens=9), "end", 4096, 20_000, True),
+        (TokenUsage(input_tokens=4000, output_tokens=0), "length", None, 100, True),
+        (TokenUsage(input_tokens=4000, output_tokens=9), "end", 4096, 16_000, False),
+        (TokenUsage(input_tokens=2000, output_tokens=9), "end", 4096, 100_000, False),
+        (TokenUsage(input_tokens=4000, output_tokens=9), "end", None, 100_000, False),
+        (TokenUsage(input_tokens=4000, output_tokens=9), "length", 8192, 16_000, False),
+        (TokenUsage(is_reported=False), "length", 4096, 100_000, False),
     ],
 )
 def test_a_prompt_that_was_cut_without_a_word_is_noticed(usage, reason, window, sent, is_cut):

@@ -4,8 +4,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from deputy.models.make import Models
-from deputy.models.script import ScriptModel
+from deputy.models.factory import ModelFactory
+from deputy.models.script_model import ScriptModel
 from deputy.testing import ProviderServer
 from deputy.testing.model_suite import CHECKS
 
@@ -15,7 +15,7 @@ WIRES = ("anthropic:claude-sonnet-4-5", "openai:gpt-5.2", "openai-chat:any", "go
 def wire(name):
     @asynccontextmanager
     async def open_model(script):
-        async with ProviderServer(script) as provider, Models(environ=provider.environ) as models:
+        async with ProviderServer(script) as provider, ModelFactory(environ=provider.environ) as models:
             yield models.open(name)._model
 
     return open_model

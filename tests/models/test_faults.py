@@ -9,18 +9,18 @@ from contextlib import asynccontextmanager
 import pytest
 
 from deputy.core import errors
-from deputy.core.conversation import Stop, TextDelta, ToolCall, Used
+from deputy.core.conversation import Stop, TextDelta, TokenUsage, ToolCall
 from deputy.core.outcome import Usage
 from deputy.models import wire
-from deputy.models.http import Http
-from deputy.models.make import Models, wire_of
-from deputy.models.secret import Secret
-from deputy.models.wire import Target
+from deputy.models.factory import ModelFactory, wire_of
+from deputy.models.http_client import HttpClient
+from deputy.models.secret import ApiKey
+from deputy.models.wire import ModelTarget
 from deputy.models.wire_model import Endpoint, WireModel
 from deputy.testing import ProviderServer, ScriptedCall, ScriptedTurn
 from deputy.testing.faults import FAULTS, answers, cuts, mangles, redirects, stalls
 from deputy.testing.model_suite import ask, asking
-from deputy.testing.rendering import render
+from deputy.testing.protocol_streams import render
 
 NAMES = {
     "anthropic": "anthropic:claude-haiku-4-5",
@@ -32,7 +32,7 @@ TURN = ScriptedTurn(
     text="Grüße 世界.",
     thinking="Hm.",
     calls=(ScriptedCall(name="Read", arguments={"path": "ä.txt"}), ScriptedCall(name="Read", arguments={"path": "b"})),
-    usage=Used(input_tokens=50, output_tokens=9),
+    usage=TokenUsage(input_tokens=50, output_tokens=9),
 )
 FINAL = {
     "anthropic": b"message_stop",
@@ -62,7 +62,7 @@ async def provided(protocol, fault, turn=TURN, *, idle_seconds=5.0):
     turn = ScriptedTurn(text=turn.text, thinking=turn.thinking, calls=turn.calls, usage=turn.usage, faults=("fault",))
     async with (
         ProviderServer(turn, faults={"fault": fault}, strict=False) as provider,
-        Models(environ=provider.environ, idle_seconds=idle_seconds) as models,
+        ModelFactory(environ=provider.environ, idle_seconds=idle_seconds) as models,
     ):
         yield models.open(NAMES[protocol])._model
 
@@ -77,14 +77,14 @@ async def end_of(model):
         except errors.ModelError as failure:
             error = failure
     stops = [event for event in events if isinstance(event, Stop)]
-    usages = [event for event in events if isinstance(event, Used)]
+    usages = [event for event in events if isinstance(event, TokenUsage)]
     assert len(stops) == (error is None), (events, error)
     assert len(usages) == len(stops)
     assert stops or not any(isinstance(event, ToolCall) for event in events), "a call was told from half a turn"
     if error is not None:
         assert error.model == model.name
-        told = "".join(event.text for event in events if isinstance(event, TextDelta))
-        assert error.text.startswith(told)
+        output = "".join(event.text for event in events if isinstance(event, TextDelta))
+        assert error.text.startswith(output)
     return events, error
 
 
@@ -134,7 +134,7 @@ async def test_an_answer_that_is_no_stream_is_typed(protocol, fault):
 async def test_a_refused_connection_is_a_network_failure():
     async with ProviderServer() as provider:
         environ = provider.environ
-    async with Models(environ=environ) as models:
+    async with ModelFactory(environ=environ) as models:
         _, error = await end_of(models.open(NAMES["anthropic"])._model)
     assert type(error) is errors.NetworkFailed
     assert error.retryable
@@ -142,7 +142,7 @@ async def test_a_refused_connection_is_a_network_failure():
 
 async def test_a_name_that_does_not_resolve_is_a_network_failure():
     environ = {"OPENAI_BASE_URL": "http://nowhere.invalid/v1", "OPENAI_API_KEY": "k"}
-    async with Models(environ=environ) as models:
+    async with ModelFactory(environ=environ) as models:
         _, error = await end_of(models.open("openai:gpt-5.2")._model)
     assert type(error) is errors.NetworkFailed
 
@@ -154,7 +154,7 @@ async def test_a_server_without_tls_is_a_network_failure():
 
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     environ = {"OPENAI_BASE_URL": f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}", "OPENAI_API_KEY": "k"}
-    async with server, Models(environ=environ) as models:
+    async with server, ModelFactory(environ=environ) as models:
         _, error = await end_of(models.open("openai:gpt-5.2")._model)
     assert type(error) is errors.NetworkFailed
 
@@ -165,7 +165,7 @@ async def test_an_untrusted_certificate_is_a_network_failure_for_good(tmp_path):
     server = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0, ssl=context)
     port = server.sockets[0].getsockname()[1]
     environ = {"OPENAI_BASE_URL": f"https://localhost:{port}", "OPENAI_API_KEY": "k"}
-    async with server, Models(environ=environ) as models:
+    async with server, ModelFactory(environ=environ) as models:
         _, error = await end_of(models.open("openai:gpt-5.2")._model)
     assert type(error) is errors.NetworkFailed
     assert not error.retryable
@@ -229,7 +229,7 @@ async def test_an_answer_that_is_hardly_http_ends_typed(garbage):
 
     server = await asyncio.start_server(answer, "127.0.0.1", 0)
     environ = {"OPENAI_BASE_URL": f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}", "OPENAI_API_KEY": "k"}
-    async with server, Models(environ=environ) as models:
+    async with server, ModelFactory(environ=environ) as models:
         _, error = await end_of(models.open("openai:gpt-5.2")._model)
     assert error is not None
 
@@ -294,7 +294,7 @@ async def test_a_slow_listener_is_not_taken_for_a_silent_model():
     turn = ScriptedTurn(text="one two three", pace_seconds=0.001)
     async with (
         ProviderServer(turn) as provider,
-        Models(environ=provider.environ, idle_seconds=1) as models,
+        ModelFactory(environ=provider.environ, idle_seconds=1) as models,
     ):
         events = []
         async for event in ask(models.open(NAMES["anthropic"])._model, asking()):
@@ -306,7 +306,7 @@ async def test_a_slow_listener_is_not_taken_for_a_silent_model():
 async def test_what_came_while_the_whole_process_stood_still_is_not_silence():
     turn = ScriptedTurn(text="word " * 40, pace_seconds=0.02)
     with ProviderServer(turn) as provider:
-        async with Models(environ=provider.environ, idle_seconds=0.2) as models:
+        async with ModelFactory(environ=provider.environ, idle_seconds=0.2) as models:
             events = []
             async for event in ask(models.open(NAMES["anthropic"])._model, asking()):
                 events.append(event)
@@ -433,7 +433,7 @@ async def test_missing_tool_ids_are_given():
 
 @every_protocol
 async def test_an_empty_completion_is_typed(protocol):
-    empty = ScriptedTurn(usage=Used(input_tokens=5, output_tokens=1))
+    empty = ScriptedTurn(usage=TokenUsage(input_tokens=5, output_tokens=1))
     error = await failing(protocol, mangles(lambda events: events), turn=empty)
     assert type(error) is errors.EmptyReply
     assert error.used.input_tokens == 5
@@ -457,13 +457,13 @@ REFUSALS = {
 async def test_a_refusal_is_typed_and_keeps_its_usage(protocol):
     old, new = REFUSALS[protocol]
     error = await failing(protocol, mangles(lambda events: [event.replace(old, new) for event in events]))
-    assert type(error) is errors.Refused
+    assert type(error) is errors.ModelRefused
     assert error.used.input_tokens == 50
 
 
 async def test_a_blocked_prompt_is_a_refusal():
     blocked = b'data: {"promptFeedback":{"blockReason":"SAFETY"},"usageMetadata":{"promptTokenCount":3}}\n\n'
-    assert type(await failing("google", mangles(lambda _: [blocked]))) is errors.Refused
+    assert type(await failing("google", mangles(lambda _: [blocked]))) is errors.ModelRefused
 
 
 @pytest.mark.rule("context.window")
@@ -496,7 +496,7 @@ async def test_two_final_events_count_once(protocol):
         return [*events, *events[whole_at(protocol) - 1 :]]
 
     events = await answering(protocol, mangles(twice))
-    assert [event.input_tokens for event in events if isinstance(event, Used)] == [50]
+    assert [event.input_tokens for event in events if isinstance(event, TokenUsage)] == [50]
     assert len(events[-1].message.calls) == 2
 
 
@@ -618,7 +618,7 @@ async def test_missing_usage_is_told_as_unreported_and_costs_nothing_known(proto
         return [e.replace(b'"usage":', b'"nothing":').replace(b'"usageMetadata":', b'"nothing":') for e in events]
 
     events = await answering(protocol, mangles(without))
-    (usage,) = [event for event in events if isinstance(event, Used)]
+    (usage,) = [event for event in events if isinstance(event, TokenUsage)]
     assert (usage.is_reported, usage.usage) == (False, Usage(requests=1, cost=None))
 
 
@@ -630,7 +630,7 @@ async def test_negative_usage_counts_as_none(protocol):
         return events
 
     events = await answering(protocol, mangles(negative))
-    (usage,) = [event for event in events if isinstance(event, Used)]
+    (usage,) = [event for event in events if isinstance(event, TokenUsage)]
     assert (usage.input_tokens, usage.output_tokens) == (0, 0)
 
 
@@ -638,7 +638,7 @@ async def test_usage_that_comes_only_after_the_reason_to_stop_is_counted():
     late = b'data: {"usageMetadata":{"promptTokenCount":77}}\n\n'
     for protocol in ("openai-chat", "google"):
         events = await answering(protocol, mangles(lambda events: [*events, late]))
-        (usage,) = [event for event in events if isinstance(event, Used)]
+        (usage,) = [event for event in events if isinstance(event, TokenUsage)]
         assert usage.input_tokens == (77 if protocol == "google" else 50)
 
 
@@ -649,12 +649,14 @@ async def test_a_cut_stream_keeps_the_usage_it_told():
 
 @pytest.mark.rule("context.window")
 async def test_a_conversation_that_was_cut_without_a_word_is_context_exhausted():
-    async with ProviderServer(ScriptedTurn(text="What?", usage=Used(input_tokens=4000, output_tokens=3))) as provider:
-        http = Http()
+    async with ProviderServer(
+        ScriptedTurn(text="What?", usage=TokenUsage(input_tokens=4000, output_tokens=3))
+    ) as provider:
+        http = HttpClient()
         model = WireModel(
             wire_of("openai-chat"),
-            Target(provider="ollama", model="any"),
-            Endpoint(base_url=f"{provider.url}/v1", key=Secret("kkkk")),
+            ModelTarget(provider="ollama", model="any"),
+            Endpoint(base_url=f"{provider.url}/v1", key=ApiKey("kkkk")),
             http,
             context_window=4096,
         )

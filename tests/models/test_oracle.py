@@ -14,22 +14,22 @@ from deputy.core.conversation import (
     AssistantMessage,
     Conversation,
     ForcedTool,
-    ModelSettings,
+    GenerationSettings,
     OutputSchema,
     Stop,
     Text,
     TextDelta,
     Thinking,
     ThinkingDelta,
+    TokenUsage,
     ToolCall,
     ToolMessage,
     ToolResult,
     Toolset,
     ToolSpec,
-    Used,
     UserMessage,
 )
-from deputy.models.make import Models
+from deputy.models.factory import ModelFactory
 from deputy.testing import ProviderServer, ScriptedTurn
 from deputy.testing.faults import mangles
 
@@ -89,8 +89,8 @@ def conversation(protocol):
 
 def settings(*, thinking=False):
     if thinking:
-        return ModelSettings(max_output_tokens=4096, thinking="high", tool_choice="auto")
-    return ModelSettings(
+        return GenerationSettings(max_output_tokens=4096, thinking="high", tool_choice="auto")
+    return GenerationSettings(
         max_output_tokens=4096, tool_choice=ForcedTool(name="Read"), output=OutputSchema(name="answer", schema=ANSWER)
     )
 
@@ -349,11 +349,11 @@ ORACLES = {
 
 
 async def ask_ours(provider, protocol, *, thinking):
-    async with Models(environ=provider.environ) as models:
+    async with ModelFactory(environ=provider.environ) as models:
         model = models.open(NAMES[protocol])
         events = [e async for e in model.stream(conversation(protocol), TOOLS, settings(thinking=thinking))]
     stop = next(event for event in events if isinstance(event, Stop))
-    usage = next(event for event in events if isinstance(event, Used))
+    usage = next(event for event in events if isinstance(event, TokenUsage))
     assert stop.message.text == "".join(event.text for event in events if isinstance(event, TextDelta))
     return {
         "text": stop.message.text,

@@ -9,7 +9,7 @@ from pydantic_ai.providers.openai import OpenAIProvider
 
 from deputy.core import errors
 from deputy.core.errors import UsageError
-from deputy.models.make import Models
+from deputy.models.factory import ModelFactory
 from deputy.models.pydantic_ai import PydanticAIModel
 from deputy.testing import ProviderServer, ScriptedTurn
 from deputy.testing.faults import FAULTS, cuts
@@ -64,5 +64,5 @@ async def test_their_errors_become_ours(fault, kind):
 
 def test_their_models_are_opened_by_name():
     with pytest.raises(UsageError, match="pydantic-ai says"):
-        Models(environ={}).open("pydantic-ai:nonsense-without-provider")
-    assert Models(environ={}).open("pydantic-ai:test").name == "pydantic-ai:test:test"
+        ModelFactory(environ={}).open("pydantic-ai:nonsense-without-provider")
+    assert ModelFactory(environ={}).open("pydantic-ai:test").name == "pydantic-ai:test:test"

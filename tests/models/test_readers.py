@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from deputy.core.conversation import Thinking
 from deputy.core.errors import ModelError
-from deputy.models.make import wire_of
+from deputy.models.factory import wire_of
 from deputy.models.sse import EventReader
 
 STREAMS = Path(__file__).parent / "streams"
@@ -16,14 +16,14 @@ PROTOCOLS = ("anthropic", "openai-responses", "openai-chat", "google")
 
 
 def read(protocol, chunks):
-    reader, events, told = wire_of(protocol).reader(), EventReader(), []
+    reader, events, output = wire_of(protocol).reader(), EventReader(), []
     for chunk in chunks:
         for data in events.feed(chunk):
             reader.read(data)
-        told += reader.told.take()
+        output += reader.buffer.take()
     for data in events.close():
         reader.read(data)
-    return reader.end(), reader.used, "".join(f"{type(delta).__name__[0]}{delta.text}" for delta in told)
+    return reader.end(), reader.used, "".join(f"{type(delta).__name__[0]}{delta.text}" for delta in output)
 
 
 def cut(data, sizes):
@@ -106,8 +106,8 @@ def test_sealed_thinking_is_kept_as_it_came():
 def test_an_items_own_form_goes_back_to_where_it_came_from():
     import msgspec
 
-    from deputy.core.conversation import AssistantMessage, Conversation, ModelSettings, Toolset, UserMessage
-    from deputy.models.wire import Target
+    from deputy.core.conversation import AssistantMessage, Conversation, GenerationSettings, Toolset, UserMessage
+    from deputy.models.wire import ModelTarget
 
     recorded = (STREAMS / "openai-responses.sse").read_bytes()
     parts = read("openai-responses", [recorded])[0].parts
@@ -116,16 +116,16 @@ def test_an_items_own_form_goes_back_to_where_it_came_from():
         ("openai", [None, "reasoning", "message", "function_call", "function_call"]),
         ("elsewhere", [None, None, "function_call", "function_call"]),
     ):
-        target = Target(provider=provider, model="m")
-        body = wire_of("openai-responses").body(target, conversation, Toolset(), ModelSettings())
+        target = ModelTarget(provider=provider, model="m")
+        body = wire_of("openai-responses").body(target, conversation, Toolset(), GenerationSettings())
         items = msgspec.json.decode(body)["input"]
         assert [item.get("type") for item in items] == kinds
         assert ("rs_1" in str(items)) is (provider == "openai")
 
 
 def test_what_is_told_at_once_is_joined_and_kept_in_order():
-    _, _, told = read("anthropic", [(STREAMS / "anthropic.sse").read_bytes()])
-    assert told == "TLet me look — schön 思考.TI'll read both 文件 👩‍👩‍👧."
+    _, _, output = read("anthropic", [(STREAMS / "anthropic.sse").read_bytes()])
+    assert output == "TLet me look — schön 思考.TI'll read both 文件 👩‍👩‍👧."
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from deputy.core.conversation import (
     AssistantMessage,
     Conversation,
-    ModelSettings,
+    GenerationSettings,
     Text,
     Thinking,
     ToolCall,
@@ -16,8 +16,8 @@ from deputy.core.conversation import (
     ToolSpec,
     UserMessage,
 )
-from deputy.models.make import wire_of
-from deputy.models.wire import Target
+from deputy.models.factory import wire_of
+from deputy.models.wire import ModelTarget
 
 PROTOCOLS = ("anthropic", "openai-responses", "openai-chat", "google")
 TOOL = ToolSpec(name="Read", description="Read.", parameters={"type": "object"})
@@ -25,8 +25,8 @@ every_protocol = pytest.mark.parametrize("protocol", PROTOCOLS)
 
 
 def request(protocol, conversation, tools=(), settings=None, **target):
-    target = Target(**({"provider": "here", "model": "m"} | target))
-    body = wire_of(protocol).body(target, conversation, Toolset(tools), settings or ModelSettings())
+    target = ModelTarget(**({"provider": "here", "model": "m"} | target))
+    body = wire_of(protocol).body(target, conversation, Toolset(tools), settings or GenerationSettings())
     return msgspec.json.decode(body)
 
 
@@ -36,7 +36,7 @@ def rows(protocol, body):
 
 @every_protocol
 def test_each_message_is_encoded_once(protocol):
-    wire, target, settings = wire_of(protocol), Target(provider="p", model="m"), ModelSettings()
+    wire, target, settings = wire_of(protocol), ModelTarget(provider="p", model="m"), GenerationSettings()
     conversation = Conversation("s")
     bodies = []
     for number in range(3):
@@ -92,7 +92,7 @@ def test_half_characters_are_replaced_not_fatal(protocol):
 
 @every_protocol
 def test_extra_fields_go_into_the_body(protocol):
-    settings = ModelSettings(extra={"num_ctx": 8192})
+    settings = GenerationSettings(extra={"num_ctx": 8192})
     assert request(protocol, Conversation("", [UserMessage(text="hi")]), settings=settings)["num_ctx"] == 8192
 
 
@@ -105,13 +105,13 @@ def test_malformed_arguments_go_back_as_an_empty_object(protocol):
 
 @pytest.mark.parametrize(("limit", "budget"), [(4096, 3072), (100_000, 24576), (1400, 1050), (1300, None), (100, None)])
 def test_a_thinking_budget_stays_below_the_output_limit(limit, budget):
-    settings = ModelSettings(thinking="high", max_output_tokens=limit)
+    settings = GenerationSettings(thinking="high", max_output_tokens=limit)
     body = request("anthropic", Conversation("", [UserMessage(text="hi")]), settings=settings, thinking_style="budget")
     assert body.get("thinking") == ({"type": "enabled", "budget_tokens": budget} if budget else None)
 
 
 def test_adaptive_models_get_an_effort_instead_of_a_budget():
-    settings = ModelSettings(thinking="medium")
+    settings = GenerationSettings(thinking="medium")
     body = request("anthropic", Conversation("", [UserMessage(text="x")]), settings=settings, thinking_style="adaptive")
     assert body["thinking"]["type"] == "adaptive"
     assert body["output_config"] == {"effort": "medium"}
@@ -119,13 +119,13 @@ def test_adaptive_models_get_an_effort_instead_of_a_budget():
 
 @every_protocol
 def test_a_model_that_cannot_think_is_not_asked_to(protocol):
-    body = request(protocol, Conversation("", [UserMessage(text="x")]), settings=ModelSettings(thinking="high"))
+    body = request(protocol, Conversation("", [UserMessage(text="x")]), settings=GenerationSettings(thinking="high"))
     assert not {"thinking", "reasoning", "reasoning_effort", "output_config", "generationConfig"} & set(body)
 
 
 @every_protocol
 def test_tools_can_be_shown_and_forbidden_at_once(protocol):
-    settings = ModelSettings(tool_choice="none")
+    settings = GenerationSettings(tool_choice="none")
     body = request(protocol, Conversation("", [UserMessage(text="x")]), [TOOL], settings)
     assert "Read" in str(body["tools"])
     assert "none" in str(body.get("tool_choice") or body.get("toolConfig")).lower()

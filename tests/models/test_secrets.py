@@ -9,12 +9,12 @@ import traceback
 import msgspec
 import pytest
 
-from deputy.core.conversation import ModelSettings
+from deputy.core.conversation import GenerationSettings
 from deputy.core.errors import BadKey, NoKey, UsageError
 from deputy.models.catalog import read_catalog
-from deputy.models.http import Http, proxy_for
-from deputy.models.make import Models
-from deputy.models.secret import Secret
+from deputy.models.factory import ModelFactory
+from deputy.models.http_client import HttpClient, proxy_for
+from deputy.models.secret import ApiKey
 from deputy.testing import ProviderServer, ScriptedTurn
 from deputy.testing.faults import answers
 from deputy.testing.model_suite import ask, asking, heard
@@ -29,14 +29,14 @@ NAMES = {
 
 
 def test_a_secret_shows_itself_only_when_asked():
-    secret = Secret(KEY)
+    secret = ApiKey(KEY)
     assert secret.reveal() == KEY
     assert KEY not in f"{secret} {secret!r} {secret!s} {[secret]} {secret:>40}"
     assert secret.hide(f"bad key {KEY}!") == "bad key ***!"
     for write in (pickle.dumps, msgspec.json.encode):
         with pytest.raises(TypeError):
             write(secret)
-    assert secret == Secret(KEY) != Secret("other")
+    assert secret == ApiKey(KEY) != ApiKey("other")
     assert not hasattr(secret, "__dict__")
 
 
@@ -47,7 +47,7 @@ async def test_a_key_is_in_its_header_and_nowhere_else(name, caplog):
     quoting = answers(401, {"error": {"type": "authentication_error", "message": f"Incorrect API key: {KEY}."}})
     turn = ScriptedTurn(text="Yes.", faults=("quoting",))
     async with ProviderServer(turn, faults={"quoting": quoting}) as provider:
-        models = Models(environ={**provider.environ, variable: KEY})
+        models = ModelFactory(environ={**provider.environ, variable: KEY})
         async with models:
             model = models.open(name)
             with pytest.raises(BadKey) as caught:
@@ -75,7 +75,7 @@ async def test_without_a_key_nothing_is_asked(name):
     variable = NAMES[name][0]
     async with ProviderServer() as provider:
         environ = {key: value for key, value in provider.environ.items() if key != variable}
-        async with Models(environ=environ) as models:
+        async with ModelFactory(environ=environ) as models:
             with pytest.raises(NoKey, match=f"no API key for provider .*{variable}"):
                 await heard(models.open(name), asking())
         assert provider.asked == []
@@ -84,7 +84,7 @@ async def test_without_a_key_nothing_is_asked(name):
 async def test_a_bearer_token_serves_where_a_key_would():
     async with ProviderServer(ScriptedTurn(text="Yes.")) as provider:
         environ = {"ANTHROPIC_BASE_URL": provider.url, "ANTHROPIC_AUTH_TOKEN": KEY}
-        async with Models(environ=environ) as models:
+        async with ModelFactory(environ=environ) as models:
             await heard(models.open("haiku"), asking())
     assert provider.asked[0].headers["authorization"] == f"Bearer {KEY}"
     assert "x-api-key" not in provider.asked[0].headers
@@ -92,14 +92,14 @@ async def test_a_bearer_token_serves_where_a_key_would():
 
 async def test_a_request_can_carry_a_name_of_its_own():
     turn = ScriptedTurn(text="Yes.")
-    async with ProviderServer(turn) as provider, Models(environ=provider.environ) as models:
-        await heard(models.open("haiku"), asking(), ModelSettings(idempotency_key="sess_1/turn-3"))
+    async with ProviderServer(turn) as provider, ModelFactory(environ=provider.environ) as models:
+        await heard(models.open("haiku"), asking(), GenerationSettings(idempotency_key="sess_1/turn-3"))
     assert provider.asked[0].headers["idempotency-key"] == "sess_1/turn-3"
     assert "turn-3" not in str(provider.asked[0].body)
 
 
 async def test_requests_ask_for_no_compression_and_send_no_cookies():
-    async with ProviderServer(ScriptedTurn(text="Yes.")) as provider, Models(environ=provider.environ) as models:
+    async with ProviderServer(ScriptedTurn(text="Yes.")) as provider, ModelFactory(environ=provider.environ) as models:
         await heard(models.open("haiku"), asking())
     headers = provider.asked[0].headers
     assert headers["accept-encoding"] == "identity"
@@ -126,7 +126,7 @@ async def test_a_request_goes_through_the_proxy_of_the_environment(monkeypatch):
         monkeypatch.setenv("http_proxy", proxy.url)
         monkeypatch.setenv("no_proxy", "")
         environ = {"OPENAI_BASE_URL": "http://api.example.invalid/v1", "OPENAI_API_KEY": KEY}
-        async with Models(environ=environ) as models:
+        async with ModelFactory(environ=environ) as models:
             await heard(models.open("openai-chat:any"), asking())
     assert proxy.asked[0].path == "http://api.example.invalid/v1/chat/completions"
 
@@ -137,8 +137,8 @@ async def test_a_request_goes_through_the_proxy_of_the_environment(monkeypatch):
 def test_making_a_model_loads_no_sdk_and_no_pydantic():
     code = (
         "import sys, deputy\n"
-        "from deputy.models.make import Models\n"
-        "models = Models(environ={'ANTHROPIC_API_KEY': 'k', 'OPENAI_API_KEY': 'k', 'GEMINI_API_KEY': 'k'})\n"
+        "from deputy.models.factory import ModelFactory\n"
+        "models = ModelFactory(environ={'ANTHROPIC_API_KEY': 'k', 'OPENAI_API_KEY': 'k', 'GEMINI_API_KEY': 'k'})\n"
         "[models.open(n) for n in ('opus', 'gpt-5.2', 'gemini-3-pro', 'ollama:x', 'deepseek:x')]\n"
         "heavy = {'openai', 'anthropic', 'google', 'pydantic', 'pydantic_ai', 'httpx2', 'httpx', 'rich', 'sqlite3'}\n"
         "print(sorted(heavy & {name.partition('.')[0] for name in sys.modules}))"
@@ -149,7 +149,7 @@ def test_making_a_model_loads_no_sdk_and_no_pydantic():
 
 def test_the_core_of_a_conversation_loads_neither_network_nor_loop():
     code = (
-        "import sys, deputy.core.conversation, deputy.core.script, deputy.core.errors\n"
+        "import sys, deputy.core.conversation, deputy.core.model_script, deputy.core.errors\n"
         "print(sorted({'asyncio', 'aiohttp', 'json', 'socket', 'logging'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -157,12 +157,12 @@ def test_the_core_of_a_conversation_loads_neither_network_nor_loop():
 
 
 async def test_closing_what_was_never_used_is_fine():
-    async with Http(), Models(environ={}):
+    async with HttpClient(), ModelFactory(environ={}):
         pass
 
 
 async def test_a_body_of_megabytes_is_sent_without_a_warning():
-    async with ProviderServer(ScriptedTurn(text="Yes.")) as provider, Models(environ=provider.environ) as models:
+    async with ProviderServer(ScriptedTurn(text="Yes.")) as provider, ModelFactory(environ=provider.environ) as models:
         events = [event async for event in ask(models.open("haiku"), asking("word " * 500_000))]
     assert events[-1].message.text == "Yes."
 
@@ -170,7 +170,7 @@ async def test_a_body_of_megabytes_is_sent_without_a_warning():
 @pytest.mark.parametrize("address", ["localhost:8000", "ftp://x", "http://", "http://x:port/v1", "nonsense"])
 def test_an_address_that_cannot_be_used_is_a_usage_error(address):
     with pytest.raises(UsageError, match="OPENAI_BASE_URL"):
-        Models(environ={"OPENAI_BASE_URL": address, "OPENAI_API_KEY": KEY}).open("openai:gpt-5.2")
+        ModelFactory(environ={"OPENAI_BASE_URL": address, "OPENAI_API_KEY": KEY}).open("openai:gpt-5.2")
 
 
 @pytest.mark.parametrize(
@@ -185,7 +185,7 @@ def test_an_address_that_cannot_be_used_is_a_usage_error(address):
     ],
 )
 def test_a_password_in_an_address_beside_a_key_is_a_usage_error_that_does_not_tell_it(environ, overlay, field):
-    models = Models(catalog=read_catalog(overlay), environ={**environ, "OPENAI_API_KEY": KEY})
+    models = ModelFactory(catalog=read_catalog(overlay), environ={**environ, "OPENAI_API_KEY": KEY})
     with pytest.raises(UsageError) as caught:
         models.open("openai:gpt-5.2")
     assert caught.value.field == field
@@ -196,7 +196,7 @@ def test_a_password_in_an_address_beside_a_key_is_a_usage_error_that_does_not_te
 async def test_a_password_in_an_address_is_how_one_gets_in_where_there_is_no_key():
     async with ProviderServer(ScriptedTurn(text="Yes.")) as provider:
         address = provider.url.replace("http://", "http://user:hunter2@")
-        async with Models(environ={"OLLAMA_BASE_URL": address}) as models:
+        async with ModelFactory(environ={"OLLAMA_BASE_URL": address}) as models:
             events = [event async for event in ask(models.open("ollama:qwen3:8b"), asking("word"))]
     assert events[-1].message.text == "Yes."
     assert provider.asked[0].headers["authorization"].startswith("Basic ")
@@ -205,5 +205,5 @@ async def test_a_password_in_an_address_is_how_one_gets_in_where_there_is_no_key
 @pytest.mark.parametrize("key", ["with\nnewline", "with\x00null", "schlüssel"])
 def test_a_key_that_no_header_can_carry_is_a_usage_error(key):
     with pytest.raises(UsageError, match="OPENAI_API_KEY") as caught:
-        Models(environ={"OPENAI_API_KEY": key}).open("openai:gpt-5.2")
+        ModelFactory(environ={"OPENAI_API_KEY": key}).open("openai:gpt-5.2")
     assert key not in str(caught.value)

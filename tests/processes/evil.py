@@ -10,7 +10,7 @@ import time
 
 from tests.processes.shapes import SHAPES, script, survivors
 
-from deputy.processes.supervise import Command, supervised
+from deputy.processes.supervise import Command, supervise
 
 GRACE_SECONDS = 0.2
 ALLOWED_SECONDS = 1.0
@@ -25,7 +25,7 @@ async def end_one(shape: str, mark: str) -> tuple[int, float]:
         owner="evil",
         grace_seconds=GRACE_SECONDS,
     )
-    async with supervised(command) as child:
+    async with supervise(command) as child:
         await child.stdout.readline()
         began = time.monotonic()
     return len(survivors(mark)), time.monotonic() - began - GRACE_SECONDS

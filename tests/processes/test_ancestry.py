@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from deputy.processes.ancestry import Supervisor, below_run
-from deputy.processes.supervise import Command, supervised
+from deputy.processes.supervise import Command, supervise
 
 ASK = "from deputy.processes.ancestry import below_run as b; s = b(); print(s and (s.run, s.home, s.pid > 0))"
 ASKING = shlex.join([sys.executable, "-c", ASK])
@@ -17,7 +17,7 @@ def said(text: str, *, owner: str = RUN) -> str:
     async def play() -> bytes:
         environment = {"PATH": os.environ["PATH"], "DEPUTY_HOME": "/a/home"}
         command = Command(argv=("/bin/bash", "-c", text), cwd="/tmp", environment=environment, owner=owner)
-        async with supervised(command) as child:
+        async with supervise(command) as child:
             return await child.stdout.read()
 
     return asyncio.run(play()).decode().strip()
@@ -43,10 +43,10 @@ def test_a_process_below_a_supervisor_knows_its_run_whatever_it_clears(text):
 @pytest.mark.rule("lineage.env")
 def test_the_nearest_supervisor_counts():
     inner = (
-        "import asyncio, sys; from deputy.processes.supervise import Command, supervised\n"
+        "import asyncio, sys; from deputy.processes.supervise import Command, supervise\n"
         "async def play():\n"
         f"    command = Command(argv=(sys.executable, '-c', {ASK!r}), cwd='/', environment={{}}, owner={RUN!r})\n"
-        "    async with supervised(command) as child:\n"
+        "    async with supervise(command) as child:\n"
         "        print((await child.stdout.read()).decode())\n"
         "asyncio.run(play())"
     )

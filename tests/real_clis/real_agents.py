@@ -13,10 +13,10 @@ from tests.real_clis.stage import FOLDER, RealStage, adapted, go_on_with_what_is
 from tests.real_clis.stage import MODELS as PROGRAM_MODELS
 
 from deputy.backends.acp import acp_backend
-from deputy.core.script import Script, ScriptedConversation, ScriptedTurn
+from deputy.core.model_script import ModelScript, ScriptedConversation, ScriptedTurn
 from deputy.testing import ProviderServer
-from deputy.testing.backend_suite import CASES, Expected, leave_in_the_middle, play
-from deputy.tools.text_files import open_text_files
+from deputy.testing.backend_suite import CASES, ExpectedResult, leave_in_the_middle, play
+from deputy.tools.workspace_text_files import open_text_files
 
 MODELS = {**PROGRAM_MODELS, "copilot": "copilot:gpt-5.2", "qwen": "qwen:m1"}
 PATIENT = {("the provider is overloaded", name) for name in ("gemini", "opencode", "qwen")}
@@ -39,7 +39,7 @@ def as_told(case, name):
         turns.append(msgspec.structs.replace(turn, usage=usage))
     ends = case.ends
     if (case.name, name) in FORGETFUL:
-        ends = (*ends[:-1], Expected(kind="failed", code="SESSION_GONE"))
+        ends = (*ends[:-1], ExpectedResult(kind="failed", code="SESSION_GONE"))
     return msgspec.structs.replace(case, turns=tuple(turns), ends=ends)
 
 
@@ -66,7 +66,7 @@ class RealAcpStage(RealStage):
     async def open(self, case, workspace):
         turns = tuple(self._turn(turn, workspace) for turn in case.turns)
         aside = (ScriptedTurn(text="…"),) * 9
-        script = Script(
+        script = ModelScript(
             conversations=(
                 *(ScriptedConversation(turns=aside, when=words, times=99) for words in TITLES),
                 # A conversation that goes on may be asked again, for something beside the turn.

@@ -21,8 +21,8 @@ from tests.real_clis.stage import (
 )
 
 from deputy.backends.cli import cli_backend
-from deputy.core.script import ScriptedTurn
-from deputy.engine.ports.backend import Assignment
+from deputy.core.model_script import ScriptedTurn
+from deputy.engine.ports.backend import BackendRequest
 from deputy.testing import ProviderServer
 from deputy.testing.backend_suite import CASES, leave_in_the_middle, play
 
@@ -67,7 +67,7 @@ def test_a_program_that_nobody_is_logged_in_to_says_so(name, home, workspace):
             kept["OPENCODE_CONFIG_CONTENT"] = "{}"
             (home / ".gemini/settings.json").unlink()
             model = "anthropic:claude-sonnet-5-5" if name == "opencode" else MODELS[name]
-            assignment = Assignment(
+            assignment = BackendRequest(
                 session_id="sess_1_out", prompt="x", model=model, workspace=str(workspace), seconds=START_SECONDS
             )
             return await cli_backend(name, kept).run(assignment, lambda _: None)
@@ -85,7 +85,7 @@ def test_a_program_that_somebody_else_ends_has_crashed(name, number, home, works
 
     async def end_it():
         async with RealStage(name, home).open(case, workspace) as backend:
-            assignment = Assignment(
+            assignment = BackendRequest(
                 session_id="sess_3_ended", prompt=case.name, model=MODELS[name], workspace=str(workspace), seconds=25
             )
             running = asyncio.ensure_future(backend.run(assignment, lambda _: None))
@@ -109,5 +109,5 @@ def of_session(session):
                 environ, command = (process / "environ").read_bytes(), (process / "cmdline").read_bytes()
             except OSError:
                 continue
-            if f"DEPUTY_CALL={session}".encode() in environ and b"warden.py" not in command:
+            if f"DEPUTY_CALL={session}".encode() in environ and b"reaper.py" not in command:
                 yield int(process.name)

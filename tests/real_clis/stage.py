@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 
 from deputy.backends.cli import cli_backend
-from deputy.core.script import Script, ScriptedCall, ScriptedConversation, ScriptedTurn
-from deputy.engine.ports.backend import Assignment, OwnSession
+from deputy.core.model_script import ModelScript, ScriptedCall, ScriptedConversation, ScriptedTurn
+from deputy.engine.ports.backend import BackendRequest, BackendSession
 from deputy.testing import ProviderServer
 
 FOLDER = Path(os.environ.get("DEPUTY_PROGRAMS", "build/programs")).resolve()
@@ -46,7 +46,7 @@ class RealStage:
     @asynccontextmanager
     async def open(self, case, workspace):
         turns = tuple(self._turn(turn, workspace) for turn in case.turns)
-        script = Script(
+        script = ModelScript(
             conversations=(
                 ScriptedConversation(turns=turns, when=case.name),
                 ScriptedConversation(turns=(ScriptedTurn(text="…"),) * 9, times=99),
@@ -136,12 +136,12 @@ async def look_for(stage):
 async def go_on_with_what_is_gone(stage, workspace):
     """The end of a turn in a session that there never was."""
     session = "ses_e1c2c94b9ffeUaVZQOc5lM4UKA" if stage.name == "opencode" else "0199f1de-0000-7000-8000-000000000000"
-    assignment = Assignment(
+    assignment = BackendRequest(
         session_id="sess_1_gone",
         prompt="x",
         model=stage.model,
         workspace=str(workspace),
-        resume=OwnSession(id=session),
+        resume=BackendSession(id=session),
         seconds=60,
     )
     async with ProviderServer(strict=False) as provider:

@@ -2,9 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from deputy.core.approval import Prices
-from deputy.runtimes.local import LocalEngine
-from deputy.runtimes.parking import SUSPEND_SECONDS
+from deputy.core.approval import PriceBounds
+from deputy.runtime.engine import LocalEngine
+from deputy.runtime.suspension import SUSPEND_SECONDS
 from deputy.tools.ask import AskTool
 from deputy.tools.delegate import DelegateTool
 from deputy.tools.note import NoteTool
@@ -33,4 +33,8 @@ class LocalStage:
         return self._engine(journal, workflow, world, is_over=is_over, suspend_seconds=seconds)
 
     def flow_tools(self, files: "Files") -> "tuple[FlowTool, ...]":
-        return (NoteTool(files), AskTool(), DelegateTool(lambda _: None, lambda _: Prices(lambda given, taken: None)))
+        return (
+            NoteTool(files),
+            AskTool(),
+            DelegateTool(lambda _: None, lambda _: PriceBounds(lambda given, taken: None)),
+        )

@@ -9,12 +9,12 @@ from tests.simulation.stage import LocalStage
 
 from deputy.core.errors import StorageError
 from deputy.core.outcome import NO_USAGE, Outcome
-from deputy.runtimes.local import LocalEngine
+from deputy.runtime.engine import LocalEngine
 from deputy.testing.memory_journal import MemoryJournal, MemoryLease
 from deputy.testing.simulation import Violation, draw_scenario, simulate
 
 if TYPE_CHECKING:
-    from deputy.engine.ports import Birth, RunContext, Workflow, World
+    from deputy.engine.ports import RunContext, RunStart, Workflow, World
 
 SEEDS = 600
 GROUPS = 12
@@ -89,8 +89,8 @@ class LyingEngine(LocalEngine):
     """Tells less than was used."""
 
     def __init__(self, journal: MemoryJournal, workflow: "Workflow", world: "World", **more: Any) -> None:
-        async def less(run: "RunContext", birth: "Birth") -> Outcome:
-            return structs.replace(await workflow(run, birth), usage=NO_USAGE)
+        async def less(run: "RunContext", start: "RunStart") -> Outcome:
+            return structs.replace(await workflow(run, start), usage=NO_USAGE)
 
         super().__init__(journal, less, world, **more)
 
@@ -109,7 +109,7 @@ class _Hasty:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._journal, name)
 
-    async def settled(self, lease: MemoryLease) -> None:
+    async def wait_durable(self, lease: MemoryLease) -> None:
         """At once."""
 
 
@@ -121,9 +121,9 @@ class ForgetfulEngine(LocalEngine):
 
 
 class _Forgetful(_Hasty):
-    async def settled(self, lease: MemoryLease) -> None:
+    async def wait_durable(self, lease: MemoryLease) -> None:
         with suppress(StorageError):
-            await self._journal.settled(lease)
+            await self._journal.wait_durable(lease)
         lease.trouble = None
 
 

@@ -5,7 +5,7 @@ from random import Random
 
 import pytest
 
-from deputy.runtimes.local import LocalEngine
+from deputy.runtime.engine import LocalEngine
 from deputy.testing import run_in_virtual_time
 from deputy.testing.memory_journal import MemoryDisk, MemoryJournal
 from deputy.testing.runtime_suite import CASES

@@ -7,13 +7,13 @@ import urllib.request
 import pytest
 
 from deputy.core.errors import BadRequest
-from deputy.models.make import Models
-from deputy.testing import ProviderServer, Script, ScriptedCall, ScriptedConversation, ScriptedTurn, script_of
+from deputy.models.factory import ModelFactory
+from deputy.testing import ModelScript, ProviderServer, ScriptedCall, ScriptedConversation, ScriptedTurn, script_of
 from deputy.testing.model_suite import asking, heard
 
 
 async def ask(provider, text="hi", model="anthropic:claude-haiku-4-5"):
-    async with Models(environ=provider.environ) as models:
+    async with ModelFactory(environ=provider.environ) as models:
         return await heard(models.open(model)._model, asking(text))
 
 
@@ -33,7 +33,7 @@ async def test_a_script_that_is_asked_too_often_fails():
 
 
 async def test_a_conversation_that_no_script_fits_fails():
-    script = Script(conversations=(ScriptedConversation(when="security", turns=(ScriptedTurn(text="x"),)),))
+    script = ModelScript(conversations=(ScriptedConversation(when="security", turns=(ScriptedTurn(text="x"),)),))
     async with ProviderServer(script, strict=False) as provider:
         with pytest.raises(BadRequest):
             await ask(provider, "about something else")
@@ -48,7 +48,7 @@ async def test_a_failure_of_the_test_itself_is_not_hidden():
 
 
 async def test_conversations_are_told_apart_by_what_they_open_with():
-    script = Script(
+    script = ModelScript(
         conversations=(
             ScriptedConversation(when="security", turns=(ScriptedTurn(text="safe"),), times=2),
             ScriptedConversation(turns=(ScriptedTurn(text="other"),)),

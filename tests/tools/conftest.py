@@ -7,7 +7,7 @@ import pytest
 
 from deputy.engine.ports import ToolContext
 from deputy.tools.addresses import networks
-from deputy.tools.http import Web
+from deputy.tools.web import Web
 from deputy.tools.workspace import Workspace
 
 SERVER = "127.77.77.77"

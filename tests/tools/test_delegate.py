@@ -6,8 +6,8 @@ import msgspec
 import pytest
 from tests.engine.conftest import House, approve, call, house, talk, turn
 
-from deputy.core.approval import Prices
-from deputy.core.events import Asked
+from deputy.core.approval import PriceBounds
+from deputy.core.events import QuestionAsked
 from deputy.core.outcome import Completed
 from deputy.core.task import DELEGATE_SCHEMA
 from deputy.testing import ProviderServer
@@ -16,7 +16,7 @@ from deputy.tools.delegate import DelegateTool
 __all__ = ["house"]
 
 MODEL = "anthropic:claude-sonnet-4-5"
-UNPRICED = lambda _: Prices(lambda given, taken: None)  # noqa: E731  a table of prices in one line
+UNPRICED = lambda _: PriceBounds(lambda given, taken: None)  # noqa: E731  a table of prices in one line
 ONE = {"label": "one", "prompt": "the work of one"}
 
 
@@ -88,9 +88,9 @@ def test_children_run_on_the_model_that_made_the_call_unless_a_task_names_anothe
 
 
 def msgspec_script(conversations):
-    from deputy.core.script import Script
+    from deputy.core.model_script import ModelScript
 
-    return Script(conversations=conversations)
+    return ModelScript(conversations=conversations)
 
 
 @pytest.mark.rule("delegate.norecursion")
@@ -137,7 +137,7 @@ def test_one_approval_is_asked_for_the_whole_call(house: House, answer: bool):
         async with house.open(approval="ask") as runtime:
             started = await house.start_parent(runtime, "Do it.")
             async for record in runtime.engine.events(started):
-                if isinstance(record.event, Asked):
+                if isinstance(record.event, QuestionAsked):
                     question, request = record.event.question, record.event.request
                     await approve(runtime, started, "yes" if answer else "no")
                     break

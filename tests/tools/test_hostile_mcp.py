@@ -14,8 +14,8 @@ from tests.interfaces.mcp.conftest import until
 from deputy.config.settings import McpServer
 from deputy.core.errors import DeputyError
 from deputy.engine.ports import ToolContext
-from deputy.tools import mcp
-from deputy.tools.mcp import McpServers
+from deputy.tools import mcp_servers
+from deputy.tools.mcp_servers import McpServers
 
 SERVER = str(Path(__file__).with_name("hostile_mcp_server.py"))
 CONTEXT = ToolContext()
@@ -50,8 +50,8 @@ def _resident_bytes() -> int:
 @pytest.mark.parametrize("way", ["floods", "chatters", "overwhelms", "crumbles"])
 def test_one_that_says_too_much_is_heard_no_more(way):
     before = _resident_bytes()
-    told = run(called, way)
-    assert (told.is_error, "'docs' failed" in told.text) == (True, True)
+    output = run(called, way)
+    assert (output.is_error, "'docs' failed" in output.text) == (True, True)
     assert _resident_bytes() - before < 64_000_000
 
 
@@ -70,9 +70,9 @@ def test_a_wrong_answer_is_told_to_the_model_and_the_server_can_be_asked_again(w
     async def check(servers):
         return await called(servers), await called(servers)
 
-    for told in run(check, way):
-        assert (told.is_error, told.text.startswith("The MCP server 'docs' answered wrongly: ")) == (True, True)
-        assert len(told.text) < 400
+    for output in run(check, way):
+        assert (output.is_error, output.text.startswith("The MCP server 'docs' answered wrongly: ")) == (True, True)
+        assert len(output.text) < 400
 
 
 def test_the_list_of_tools_is_read_again_for_one_that_goes_by_another(tmp_path):
@@ -85,7 +85,7 @@ def test_the_list_of_tools_is_read_again_for_one_that_goes_by_another(tmp_path):
 
 
 def test_one_that_never_starts_is_given_up(monkeypatch):
-    monkeypatch.setattr(mcp, "START_SECONDS", 0.5)
+    monkeypatch.setattr(mcp_servers, "START_SECONDS", 0.5)
 
     async def check(servers):
         with pytest.raises(DeputyError, match="'docs' did not start: TimeoutError"):
@@ -96,7 +96,7 @@ def test_one_that_never_starts_is_given_up(monkeypatch):
 
 @pytest.mark.parametrize("is_running", [True, False])
 def test_one_that_is_still_starting_is_not_waited_for_at_the_end(is_running, tmp_path, monkeypatch):
-    monkeypatch.setattr(mcp, "START_SECONDS", 10)
+    monkeypatch.setattr(mcp_servers, "START_SECONDS", 10)
     place = tmp_path / "runs"
 
     async def check(servers):
@@ -111,12 +111,12 @@ def test_one_that_is_still_starting_is_not_waited_for_at_the_end(is_running, tmp
 
 def test_one_that_hangs_is_replaced_in_the_end_and_the_others_are_not_held_up():
     async def check(servers):
-        told = [await called(servers) for _ in range(mcp.MOST_FAILURES)]
+        output = [await called(servers) for _ in range(mcp_servers.MOST_FAILURES)]
         link = servers._links["docs"]
-        return told, link._client
+        return output, link._client
 
-    told, client = run(check, "hangs", seconds=0.2)
-    assert all("took longer than its time" in one.text for one in told)
+    output, client = run(check, "hangs", seconds=0.2)
+    assert all("took longer than its time" in one.text for one in output)
     assert client is None
 
 

@@ -12,7 +12,7 @@ import pytest
 from deputy.core.request import Grant
 from deputy.engine.ports import ToolContext
 from deputy.processes.environment import scrubbed
-from deputy.processes.sweep import sweep, tag_of
+from deputy.processes.orphans import environment_tag, kill_orphans
 from deputy.tools.run import run_tool
 from deputy.tools.workspace import Workspace
 
@@ -140,11 +140,11 @@ def test_an_id_that_a_model_made_up_cannot_break_the_tag(workspace):
 
 
 def test_what_a_dead_process_left_running_is_found_by_its_call(tmp_path):
-    environment = {"PATH": os.environ["PATH"], "DEPUTY_CALL": f"{tag_of('left')}0123456789abcdef"}
+    environment = {"PATH": os.environ["PATH"], "DEPUTY_CALL": f"{environment_tag('left')}0123456789abcdef"}
     program = ["sh", "-c", "echo up; read never"]
     with subprocess.Popen(program, env=environment, start_new_session=True, stdin=PIPE, stdout=PIPE) as left:
         assert left.stdout.readline() == b"up\n"
-        sweep(tag_of("other"))
+        kill_orphans(environment_tag("other"))
         assert left.poll() is None
-        sweep(tag_of("another"), tag_of("left"))
+        kill_orphans(environment_tag("another"), environment_tag("left"))
         assert left.wait() == -9

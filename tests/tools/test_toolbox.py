@@ -7,8 +7,8 @@ import pytest
 
 from deputy.core.request import READ_ONLY_TOOLS, Grant
 from deputy.engine.ports import ToolContext, ToolOutput, ToolTraits
+from deputy.tools.struct_tool import StructTool
 from deputy.tools.toolbox import Toolbox, standard_tools
-from deputy.tools.typed import TypedTool
 
 EVERYTHING = Grant(tools=READ_ONLY_TOOLS | {"Edit", "Write", "Run"})
 
@@ -92,7 +92,7 @@ def test_a_tool_that_overstays_its_limit_is_stopped():
         await asyncio.Event().wait()
 
     traits = ToolTraits(reads_only=True, limit_seconds=-4.9)
-    toolbox = Toolbox([TypedTool("Read", Nothing, traits, hang, description_file="read.md")], Grant())
+    toolbox = Toolbox([StructTool("Read", Nothing, traits, hang, description_file="read.md")], Grant())
     stopped = run(toolbox, "Read", {})
     assert stopped.is_error
     assert "took longer than its limit" in stopped.text
@@ -105,7 +105,7 @@ def test_a_tool_that_is_cancelled_within_has_failed():
         await own
 
     toolbox = Toolbox(
-        [TypedTool("Read", Nothing, ToolTraits(reads_only=True), wait, description_file="read.md")], Grant()
+        [StructTool("Read", Nothing, ToolTraits(reads_only=True), wait, description_file="read.md")], Grant()
     )
     failed = run(toolbox, "Read", {})
     assert failed.is_error
@@ -117,7 +117,7 @@ def test_a_tool_that_somebody_stops_is_stopped():
         await asyncio.Event().wait()
 
     toolbox = Toolbox(
-        [TypedTool("Read", Nothing, ToolTraits(reads_only=True), hang, description_file="read.md")], Grant()
+        [StructTool("Read", Nothing, ToolTraits(reads_only=True), hang, description_file="read.md")], Grant()
     )
 
     async def stop() -> None:

@@ -9,13 +9,13 @@ import pytest
 
 from deputy.core.request import Grant
 from deputy.tools.edit import edit_tool
-from deputy.tools.errors import ToolError
-from deputy.tools.folder import WorkspaceFolder
 from deputy.tools.glob import glob_tool
 from deputy.tools.grep import grep_tool
 from deputy.tools.read import read_tool
-from deputy.tools.withheld import is_withheld
-from deputy.tools.workspace import AT_HAND_BYTES, Workspace
+from deputy.tools.secret_files import is_withheld
+from deputy.tools.tool_error import ToolError
+from deputy.tools.workspace import SMALL_FILE_BYTES, Workspace
+from deputy.tools.workspace_folder import WorkspaceFolder
 from deputy.tools.write import write_tool
 
 CANARY = "CANARY-3141592"
@@ -48,7 +48,7 @@ READABLE = [
     "terraform.tfvars.example", ".npmrc.template", ".codex/auth.example.json", ".codex/auth.json.sample",
     ".environment", "environment.py", "prod.env.js", ".aws-sam/build.toml", ".azure-pipelines/ci.yml", ".dockerignore",
     "keys.py", "monkey", "a.keys", "credentials.py", "auth.json", "src/auth.json", "deputy/config.toml", ".envoy",
-    "kubeconfig_test.go", "settings.xml", ".gitignore", "config", "secrets.py", "src/deputy/config/reading.py",
+    "kubeconfig_test.go", "settings.xml", ".gitignore", "config", "secrets.py", "src/deputy/config/settings_file.py",
 ]  # fmt: skip
 
 ESCAPES = [
@@ -186,9 +186,9 @@ def test_no_file_that_is_withheld_comes_before_a_prompt(tree):
     folder = WorkspaceFolder(tree, Grant())
     names = [name for name in WITHHELD if not name.startswith("a/")]
     for at in range(0, len(names), 10):
-        told = asyncio.run(folder.before_prompt(names[at : at + 10]))
-        assert CANARY not in told.text
-        assert len(told.warnings) == len(names[at : at + 10])
+        output = asyncio.run(folder.before_prompt(names[at : at + 10]))
+        assert CANARY not in output.text
+        assert len(output.warnings) == len(names[at : at + 10])
 
 
 @pytest.mark.rule("workspace")
@@ -350,20 +350,20 @@ def test_searches_in_a_worktree_find_what_is_in_the_work_folder_of_the_main_tree
 def test_no_symlink_race_leads_out_of_what_is_at_hand(flipping):
     root, _, flips = flipping
     workspace = Workspace(root)
-    seen = {workspace.at_hand("swap/file.txt") for _ in flips(FLIPS)}
+    seen = {workspace.read_small("swap/file.txt") for _ in flips(FLIPS)}
     assert seen <= {("swap/file.txt", b"inside\n"), None}
 
 
-@pytest.mark.parametrize("content", [b"", b"a\n", b"no end", b"\0binary", b"x" * AT_HAND_BYTES, b"x" * 70_000])
+@pytest.mark.parametrize("content", [b"", b"a\n", b"no end", b"\0binary", b"x" * SMALL_FILE_BYTES, b"x" * 70_000])
 def test_what_is_at_hand_reads_the_same_as_the_long_way(tmp_path, call, content):
     (tmp_path / "file").write_bytes(content)
     quick, long = (call(read_tool(Workspace(tmp_path, uses_openat2=uses)), path="./file") for uses in (True, False))
     assert quick == long
-    assert Workspace(tmp_path).at_hand("file") in (None, ("file", content))
+    assert Workspace(tmp_path).read_small("file") in (None, ("file", content))
 
 
 @pytest.mark.parametrize(
     "path", ["a/in_link", "dir_link/up_link", "fifo", "socket", "a", "missing", ".env", "/a/in.txt"]
 )
 def test_what_is_not_a_plain_file_is_not_at_hand(tree, path):
-    assert Workspace(tree).at_hand(path) is None
+    assert Workspace(tree).read_small(path) is None

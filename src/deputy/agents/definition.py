@@ -13,7 +13,7 @@ Family = Literal["deputy", "claude", "opencode"]
 Scope = Literal["project", "user", "shipped"]
 
 
-class Origin(Struct, frozen=True, kw_only=True):
+class DefinitionOrigin(Struct, frozen=True, kw_only=True):
     """Where a definition comes from."""
 
     path: str
@@ -28,14 +28,14 @@ class Origin(Struct, frozen=True, kw_only=True):
         return f"{self.family} {self.scope}"
 
 
-class Remark(Struct, frozen=True):
+class DefinitionRemark(Struct, frozen=True):
     """Something that was forgiven in a definition, and the line of the file it stands on."""
 
     line: int
     message: str
 
 
-class Problem(Struct, frozen=True, kw_only=True):
+class DefinitionProblem(Struct, frozen=True, kw_only=True):
     """Why a file or folder gave no definition."""
 
     path: str
@@ -43,7 +43,7 @@ class Problem(Struct, frozen=True, kw_only=True):
     message: str
 
 
-class Limits(Struct, frozen=True, kw_only=True):
+class DefinitionLimits(Struct, frozen=True, kw_only=True):
     """The limits a definition sets for its agent; None leaves the default."""
 
     max_turns: int | None = None
@@ -65,9 +65,9 @@ class AgentDefinition(Struct, frozen=True, kw_only=True):
     """The file says `inherit`, so that no default may stand in for the caller's model."""
     recursive: bool = False
     disabled: bool = False
-    limits: Limits = Limits()
+    limits: DefinitionLimits = DefinitionLimits()
     extra: dict[str, Raw] = {}
     """Every other key, untouched, under its own spelling."""
     path: str
     source: str
-    warnings: tuple[Remark, ...] = ()
+    warnings: tuple[DefinitionRemark, ...] = ()

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import ValidationError, convert
 
-from deputy.config.reading import read_settings
 from deputy.config.settings import McpServer, McpSettings, Settings, TextSettings, UserSettings
+from deputy.config.settings_file import read_settings
+from deputy.core.detect.phrase_tables import SHIPPED, PhraseTables
 from deputy.core.errors import UsageError
-from deputy.core.text.tables import SHIPPED, Tables
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from deputy.core.ladder import LadderTables
-    from deputy.core.rules import Narrowing, Rules
+    from deputy.core.effective_settings import EffectiveSettings, ProjectSettings
+    from deputy.core.fallback import FallbackTables
 
 _DEEPEST_FOLDER = 40
 
@@ -38,26 +38,26 @@ def load_catalog(directory: str = ".", home: str | None = None) -> dict[str, Any
     return {**user.catalog, "names": {**user.catalog.get("names", {}), **names}}
 
 
-def load_ladder(home: str | None = None) -> LadderTables:
+def load_fallback_tables(home: str | None = None) -> FallbackTables:
     """The chains of models and orders of programs, with what the user says over what is shipped."""
-    from deputy.core.ladder import SHIPPED_LADDER, LadderTables
+    from deputy.core.fallback import SHIPPED_FALLBACK, FallbackTables
 
-    said, shipped = load_user(home).ladder, SHIPPED_LADDER
-    known = {*shipped.anybody, *(program for order in shipped.programs.values() for program in order)}
+    said, shipped = load_user(home).ladder, SHIPPED_FALLBACK
+    known = {*shipped.any_provider, *(program for order in shipped.programs.values() for program in order)}
     for program in (*(said.anybody or ()), *(program for order in said.programs.values() for program in order)):
         if program not in known:
             raise UsageError(f"{_user_file(home)}: ladder", program, f"there are: {', '.join(sorted(known))}")
-    return LadderTables(
+    return FallbackTables(
         chains={**shipped.chains, **said.chains},
         unknown=shipped.unknown if said.unknown is None else said.unknown,
         programs={**shipped.programs, **said.programs},
-        anybody=shipped.anybody if said.anybody is None else said.anybody,
+        any_provider=shipped.any_provider if said.anybody is None else said.anybody,
     )
 
 
 def mcp_servers(settings: McpSettings, path: str = "") -> dict[str, McpServer]:
     """The MCP servers that the user configured; a UsageError names the one that is not right."""
-    from deputy.config.mistakes import kind_of
+    from deputy.config.setting_errors import kind_of
 
     servers: dict[str, McpServer] = {}
     for name, said in settings.servers.items():
@@ -74,20 +74,20 @@ def mcp_servers(settings: McpSettings, path: str = "") -> dict[str, McpServer]:
     return servers
 
 
-def load_rules(directory: str = ".", home: str | None = None) -> Rules:
+def load_effective_settings(directory: str = ".", home: str | None = None) -> EffectiveSettings:
     """The rules that hold in a directory: the user's own over what is shipped, and no looser in any project."""
     user = read_settings(_user_file(home), UserSettings) or UserSettings()
     project = read_settings(_project_file(directory)) or Settings()
-    from deputy.core.rules import ruled
+    from deputy.core.effective_settings import effective_settings
 
-    return ruled(_narrowing(user), _narrowing(project), model=user.models.default)
+    return effective_settings(_narrowing(user), _narrowing(project), model=user.models.default)
 
 
-def _narrowing(settings: Settings) -> Narrowing:
-    from deputy.core.rules import Narrowing
+def _narrowing(settings: Settings) -> ProjectSettings:
+    from deputy.core.effective_settings import ProjectSettings
 
     limits = settings.limits
-    return Narrowing(
+    return ProjectSettings(
         approval=settings.approval.policy,
         concurrency=limits.concurrency,
         max_depth=limits.max_depth,
@@ -115,7 +115,7 @@ def load_command_agents(directory: str = ".", home: str | None = None) -> dict[s
     return chosen
 
 
-def load_tables(directory: str = ".", home: str | None = None) -> Tables:
+def load_tables(directory: str = ".", home: str | None = None) -> PhraseTables:
     """The tables that hold in a directory: the project's file over the user's own over what is shipped."""
     user = read_settings(_user_file(home), UserSettings)
     project = _load_project(directory, user if isinstance(user, UserSettings) else UserSettings())
@@ -137,7 +137,7 @@ def _user_file(home: str | None) -> str:
     return f"{os.environ.get('HOME', '') if home is None else home}/.config/deputy/config.toml"
 
 
-def merge(nearest_first: Sequence[Settings]) -> Tables:
+def merge(nearest_first: Sequence[Settings]) -> PhraseTables:
     """The shipped tables with these settings over them, the nearer over the farther."""
     if not nearest_first:
         return SHIPPED
@@ -148,7 +148,7 @@ def merge(nearest_first: Sequence[Settings]) -> Tables:
         for name, known in phrases.items():
             known.extend(getattr(settings.text, name))
     routes = [route for settings in nearest_first for route in settings.models.routes]
-    return Tables(
+    return PhraseTables(
         aliases=aliases,
         routes=(*routes, *SHIPPED.routes),
         default_model=next((s.models.default for s in nearest_first if s.models.default), SHIPPED.default_model),

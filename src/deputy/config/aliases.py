@@ -5,8 +5,8 @@ from __future__ import annotations
 import unicodedata
 from typing import TYPE_CHECKING, Any, cast
 
+from deputy.core.detect.phrase_tables import SHIPPED
 from deputy.core.errors import UsageError
-from deputy.core.text.tables import SHIPPED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

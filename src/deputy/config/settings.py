@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from msgspec import Meta, Struct
 
+from deputy.core.detect.phrase_tables import Route
 from deputy.core.limits import WallSetting
-from deputy.core.text.tables import Route
 
 
 class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -19,7 +19,7 @@ class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class TextSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[text]`: further phrases, in the notation of `deputy.core.text.phrases`."""
+    """`[text]`: further phrases, in the notation of `deputy.core.detect.phrases`."""
 
     triggers: tuple[str, ...] = ()
     purposes: tuple[str, ...] = ()
@@ -120,7 +120,7 @@ class AgentSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """Projects whose own definitions count like the user's: folders, `~` allowed."""
 
 
-class LadderSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+class FallbackSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`[ladder]`: which model and which program come after which; what is not said is as it is shipped."""
 
     chains: dict[str, tuple[str, ...]] = {}
@@ -140,6 +140,6 @@ class UserSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     agents: AgentSettings = AgentSettings()
     mcp: McpSettings = McpSettings()
     subtasks: SubtaskSettings = SubtaskSettings()
-    ladder: LadderSettings = LadderSettings()
+    ladder: FallbackSettings = FallbackSettings()
     catalog: dict[str, Any] = {}
     """Laid over the shipped catalog of providers and models, field by field."""

@@ -22,7 +22,7 @@ Risk: TypeAlias = Literal["low", "medium", "high"]
 Choice: TypeAlias = Literal["yes", "no", "always"]
 
 
-class Part(Struct, frozen=True, kw_only=True):
+class ApprovalPart(Struct, frozen=True, kw_only=True):
     """One field of a call, as text."""
 
     name: str
@@ -44,7 +44,7 @@ class ApprovalRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
     tool: str
     title: str
     """What would be done, in words of our own."""
-    parts: tuple[Part, ...]
+    parts: tuple[ApprovalPart, ...]
     """Every field of the call, in the order of the tool's schema."""
     risk: Risk
     call: str = ""
@@ -82,13 +82,16 @@ def read_decision(body: Raw | bytes, digest: str) -> Choice:
     return decision.choice if decision.digest == digest else "no"
 
 
-def call_parts(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> tuple[Part, ...]:
+def call_parts(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> tuple[ApprovalPart, ...]:
     """Every argument of a call: those of the schema in its order, then those that it does not have."""
     known = [name for name in schema.get("properties", {}) if name in arguments]
     others = [name for name in arguments if name not in known]
     return (
-        *(Part(name=name, text=value_text(arguments[name])) for name in known),
-        *(Part(name=f"{whole_text(name)} (not in the schema)", text=value_text(arguments[name])) for name in others),
+        *(ApprovalPart(name=name, text=value_text(arguments[name])) for name in known),
+        *(
+            ApprovalPart(name=f"{whole_text(name)} (not in the schema)", text=value_text(arguments[name]))
+            for name in others
+        ),
     )
 
 
@@ -130,10 +133,10 @@ def spawn_request(
     """The approval of a whole call of tasks: all that each subagent is told and may do."""
     parts = [part for index, task in enumerate(tasks) for part in _task_parts(index, task, model, files)]
     if len(tasks) > 1:
-        parts.insert(0, Part(name="tasks", text=whole_text(", ".join(task.label for task in tasks))))
-        parts.append(Part(name="at once", text=f"{min(concurrency, len(tasks))} of {len(tasks)}"))
+        parts.insert(0, ApprovalPart(name="tasks", text=whole_text(", ".join(task.label for task in tasks))))
+        parts.append(ApprovalPart(name="at once", text=f"{min(concurrency, len(tasks))} of {len(tasks)}"))
     if notes:
-        parts.append(Part(name="backends", text=whole_text(notes)))
+        parts.append(ApprovalPart(name="backends", text=whole_text(notes)))
     risks = [tools_risk(task.tools) for task in tasks]
     return ApprovalRequest(
         tool=tool,
@@ -150,17 +153,17 @@ def resume_request(label: str, message: str | None, *, model: str, tools: Collec
     """The approval of going on with a run that has ended."""
     said = "(nothing: it goes on where it stopped)" if message is None else whole_text(message)
     parts = (
-        Part(name="run", text=whole_text(label)),
-        Part(name="message", text=said),
-        Part(name="model", text=whole_text(model)),
-        Part(name="tools", text=", ".join(map(whole_text, sorted(tools))) or "none"),
+        ApprovalPart(name="run", text=whole_text(label)),
+        ApprovalPart(name="message", text=said),
+        ApprovalPart(name="model", text=whole_text(model)),
+        ApprovalPart(name="tools", text=", ".join(map(whole_text, sorted(tools))) or "none"),
     )
     risk = tools_risk(tools)
     call = call_digest([label, message, model, sorted(tools)])
     return ApprovalRequest(tool="resume", title="Go on with a finished run", parts=parts, risk=risk, call=call)
 
 
-def _task_parts(index: int, task: Task, model: str, files: Sequence[FileDigest]) -> list[Part]:
+def _task_parts(index: int, task: Task, model: str, files: Sequence[FileDigest]) -> list[ApprovalPart]:
     """The fields of one task; only those that say something."""
     fields = [
         ("label", task.label),
@@ -176,7 +179,7 @@ def _task_parts(index: int, task: Task, model: str, files: Sequence[FileDigest])
         ("schema", "" if task.schema is None else value_text(task.schema)),
         ("if no subagent can be had", task.degradation),
     ]
-    return [Part(name=f"task {index + 1} {name}", text=whole_text(text)) for name, text in fields if text]
+    return [ApprovalPart(name=f"task {index + 1} {name}", text=whole_text(text)) for name, text in fields if text]
 
 
 def _agent_text(task: Task) -> str:
@@ -239,7 +242,7 @@ def _task_data(task: Task) -> Any:
 # --- what it can cost -------------------------------------------------------------------------------------------------
 
 
-class Prices(Struct, frozen=True):
+class PriceBounds(Struct, frozen=True):
     """What is known of a model's prices: the most that so many tokens in and out cost, and its window."""
 
     ceiling: Callable[[int, int], int | None]
@@ -272,7 +275,7 @@ class Ceiling(Struct, frozen=True, kw_only=True):
         return f"{bounded} for some, not bounded for {self.unbounded} ({reason})"
 
 
-def cost_ceiling(tasks: Sequence[Task], prices_of: Callable[[Task], Prices], left: int | None = None) -> Ceiling:
+def cost_ceiling(tasks: Sequence[Task], prices_of: Callable[[Task], PriceBounds], left: int | None = None) -> Ceiling:
     """The most that the tasks can cost together; `left` is what their caller may still spend, where that is capped."""
     nanos = unbounded = unpriced = 0
     for task in tasks:
@@ -286,7 +289,7 @@ def cost_ceiling(tasks: Sequence[Task], prices_of: Callable[[Task], Prices], lef
     return Ceiling(nanos=nanos, unbounded=unbounded, unpriced=unpriced)
 
 
-def cost_not_kept(model: str) -> str:
+def cost_not_bounded(model: str) -> str:
     """Why a model cannot work under a cap on cost, and what to do."""
     return (
         f"no price is known for {model}, so a cap on its cost cannot be kept: cap `tokens` or `requests` instead, "
@@ -294,7 +297,7 @@ def cost_not_kept(model: str) -> str:
     )
 
 
-def most_cost(task: Task, prices: Prices) -> int | None:
+def most_cost(task: Task, prices: PriceBounds) -> int | None:
     """The most that one task can cost; None where neither its budget nor its prices bound it."""
     budget, price = task.budget, prices.ceiling
     if price(1_000_000, 1_000_000) == 0:
@@ -302,8 +305,8 @@ def most_cost(task: Task, prices: Prices) -> int | None:
     bounds = [budget.cost]
     if budget.tokens is not None:
         # However they are shared between what is read and what is written.
-        ways = (price(budget.tokens, 0), price(0, budget.tokens))
-        bounds.append(None if None in ways else max(way for way in ways if way is not None))
+        backends = (price(budget.tokens, 0), price(0, budget.tokens))
+        bounds.append(None if None in backends else max(way for way in backends if way is not None))
     if budget.requests is not None and prices.window is not None:
         one = price(prices.window, task.max_output_tokens)
         bounds.append(None if one is None else one * budget.requests)

@@ -6,13 +6,13 @@ import unicodedata
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from deputy.core.text.visible import escaped_invisible
+from deputy.core.detect.visible import escaped_invisible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from re import Match, Pattern
 
-    from deputy.core.approval import ApprovalRequest, Part
+    from deputy.core.approval import ApprovalPart, ApprovalRequest
 
 PART_ROWS = 20
 """How many rows of one field are shown at first."""
@@ -75,19 +75,19 @@ def screen(request: ApprovalRequest, *, width: int = DEFAULT_WIDTH, whole: bool 
     return Screen("\n".join(lines), hidden)
 
 
-def _facts(request: ApprovalRequest) -> Iterator[Part]:
+def _facts(request: ApprovalRequest) -> Iterator[ApprovalPart]:
     """Who asks, and what it can cost."""
-    from deputy.core.approval import Part
+    from deputy.core.approval import ApprovalPart
 
     if request.session_id or request.label:
         label = request.label if request.label.isascii() else f"{request.label} = {request.label!a}"
         path = " › ".join(map(visible_line, request.path))
-        yield Part(name="asked by", text=f"{visible_line(label)} ({path}) {request.session_id}".strip())
+        yield ApprovalPart(name="asked by", text=f"{visible_line(label)} ({path}) {request.session_id}".strip())
     if request.cost:
-        yield Part(name="cost", text=request.cost)
+        yield ApprovalPart(name="cost", text=request.cost)
 
 
-def _part_rows(part: Part, width: int, most: int | None) -> tuple[list[str], int]:
+def _part_rows(part: ApprovalPart, width: int, most: int | None) -> tuple[list[str], int]:
     """The rows of a field, and how many bytes of it are left out."""
     name = f"{_INDENT}{visible_line(part.name)}:"
     text = part.text

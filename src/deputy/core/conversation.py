@@ -116,7 +116,7 @@ ThinkingLevel: TypeAlias = Literal["low", "medium", "high"]
 ToolChoice: TypeAlias = Literal["auto", "none", "required"] | ForcedTool
 
 
-class ModelSettings(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class GenerationSettings(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """How one turn is asked for. What a model lacks is left out of the request, never faked."""
 
     max_output_tokens: int | None = None
@@ -144,7 +144,7 @@ class ThinkingDelta(Struct, frozen=True, tag="thinking_delta", gc=False):
     text: str
 
 
-class Used(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="used", gc=False):
+class TokenUsage(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="used", gc=False):
     """What one request used, told once. Input includes what was read from or written to a cache."""
 
     input_tokens: int = 0
@@ -172,7 +172,7 @@ class Used(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="used", gc
         )
 
 
-class Retried(Struct, frozen=True, kw_only=True, tag="retried"):
+class RetryNotice(Struct, frozen=True, kw_only=True, tag="retried"):
     """The turn begins again: what was told of it before counts no more, except its usage."""
 
     attempt: int
@@ -195,7 +195,7 @@ class Stop(Struct, frozen=True, kw_only=True, tag="stop", gc=False):
     message: AssistantMessage
 
 
-StreamEvent: TypeAlias = TextDelta | ThinkingDelta | ToolCall | Used | Retried | Stop
+StreamEvent: TypeAlias = TextDelta | ThinkingDelta | ToolCall | TokenUsage | RetryNotice | Stop
 
 # --- kept encoded -----------------------------------------------------------------------------------------------------
 

@@ -46,13 +46,13 @@ from msgspec import UNSET, Struct, UnsetType, structs
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from deputy.core.conversation import Used
+    from deputy.core.conversation import TokenUsage
 
 
 class DeputyError(Exception):
     """Everything this project raises on purpose."""
 
-    def told(self, redact: Callable[[str], str]) -> str:
+    def safe_text(self, redact: Callable[[str], str]) -> str:
         """What it says, after a function that takes secrets out."""
         return redact(str(self))
 
@@ -64,9 +64,9 @@ class UsageError(DeputyError):
         self.field = field
         self.found = found
         self.expected = expected
-        super().__init__(self.told(_without_secrets))
+        super().__init__(self.safe_text(_without_secrets))
 
-    def told(self, redact: Callable[[str], str]) -> str:
+    def safe_text(self, redact: Callable[[str], str]) -> str:
         """What it says, after a function that takes secrets out."""
         return f"{redact(self.field)}: found {_shown(self.found, redact)}; {redact(self.expected)}"
 
@@ -83,16 +83,16 @@ class BadFields(UsageError):
     """Fields that are not as they must be, all of them named at once: each with what is wrong and what is right."""
 
     def __init__(self, problems: Sequence[tuple[str, str]]) -> None:
-        told = "; ".join(f"{field} {problem}" for field, problem in problems)
-        self.field, self.found, self.expected = problems[0][0], None, told
-        DeputyError.__init__(self, self.told(_without_secrets))
+        text = "; ".join(f"{field} {problem}" for field, problem in problems)
+        self.field, self.found, self.expected = problems[0][0], None, text
+        DeputyError.__init__(self, self.safe_text(_without_secrets))
 
-    def told(self, redact: Callable[[str], str]) -> str:
+    def safe_text(self, redact: Callable[[str], str]) -> str:
         """What it says, after a function that takes secrets out."""
         return redact(self.expected)
 
 
-class Described(str):
+class Unquoted(str):
     """What was found, said in words: an error shows it without quotes."""
 
     __slots__ = ()
@@ -105,60 +105,58 @@ class StorageError(DeputyError):
     """The home directory or a file in it failed: names the path, what happened and the way out."""
 
     retryable = False
-    way_out = "Look at the file and the disk it is on."
+    remedy = "Look at the file and the disk it is on."
 
-    def __init__(self, path: str, what: str, way_out: str = "") -> None:
+    def __init__(self, path: str, what: str, remedy: str = "") -> None:
         self.path = path
         self.what = what
-        self.way_out = way_out or type(self).way_out
-        super().__init__(f"{path}: {what}. {self.way_out}")
+        self.remedy = remedy or type(self).remedy
+        super().__init__(f"{path}: {what}. {self.remedy}")
 
 
 class StorageFull(StorageError):
     """No space is left where the journal lives."""
 
     retryable = True
-    way_out = "Free some space (`deputy prune` removes old runs), or move the home with DEPUTY_HOME; then try again."
+    remedy = "Free some space (`deputy prune` removes old runs), or move the home with DEPUTY_HOME; then try again."
 
 
 class StorageDenied(StorageError):
     """The home may not be read or written by this user, or would not be safe."""
 
-    way_out = "Give your user the right to read and write it, or name another home with DEPUTY_HOME."
+    remedy = "Give your user the right to read and write it, or name another home with DEPUTY_HOME."
 
 
 class StorageCorrupt(StorageError):
     """What is there is not what was written."""
 
-    way_out = (
-        "Run `deputy doctor --repair`: it copies what can be read into a new journal, and keeps the damaged files."
-    )
+    remedy = "Run `deputy doctor --repair`: it copies what can be read into a new journal, and keeps the damaged files."
 
 
 class StorageGone(StorageCorrupt):
     """The journal was deleted or replaced while this process wrote to it: what it writes now is kept nowhere."""
 
-    way_out = "This run cannot be resumed. Put the journal back from a copy, or start the work again."
+    remedy = "This run cannot be resumed. Put the journal back from a copy, or start the work again."
 
 
 class StorageTooNew(StorageError):
     """A newer version of Deputy wrote it; reading it as the old form could damage it."""
 
-    way_out = "Upgrade Deputy, or name another home with DEPUTY_HOME."
+    remedy = "Upgrade Deputy, or name another home with DEPUTY_HOME."
 
 
 class StorageBusy(StorageError):
     """Another process kept the journal locked for longer than any transaction takes."""
 
     retryable = True
-    way_out = "End or wake the process that holds it (one that is stopped, perhaps), then try again."
+    remedy = "End or wake the process that holds it (one that is stopped, perhaps), then try again."
 
 
 class StorageFailed(StorageError):
     """Reading, writing or opening failed for another reason."""
 
     retryable = True
-    way_out = "Check the disk and the limit on open files, then try again."
+    remedy = "Check the disk and the limit on open files, then try again."
 
 
 class NotAdmitted(DeputyError):
@@ -188,9 +186,9 @@ class UnknownRun(DeputyError):
 
     def __init__(self, run: str) -> None:
         self.run = run
-        super().__init__(self.told(_without_secrets))
+        super().__init__(self.safe_text(_without_secrets))
 
-    def told(self, redact: Callable[[str], str]) -> str:
+    def safe_text(self, redact: Callable[[str], str]) -> str:
         """What it says, after a function that takes secrets out."""
         return f"no run has the id {_shown(self.run, redact)}; `deputy ps --all` lists those there are"
 
@@ -245,7 +243,7 @@ class ModelError(DeputyError):
         """Seconds the provider wants left alone, where it said so."""
         if retryable is not None:
             self.retryable = retryable
-        self.used: Used | None = None
+        self.used: TokenUsage | None = None
         """What the failed attempt used, where the provider told."""
         self.text = ""
         """What the model had said until then."""
@@ -329,7 +327,7 @@ class ServerFailed(ModelError):
     recommendation = "Try again later, or another model."
 
 
-class Refused(ModelError):
+class ModelRefused(ModelError):
     """Declined by the provider's or the model's policy."""
 
     code = "REFUSED"
@@ -407,7 +405,7 @@ def passed_up(errors: Sequence[Error], session_id: str) -> tuple[Error, ...]:
     return tuple(e if e.session_id is not UNSET else structs.replace(e, session_id=session_id) for e in errors)
 
 
-def advice(errors: Sequence[Error]) -> str:
+def remedy(errors: Sequence[Error]) -> str:
     """What to do about these errors: the first recovery instruction, or that a person must act, and why."""
     final = next((error for error in errors if not error.recoverable), None)
     if final is not None:

@@ -9,20 +9,20 @@ from msgspec import UNSET, Raw, Struct, UnsetType, json, to_builtins
 
 from deputy.core.approval import ApprovalRequest
 from deputy.core.errors import Error, UsageError
-from deputy.core.ladder import Routing
-from deputy.core.limits import Use
+from deputy.core.fallback import Routing
+from deputy.core.limits import BudgetUse
 from deputy.core.outcome import NO_USAGE, Fallback, Outcome, Rejected, Usage
 from deputy.core.request import Grant, Lineage, Request
 from deputy.core.role import Role
-from deputy.core.subtask.passed import Passed
-from deputy.core.task import Terms
+from deputy.core.subtask.passed_context import PassedContext
+from deputy.core.task import TaskOptions
 
 VERSION = 1
 """Of the events' JSON. It rises only when an old field changes its meaning; new kinds and new fields need no rise."""
 
 
 CANCEL = "cancel"
-"""The topic that every run listens to: what comes under it is a `CancelAsked`."""
+"""The topic that every run listens to: what comes under it is a `CancelRequested`."""
 ANSWER = "answer"
 """The topic of a person's words."""
 APPROVAL = "approval"
@@ -41,7 +41,7 @@ class _Event(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="k
 # --- birth ------------------------------------------------------------------------------------------------------------
 
 
-class Opened(_Event, frozen=True, kw_only=True, tag="run_opened"):
+class RunOpened(_Event, frozen=True, kw_only=True, tag="run_opened"):
     """A root session began: a person's or program's run at depth 0."""
 
     lineage: Lineage
@@ -60,7 +60,7 @@ class Opened(_Event, frozen=True, kw_only=True, tag="run_opened"):
     """What the command was called with, where that is more than a prompt."""
 
 
-class Requested(_Event, frozen=True, kw_only=True, tag="requested", rename={"terms": "options"}):
+class Requested(_Event, frozen=True, kw_only=True, tag="requested"):
     """A delegation was asked for."""
 
     request: Request
@@ -71,7 +71,7 @@ class Requested(_Event, frozen=True, kw_only=True, tag="requested", rename={"ter
     """The run that asked, when it is one of the journal's."""
     call: str = ""
     """The parent's tool call; the pair of them never spawns twice."""
-    terms: Terms = Terms()
+    options: TaskOptions = TaskOptions()
     workspace: str = ""
     """The folder it works in, where nobody of the journal's asked for it: it is the top of its tree then."""
 
@@ -83,7 +83,7 @@ class Admitted(_Event, frozen=True, kw_only=True, tag="admitted"):
     grant: Grant
 
 
-class Refused(_Event, frozen=True, kw_only=True, tag="admission_refused"):
+class AdmissionRefused(_Event, frozen=True, kw_only=True, tag="admission_refused"):
     """The guard kept it out, which is how it ended."""
 
     outcome: Rejected
@@ -102,13 +102,13 @@ class Started(_Event, frozen=True, kw_only=True, tag="started"):
 # --- work -------------------------------------------------------------------------------------------------------------
 
 
-class Said(_Event, frozen=True, kw_only=True, tag="message_added"):
+class MessageAdded(_Event, frozen=True, kw_only=True, tag="message_added"):
     """A message entered the conversation that no model and no tool made: the task, an answer, a correction."""
 
     message: Raw
     warnings: tuple[str, ...] = ()
     """What should have been in it and could not be."""
-    passed: Passed | None = None
+    passed: PassedContext | None = None
     """What of a parent's context is in it, where it is a subtask's task."""
 
 
@@ -131,7 +131,7 @@ class ModelCallEnded(_Event, frozen=True, kw_only=True, tag="model_call_ended"):
     error: Error | None = None
     window: int | None = None
     """How much the model can hold, where its provider said so when it was too much."""
-    budgets: tuple[Use, ...] = ()
+    budgets: tuple[BudgetUse, ...] = ()
     """How much was used by then of its budgets and of those that it shares with others."""
     backend: str = ""
     """The program that asked its model by itself, where one did."""
@@ -174,7 +174,7 @@ class StepEnded(_Event, frozen=True, kw_only=True, tag="step_ended"):
     error: Error | None = None
 
 
-class Lost(_Event, frozen=True, kw_only=True, tag="step_lost"):
+class StepLost(_Event, frozen=True, kw_only=True, tag="step_lost"):
     """A step that must not be taken twice had begun when its process died: what it did is unknown."""
 
     step: str
@@ -206,7 +206,7 @@ class FellBack(_Event, frozen=True, kw_only=True, tag="fell_back"):
     """What was taken instead."""
 
 
-class HandedIn(_Event, frozen=True, kw_only=True, tag="final_turn_begun"):
+class FinalTurnBegun(_Event, frozen=True, kw_only=True, tag="final_turn_begun"):
     """A soft limit was reached, and the last turn given."""
 
     limit: str
@@ -230,7 +230,7 @@ class Repaired(_Event, frozen=True, kw_only=True, tag="repaired"):
 # --- others -----------------------------------------------------------------------------------------------------------
 
 
-class Drawn(_Event, frozen=True, kw_only=True, tag="value_drawn"):
+class ValueDrawn(_Event, frozen=True, kw_only=True, tag="value_drawn"):
     """An id or a number was drawn that must be the same whenever it is asked for again."""
 
     value: str
@@ -259,7 +259,7 @@ class Joined(_Event, frozen=True, kw_only=True, tag="joined"):
     """When it last did."""
 
 
-class Asked(_Event, frozen=True, kw_only=True, tag="question_asked"):
+class QuestionAsked(_Event, frozen=True, kw_only=True, tag="question_asked"):
     """The run waits for a message."""
 
     topic: str
@@ -272,7 +272,7 @@ class Asked(_Event, frozen=True, kw_only=True, tag="question_asked"):
     """The digest of the request, which an answer must name."""
 
 
-class Answered(_Event, frozen=True, kw_only=True, tag="question_answered"):
+class QuestionAnswered(_Event, frozen=True, kw_only=True, tag="question_answered"):
     """The message came."""
 
     topic: str
@@ -282,7 +282,7 @@ class Answered(_Event, frozen=True, kw_only=True, tag="question_answered"):
 # --- ends -------------------------------------------------------------------------------------------------------------
 
 
-class CancelAsked(_Event, frozen=True, kw_only=True, tag="cancel_requested"):
+class CancelRequested(_Event, frozen=True, kw_only=True, tag="cancel_requested"):
     """Somebody wants it stopped."""
 
     reason: str = ""
@@ -300,7 +300,7 @@ class Delivered(_Event, frozen=True, kw_only=True, tag="delivered"):
     to: str = ""
 
 
-class Resumed(_Event, frozen=True, kw_only=True, tag="resumed", rename={"patience": "approval_timeout_seconds"}):
+class Resumed(_Event, frozen=True, kw_only=True, tag="resumed"):
     """It goes on after an end: another round, with its own ending."""
 
     round: int
@@ -310,17 +310,17 @@ class Resumed(_Event, frozen=True, kw_only=True, tag="resumed", rename={"patienc
     """When it must be over because its caller must; None where only its own limit counts."""
     request: ApprovalRequest | None = None
     """What a person must approve before it goes on; None when that is settled."""
-    patience: float | None = None
+    approval_timeout_seconds: float | None = None
     """How many seconds they have for it; None is for ever."""
     is_dismissed: bool = False
     """Nobody will answer what it ended with: nothing is done in this round but to end as cancelled."""
 
 
-class Adopted(_Event, frozen=True, kw_only=True, tag="adopted", rename={"left_by": "previous_owner"}):
+class Adopted(_Event, frozen=True, kw_only=True, tag="adopted"):
     """Another process went on with it."""
 
     owner: str
-    left_by: str = ""
+    previous_owner: str = ""
 
 
 class Unrecognised(Struct, frozen=True, kw_only=True):
@@ -332,32 +332,32 @@ class Unrecognised(Struct, frozen=True, kw_only=True):
 
 
 Known: TypeAlias = (
-    Opened
+    RunOpened
     | Requested
     | Admitted
-    | Refused
+    | AdmissionRefused
     | Started
-    | Said
+    | MessageAdded
     | ModelCallBegun
     | ModelCallEnded
     | ToolCallBegun
     | ToolCallEnded
     | StepBegun
     | StepEnded
-    | Lost
+    | StepLost
     | Noted
     | Retried
     | FellBack
-    | HandedIn
+    | FinalTurnBegun
     | Validated
     | Repaired
-    | Drawn
+    | ValueDrawn
     | Slept
     | Spawned
     | Joined
-    | Asked
-    | Answered
-    | CancelAsked
+    | QuestionAsked
+    | QuestionAnswered
+    | CancelRequested
     | Returned
     | Delivered
     | Resumed
@@ -445,7 +445,7 @@ def errors_of(event: Event) -> tuple[Error, ...]:
             return () if error is None or error.type == "cancelled" else (error,)
         case ToolCallEnded(error=error) | StepEnded(error=error):
             return () if error is None else (error,)
-        case Returned(outcome=outcome) | Refused(outcome=outcome):
+        case Returned(outcome=outcome) | AdmissionRefused(outcome=outcome):
             return outcome.errors
         case _:
             return ()

@@ -26,7 +26,7 @@ class FieldProblem(Struct, frozen=True):
 def read_object(where: str, value: object, known: Iterable[str], problems: list[FieldProblem]) -> Mapping[str, Any]:
     """The fields of an object; what is none, and every field that is not known, is a problem."""
     if not isinstance(value, dict):
-        problems.append(FieldProblem(where, told(value, "an object")))
+        problems.append(FieldProblem(where, wrong_value(value, "an object")))
         return {}
     fields = cast("dict[str, Any]", value)
     allowed = sorted(known)
@@ -45,7 +45,7 @@ def read_field(
         return default
     value, right = read(fields[name])
     if right:
-        problems.append(FieldProblem(f"{at}{name}", told(fields[name], right)))
+        problems.append(FieldProblem(f"{at}{name}", wrong_value(fields[name], right)))
         return default
     return value
 
@@ -53,12 +53,12 @@ def read_field(
 def read_required(fields: Mapping[str, Any], name: str, at: str, read: Reader, problems: list[FieldProblem]) -> Any:
     """One field that may not be left out."""
     if name not in fields:
-        problems.append(FieldProblem(f"{at}{name}", told(None, read(None)[1], missing=True)))
+        problems.append(FieldProblem(f"{at}{name}", wrong_value(None, read(None)[1], missing=True)))
         return ""
     return read_field(fields, name, at, read, "", problems)
 
 
-def told(value: object, right: str, *, missing: bool = False) -> str:
+def wrong_value(value: object, right: str, *, missing: bool = False) -> str:
     """What was found, cut where it is long, and what would be right."""
     if missing:
         return f"is missing; it must be {right}"

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from deputy.core.errors import Error
-from deputy.core.limits import Census, depth_allowed
+from deputy.core.limits import SpawnCounts, depth_allowed
 from deputy.core.outcome import Rejected, shortened
 from deputy.core.request import Grant, Lineage, Request, signature
 
@@ -33,7 +33,7 @@ class Ticket(Struct, frozen=True, kw_only=True):
     request: Request
     lineage: Lineage
     grant: Grant
-    census: Census
+    spawn_counts: SpawnCounts
     """The census with this delegation in it: the check and the count are one operation."""
 
 
@@ -41,10 +41,10 @@ class _Refusal(NamedTuple):
     type: str
     code: str
     message: str
-    advice: str
+    remedy: str
 
 
-def admit(request: Request, policy: Policy, census: Census, now: float) -> Ticket | Rejected:
+def admit(request: Request, policy: Policy, spawn_counts: SpawnCounts, now: float) -> Ticket | Rejected:
     """Admit a request, or refuse it before anything exists or is spent."""
     lineage = request.caller.child(
         request.session_id,
@@ -59,7 +59,7 @@ def admit(request: Request, policy: Policy, census: Census, now: float) -> Ticke
         or _subtask_depth(lineage, policy)
         or _cycle(request, lineage.signatures[-1])
         or _subset(request)
-        or _quota(request, policy, census)
+        or _quota(request, policy, spawn_counts)
         or _time(lineage, now)
     )
     if refusal is not None:
@@ -68,7 +68,7 @@ def admit(request: Request, policy: Policy, census: Census, now: float) -> Ticke
         request=request,
         lineage=lineage,
         grant=request.wanted.granted(request.caller_grant),
-        census=census.entered(request.provider, is_counted=request.is_counted),
+        spawn_counts=spawn_counts.entered(request.provider, is_counted=request.is_counted),
     )
 
 
@@ -128,30 +128,30 @@ def _subset(request: Request) -> _Refusal | None:
     )
 
 
-def _quota(request: Request, policy: Policy, census: Census) -> _Refusal | None:
+def _quota(request: Request, policy: Policy, spawn_counts: SpawnCounts) -> _Refusal | None:
     provider = request.provider
-    if request.is_counted and census.spawned >= policy.max_spawns:
+    if request.is_counted and spawn_counts.spawned >= policy.max_spawns:
         return _Refusal(
             "quota",
             "SPAWN_QUOTA",
-            f"This tree has spawned {census.spawned} of at most {policy.max_spawns} subagents.",
+            f"This tree has spawned {spawn_counts.spawned} of at most {policy.max_spawns} subagents.",
             "Go on with the results you have, or do this work yourself.",
         )
-    if census.spawns_left is not None and census.spawns_left <= 0:
+    if spawn_counts.spawns_left is not None and spawn_counts.spawns_left <= 0:
         return _Refusal(
             "budget",
             "SPAWN_BUDGET",
             "The budget of subagents that may be spawned is spent.",
             "Go on with the results you have, or do this work yourself.",
         )
-    if census.live >= policy.max_live:
+    if spawn_counts.live >= policy.max_live:
         return _Refusal(
             "quota",
             "LIVE_QUOTA",
-            f"{census.live} of at most {policy.max_live} subagents are alive in this process.",
+            f"{spawn_counts.live} of at most {policy.max_live} subagents are alive in this process.",
             "Wait for one of them to end, then ask again.",
         )
-    if census.live_by_provider.get(provider, 0) >= policy.max_live_per_provider:
+    if spawn_counts.live_by_provider.get(provider, 0) >= policy.max_live_per_provider:
         return _Refusal(
             "quota",
             "PROVIDER_QUOTA",
@@ -178,6 +178,6 @@ def _rejected(lineage: Lineage, refusal: _Refusal) -> Rejected:
         code=refusal.code,
         message=refusal.message,
         recoverable=True,
-        recommendation=refusal.advice,
+        recommendation=refusal.remedy,
     )
     return Rejected(lineage=lineage, summary=shortened(f"Not started: {refusal.message}"), errors=(error,))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from deputy.core.text.plain import plain
+from deputy.core.terminal_text import plain
 
 MAX_LABEL = 32
 LABEL_RULE = f"a text of 1 to {MAX_LABEL} characters on one line, without brackets and invisible characters"

@@ -52,12 +52,12 @@ class WallSetting(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 IDLE_SECONDS = 300.0
 TOOL_SECONDS = 120.0
-HANDIN_SECONDS = 60.0
-HANDIN_OUTPUT_TOKENS = 4096
+FINAL_TURN_SECONDS = 60.0
+FINAL_TURN_OUTPUT_TOKENS = 4096
 
 _CALLER_RESERVE = 0.10
 _CALLER_RESERVE_SECONDS = 5.0
-_HANDIN_SHARE = 0.20
+_FINAL_TURN_SHARE = 0.20
 _WARN_SHARE = 0.80
 
 
@@ -117,7 +117,7 @@ def depth_allowed(asked: Sequence[int], limit: int, ceiling: int) -> int:
 
 # --- soft and hard limits ---------------------------------------------------------------------------------------------
 
-Standing = Literal["clear", "warned", "handin", "stop"]
+LimitLevel = Literal["clear", "warned", "final_turn", "stop"]
 """Where a use stands against its limit: go on; tell the subagent; one last turn without tools; end now."""
 
 
@@ -128,21 +128,21 @@ class Limit(Struct, frozen=True, kw_only=True):
     soft: float
     hard: float
 
-    def standing(self, used: float) -> Standing:
+    def level(self, used: float) -> LimitLevel:
         """Where this much use stands."""
         if used >= self.hard:
             return "stop"
         if used >= self.soft:
-            return "handin"
+            return "final_turn"
         return "warned" if used >= self.warn else "clear"
 
 
-def handin_seconds(seconds: float) -> float:
+def final_turn_seconds(seconds: float) -> float:
     """How much of a time limit belongs to the last turn."""
-    return min(HANDIN_SECONDS, seconds * _HANDIN_SHARE)
+    return min(FINAL_TURN_SECONDS, seconds * _FINAL_TURN_SHARE)
 
 
-def context_limit(window_tokens: int, output_tokens: int = HANDIN_OUTPUT_TOKENS) -> Limit:
+def context_limit(window_tokens: int, output_tokens: int = FINAL_TURN_OUTPUT_TOKENS) -> Limit:
     """The limit on tokens in the conversation; the last turn's output has its room inside the window."""
     return _limit(window_tokens, min(output_tokens, window_tokens * 0.5))
 
@@ -164,7 +164,7 @@ class Part(Struct, frozen=True, kw_only=True):
     kind: Literal["task", "note", "tool_result", "other"]
 
 
-def fit_for_handin(parts: Sequence[Part], room_tokens: int) -> tuple[int, ...]:
+def fit_for_final_turn(parts: Sequence[Part], room_tokens: int) -> tuple[int, ...]:
     """Which parts (by index) the last turn drops so that it fits: the oldest tool results, never anything else."""
     excess = sum(part.tokens for part in parts) - room_tokens
     dropped: list[int] = []
@@ -237,7 +237,7 @@ class Budget(Struct, frozen=True, kw_only=True, omit_defaults=True):
         return Budget(**{name: _tighter(getattr(self, name), getattr(other, name)) for name in _RESOURCES})
 
 
-class Use(Struct, frozen=True, kw_only=True, gc=False):
+class BudgetUse(Struct, frozen=True, kw_only=True, gc=False):
     """How much of a budget is used of one resource."""
 
     resource: Resource
@@ -267,7 +267,7 @@ class Account(Struct, frozen=True, kw_only=True, gc=False):
     spent: Amount = NOTHING
     held: Amount = NOTHING
 
-    def left(self, resource: Resource) -> int | None:
+    def remaining(self, resource: Resource) -> int | None:
         """What can still be reserved of a resource; None where there is no cap."""
         cap: int | None = getattr(self.budget, resource)
         if cap is None:
@@ -275,13 +275,13 @@ class Account(Struct, frozen=True, kw_only=True, gc=False):
         used: int | None = getattr(self.spent + self.held, resource)
         return 0 if used is None else cap - used
 
-    def uses(self) -> tuple[Use, ...]:
+    def uses(self) -> tuple[BudgetUse, ...]:
         """How much is used, or held for work under way, of each resource that has a cap."""
         if not self.budget.capped:
             return ()
         taken = self.spent + self.held
         return tuple(
-            Use(resource=name, used=used, cap=getattr(self.budget, name))
+            BudgetUse(resource=name, used=used, cap=getattr(self.budget, name))
             for name in self.budget.capped
             if (used := getattr(taken, name)) is not None
         )
@@ -289,7 +289,7 @@ class Account(Struct, frozen=True, kw_only=True, gc=False):
     def reserve(self, amount: Amount) -> Account | Shortfall:
         """The account with this amount held, or why it cannot be: the check and the hold are one operation."""
         for resource in self.budget.capped:
-            left = self.left(resource)
+            left = self.remaining(resource)
             wanted: int | None = getattr(amount, resource)
             # A resource that is not asked for is not refused, even when its cap is already passed.
             if left is not None and wanted != 0 and (wanted is None or wanted > left):
@@ -327,7 +327,7 @@ def _tighter(one: int | None, other: int | None) -> int | None:
 # --- quotas -----------------------------------------------------------------------------------------------------------
 
 
-class Census(Struct, frozen=True, kw_only=True):
+class SpawnCounts(Struct, frozen=True, kw_only=True):
     """How many subagents there are: spawned in this tree, alive in this process, alive per provider."""
 
     spawned: int = 0
@@ -336,9 +336,9 @@ class Census(Struct, frozen=True, kw_only=True):
     spawns_left: int | None = None
     """What is left of the budgets on spawns, its caller's and those above; None where there is no cap."""
 
-    def entered(self, provider: str, *, is_counted: bool = True) -> Census:
+    def entered(self, provider: str, *, is_counted: bool = True) -> SpawnCounts:
         """The census with one more."""
-        return Census(
+        return SpawnCounts(
             spawned=self.spawned + is_counted,
             live=self.live + 1,
             live_by_provider={**self.live_by_provider, provider: self.live_by_provider.get(provider, 0) + 1},

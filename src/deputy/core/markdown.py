@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from deputy.core.text.plain import plain
+from deputy.core.terminal_text import plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-class Call(Struct, frozen=True, kw_only=True):
+class MessageCall(Struct, frozen=True, kw_only=True):
     """A tool call that a message makes."""
 
     id: str
@@ -33,7 +33,7 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     role: str
     content: str
-    tool_calls: tuple[Call, ...] | UnsetType = UNSET
+    tool_calls: tuple[MessageCall, ...] | UnsetType = UNSET
     tool_call_id: str | UnsetType = UNSET
 
 
@@ -66,7 +66,7 @@ def messages_in(raw: Raw, role: str, call: str = "") -> tuple[Message, ...]:
     return (_message(str(said.get("role", role)), _text(parts), calls, answered),)
 
 
-def _message(role: str, content: str, calls: tuple[Call, ...], call: str) -> Message:
+def _message(role: str, content: str, calls: tuple[MessageCall, ...], call: str) -> Message:
     return Message(
         role=role if role in ("user", "assistant", "tool") else "user",
         content=content,
@@ -91,9 +91,9 @@ def _text_of_part(part: Any) -> str:
     return text if found.get("type", "text") == "text" and isinstance(text, str) else ""
 
 
-def _calls(value: Any) -> Iterator[Call]:
+def _calls(value: Any) -> Iterator[MessageCall]:
     for part in cast("list[Any]", value) if isinstance(value, list) else ():
         found = cast("dict[str, Any]", part) if isinstance(part, dict) else {}
         if found.get("name") and ("arguments" in found or "input" in found):
             arguments = found.get("arguments", found.get("input"))
-            yield Call(id=str(found.get("id", "")), name=str(found["name"]), arguments=arguments)
+            yield MessageCall(id=str(found.get("id", "")), name=str(found["name"]), arguments=arguments)

@@ -8,7 +8,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from deputy.core.errors import Error
 from deputy.core.request import Lineage
-from deputy.core.subtask.passed import Passed
+from deputy.core.subtask.passed_context import PassedContext
 
 SUMMARY_LENGTH = 500
 
@@ -74,7 +74,7 @@ class Ending(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="s
     fallbacks: tuple[Fallback, ...] = ()
     is_isolated: bool = True
     duration_seconds: float = 0.0
-    passed: Passed | None = None
+    passed: PassedContext | None = None
     """What it was given of its parent's context, where it is a subtask."""
 
     def __post_init__(self) -> None:
@@ -133,7 +133,7 @@ class Rejected(_Shortcoming, frozen=True, kw_only=True, tag="rejected"):
         return "" if code is UNSET else code
 
     @property
-    def advice(self) -> str:
+    def remedy(self) -> str:
         """One sentence that a model can act on."""
         return self.errors[0].recommendation
 
@@ -151,6 +151,6 @@ def how_to_answer(run: str) -> str:
     return f'Answer it: deputy resume {run} --answer "…"'
 
 
-def way_on_with_call(run: str) -> str:
+def how_to_resume_call(run: str) -> str:
     """What a person can do about a call of which something was cancelled."""
     return f"Go on with what is not complete: deputy resume {run}"

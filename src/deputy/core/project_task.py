@@ -33,7 +33,7 @@ MAX_RANGE = 100
 """So many tasks can be named by one range."""
 
 
-class Work(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class TaskClaim(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A command that is at work on a task, and where the task stood before it."""
 
     command: str
@@ -68,8 +68,8 @@ class ProjectTask(Struct, frozen=True, kw_only=True, omit_defaults=True):
     question: str = ""
     """What it waits for, when it is blocked."""
     artifacts: tuple[str, ...] = ()
-    work: Work | None = None
-    asked: Work | None = None
+    work: TaskClaim | None = None
+    asked: TaskClaim | None = None
     """The command whose question blocks it, and where the task stood before that."""
     history: tuple[HistoryEntry, ...] = ()
 
@@ -114,7 +114,7 @@ def begun(task: ProjectTask, command: str, session_id: str, at: str, round_: int
         task,
         # A task that is over stays so while it is looked at again.
         status=task.status if task.status in OVER else "in progress",
-        work=Work(
+        work=TaskClaim(
             command=command,
             session_id=session_id,
             since=at,
@@ -135,7 +135,7 @@ def _last_session(task: ProjectTask) -> str:
     return next((entry.session_id for entry in reversed(task.history) if entry.session_id), "")
 
 
-def settled(task: ProjectTask, session_id: str, outcome: Outcome, at: str) -> ProjectTask:
+def finished(task: ProjectTask, session_id: str, outcome: Outcome, at: str) -> ProjectTask:
     """The task after the outcome of the command at work on it, and of no other: that was settled before."""
     work = task.work
     if work is None or work.session_id != session_id:
@@ -160,7 +160,7 @@ def settled(task: ProjectTask, session_id: str, outcome: Outcome, at: str) -> Pr
     )
 
 
-def dismissed(task: ProjectTask, asked: Work, at: str) -> ProjectTask:
+def dismissed(task: ProjectTask, asked: TaskClaim, at: str) -> ProjectTask:
     """The task without the question of a command that was cancelled: it stands where it stood before that command.
 
     There the command began by the table, so it may be gone on with from there.
@@ -174,7 +174,7 @@ def dismissed(task: ProjectTask, asked: Work, at: str) -> ProjectTask:
     return structs.replace(task, work=structs.replace(task.work, before=asked.before))
 
 
-def _asked_after(task: ProjectTask, work: Work, outcome: Outcome) -> Work | None:
+def _asked_after(task: ProjectTask, work: TaskClaim, outcome: Outcome) -> TaskClaim | None:
     """Whose question it is that blocks the task from now on."""
     if not isinstance(outcome, Blocked) or work.is_late:
         return task.asked
@@ -182,7 +182,7 @@ def _asked_after(task: ProjectTask, work: Work, outcome: Outcome) -> Work | None
     return work if task.asked is None else structs.replace(work, before=task.asked.before)
 
 
-def _status_after(task: ProjectTask, work: Work, outcome: Outcome) -> tuple[TaskStatus, str]:
+def _status_after(task: ProjectTask, work: TaskClaim, outcome: Outcome) -> tuple[TaskStatus, str]:
     match outcome:
         case Completed():
             return MOVES[work.command].completes_as or work.before, ""
@@ -203,7 +203,7 @@ def _is_further(status: TaskStatus, before: TaskStatus) -> bool:
     )
 
 
-def released(task: ProjectTask, work: Work, at: str) -> ProjectTask:
+def released(task: ProjectTask, work: TaskClaim, at: str) -> ProjectTask:
     """The task as it stood before a command that will never tell how it ended."""
     if task.work != work:
         return task

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 from msgspec import Struct, json
 
 from deputy.core.contract import Parsed, parse
-from deputy.core.contract.objects import find_objects
+from deputy.core.contract.find_objects import find_objects
 from deputy.core.markdown import kept_apart
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _BROKEN = f"{{{_SUCCESS}:"
 Ending: TypeAlias = Literal["success", "limit", "no_change", "stopped"]
 
 
-class Script(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class ScriptOutput(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What a script did: the notes that a script's result has."""
 
     stdout: str = ""
@@ -41,7 +41,7 @@ class Verdict(Struct, frozen=True, kw_only=True, omit_defaults=True):
     score: float | None = None
     details: Any = None
     """Whatever JSON the evaluator adds."""
-    script: Script | None = None
+    script: ScriptOutput | None = None
 
 
 class Round(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -102,7 +102,7 @@ def verdict_of_report(report: str) -> Verdict:
     return Verdict(success=False, feedback=_cut(report) or "The evaluator said nothing.")
 
 
-def verdict_of_script(script: Script) -> Verdict:
+def verdict_of_script(script: ScriptOutput) -> Verdict:
     """What a script says: by the last verdict in JSON that it prints, else by its exit code alone.
 
     A failed script never says success, nor does one whose verdict cannot be understood.
@@ -184,7 +184,7 @@ def best_round(rounds: Sequence[Round]) -> Round | None:
     return max(rounds, key=_worth, default=None)
 
 
-def refinement_form(rounds: Sequence[Round], ending: Ending) -> dict[str, Any]:
+def refinement_dict(rounds: Sequence[Round], ending: Ending) -> dict[str, Any]:
     """All rounds as JSON: each with its work, and its evaluation as the result of a special subtask."""
     best = best_round(rounds)
     return {

@@ -30,10 +30,10 @@ READ_ONLY_TOOLS = frozenset({"Read", "Grep", "Glob", "WebFetch", "WebSearch"})
 """What a subagent may use when nothing is said."""
 
 
-def new_session_id(unix_seconds: int, draw: Callable[[], str], is_known: Callable[[str], bool]) -> str:
+def new_session_id(unix_seconds: int, random_string: Callable[[], str], is_known: Callable[[str], bool]) -> str:
     """An id that nobody has: six letters do not make it unique under fan-out, so known ids are drawn again."""
     for _ in range(_ID_DRAWS):
-        session_id = f"sess_{unix_seconds}_{draw()}"
+        session_id = f"sess_{unix_seconds}_{random_string()}"
         if not is_known(session_id):
             return session_id
     raise RuntimeError(f"{_ID_DRAWS} draws for second {unix_seconds} were all known: the source of randomness is stuck")
@@ -185,7 +185,7 @@ class Grant(Struct, frozen=True, kw_only=True, gc=False):
         return bool(self.work_folder) and _lies_in(path, (self.work_folder,))
 
 
-class Wanted(Struct, frozen=True, kw_only=True, gc=False):
+class GrantRequest(Struct, frozen=True, kw_only=True, gc=False):
     """What a caller asks for its child: what is not named is the read-only tools, the caller's paths and budget."""
 
     tools: frozenset[str] | None = None
@@ -244,7 +244,7 @@ class Request(Struct, frozen=True, kw_only=True, gc=False):
     caller_grant: Grant
     description: str = ""
     inputs: dict[str, Any] = {}
-    wanted: Wanted = Wanted()
+    wanted: GrantRequest = GrantRequest()
     is_recursive: bool = False
     seconds: float | None = None
     provider: str = ""

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from msgspec import UNSET, Struct, UnsetType, to_builtins
 
-from deputy.core.errors import Error, advice
-from deputy.core.forms import UsageJson, usage_json
+from deputy.core.errors import Error, remedy
 from deputy.core.label import cleaned_label
 from deputy.core.markdown import kept_apart
 from deputy.core.outcome import Artifact, Blocked, Completed, Fallback, Outcome, Partial
-from deputy.core.text.plain import plain
+from deputy.core.serialize import UsageJson, usage_json
+from deputy.core.terminal_text import plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _SHOWN_FILES = 20
 _TITLE = "Subagents:"
 
-Mark = Literal["ok", "partial", "error", "blocked", "cancelled", "rejected"]
+ResultMark = Literal["ok", "partial", "error", "blocked", "cancelled", "rejected"]
 
 
 class Result(Struct, frozen=True, kw_only=True):
@@ -30,7 +30,7 @@ class Result(Struct, frozen=True, kw_only=True):
     outcome: Outcome
 
     @property
-    def mark(self) -> Mark:
+    def mark(self) -> ResultMark:
         """The status word of the result forms."""
         match self.outcome.status:
             case "completed":
@@ -59,7 +59,7 @@ class ResultJson(Struct, frozen=True, kw_only=True):
     """How one task of a call ended."""
 
     label: str
-    status: Mark
+    status: ResultMark
     session_id: str | None
     """None for a task that never began."""
     usage: UsageJson
@@ -74,7 +74,7 @@ class ResultJson(Struct, frozen=True, kw_only=True):
     isolated: bool | UnsetType = UNSET
     fallbacks: tuple[Fallback, ...] | UnsetType = UNSET
     warnings: tuple[str, ...] | UnsetType = UNSET
-    advice: str | UnsetType = UNSET
+    remedy: str | UnsetType = UNSET
 
 
 class ResultsJson(Struct, frozen=True, kw_only=True):
@@ -99,19 +99,19 @@ def results_json(results: Sequence[Result]) -> ResultsJson:
     )
 
 
-def results_form(results: Sequence[Result]) -> dict[str, Any]:
+def results_dict(results: Sequence[Result]) -> dict[str, Any]:
     """The same as plain data."""
     return to_builtins(results_json(results))
 
 
 def results_markdown(results: Sequence[Result]) -> str:
     """The Markdown form, which counts honestly: a partial result is not a completed one."""
-    names = told_apart([result.label for result in results])
+    names = unique_labels([result.label for result in results])
     sections = map(_section, names, results)
     return plain("\n\n".join([f"## {_TITLE} {_counted(results)} of {len(results)}", *sections])) + "\n"
 
 
-def told_apart(labels: Sequence[str]) -> list[str]:
+def unique_labels(labels: Sequence[str]) -> list[str]:
     """The labels as people see them, each on one line: one that was there before gets its number."""
     seen: Counter[str] = Counter()
     names: list[str] = []
@@ -140,7 +140,7 @@ def _result_json(result: Result) -> ResultJson:
         isolated=outcome.is_isolated if has_detour else UNSET,
         fallbacks=outcome.fallbacks if has_detour else UNSET,
         warnings=outcome.warnings or UNSET,
-        advice=advice(outcome.errors) if outcome.errors else UNSET,
+        remedy=remedy(outcome.errors) if outcome.errors else UNSET,
     )
 
 
@@ -163,10 +163,10 @@ def _section(name: str, result: Result) -> str:
     parts.extend(_apart(f"**Warning:** {warning}") for warning in outcome.warnings)
     if isinstance(outcome, Blocked) and outcome.question:
         parts.append(_apart(f"**Question:** {outcome.question}"))
-        parts.extend(filter(None, (advice(outcome.errors),)))
+        parts.extend(filter(None, (remedy(outcome.errors),)))
     elif not isinstance(outcome, Completed):
         parts.extend(_apart(error.message) for error in outcome.errors)
-        parts.extend(filter(None, (advice(outcome.errors),)))
+        parts.extend(filter(None, (remedy(outcome.errors),)))
     if outcome.report and outcome.report != getattr(outcome, "question", ""):
         parts.append(_apart(outcome.report))
     if outcome.branch:

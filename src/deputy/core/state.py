@@ -8,40 +8,40 @@ from typing import Any, Literal, TypeAlias
 from msgspec import UNSET, Struct, json, structs
 
 from deputy.core.events import (
+    AdmissionRefused,
     Admitted,
     Adopted,
-    Answered,
-    Asked,
-    CancelAsked,
+    CancelRequested,
     Delivered,
-    Drawn,
     FellBack,
-    HandedIn,
+    FinalTurnBegun,
     Joined,
-    Lost,
+    MessageAdded,
     ModelCallBegun,
     ModelCallEnded,
     Noted,
-    Opened,
+    QuestionAnswered,
+    QuestionAsked,
     Record,
-    Refused,
     Repaired,
     Requested,
     Resumed,
     Retried,
     Returned,
-    Said,
+    RunOpened,
     Slept,
     Spawned,
     Started,
     StepBegun,
     StepEnded,
+    StepLost,
     ToolCallBegun,
     ToolCallEnded,
     Unrecognised,
     Validated,
+    ValueDrawn,
 )
-from deputy.core.ladder import NATIVE
+from deputy.core.fallback import NATIVE
 from deputy.core.outcome import NO_USAGE, Outcome, Usage
 from deputy.core.request import Lineage
 
@@ -66,7 +66,7 @@ class Counts(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     lost: int = 0
 
 
-class UnderWay(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
+class StepInProgress(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """A step that began and did not end."""
 
     name: str
@@ -106,7 +106,7 @@ class State(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     ended_clock: float | None = None
     usage: Usage = NO_USAGE
     counts: Counts = Counts()
-    under_way: dict[str, UnderWay] = {}
+    under_way: dict[str, StepInProgress] = {}
     """Steps that began and did not end, by key: never more than run at once."""
     waits: dict[str, str] = {}
     """The topics that are waited for, by key."""
@@ -197,15 +197,15 @@ def _change(state: State, record: Record) -> dict[str, Any] | None:
     match record.event:
         case Unrecognised():
             return None
-        case Opened() | Requested() as event:
-            return _born(event, record) if state.status == "unborn" else None
+        case RunOpened() | Requested() as event:
+            return _started(event, record) if state.status == "unborn" else None
         case Delivered() | Resumed() | Adopted() as event:
             return None if state.status == "unborn" else _after_the_end(state, event, record)
         case event:
             return _at_work(state, event, record) if state.is_live else None
 
 
-def _born(event: Opened | Requested, record: Record) -> dict[str, Any]:
+def _started(event: RunOpened | Requested, record: Record) -> dict[str, Any]:
     fields: dict[str, Any] = {
         "run": record.run,
         "status": "requested",
@@ -215,7 +215,7 @@ def _born(event: Opened | Requested, record: Record) -> dict[str, Any]:
         "requested_at": record.at,
         "asked_clock": record.clock,
     }
-    if isinstance(event, Opened):
+    if isinstance(event, RunOpened):
         return {
             **fields,
             "lineage": structs.replace(event.lineage, drift=_drift(record)),
@@ -251,38 +251,38 @@ def _drift(record: Record) -> float:
 
 
 _Step: TypeAlias = (
-    Said
+    MessageAdded
     | ModelCallEnded
     | ToolCallEnded
     | StepEnded
-    | Lost
+    | StepLost
     | Noted
     | Retried
     | FellBack
-    | HandedIn
+    | FinalTurnBegun
     | Validated
     | Repaired
-    | Drawn
+    | ValueDrawn
     | Slept
     | Spawned
     | Joined
 )
 _Turn: TypeAlias = (
     Admitted
-    | Refused
+    | AdmissionRefused
     | Started
     | ModelCallBegun
     | ToolCallBegun
     | StepBegun
-    | Asked
-    | Answered
-    | CancelAsked
+    | QuestionAsked
+    | QuestionAnswered
+    | CancelRequested
     | Returned
 )
 _COUNTED: dict[type[Struct], str] = {
     ModelCallEnded: "turns",
     ToolCallEnded: "tool_calls",
-    Lost: "lost",
+    StepLost: "lost",
     Noted: "notes",
     Retried: "retries",
     FellBack: "fallbacks",
@@ -295,7 +295,7 @@ def _at_work(state: State, event: _Step | _Turn, record: Record) -> dict[str, An
     match event:
         case ModelCallBegun() | ToolCallBegun() | StepBegun():
             key = record.key.removesuffix(BEGUN)
-            step = UnderWay(name=_name(event), is_repeatable=event.is_repeatable)
+            step = StepInProgress(name=_name(event), is_repeatable=event.is_repeatable)
             return {"under_way": {**state.under_way, key: step}}
         case ModelCallEnded():
             fields = _stepped(state, event, record.key)
@@ -320,7 +320,7 @@ def _at_work(state: State, event: _Step | _Turn, record: Record) -> dict[str, An
             return {**fields, "counts": structs.replace(counts, native_failures=counts.native_failures + 1)}
         case Joined():
             return {**_stepped(state, event, record.key), **_waited_below(state, event)}
-        case Asked():
+        case QuestionAsked():
             return {
                 "status": "waiting",
                 "waits": {**state.waits, record.key.removesuffix(ASKED): event.topic},
@@ -328,11 +328,11 @@ def _at_work(state: State, event: _Step | _Turn, record: Record) -> dict[str, An
                 "question": event.question or state.question,
                 "answer_by": event.until,
             }
-        case Answered():
+        case QuestionAnswered():
             return _answered(state, record)
-        case CancelAsked():
+        case CancelRequested():
             return {"is_cancelling": True}
-        case Returned() | Refused():
+        case Returned() | AdmissionRefused():
             return _ended(event.outcome, record)
         case _:
             return _stepped(state, event, record.key)

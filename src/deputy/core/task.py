@@ -6,6 +6,7 @@ from typing import Any, Literal, cast
 
 from msgspec import Struct
 
+from deputy.core.fallback import Routing
 from deputy.core.field_readers import (
     MOST,
     FieldProblem,
@@ -17,15 +18,14 @@ from deputy.core.field_readers import (
     read_required,
     text,
     texts,
-    told,
     whole,
+    wrong_value,
 )
 from deputy.core.label import MAX_LABEL, read_label
-from deputy.core.ladder import Routing
 from deputy.core.limits import NANOS_PER_DOLLAR, Budget
-from deputy.core.request import Wanted
+from deputy.core.request import GrantRequest
 from deputy.core.role import Isolation, Role
-from deputy.core.subtask.passing import Briefing
+from deputy.core.subtask.context_passing import Briefing
 
 MAX_TASKS = 8
 MAX_CONCURRENCY = 4
@@ -59,9 +59,9 @@ class Task(Struct, frozen=True, kw_only=True, gc=False):
     """What to do first when no subagent can be had; never said by a model."""
 
     @property
-    def wanted(self) -> Wanted:
+    def wanted(self) -> GrantRequest:
         """What it asks for, as the guard reads it."""
-        return Wanted(tools=None if self.tools is None else frozenset(self.tools), budget=self.budget)
+        return GrantRequest(tools=None if self.tools is None else frozenset(self.tools), budget=self.budget)
 
 
 class DelegateCall(Struct, frozen=True, kw_only=True):
@@ -163,7 +163,9 @@ def read_call(arguments: object) -> DelegateCall | tuple[FieldProblem, ...]:
     tasks: list[Task | None] = []
     if not isinstance(items, list):
         problems.append(
-            FieldProblem("tasks", told(items, f"a list of 1 to {MAX_TASKS} tasks", missing="tasks" not in fields))
+            FieldProblem(
+                "tasks", wrong_value(items, f"a list of 1 to {MAX_TASKS} tasks", missing="tasks" not in fields)
+            )
         )
     elif not 1 <= len(cast("list[Any]", items)) <= MAX_TASKS:
         problems.append(
@@ -240,7 +242,7 @@ def _budget(value: object, where: str, problems: list[FieldProblem]) -> Budget:
 _schema = json_object("a JSON Schema object")
 
 
-class Terms(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class TaskOptions(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How a delegated task is to be done and returned, beside what the guard decides on."""
 
     context: tuple[str, ...] = ()
@@ -269,9 +271,9 @@ class Terms(Struct, frozen=True, kw_only=True, omit_defaults=True):
     total: int = 1
 
 
-def terms_of(task: Task, index: int, total: int, root: str = "", routing: Routing | None = None) -> Terms:
+def options_of(task: Task, index: int, total: int, root: str = "", routing: Routing | None = None) -> TaskOptions:
     """The terms that a task of the Delegate tool sets."""
-    return Terms(
+    return TaskOptions(
         context=task.context,
         max_output_tokens=task.max_output_tokens,
         role=task.role,

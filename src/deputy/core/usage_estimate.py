@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from msgspec import json
 
 if TYPE_CHECKING:
-    from deputy.core.conversation import ToolCall, Used
+    from deputy.core.conversation import TokenUsage, ToolCall
 
 BYTES_PER_TOKEN = 4
 FACTOR = 3
@@ -32,7 +32,7 @@ def estimated_tokens(size: int) -> int:
     return -(-size // BYTES_PER_TOKEN)
 
 
-def is_plausible(reported: Used, *, sent_tokens: int, received_tokens: int, most_output: int | None) -> bool:
+def is_plausible(reported: TokenUsage, *, sent_tokens: int, received_tokens: int, most_output: int | None) -> bool:
     """Whether a report is within the factor of what was sent and received, by our estimate.
 
     Thinking that a provider hides is not in what we received, so a report of it is added to the estimate, up to what

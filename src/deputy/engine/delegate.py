@@ -7,73 +7,75 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, json, structs
 
 from deputy.core.errors import ContextChanged, Error, StepFailed
-from deputy.core.events import Admitted, Lost, Said
-from deputy.core.ladder import INLINE, NATIVE
+from deputy.core.events import Admitted, MessageAdded, StepLost
+from deputy.core.fallback import INLINE, NATIVE
 from deputy.core.outcome import Artifact, Blocked, Completed, Failed, Partial, Rejected, how_to_answer, shortened
 from deputy.core.progress import Kind, Progress
 from deputy.core.request import delegation_context
 from deputy.core.role import DELEGATE, RUN_TOOL, WRITING_TOOLS
-from deputy.engine.briefing import BriefingView, tell_subtask
-from deputy.engine.carrying import Work, begin, go, opened
-from deputy.engine.desk import open_desk
-from deputy.engine.isolation import give_back, take_place
-from deputy.engine.ladder import Arrived, Carried, Ladder
-from deputy.engine.leftovers import left_on_disk
-from deputy.engine.loop import Report, go_on, say
+from deputy.engine.agent_context import open_agent
+from deputy.engine.attempt import AttemptInput, attempt, open_model, record_attempt
+from deputy.engine.changed_files import changed_files
+from deputy.engine.fallback import AttemptResult, DelegationResult, FallbackRunner
+from deputy.engine.history import remembered, user_message, words_of
+from deputy.engine.loop import Report, append_user_message, continue_history
 from deputy.engine.ports import Folder
 from deputy.engine.prompts import prompt
-from deputy.engine.talk import remembered, said, words_of
-from deputy.engine.validate import Accepted, NotAccepted, instruction, output_schema
+from deputy.engine.subtask_prompt import BriefingView, subtask_prompt
+from deputy.engine.validate import InvalidReturn, ValidReturn, instruction, output_schema
+from deputy.engine.worktree import close_worktree, open_worktree
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from deputy.core.events import Requested
-    from deputy.core.ladder import Rung
+    from deputy.core.fallback import Candidate
     from deputy.core.outcome import Outcome
     from deputy.core.request import Grant, TaskContext
-    from deputy.core.subtask.passing import Briefing
-    from deputy.engine.desk import Desk
+    from deputy.core.subtask.context_passing import Briefing
+    from deputy.engine.agent_context import AgentContext
+    from deputy.engine.history import History
     from deputy.engine.ports import FlowTool, RunContext
-    from deputy.engine.talk import Talk
-    from deputy.engine.workshop import Workshop
+    from deputy.engine.services import Services
 
 
-async def delegate(run: RunContext, birth: Requested, workshop: Workshop) -> Outcome:
+async def delegate(run: RunContext, start: Requested, services: Services) -> Outcome:
     """Carry out one delegation, from its request to its one outcome."""
     # A label names files and stands in every event, as the journal has it.
-    label = workshop.redactor.redact(birth.label)
-    if label != birth.label:
-        birth = structs.replace(birth, label=label)
-    with workshop.minding(run):
-        grant = await _admitted(run, birth, workshop)
+    label = services.redactor.redact(start.label)
+    if label != start.label:
+        start = structs.replace(start, label=label)
+    with services.tracking(run):
+        grant = await _admitted(run, start, services)
         if isinstance(grant, Rejected):
             return grant
-        taken = await take_place(run, birth, grant, workshop)
+        taken = await open_worktree(run, start, grant, services)
         if isinstance(taken, Rejected):
             return taken
-        if workshop.is_news(run):
-            place = {"index": birth.terms.index, "total": birth.terms.total}
-            workshop.watch(_progress("started", run, label, parent=birth.parent or "", **place))
-        ladder = Ladder(run, birth, workshop)
-        scratchpad = workshop.files.scratchpad(label, run.run)
-        first = await begin(run, await ladder.first(), 0, scratchpad, workshop)
-        desk = await _desk(run, birth, grant, taken.root, first, workshop)
+        if services.is_news(run):
+            place = {"index": start.options.index, "total": start.options.total}
+            services.watch(_progress("started", run, label, parent=start.parent or "", **place))
+        runner = FallbackRunner(run, start, services)
+        scratchpad = services.files.scratchpad(label, run.run)
+        first = await record_attempt(run, await runner.first(), 0, scratchpad, services)
+        agent = await _open_agent(run, start, grant, taken.root, first, services)
         try:
-            work = await _begin(run, birth, desk, scratchpad, taken.told, workshop)
+            work = await _begin(run, start, agent, scratchpad, taken.prompt, services)
         except StepFailed as failed:
-            return await give_back(run, label, taken, _not_begun(run, failed.error), workshop)
+            return await close_worktree(run, label, taken, _not_begun(run, failed.error), services)
 
-        async def gone(rung: Rung, number: int) -> Arrived:
-            return await go(work, rung if number == 0 else await begin(run, rung, number, scratchpad, workshop))
+        async def gone(candidate: Candidate, number: int) -> AttemptResult:
+            return await attempt(
+                work, candidate if number == 0 else await record_attempt(run, candidate, number, scratchpad, services)
+            )
 
-        carried = await ladder.carry(first, gone)
-        is_limited = carried.arrived.verdict.report.kind == "limited"
-        left = await left_on_disk(run, work.talk, desk, birth.terms.folder) if is_limited else None
-        outcome = _outcome(run, work.talk, carried, left)
-        if birth.terms.role is not None:
-            outcome = structs.replace(outcome, warnings=(*birth.terms.role.warnings, *outcome.warnings))
-        return await give_back(run, label, taken, outcome, workshop)
+        result = await runner.run(first, gone)
+        is_limited = result.arrived.verdict.report.kind == "limited"
+        changed = await changed_files(run, work.history, agent, start.options.folder) if is_limited else None
+        outcome = _outcome(run, work.history, result, changed)
+        if start.options.role is not None:
+            outcome = structs.replace(outcome, warnings=(*start.options.role.warnings, *outcome.warnings))
+        return await close_worktree(run, label, taken, outcome, services)
 
 
 def _not_begun(run: RunContext, error: Error) -> Rejected:
@@ -83,15 +85,15 @@ def _not_begun(run: RunContext, error: Error) -> Rejected:
     return Rejected(lineage=lineage, summary=shortened(f"Not started: {error.message}"), errors=(error,))
 
 
-async def _admitted(run: RunContext, birth: Requested, workshop: Workshop) -> Grant | Rejected:
+async def _admitted(run: RunContext, start: Requested, services: Services) -> Grant | Rejected:
     """What the guard allows it, decided once: a run that goes on was admitted before."""
-    request, lineage = birth.request, run.state.lineage
+    request, lineage = start.request, run.state.lineage
     # Only an admission puts a run's own signature on its lineage.
     if lineage is not None and len(lineage.signatures) > len(request.caller.signatures):
-        workshop.readmit(request)
+        services.restore(request)
         return request.wanted.granted(request.caller_grant)
-    await workshop.count_nested(request.caller.root_id)
-    decision = workshop.admit(request, run.now())
+    await services.count_nested(request.caller.root_id)
+    decision = services.admit(request, run.now())
     if isinstance(decision, Rejected):
         # A refusal is how it ends, which is written once, where every ending is.
         return decision
@@ -99,93 +101,101 @@ async def _admitted(run: RunContext, birth: Requested, workshop: Workshop) -> Gr
     return decision.grant
 
 
-async def _desk(run: RunContext, birth: Requested, grant: Grant, root: str, first: Rung, workshop: Workshop) -> Desk:
-    return await open_desk(
+async def _open_agent(
+    run: RunContext, start: Requested, grant: Grant, root: str, first: Candidate, services: Services
+) -> AgentContext:
+    return await open_agent(
         run,
-        workshop,
-        label=birth.label,
+        services,
+        label=start.label,
         model=first.model,
-        opened=opened(first, workshop),
-        routing=birth.terms.routing,
+        opened=open_model(first, services),
+        routing=start.options.routing,
         grant=grant,
-        flow_tools=tuple(tool for tool in workshop.flow_tools if _is_offered(tool, run, grant, workshop)),
-        output_tokens=birth.terms.max_output_tokens,
-        output=output_schema(birth.terms),
+        flow_tools=tuple(tool for tool in services.flow_tools if _is_offered(tool, run, grant, services)),
+        output_tokens=start.options.max_output_tokens,
+        output=output_schema(start.options),
         root=root,
-        parent=birth.parent,
-        without_asking=_without_asking(birth, grant, root),
+        parent=start.parent,
+        without_asking=_without_asking(start, grant, root),
     )
 
 
-def _without_asking(birth: Requested, grant: Grant, root: str) -> frozenset[str]:
+def _without_asking(start: Requested, grant: Grant, root: str) -> frozenset[str]:
     """The tools that need no approval for each call: the task's approval named them, or they write in a worktree."""
     in_worktree = WRITING_TOOLS - {RUN_TOOL} if root and not grant.work_folder else frozenset[str]()
-    return frozenset(birth.terms.without_asking) | in_worktree
+    return frozenset(start.options.without_asking) | in_worktree
 
 
-def _is_offered(tool: FlowTool, run: RunContext, grant: Grant, workshop: Workshop) -> bool:
+def _is_offered(tool: FlowTool, run: RunContext, grant: Grant, services: Services) -> bool:
     """Whether it has a tool of the flow: handing work on is for those who may still have somebody below them."""
     lineage = run.state.lineage
-    is_lowest = lineage is None or lineage.depth >= workshop.policy.max_depth
+    is_lowest = lineage is None or lineage.depth >= services.policy.max_depth
     return not tool.is_granted or (tool.name in grant.tools and not (tool.name == DELEGATE and is_lowest))
 
 
 async def _begin(
-    run: RunContext, birth: Requested, desk: Desk, scratchpad: str, place: str, workshop: Workshop
-) -> Work:
+    run: RunContext, start: Requested, agent: AgentContext, scratchpad: str, place: str, services: Services
+) -> AttemptInput:
     """The work as it stands when it begins or goes on."""
-    role = birth.terms.role
+    role = start.options.role
 
-    def system(told: str, continuation: str = "") -> str:
+    def system(text: str, continuation: str = "") -> str:
         own = "" if role is None else role.prompt
-        standing = _standing(run, birth.request.task_context)
-        return _joined(workshop.base_prompt, own, told, place, continuation, standing)
+        standing = _delegation_context(run, start.request.task_context)
+        return _joined(services.base_prompt, own, text, place, continuation, standing)
 
-    continuation = "" if desk.subtasks is None else prompt("continuation")
-    talk = remembered(system(_told(desk, scratchpad), continuation), run.past, desk.overhead())
-    task = _joined(birth.request.prompt, instruction(run, birth.terms))
-    if not await go_on(run, talk):
-        if birth.terms.subtask is not None:
-            await _say_briefing(run, talk, desk, birth.terms.subtask, instruction(run, birth.terms), workshop)
-        elif birth.terms.context:
-            approved = birth.terms.context_digests
+    continuation = "" if agent.subtasks is None else prompt("continuation")
+    history = remembered(system(_system_prompt(agent, scratchpad), continuation), run.history, agent.overhead())
+    task = _joined(start.request.prompt, instruction(run, start.options))
+    if not await continue_history(run, history):
+        if start.options.subtask is not None:
+            await _add_subtask_prompt(
+                run, history, agent, start.options.subtask, instruction(run, start.options), services
+            )
+        elif start.options.context:
+            approved = start.options.context_digests
             # What was approved is what the caller sees, also where the task has a worktree of its own.
-            folder = workshop.files.open(desk.grant, birth.terms.root) if approved else desk.folder
+            folder = services.files.open(agent.grant, start.options.root) if approved else agent.folder
             view = _TaskView(folder=folder, task=task, approved=approved or None)
-            event = await run.step("task", _with_files, TaskArgs(paths=birth.terms.context), view=view)
-            if isinstance(event, Lost):
+            event = await run.step("task", _with_files, TaskArgs(paths=start.options.context), view=view)
+            if isinstance(event, StepLost):
                 raise TypeError("reading files may be repeated and is never lost")
-            talk.say(words_of(event), event.warnings)
+            history.append_user_message(words_of(event), event.warnings)
             for warning in event.warnings:
-                desk.emit(Progress(event="warning", label=desk.label, content=warning))
+                agent.emit(Progress(event="warning", label=agent.label, content=warning))
         else:
-            await say(run, talk, "task", task)
-    return Work(
+            await append_user_message(run, history, "task", task)
+    return AttemptInput(
         run=run,
-        birth=birth,
-        talk=talk,
-        desk=desk,
+        start=start,
+        history=history,
+        agent=agent,
         system=system(prompt("program")),
         task=task,
-        workshop=workshop,
+        services=services,
     )
 
 
-async def _say_briefing(
-    run: RunContext, talk: Talk, desk: Desk, briefing: Briefing, form: str, workshop: Workshop
+async def _add_subtask_prompt(
+    run: RunContext, history: History, agent: AgentContext, briefing: Briefing, form: str, services: Services
 ) -> None:
     """Tell a subtask its task, with the context that it is given."""
-    if workshop.subtasks is None:
+    if services.subtasks is None:
         raise TypeError("a subtask is only spawned where there are subtasks")
     view = BriefingView(
-        folder=desk.folder, ranker=workshop.subtasks.ranker, briefing=briefing, form=form, draw=desk.draw
+        folder=agent.folder,
+        ranker=services.subtasks.ranker,
+        briefing=briefing,
+        form=form,
+        random_string=agent.random_string,
     )
-    event = await run.step("task", tell_subtask, TaskArgs(paths=briefing.file_paths), view=view)
-    if isinstance(event, Lost):
+    event = await run.step("task", subtask_prompt, TaskArgs(paths=briefing.file_paths), view=view)
+    if isinstance(event, StepLost):
         raise TypeError("gathering context may be repeated and is never lost")
-    talk.say(words_of(event), event.warnings, event.passed)
+    history.append_user_message(words_of(event), event.warnings, event.passed)
     for warning in event.warnings:
-        desk.emit(Progress(event="warning", label=desk.label, content=warning))
+        agent.emit(Progress(event="warning", label=agent.label, content=warning))
 
 
 class TaskArgs(Struct, frozen=True, kw_only=True):
@@ -200,29 +210,29 @@ class _TaskView(Struct, frozen=True, kw_only=True):
     approved: dict[str, str] | None = None
 
 
-async def _with_files(args: TaskArgs, view: _TaskView) -> Said:
+async def _with_files(args: TaskArgs, view: _TaskView) -> MessageAdded:
     files = await view.folder.before_prompt(args.paths, view.approved)
     if files.changed:
         raise ContextChanged(files.changed)
-    return said(_joined(files.text, view.task), files.warnings)
+    return user_message(_joined(files.text, view.task), files.warnings)
 
 
 def _joined(*parts: str) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _standing(run: RunContext, task: TaskContext | None) -> str:
+def _delegation_context(run: RunContext, task: TaskContext | None) -> str:
     """Where it stands, which it may need to tell others."""
     lineage = run.state.lineage
     if lineage is None:
         return ""
     context = delegation_context(lineage, run.state.seconds, task)
-    return prompt("standing").format(context=json.encode(context).decode())
+    return prompt("delegation_context").format(context=json.encode(context).decode())
 
 
-def _told(desk: Desk, scratchpad: str) -> str:
-    offered = (*desk.tools.definitions(), *desk.flow_tools.values())
-    can_write = any(not tool.traits.reads_only for tool in desk.tools.definitions())
+def _system_prompt(agent: AgentContext, scratchpad: str) -> str:
+    offered = (*agent.tools.definitions(), *agent.flow_tools.values())
+    can_write = any(not tool.traits.reads_only for tool in agent.tools.definitions())
     return prompt("subagent").format(
         tools=", ".join(tool.name for tool in offered) or "none",
         powers="" if can_write else prompt("read_only"),
@@ -233,28 +243,28 @@ def _told(desk: Desk, scratchpad: str) -> str:
 # --- how it ended -----------------------------------------------------------------------------------------------------
 
 
-def _outcome(run: RunContext, talk: Talk, carried: Carried, left: tuple[str, ...] | None) -> Outcome:
-    outcome = _ended(run, talk, carried.arrived.verdict, carried, left)
-    if not isinstance(outcome, Failed) or not carried.reasons:
+def _outcome(run: RunContext, history: History, result: DelegationResult, changed: tuple[str, ...] | None) -> Outcome:
+    outcome = _ended(run, history, result.arrived.verdict, result, changed)
+    if not isinstance(outcome, Failed) or not result.reasons:
         return outcome
-    return structs.replace(outcome, errors=(*outcome.errors, *carried.reasons))
+    return structs.replace(outcome, errors=(*outcome.errors, *result.reasons))
 
 
 def _ended(
     run: RunContext,
-    talk: Talk,
-    verdict: Accepted | NotAccepted,
-    carried: Carried,
-    left: tuple[str, ...] | None,
+    history: History,
+    verdict: ValidReturn | InvalidReturn,
+    result: DelegationResult,
+    changed: tuple[str, ...] | None,
 ) -> Outcome:
-    found = so_far(run, talk, carried.arrived.model, carried.backend)
-    found["fallbacks"] = carried.fallbacks
-    found["is_isolated"] = carried.backend != INLINE
-    if isinstance(verdict, Accepted):
+    found = partial_fields(run, history, result.arrived.model, result.backend)
+    found["fallbacks"] = result.fallbacks
+    found["is_isolated"] = result.backend != INLINE
+    if isinstance(verdict, ValidReturn):
         found["warnings"] += verdict.liberties
-    if left is not None:
-        found["artifacts"] = _files(left)
-    if isinstance(verdict, NotAccepted):
+    if changed is not None:
+        found["artifacts"] = _files(changed)
+    if isinstance(verdict, InvalidReturn):
         text = verdict.report.text
         return Failed(**found, report=text, summary=shortened(verdict.error.message), errors=(verdict.error,))
     if verdict.returned is not None:
@@ -262,19 +272,19 @@ def _ended(
     return as_reported(found, verdict.report, run.run)
 
 
-def so_far(run: RunContext, talk: Talk, model: str, backend: str = NATIVE) -> dict[str, Any]:
+def partial_fields(run: RunContext, history: History, model: str, backend: str = NATIVE) -> dict[str, Any]:
     """What an outcome of any kind has from the work so far."""
     state = run.state
     return {
         "lineage": state.lineage,
-        "notes": tuple(talk.notes),
-        "artifacts": _files(talk.changed),
-        "warnings": talk.warnings,
-        "usage": talk.usage,
+        "notes": tuple(history.notes),
+        "artifacts": _files(history.changed),
+        "warnings": history.warnings,
+        "usage": history.usage,
         "model": model,
         "backend": backend,
         "duration_seconds": round(max(0.0, run.now() - state.began_clock), 3),
-        "passed": talk.passed,
+        "passed": history.passed,
     }
 
 
@@ -306,7 +316,7 @@ def as_reported(found: dict[str, Any], report: Report, run: str) -> Outcome:
             return Failed(**found, report=text, summary=shortened(error.message), errors=(error,))
 
 
-def _as_returned(found: dict[str, Any], verdict: Accepted) -> Outcome:
+def _as_returned(found: dict[str, Any], verdict: ValidReturn) -> Outcome:
     returned = verdict.returned
     if returned is None:
         raise TypeError("only a return is an outcome of its own")
@@ -339,8 +349,8 @@ def _resumable(error: Error | None, run: str) -> Error:
         error = Error(type="execution", message="It ended without a reason.", recoverable=True, recommendation="")
     # A budget that is spent stays spent: whoever went on would be stopped again at once.
     again = "ask again with a larger budget" if error.type == "budget" else f"go on with: deputy resume {run}"
-    advice = f"Use what was found, or {again}"
-    return structs.replace(error, recoverable=True, recommendation=advice)
+    remedy = f"Use what was found, or {again}"
+    return structs.replace(error, recoverable=True, recommendation=remedy)
 
 
 def _question(text: str, run: str) -> Error:

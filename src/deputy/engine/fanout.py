@@ -10,13 +10,13 @@ from msgspec import structs
 from deputy.core.events import Requested, Spawned
 from deputy.core.request import Grant, Hop, Lineage, Request, task_hop
 from deputy.core.results import Result
-from deputy.core.task import terms_of
+from deputy.core.task import options_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from deputy.core.ladder import Routing
-    from deputy.core.task import Task, Terms
+    from deputy.core.fallback import Routing
+    from deputy.core.task import Task, TaskOptions
     from deputy.engine.ports import RunContext
 
 
@@ -49,7 +49,7 @@ async def fan_out(
 
     # In a later round the children of the earlier ones go on and are joined again, not spawned anew.
     before = {
-        record.key.rpartition("/")[2]: record.event.child for record in run.past if isinstance(record.event, Spawned)
+        record.key.rpartition("/")[2]: record.event.child for record in run.history if isinstance(record.event, Spawned)
     }
 
     # All ids are there before the first child is, so that children are born in the order of their tasks.
@@ -59,16 +59,16 @@ async def fan_out(
         async with gate:
             name = f"{key}.{index}"
             session_id = ids[index]
-            terms = terms_of(task, index, len(tasks), root, routing)
+            options = options_of(task, index, len(tasks), root, routing)
             if context_digests and task.context:
                 approved = {path: context_digests.get(path, "") for path in task.context}
-                terms = structs.replace(terms, context_digests=approved)
-            requested = _requested(task, terms, session_id, lineage, grant, model, is_counted=is_counted)
+                options = structs.replace(options, context_digests=approved)
+            requested = _requested(task, options, session_id, lineage, grant, model, is_counted=is_counted)
             child = before.get(name)
             if child is None:
                 child = await run.spawn(name, requested)
             else:
-                await run.again(f"{name}:restart", child, (messages or {}).get(child))
+                await run.restart_child(f"{name}:restart", child, (messages or {}).get(child))
             return Result(label=task.label, outcome=await run.join(f"{name}:joined", child))
 
     async with asyncio.TaskGroup() as group:
@@ -90,7 +90,7 @@ async def _drawn(run: RunContext, key: str, count: int) -> list[str]:
 
 
 def _requested(
-    task: Task, terms: Terms, session_id: str, caller: Lineage, grant: Grant, model: str, *, is_counted: bool
+    task: Task, options: TaskOptions, session_id: str, caller: Lineage, grant: Grant, model: str, *, is_counted: bool
 ) -> Requested:
     chosen = task.model or model
     request = Request(
@@ -105,4 +105,4 @@ def _requested(
         provider=chosen.partition(":")[0],
         is_counted=is_counted,
     )
-    return Requested(request=request, label=task.label, model=chosen, terms=terms)
+    return Requested(request=request, label=task.label, model=chosen, options=options)

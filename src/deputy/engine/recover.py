@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 
-class Standing(Struct, frozen=True, kw_only=True):
+class RunStatus(Struct, frozen=True, kw_only=True):
     """Where a run stands, and whether anybody is at work on it."""
 
     state: State
-    is_left: bool
+    is_orphaned: bool
     """Nobody is: its process ended, died, or has been silent for too long."""
     used: Usage | None = None
     """What it and all runs below it have used, where that was summed."""
@@ -28,18 +28,18 @@ class Standing(Struct, frozen=True, kw_only=True):
         return self.state.usage if self.used is None else self.used
 
 
-Shown: TypeAlias = Literal["interrupted"] | str
+ShownStatus: TypeAlias = Literal["interrupted"] | str
 
 
-def shown_status(standing: Standing) -> Shown:
+def shown_status(run_status: RunStatus) -> ShownStatus:
     """A run's status as people see it: one that should be at work, and has nobody, is interrupted."""
-    status = standing.state.status
-    if not standing.is_left or not standing.state.is_live or status == "waiting":
+    status = run_status.state.status
+    if not run_status.is_orphaned or not run_status.state.is_live or status == "waiting":
         return "running" if status == "requested" else status
     return "interrupted"
 
 
-class LeftBehind(Struct, frozen=True, kw_only=True, tag="orphaned"):
+class OrphanedRun(Struct, frozen=True, kw_only=True, tag="orphaned"):
     """A run that nobody is at work on: it can go on from its last record."""
 
     state: State
@@ -62,29 +62,29 @@ class Undelivered(Struct, frozen=True, kw_only=True, tag="undelivered"):
     state: State
 
 
-Finding: TypeAlias = LeftBehind | Overdue | Undelivered
+RecoveryFinding: TypeAlias = OrphanedRun | Overdue | Undelivered
 
 GRACE_SECONDS = 5.0
 """What a run past its deadline gets to end by itself."""
 
 
-def find(standings: Iterable[Standing], now: float) -> list[Finding]:
+def find(statuses: Iterable[RunStatus], now: float) -> list[RecoveryFinding]:
     """What should be seen to, in the order the runs began."""
-    ordered = sorted(standings, key=lambda standing: (standing.state.requested_at, standing.state.run))
-    excused = _excused([standing.state for standing in ordered], now)
-    found = (judge(standing, now, is_excused=standing.state.run in excused) for standing in ordered)
+    ordered = sorted(statuses, key=lambda run_status: (run_status.state.requested_at, run_status.state.run))
+    excused = _excused([run_status.state for run_status in ordered], now)
+    found = (judge(run_status, now, is_excused=run_status.state.run in excused) for run_status in ordered)
     return [finding for finding in found if finding is not None]
 
 
-def overdue(standings: Iterable[Standing], now: float) -> list[State]:
+def overdue(statuses: Iterable[RunStatus], now: float) -> list[State]:
     """The runs past their deadline, those below before those above: what they came to is theirs to tell."""
-    late = [finding.state for finding in find(standings, now) if isinstance(finding, Overdue)]
+    late = [finding.state for finding in find(statuses, now) if isinstance(finding, Overdue)]
     return sorted(late, key=_depth, reverse=True)
 
 
-def unanswered(standings: Iterable[Standing], now: float) -> list[State]:
+def unanswered(statuses: Iterable[RunStatus], now: float) -> list[State]:
     """The runs that asked a person who did not answer in time."""
-    states = (standing.state for standing in standings)
+    states = (run_status.state for run_status in statuses)
     return [state for state in states if state.waits and state.answer_by is not None and state.answer_by <= now]
 
 
@@ -114,18 +114,18 @@ def _depth(state: State) -> int:
     return 0 if state.lineage is None else state.lineage.depth
 
 
-def judge(standing: Standing, now: float, *, is_excused: bool = False) -> Finding | None:
+def judge(run_status: RunStatus, now: float, *, is_excused: bool = False) -> RecoveryFinding | None:
     """What is wrong with one run, if anything is; one that is excused waits for somebody who still has time."""
-    state = standing.state
+    state = run_status.state
     if not state.is_live:
         return None if state.is_delivered or state.status == "unborn" else Undelivered(state=state)
     late = seconds_late(state, now)
-    if late > (0.0 if standing.is_left else GRACE_SECONDS) and not is_excused:
+    if late > (0.0 if run_status.is_orphaned else GRACE_SECONDS) and not is_excused:
         return Overdue(state=state, seconds=late)
-    if not standing.is_left or state.status == "waiting":
+    if not run_status.is_orphaned or state.status == "waiting":
         return None
     steps = state.under_way.items()
-    return LeftBehind(
+    return OrphanedRun(
         state=state,
         repeats=tuple(key for key, step in steps if step.is_repeatable),
         unknown=tuple(key for key, step in steps if not step.is_repeatable),

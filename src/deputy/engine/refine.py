@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from msgspec import UNSET, Raw, Struct, json
 
-from deputy.core.errors import Error, advice, passed_up
-from deputy.core.events import Drawn, Joined, Lost, Requested, Resumed, Spawned, Started, StepEnded
+from deputy.core.errors import Error, passed_up, remedy
+from deputy.core.events import Joined, Requested, Resumed, Spawned, Started, StepEnded, StepLost, ValueDrawn
 from deputy.core.outcome import Completed, Failed, Partial, shortened
 from deputy.core.refinement import (
     VERDICT_SCHEMA,
@@ -15,29 +15,29 @@ from deputy.core.refinement import (
     Evaluator,
     Refinement,
     Round,
-    Script,
     ScriptEvaluator,
+    ScriptOutput,
     Verdict,
     best_round,
     ended,
     verdict_of_report,
     verdict_of_script,
 )
-from deputy.core.request import Request, Wanted, task_hop
-from deputy.core.task import MAX_OUTPUT_TOKENS, Terms
+from deputy.core.request import GrantRequest, Request, task_hop
+from deputy.core.task import MAX_OUTPUT_TOKENS, TaskOptions
 from deputy.engine.delegate import NATIVE
-from deputy.engine.fence import fenced
-from deputy.engine.ports.scripts import Scripts
+from deputy.engine.ports.evaluator_scripts import Scripts
 from deputy.engine.prompts import prompt
+from deputy.engine.untrusted import wrap_untrusted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from deputy.core.events import Opened, Record
+    from deputy.core.events import Record, RunOpened
     from deputy.core.outcome import Outcome
     from deputy.core.refinement import Ending
     from deputy.engine.ports import RunContext
-    from deputy.engine.workshop import Workshop
+    from deputy.engine.services import Services
 
 REFINE = "refine"
 DIRECTOR, EVALUATOR = "director", "evaluator"
@@ -51,16 +51,16 @@ class _Stop(NamedTuple):
     errors: tuple[Error, ...] = ()
 
 
-async def refine(run: RunContext, birth: Opened, workshop: Workshop) -> Outcome:
+async def refine(run: RunContext, start: RunOpened, services: Services) -> Outcome:
     """Have a piece of work made and judged until it is good enough, or a bound is reached; the best round is kept."""
-    if birth.arguments is UNSET:
+    if start.arguments is UNSET:
         raise TypeError("a refinement has what it was called with among its arguments")
-    call = json.decode(birth.arguments, type=Refinement)
-    with workshop.minding(run):
+    call = json.decode(start.arguments, type=Refinement)
+    with services.tracking(run):
         # Its rounds bound how many it spawns.
-        await workshop.open_purse(run, birth.grant.budget, None, counts_own=False)
-        await run.record("started", Started(backend=NATIVE, model=birth.model))
-        rounds, stop = await _Loop(run, birth, call, workshop).go()
+        await services.open_ledger(run, start.grant.budget, None, counts_own=False)
+        await run.record("started", Started(backend=NATIVE, model=start.model))
+        rounds, stop = await _Loop(run, start, call, services).run()
     return _outcome(run, rounds, stop)
 
 
@@ -81,21 +81,21 @@ def ending_of(rounds: Sequence[Round], limit: int) -> Ending:
 class _Loop:
     """One loop at work. In a later round of its run it goes on where the earlier ones stopped."""
 
-    def __init__(self, run: RunContext, birth: Opened, call: Refinement, workshop: Workshop) -> None:
+    def __init__(self, run: RunContext, start: RunOpened, call: Refinement, services: Services) -> None:
         self._run = run
-        self._birth = birth
+        self._start = start
         self._call = call
-        self._workshop = workshop
-        self._before = rounds_of(run.past)
-        spawned = (record for record in run.past if isinstance(record.event, Spawned))
+        self._workshop = services
+        self._before = rounds_of(run.history)
+        spawned = (record for record in run.history if isinstance(record.event, Spawned))
         known = {record.key.rpartition("/")[2]: record.event for record in spawned}
         found = known.get(DIRECTOR)
         self._director = found.child if isinstance(found, Spawned) else None
-        self._said = _said(run.past)
-        self._is_unjudged = _is_unjudged(run.past, self._director)
+        self._said = _said(run.history)
+        self._is_unjudged = _is_unjudged(run.history, self._director)
         """Whether an earlier round of the run was stopped over what the director had made."""
 
-    async def go(self) -> tuple[list[Round], _Stop]:
+    async def run(self) -> tuple[list[Round], _Stop]:
         """Make and judge, again and again."""
         rounds: list[Round] = []
         while True:
@@ -123,31 +123,33 @@ class _Loop:
     async def _made(self, number: int, last: Round | None) -> Outcome:
         """What the director makes, in its own conversation from the first round to the last."""
         if self._director is None:
-            task = prompt(DIRECTOR).format(task=self._birth.prompt)
+            task = prompt(DIRECTOR).format(task=self._start.prompt)
             tools = None if self._call.tools is None else frozenset(self._call.tools)
             asked = await self._asked(
                 DIRECTOR,
                 DIRECTOR,
                 task,
-                self._birth.model,
-                Wanted(tools=tools),
-                Terms(max_output_tokens=MAX_OUTPUT_TOKENS),
+                self._start.model,
+                GrantRequest(tools=tools),
+                TaskOptions(max_output_tokens=MAX_OUTPUT_TOKENS),
             )
             self._director = await self._run.spawn(DIRECTOR, asked)
         else:
             words = self._feedback(None if self._is_unjudged else last)
             self._is_unjudged = False
             # Unless there is something to say, what it has completed stands and is judged.
-            await self._run.again(_again(number), self._director, words, anew=words is not None)
+            await self._run.restart_child(_restart_key(number), self._director, words, force=words is not None)
         return await self._run.join(f"{_ROUND}:{number}:made", self._director)
 
     def _feedback(self, last: Round | None) -> str | None:
         parts = [self._said] if self._said else []
         self._said = ""
         if last is not None:
-            told = fenced(last.verdict.feedback or "It is not good enough.", EVALUATOR, self._workshop.world.draw)
+            text = wrap_untrusted(
+                last.verdict.feedback or "It is not good enough.", EVALUATOR, self._workshop.world.random_string
+            )
             parts.insert(
-                0, f"The evaluator did not accept it. Make it better, and answer with the whole of it.\n\n{told}"
+                0, f"The evaluator did not accept it. Make it better, and answer with the whole of it.\n\n{text}"
             )
         return "\n\n".join(parts) or None
 
@@ -159,28 +161,32 @@ class _Loop:
                 return verdict_of_script(await self._scripted(number, work, evaluator)), None
             case AgentEvaluator():
                 task = prompt(EVALUATOR).format(
-                    task=self._birth.prompt,
+                    task=self._start.prompt,
                     criteria=evaluator.criteria,
-                    work=fenced(work, DIRECTOR, self._workshop.world.draw),
+                    work=wrap_untrusted(work, DIRECTOR, self._workshop.world.random_string),
                 )
                 key = f"{_ROUND}:{number}:{EVALUATOR}"
-                model = evaluator.model or self._birth.model
-                asked = await self._asked(key, EVALUATOR, task, model, Wanted(), Terms(schema=VERDICT_SCHEMA))
+                model = evaluator.model or self._start.model
+                asked = await self._asked(
+                    key, EVALUATOR, task, model, GrantRequest(), TaskOptions(schema=VERDICT_SCHEMA)
+                )
                 outcome = await self._run.join(f"{_ROUND}:{number}:judged", await self._run.spawn(key, asked))
                 if isinstance(outcome, Completed):
                     return verdict_of_report(outcome.report), outcome
                 return Verdict(success=False, feedback=f"The evaluator came to no verdict: {outcome.summary}"), outcome
 
-    async def _scripted(self, number: int, work: str, evaluator: ScriptEvaluator) -> Script:
+    async def _scripted(self, number: int, work: str, evaluator: ScriptEvaluator) -> ScriptOutput:
         if self._workshop.scripts is None:
             raise TypeError("a script is only asked for where scripts can be run")
         view = _ScriptView(scripts=self._workshop.scripts, work=work, owner=self._run.run)
         ended = await self._run.step(f"{_ROUND}:{number}:script", _run_script, evaluator, view=view)
-        if isinstance(ended, Lost) or ended.result is UNSET:
+        if isinstance(ended, StepLost) or ended.result is UNSET:
             raise TypeError("judging may be repeated, is never lost and has a result")
-        return json.decode(ended.result, type=Script)
+        return json.decode(ended.result, type=ScriptOutput)
 
-    async def _asked(self, key: str, label: str, task: str, model: str, wanted: Wanted, terms: Terms) -> Requested:
+    async def _asked(
+        self, key: str, label: str, task: str, model: str, wanted: GrantRequest, options: TaskOptions
+    ) -> Requested:
         lineage = self._run.state.lineage
         if lineage is None:
             raise TypeError("a run that was never born has no children")
@@ -189,12 +195,12 @@ class _Loop:
             target=task_hop(label),
             prompt=task,
             caller=lineage,
-            caller_grant=self._birth.grant,
+            caller_grant=self._start.grant,
             wanted=wanted,
             provider=model.partition(":")[0],
             is_counted=False,
         )
-        return Requested(request=request, label=label, model=model, terms=terms)
+        return Requested(request=request, label=label, model=model, options=options)
 
 
 class _ScriptView(Struct, frozen=True, kw_only=True):
@@ -208,29 +214,29 @@ async def _run_script(args: ScriptEvaluator, view: _ScriptView) -> StepEnded:
     return StepEnded(step="script", result=Raw(json.encode(script)))
 
 
-def _again(number: int) -> str:
+def _restart_key(number: int) -> str:
     return f"{_ROUND}:{number}:again"
 
 
-def _is_unjudged(past: Iterable[Record], director: str | None) -> bool:
+def _is_unjudged(history: Iterable[Record], director: str | None) -> bool:
     """Whether the last that is known of a director is its end, with no verdict on it and no further word to it."""
     is_unjudged, judged = False, 0
-    for record in past:
+    for record in history:
         match record.event:
             case Joined(child=child) if child == director:
                 is_unjudged = True
             case StepEnded(step=step) if step == _ROUND:
                 is_unjudged, judged = False, judged + 1
-            case Drawn() if record.key.endswith(_again(judged + 1)):
+            case ValueDrawn() if record.key.endswith(_restart_key(judged + 1)):
                 is_unjudged = False
             case _:
                 continue
     return is_unjudged
 
 
-def _said(past: Iterable[Record]) -> str:
+def _said(history: Iterable[Record]) -> str:
     """What whoever resumed the loop last says to the director."""
-    said = [record.event.message for record in past if isinstance(record.event, Resumed)]
+    said = [record.event.message for record in history if isinstance(record.event, Resumed)]
     if not said or said[-1] is UNSET:
         return ""
     words: Any = json.decode(said[-1])
@@ -254,18 +260,18 @@ def _outcome(run: RunContext, rounds: Sequence[Round], stop: _Stop) -> Outcome:
     if stop.why == "success":
         return Completed(**fields, summary=f"Accepted after {count}.")
     errors = stop.errors or (_not_accepted(stop.why, rounds, run.run),)
-    fields |= {"errors": errors, "next_steps": advice(errors)}
+    fields |= {"errors": errors, "next_steps": remedy(errors)}
     if best is None:
         return Failed(**fields, summary=shortened(f"Nothing was made: {errors[0].message}"))
     return Partial(**fields, summary=shortened(f"Not accepted after {count}: {errors[0].message}"))
 
 
 def _not_accepted(why: Ending, rounds: Sequence[Round], run: str) -> Error:
-    told = {
+    text = {
         "limit": ("ROUNDS_SPENT", f"The evaluator has not accepted any of {len(rounds)} rounds."),
         "no_change": ("NO_CHANGE", "The director made the same again, which the evaluator does not accept."),
     }
-    code, message = told.get(why, ("STOPPED", "The loop stopped before its end."))
+    code, message = text.get(why, ("STOPPED", "The loop stopped before its end."))
     return Error(
         type="refinement",
         code=code,

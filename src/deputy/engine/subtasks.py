@@ -10,23 +10,29 @@ from msgspec import UNSET, Raw, Struct, json
 from deputy.core.approval import cost_ceiling, spawn_request
 from deputy.core.contract import schema_of
 from deputy.core.errors import Error, UsageError
-from deputy.core.events import Lost, Requested, StepEnded
+from deputy.core.events import Requested, StepEnded, StepLost
+from deputy.core.fallback import PROGRAMS_ONLY
 from deputy.core.field_readers import FieldProblem
 from deputy.core.label import MAX_LABEL, cleaned_label
-from deputy.core.ladder import PROGRAMS_ONLY
 from deputy.core.outcome import Completed
-from deputy.core.request import Request, Wanted, subtask_hop
-from deputy.core.subtask.passing import brief, query_of, task_of, told, wants_ranking
-from deputy.core.subtask.request import MAX_CONTINUATIONS, Continuation, SubtaskRequest
-from deputy.core.subtask.result import Asked, Malformed, failed_result, invalid_request, subtask_response
-from deputy.core.subtask.settings import Settings, settle
+from deputy.core.request import GrantRequest, Request, subtask_hop
+from deputy.core.subtask.context_passing import brief, message_text, query_of, task_of, wants_ranking
+from deputy.core.subtask.context_settings import ContextSettings, resolve_settings
+from deputy.core.subtask.subtask_request import MAX_CONTINUATIONS, Continuation, SubtaskRequest
+from deputy.core.subtask.subtask_result import (
+    MalformedRequest,
+    SubtasksRequested,
+    failed_result,
+    invalid_request,
+    subtask_response,
+)
 from deputy.core.subtask.template import DEFAULT, Template, check_inputs
-from deputy.core.task import Task, Terms
-from deputy.engine.approval import ask_person, policy_for, tell_refused
-from deputy.engine.fence import fenced
-from deputy.engine.ports.subtasks import Subtasks
-from deputy.engine.reachable import why_unreachable
-from deputy.engine.talk import SUBTASK, TOLD
+from deputy.core.task import Task, TaskOptions
+from deputy.engine.approvals import ask_person, policy_for, warn_refused
+from deputy.engine.history import RESULTS_SUFFIX, SUBTASK
+from deputy.engine.model_availability import why_unreachable
+from deputy.engine.ports.subtask_services import Subtasks
+from deputy.engine.untrusted import wrap_untrusted
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,10 +40,10 @@ if TYPE_CHECKING:
     from deputy.core.approval import ApprovalRequest
     from deputy.core.outcome import Outcome
     from deputy.core.request import Lineage
-    from deputy.core.subtask.passing import Briefing
-    from deputy.engine.desk import Desk
+    from deputy.core.subtask.context_passing import Briefing
+    from deputy.engine.agent_context import AgentContext
+    from deputy.engine.history import History
     from deputy.engine.ports import RunContext
-    from deputy.engine.talk import Talk
 
 MOST_MALFORMED = 2
 """How often a request in words may be put right; the next one that cannot be carried out ends the task."""
@@ -48,7 +54,7 @@ _DENIED = "The person did not approve this. Nothing was started and nothing was 
 _NOBODY = "Starting subtasks needs approval, and nobody can be asked here. Nothing was started."
 
 
-class Answer(NamedTuple):
+class SubtaskAnswer(NamedTuple):
     """What a task is told: its subtasks' results, or in words of our own why there are none."""
 
     text: str
@@ -59,7 +65,7 @@ class Plan(Struct, frozen=True, kw_only=True):
     """How one request is carried out: decided once, whatever becomes of templates meanwhile."""
 
     template: Template
-    settings: Settings
+    settings: ContextSettings
     model: str
     bound: int
 
@@ -94,40 +100,42 @@ class PlanArgs(Struct, frozen=True, kw_only=True):
 # --- what a task is told ----------------------------------------------------------------------------------------------
 
 
-async def answer(run: RunContext, key: str, wanted: Continuation | tuple[FieldProblem, ...], desk: Desk) -> Answer:
+async def answer(
+    run: RunContext, key: str, wanted: Continuation | tuple[FieldProblem, ...], agent: AgentContext
+) -> SubtaskAnswer:
     """Carry out what a call of the Subtask tool asks for; every key on the run begins with the one given."""
-    subtasks, talk = _at(desk)
-    if talk.continuations >= MAX_CONTINUATIONS:
-        text = (
-            f"This task has asked for subtasks {talk.continuations} times, which is the most; finish with what it has."
-        )
-        given = Answer(_json(failed_result("execution_halted", text, limit=MAX_CONTINUATIONS)), is_refusal=True)
+    subtasks, history = _at(agent)
+    if history.continuations >= MAX_CONTINUATIONS:
+        text = f"This task has asked for subtasks {history.continuations} times, the maximum; finish with what it has."
+        given = SubtaskAnswer(_json(failed_result("execution_halted", text, limit=MAX_CONTINUATIONS)), is_refusal=True)
     elif isinstance(wanted, Continuation):
-        given = await _carried_out(run, key, wanted, desk, subtasks, talk)
+        given = await _run_subtasks(run, key, wanted, agent, subtasks, history)
     else:
-        given = Answer(_json(invalid_request(wanted)), is_refusal=True)
-    talk.learn(given.text)
+        given = SubtaskAnswer(_json(invalid_request(wanted)), is_refusal=True)
+    history.learn(given.text)
     return given
 
 
-async def answer_in_words(run: RunContext, key: str, asked: Asked | Malformed, desk: Desk) -> str | Error:
+async def answer_in_words(
+    run: RunContext, key: str, asked: SubtasksRequested | MalformedRequest, agent: AgentContext
+) -> str | Error:
     """The same for a request in words, as it is said to who asked; an error when that would never end."""
-    _, talk = _at(desk)
-    if talk.continuations > MAX_CONTINUATIONS:
+    _, history = _at(agent)
+    if history.continuations > MAX_CONTINUATIONS:
         return _asks_without_end()
-    if isinstance(asked, Malformed):
-        talk.malformed += 1
-        if talk.malformed > MOST_MALFORMED:
+    if isinstance(asked, MalformedRequest):
+        history.malformed += 1
+        if history.malformed > MOST_MALFORMED:
             return _malformed(asked.problems)
-    wanted = asked.problems if isinstance(asked, Malformed) else asked.continuation
-    given = await answer(run, key, wanted, desk)
-    return given.text if given.is_refusal else fenced(given.text, SUBTASK, desk.draw)
+    wanted = asked.problems if isinstance(asked, MalformedRequest) else asked.continuation
+    given = await answer(run, key, wanted, agent)
+    return given.text if given.is_refusal else wrap_untrusted(given.text, SUBTASK, agent.random_string)
 
 
-def _at(desk: Desk) -> tuple[Subtasks, Talk]:
-    if desk.subtasks is None or desk.talk is None:
+def _at(agent: AgentContext) -> tuple[Subtasks, History]:
+    if agent.subtasks is None or agent.history is None:
         raise TypeError("only who may ask for subtasks, and is at work, asks for them")
-    return desk.subtasks, desk.talk
+    return agent.subtasks, agent.history
 
 
 def _json(value: Any) -> str:
@@ -158,24 +166,24 @@ def _malformed(problems: Sequence[FieldProblem]) -> Error:
 # --- from the request to its results ----------------------------------------------------------------------------------
 
 
-async def _carried_out(
-    run: RunContext, key: str, wanted: Continuation, desk: Desk, subtasks: Subtasks, talk: Talk
-) -> Answer:
-    args = PlanArgs(requests=wanted.requests, model=desk.asked)
+async def _run_subtasks(
+    run: RunContext, key: str, wanted: Continuation, agent: AgentContext, subtasks: Subtasks, history: History
+) -> SubtaskAnswer:
+    args = PlanArgs(requests=wanted.requests, model=agent.asked)
     ended = await run.step(f"{key}:planned", _plan, args, view=subtasks)
-    if isinstance(ended, Lost) or ended.result is UNSET:
+    if isinstance(ended, StepLost) or ended.result is UNSET:
         raise TypeError("planning may be repeated, is never lost and has a result")
     planned = json.decode(ended.result, type=Planned | NoTemplate | Unusable)
     if isinstance(planned, Unusable):
-        return Answer(_json(invalid_request(planned.problems)), is_refusal=True)
+        return SubtaskAnswer(_json(invalid_request(planned.problems)), is_refusal=True)
     if isinstance(planned, NoTemplate):
-        return Answer(_json(_not_found(planned)), is_refusal=True)
-    refusal = await _refusal(run, key, wanted, planned.plans, desk, subtasks)
+        return SubtaskAnswer(_json(_not_found(planned)), is_refusal=True)
+    refusal = await _refusal(run, key, wanted, planned.plans, agent, subtasks)
     if refusal:
-        return Answer(_json(failed_result("execution_halted", refusal)), is_refusal=True)
-    children = await _spawned(run, key, wanted, planned.plans, desk, subtasks, talk)
+        return SubtaskAnswer(_json(failed_result("execution_halted", refusal)), is_refusal=True)
+    children = await _spawned(run, key, wanted, planned.plans, agent, subtasks, history)
     outcomes = await _joined(run, key, children, wanted.needed)
-    return Answer(_told(wanted, outcomes, _lineage(run).subtask_depth + 1))
+    return SubtaskAnswer(_results_text(wanted, outcomes, _lineage(run).subtask_depth + 1))
 
 
 async def _plan(args: PlanArgs, subtasks: Subtasks) -> StepEnded:
@@ -206,7 +214,7 @@ def _plan_of(
     request: SubtaskRequest, template: Template, caller_model: str, subtasks: Subtasks, where: str
 ) -> Plan | list[FieldProblem]:
     problems = list(check_inputs(template, request.inputs, f"{where}inputs"))
-    settings = settle(request.subtype, [template.context_management, request.context_management])
+    settings = resolve_settings(request.subtype, [template.context_management, request.context_management])
     if isinstance(settings, FieldProblem):
         problems.append(FieldProblem(f"{where}{settings.field}", settings.message))
     expectations = request.return_expectations
@@ -238,33 +246,33 @@ def _not_found(found: NoTemplate) -> dict[str, Any]:
 
 
 async def _refusal(
-    run: RunContext, key: str, wanted: Continuation, plans: Sequence[Plan], desk: Desk, subtasks: Subtasks
+    run: RunContext, key: str, wanted: Continuation, plans: Sequence[Plan], agent: AgentContext, subtasks: Subtasks
 ) -> str:
     """Why nothing may be started; nothing when it may."""
-    has_program = None if desk.ways is None else desk.ways.has_program
+    has_program = None if agent.backends is None else agent.backends.has_program
     models = [plan.model for plan in plans]
     unreachable = await why_unreachable(run, key, models, subtasks.missing_key, has_program)
     if unreachable:
         return unreachable
     lineage = _lineage(run)
     # What is below was approved with what is above.
-    if not lineage.is_top or SUBTASK in desk.without_asking:
+    if not lineage.is_top or SUBTASK in agent.without_asking:
         return ""
-    match policy_for(run, f"{key}:approval", desk.approval, begun=_ids(key), ended=(key, f"{key}{TOLD}")):
+    match policy_for(run, f"{key}:approval", agent.approval, begun=_ids(key), ended=(key, f"{key}{RESULTS_SUFFIX}")):
         case "granted":
             return ""
         case "nobody":
-            tell_refused(desk.talk, f"Subtask of {len(plans)} requests")
+            warn_refused(agent.history, f"Subtask of {len(plans)} requests")
             return _NOBODY
         case "ask":
-            return await _answered(run, key, wanted, plans, desk, subtasks)
+            return await _answered(run, key, wanted, plans, agent, subtasks)
 
 
 async def _answered(
-    run: RunContext, key: str, wanted: Continuation, plans: Sequence[Plan], desk: Desk, subtasks: Subtasks
+    run: RunContext, key: str, wanted: Continuation, plans: Sequence[Plan], agent: AgentContext, subtasks: Subtasks
 ) -> str:
     """What a person's no says; nothing when it was a yes."""
-    tools = tuple(sorted(_tools(desk)))
+    tools = tuple(sorted(_tools(agent)))
     tasks = [
         Task(
             label=cleaned_label(request.type),
@@ -281,19 +289,19 @@ async def _answered(
         return spawn_request(
             tasks,
             tool=SUBTASK,
-            model=desk.asked,
-            cost=_cost(tasks, desk, subtasks),
+            model=agent.asked,
+            cost=_cost(tasks, agent, subtasks),
             concurrency=len(tasks),
             notes=notes,
         )
 
-    verdict = await ask_person(run, f"{key}:approval", make, begun=_ids(key), tell=desk.emit, approval=desk.approval)
+    verdict = await ask_person(run, f"{key}:approval", make, begun=_ids(key), tell=agent.emit, approval=agent.approval)
     return "" if verdict.is_yes else _DENIED
 
 
-def _cost(tasks: Sequence[Task], desk: Desk, subtasks: Subtasks) -> str:
-    left = desk.purse.left("cost")
-    return cost_ceiling(tasks, lambda task: subtasks.prices_of(task.model or desk.asked), left).text
+def _cost(tasks: Sequence[Task], agent: AgentContext, subtasks: Subtasks) -> str:
+    left = agent.ledger.remaining("cost")
+    return cost_ceiling(tasks, lambda task: subtasks.prices_of(task.model or agent.asked), left).text
 
 
 async def _spawned(
@@ -301,15 +309,15 @@ async def _spawned(
     key: str,
     wanted: Continuation,
     plans: Sequence[Plan],
-    desk: Desk,
+    agent: AgentContext,
     subtasks: Subtasks,
-    talk: Talk,
+    history: History,
 ) -> list[str]:
     """The children, all of them spawned before any is waited for, so that none depends on how fast another is."""
     # The last message is the request itself, which the subtask is told anyway.
     is_inherited = any(plan.settings.inherit_context != "none" for plan in plans)
-    conversation = [told(message) for message in talk.conversation.messages[:-1]] if is_inherited else []
-    earlier = tuple(talk.earlier)
+    conversation = [message_text(message) for message in history.conversation.messages[:-1]] if is_inherited else []
+    earlier = tuple(history.earlier)
 
     async def briefed(index: int, request: SubtaskRequest, plan: Plan) -> Briefing:
         scores: Sequence[float] = ()
@@ -332,25 +340,27 @@ async def _spawned(
             target=subtask_hop(request.type),
             prompt=task_of(request, plan.template),
             caller=caller,
-            caller_grant=desk.grant,
+            caller_grant=agent.grant,
             description=request.description,
             inputs=request.inputs,
-            wanted=Wanted(tools=_tools(desk)),
+            wanted=GrantRequest(tools=_tools(agent)),
             # The limit is the chain's: whoever is further down has what is left of it.
             seconds=None if caller.subtask_depth else subtasks.seconds,
             provider=plan.model.partition(":")[0],
             subtask_limit=request.max_depth,
         )
         expectations = request.return_expectations or plan.template.return_expectations
-        terms = Terms(
+        options = TaskOptions(
             subtask=briefing,
             schema=expectations if isinstance(expectations, dict) else None,
-            root=desk.root,
-            routing=desk.routing,
+            root=agent.root,
+            routing=agent.routing,
             index=index,
             total=len(plans),
         )
-        return Requested(request=asked, label=cleaned_label(request.type)[:MAX_LABEL], model=plan.model, terms=terms)
+        return Requested(
+            request=asked, label=cleaned_label(request.type)[:MAX_LABEL], model=plan.model, options=options
+        )
 
     planned = list(enumerate(zip(wanted.requests, plans, strict=True)))
     async with asyncio.TaskGroup() as group:
@@ -370,10 +380,10 @@ def _ids(key: str) -> str:
     return f"{key}:ids"
 
 
-def _tools(desk: Desk) -> frozenset[str]:
+def _tools(agent: AgentContext) -> frozenset[str]:
     """What of its parent's tools a subtask has: those that only read, and this one."""
-    readers = frozenset(tool.name for tool in desk.tools.definitions() if tool.traits.reads_only)
-    return (readers & desk.grant.tools) | {SUBTASK}
+    readers = frozenset(tool.name for tool in agent.tools.definitions() if tool.traits.reads_only)
+    return (readers & agent.grant.tools) | {SUBTASK}
 
 
 class RankArgs(Struct, frozen=True, kw_only=True):
@@ -390,7 +400,7 @@ class _RankView(Struct, frozen=True, kw_only=True):
 async def _ranked(run: RunContext, key: str, query: str, texts: list[str], subtasks: Subtasks) -> Sequence[float]:
     view = _RankView(subtasks=subtasks, texts=texts)
     ended = await run.step(key, _rank, RankArgs(query=query), view=view)
-    if isinstance(ended, Lost) or ended.result is UNSET:
+    if isinstance(ended, StepLost) or ended.result is UNSET:
         raise TypeError("ranking may be repeated, is never lost and has a result")
     return json.decode(ended.result, type=list[float])
 
@@ -422,7 +432,7 @@ async def _joined(run: RunContext, key: str, children: Sequence[str], needed: in
     return [task.result() for task in joining]
 
 
-def _told(wanted: Continuation, outcomes: Sequence[Outcome], depth: int) -> str:
+def _results_text(wanted: Continuation, outcomes: Sequence[Outcome], depth: int) -> str:
     results = [
         subtask_response(outcome, subtask_type=request.type, depth=depth, subtype=request.subtype)
         for request, outcome in zip(wanted.requests, outcomes, strict=True)

@@ -9,29 +9,29 @@ from msgspec import UNSET, Struct
 
 from deputy.core.conversation import (
     Conversation,
-    ModelSettings,
-    Retried,
+    GenerationSettings,
+    RetryNotice,
     Stop,
     TextDelta,
     ThinkingDelta,
+    TokenUsage,
     ToolCall,
     Toolset,
-    Used,
 )
 from deputy.core.errors import ContextExhausted, Error, ModelError
 from deputy.core.events import ModelCallEnded
+from deputy.core.limit_errors import time_is_up
 from deputy.core.limits import Amount, Shortfall
 from deputy.core.outcome import Usage
 from deputy.core.progress import Progress
 from deputy.core.redaction import Redactor
 from deputy.core.usage_estimate import call_size, estimated_tokens, is_plausible, text_size
-from deputy.engine.interrupted import Interrupted
+from deputy.engine.budget import BudgetLedger, amount
+from deputy.engine.history import raw
 from deputy.engine.ports import Model
 from deputy.engine.ports.model import is_metered
-from deputy.engine.purse import Purse, amount
-from deputy.engine.reached import time_is_up
-from deputy.engine.talk import raw
-from deputy.engine.within import within
+from deputy.engine.step_cancelled import StepCancelled
+from deputy.engine.timeouts import timeout
 
 
 class TurnArgs(Struct, frozen=True, kw_only=True, gc=False):
@@ -48,12 +48,12 @@ class TurnView(Struct, frozen=True, kw_only=True):
     model: Model
     conversation: Conversation
     toolset: Toolset
-    settings: ModelSettings
+    settings: GenerationSettings
     tokens: int
     estimate: int
     """Our own estimate of how many tokens are sent."""
-    purse: Purse
-    ceiling: Callable[[int, int], int | None]
+    ledger: BudgetLedger
+    max_cost_nanos: Callable[[int, int], int | None]
     seconds: float | None
     """How long it may take; None is as long as it gives signs of life."""
     limit: float | None
@@ -65,30 +65,30 @@ class TurnView(Struct, frozen=True, kw_only=True):
 async def call_model(args: TurnArgs, view: TurnView) -> ModelCallEnded:
     """Ask the model for its next turn; a failure is the event's error."""
     output = view.settings.max_output_tokens or 0
-    wanted = Amount(tokens=view.tokens + output, requests=1, cost=view.ceiling(view.tokens, output))
-    await view.purse.refresh()
-    shortfall = view.purse.reserve(wanted)
+    wanted = Amount(tokens=view.tokens + output, requests=1, cost=view.max_cost_nanos(view.tokens, output))
+    await view.ledger.refresh()
+    shortfall = view.ledger.reserve(wanted)
     if shortfall is not None:
-        return ModelCallEnded(model=args.model, error=out_of_budget(shortfall), budgets=view.purse.uses())
-    told = _Told(args, view)
+        return ModelCallEnded(model=args.model, error=out_of_budget(shortfall), budgets=view.ledger.uses())
+    text = _TurnProgress(args, view)
     try:
-        async with within(view.seconds):
+        async with timeout(view.seconds):
             async for event in view.model.stream(view.conversation, view.toolset, view.settings):
-                told.hear(event)
+                text.on_event(event)
     except ModelError as failure:
-        told.fail(failure)
+        text.fail(failure)
     except TimeoutError:
-        told.charge_unreported()
-        told.error = time_is_up(view.limit)
+        text.charge_unreported()
+        text.error = time_is_up(view.limit)
     except asyncio.CancelledError as stopped:
-        told.charge_unreported()
-        raise Interrupted(told.interrupted()) from stopped
+        text.charge_unreported()
+        raise StepCancelled(text.interrupted()) from stopped
     finally:
-        view.purse.commit(wanted, amount(told.usage))
-    return told.ended()
+        view.ledger.commit(wanted, amount(text.usage))
+    return text.ended()
 
 
-class _Told:
+class _TurnProgress:
     """What one streamed turn has told so far."""
 
     def __init__(self, args: TurnArgs, view: TurnView) -> None:
@@ -104,7 +104,7 @@ class _Told:
         self._window: int | None = None
         self.error: Error | None = None
 
-    def hear(self, event: TextDelta | ThinkingDelta | ToolCall | Used | Retried | Stop) -> None:
+    def on_event(self, event: TextDelta | ThinkingDelta | ToolCall | TokenUsage | RetryNotice | Stop) -> None:
         label = self._view.label
         match event:
             case TextDelta(text=text):
@@ -114,9 +114,9 @@ class _Told:
                 self._received += text_size(text)
             case ToolCall():
                 self._received += call_size(event)
-            case Used():
+            case TokenUsage():
                 self._charge(event)
-            case Retried(message=message):
+            case RetryNotice(message=message):
                 if self._received:
                     self.charge_unreported()
                 self._view.emit(Progress(event="retry", label=label, reason=message))
@@ -125,7 +125,7 @@ class _Told:
                 self._show(self._shown.flush().rstrip())
                 self._stop = event
 
-    def _charge(self, used: Used) -> None:
+    def _charge(self, used: TokenUsage) -> None:
         """Count what one request used: as reported where that is plausible, else as we estimate it."""
         view, received = self._view, estimated_tokens(self._received)
         self._received = 0
@@ -135,13 +135,13 @@ class _Told:
         ):
             self.usage += used.usage
             return
-        cost = view.ceiling(view.estimate, received)
+        cost = view.max_cost_nanos(view.estimate, received)
         self.usage += Usage(input=view.estimate, output=received, requests=1, cost=cost, estimated=True)
 
     def charge_unreported(self) -> None:
         """Count the request under way, of which nothing was reported."""
         if self._is_metered:
-            self._charge(Used(is_reported=False))
+            self._charge(TokenUsage(is_reported=False))
 
     def _show(self, text: str) -> None:
         if text:
@@ -180,7 +180,7 @@ class _Told:
             message=UNSET if stop is None else raw(stop.message),
             stop="" if stop is None else stop.reason,
             window=self._window,
-            budgets=self._view.purse.uses(),
+            budgets=self._view.ledger.uses(),
         )
 
 

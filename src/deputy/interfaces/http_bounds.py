@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 
 from msgspec import Struct, field
 
-from deputy.interfaces.telling import safe_to_tell
+from deputy.interfaces.safe_text import safe_message
 
 if TYPE_CHECKING:
     import socket
@@ -211,7 +211,7 @@ class BoundedLog(logging.Handler):
         self._began_at = float("-inf")
         self._count = 0
         # Loads what it needs now: later there may be no descriptor left.
-        safe_to_tell("key=")
+        safe_message("key=")
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a record, or count it."""
@@ -223,7 +223,7 @@ class BoundedLog(logging.Handler):
                 _write(f"{dropped:,} more log messages were dropped")
         self._count += 1
         if self._count <= MOST_RECORDS:
-            _write(safe_to_tell(self.format(record)[:_MOST_RECORD_LENGTH]))
+            _write(safe_message(self.format(record)[:_MOST_RECORD_LENGTH]))
 
 
 def _write(text: str) -> None:

@@ -9,7 +9,7 @@ from msgspec import structs
 
 from deputy.core.errors import NotAdmitted
 from deputy.core.guard import admit
-from deputy.core.limits import Census
+from deputy.core.limits import SpawnCounts
 from deputy.core.outcome import Rejected
 from deputy.core.request import Hop, Nesting, Request, task_hop
 from deputy.processes.ancestry import below_run
@@ -58,7 +58,7 @@ def admitted(
         caller_grant=grant,
         seconds=seconds,
     )
-    decision = admit(request, policy, Census(spawns_left=nesting.budget.spawns), now)
+    decision = admit(request, policy, SpawnCounts(spawns_left=nesting.budget.spawns), now)
     if isinstance(decision, Rejected):
         error = decision.errors[0]
         raise NotAdmitted(f"{error.code}: {error.message} {error.recommendation}")

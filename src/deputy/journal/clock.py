@@ -6,8 +6,8 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from deputy.core.events import Moment, Record
-from deputy.journal.owner import boot_id
-from deputy.journal.rows import LAST_EVENT, read_event
+from deputy.journal.process_identity import boot_id
+from deputy.journal.sqlite.rows import LAST_EVENT, read_event
 
 if TYPE_CHECKING:
     import sqlite3

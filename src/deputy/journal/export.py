@@ -12,8 +12,8 @@ from deputy.core.errors import UsageError
 from deputy.core.events import encode
 from deputy.core.request import timestamp
 from deputy.journal.home import explain
-from deputy.journal.registry import shown
-from deputy.journal.rows import Damaged
+from deputy.journal.queries import show_run
+from deputy.journal.sqlite.rows import DamagedRecord
 from deputy.journal.transcript import markdown, safe_id, shown_label, transcribe
 from deputy.processes.outgoing import outgoing_json, outgoing_text
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from deputy.core.events import Record
     from deputy.core.state import State
-    from deputy.journal.reader import Reader
+    from deputy.journal.sqlite.reader import JournalReader
 
 SCHEMA = 1
 """The version of the folder's form."""
@@ -31,7 +31,7 @@ SCHEMA = 1
 BELOW = "subagents"
 
 
-def export(reader: Reader, state: State, place: Path, now: float) -> dict[str, Any]:
+def export(reader: JournalReader, state: State, place: Path, now: float) -> dict[str, Any]:
     """Write a run and all below it into a new folder; what was written, as its `export.json` says."""
     try:
         place.mkdir(0o700, parents=False)
@@ -51,7 +51,7 @@ def export(reader: Reader, state: State, place: Path, now: float) -> dict[str, A
         raise
 
 
-def _fill(reader: Reader, top: State, place: Path, now: float) -> dict[str, Any]:
+def _fill(reader: JournalReader, top: State, place: Path, now: float) -> dict[str, Any]:
     runs: list[dict[str, Any]] = []
     below = reader.descendants(top.run)
     if below:
@@ -72,14 +72,14 @@ def _fill(reader: Reader, top: State, place: Path, now: float) -> dict[str, Any]
                 "folder": "." if state is top else name,
             }
         )
-    told = {"schema": SCHEMA, "session_id": top.run, "exported_at": timestamp(now), "runs": runs}
-    _write(place / "export.json", [_pretty(told)])
-    return told
+    text = {"schema": SCHEMA, "session_id": top.run, "exported_at": timestamp(now), "runs": runs}
+    _write(place / "export.json", [_pretty(text)])
+    return text
 
 
-def _write_run(reader: Reader, state: State, folder: Path, now: float) -> None:
+def _write_run(reader: JournalReader, state: State, folder: Path, now: float) -> None:
     _write(folder / "events.jsonl", map(_line, reader.records(state.run)))
-    _write(folder / "outcome.json", [_pretty(shown(reader, state.run))])
+    _write(folder / "outcome.json", [_pretty(show_run(reader, state.run))])
     transcript = transcribe(reader.records(state.run))
     if transcript is None:
         return
@@ -94,8 +94,8 @@ def _readable(text: str) -> bytes:
     return outgoing_text(text).encode(errors="replace")
 
 
-def _line(record: Record | Damaged) -> bytes:
-    if isinstance(record, Damaged):
+def _line(record: Record | DamagedRecord) -> bytes:
+    if isinstance(record, DamagedRecord):
         return outgoing_json({"damaged": record.where, "what": record.what}) + b"\n"
     fields = {"run": record.run, "seq": record.seq, "key": record.key, "at": record.at}
     return outgoing_json({**fields, "event": Raw(encode(record.event))}) + b"\n"

@@ -198,8 +198,8 @@ def disk_of(path: Path) -> Disk:
 
 def read_only(name: str) -> StorageDenied:
     """The error of a file system that nobody can write to, whatever their rights."""
-    way_out = "Have it mounted for writing, or name a home elsewhere with DEPUTY_HOME."
-    return StorageDenied(name, "it is on a read-only file system", way_out)
+    remedy = "Have it mounted for writing, or name a home elsewhere with DEPUTY_HOME."
+    return StorageDenied(name, "it is on a read-only file system", remedy)
 
 
 def explain(path: Path, error: OSError) -> NoReturn:
@@ -214,8 +214,8 @@ def explain(path: Path, error: OSError) -> NoReturn:
         case errno.EACCES | errno.EPERM | errno.ELOOP:
             raise StorageDenied(name, what) from error
         case errno.ENOTDIR | errno.EEXIST:
-            way_out = "Move what is there away, or name another home with DEPUTY_HOME."
-            raise StorageDenied(name, what, way_out) from error
+            remedy = "Move what is there away, or name another home with DEPUTY_HOME."
+            raise StorageDenied(name, what, remedy) from error
         case _:
             raise StorageFailed(name, what) from error
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from msgspec import DecodeError, json
 
 from deputy.core.errors import NotAdmitted, StorageCorrupt
-from deputy.core.events import Admitted, Opened
+from deputy.core.events import Admitted, RunOpened
 from deputy.core.limits import NOTHING, Amount, Budget, Resource
 from deputy.core.request import Nesting
-from deputy.journal import connection as connections
 from deputy.journal import home
-from deputy.journal.reader import Reader
-from deputy.journal.registry import standings
+from deputy.journal.queries import statuses
+from deputy.journal.sqlite import connection as connections
+from deputy.journal.sqlite.reader import JournalReader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -32,14 +32,14 @@ def reserve(folder: Path, run: str, nested: str, max_spawns: int) -> Nesting:
 
     The check and the hold are one transaction in the journal of that run, so two processes never get the same rest.
     """
-    reader = Reader.open(folder)
+    reader = JournalReader.open(folder)
     if reader is None:
         raise NotAdmitted(f"{run} started this process, and there is no journal in {folder}; nothing was started")
     path = folder / home.JOURNAL
     with reader, connections.typed(path):
         connection = connections.open_writer(folder, "group")
         try:
-            connections.patiently(lambda: connection.execute("BEGIN IMMEDIATE"), path)
+            connections.retry_while_busy(lambda: connection.execute("BEGIN IMMEDIATE"), path)
             state = reader.state(run)
             if state is None or state.lineage is None:
                 raise NotAdmitted(f"{run} started this process, and is not in {path}; nothing was started")
@@ -53,14 +53,14 @@ def reserve(folder: Path, run: str, nested: str, max_spawns: int) -> Nesting:
     return Nesting(lineage=state.lineage, budget=budget, is_live=state.is_live)
 
 
-def nested_amounts(reader: Reader, root: str, depth: int = 0) -> Iterator[tuple[str, str, Amount]]:
+def nested_amounts(reader: JournalReader, root: str, depth: int = 0) -> Iterator[tuple[str, str, Amount]]:
     """What the nested runs of a tree count for: id, the run that started its process, and how much.
 
     One that is at work, or that is in another journal, counts for all it has reserved; else for what it has used.
     """
     for nested, above, body in reader.nested(root) if depth < _DEEPEST else ():
         state = reader.state(nested)
-        is_over = state is not None and (not state.is_live or standings(reader, [state])[0].is_left)
+        is_over = state is not None and (not state.is_live or statuses(reader, [state])[0].is_orphaned)
         try:
             held = json.decode(body, type=Amount)
         except (DecodeError, TypeError) as error:
@@ -69,14 +69,14 @@ def nested_amounts(reader: Reader, root: str, depth: int = 0) -> Iterator[tuple[
         yield nested, above, _total(reader, state, depth) if state is not None and is_over else held
 
 
-def _total(reader: Reader, top: State, depth: int) -> Amount:
+def _total(reader: JournalReader, top: State, depth: int) -> Amount:
     """What a nested run has used with all below it; one that is an agent is a spawn itself."""
     tree = {state.run: state for state in reader.tree(top.run)}
     used = _used(reader, tree, top.run, depth + 1).get(top.run, NOTHING)
     return used + Amount(spawns=int(top.command not in _NO_AGENTS))
 
 
-def _left(reader: Reader, state: State, max_spawns: int) -> Budget:
+def _left(reader: JournalReader, state: State, max_spawns: int) -> Budget:
     """What is left to a run: of its own budget, of those above it, and of the spawns of its tree."""
     root = state.run if state.lineage is None else state.lineage.root_id
     tree = {one.run: one for one in reader.tree(root)}
@@ -95,7 +95,7 @@ def _left(reader: Reader, state: State, max_spawns: int) -> Budget:
     return Budget(**{name: max(0, rest) for name, rest in left.items()})
 
 
-def _used(reader: Reader, tree: Mapping[str, State], root: str, depth: int = 0) -> dict[str, Amount]:
+def _used(reader: JournalReader, tree: Mapping[str, State], root: str, depth: int = 0) -> dict[str, Amount]:
     """What each run of a tree has used with all below it, nested runs included."""
     used: dict[str, Amount] = {}
 
@@ -114,10 +114,10 @@ def _used(reader: Reader, tree: Mapping[str, State], root: str, depth: int = 0) 
     return used
 
 
-def _budget(reader: Reader, run: str) -> Budget:
+def _budget(reader: JournalReader, run: str) -> Budget:
     """The budget that a run was granted."""
     for record in reader.records(run):
         event = getattr(record, "event", None)
-        if isinstance(event, Opened | Admitted):
+        if isinstance(event, RunOpened | Admitted):
             return event.grant.budget
     return Budget()

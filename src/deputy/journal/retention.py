@@ -11,17 +11,18 @@ from msgspec import Struct
 
 from deputy.core.errors import StorageFull, UnknownRun
 from deputy.core.state import State
-from deputy.journal import home, mark, transcript
-from deputy.journal.connection import open_writer, patiently, typed
-from deputy.journal.owner import Owner, is_gone
-from deputy.journal.reader import Reader
-from deputy.journal.worktrees import clear_worktrees, forget_worktree, worktree_of
+from deputy.journal import home, transcript
+from deputy.journal.process_identity import ProcessIdentity, is_gone
+from deputy.journal.run_worktrees import clear_worktrees, forget_worktree, worktree_of
+from deputy.journal.sqlite import commit_marker
+from deputy.journal.sqlite.connection import open_writer, retry_while_busy, typed
+from deputy.journal.sqlite.reader import JournalReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Sequence
     from pathlib import Path
 
-    from deputy.journal.worktrees import Worktrees
+    from deputy.journal.run_worktrees import WorktreeRemover
 
     T = TypeVar("T")
 
@@ -35,7 +36,7 @@ _FREE_ELSEWHERE = (
 )
 
 
-class Tree(Struct, frozen=True, kw_only=True):
+class RunTree(Struct, frozen=True, kw_only=True):
     """All runs of one root session: they go together."""
 
     root: str
@@ -47,7 +48,7 @@ class Tree(Struct, frozen=True, kw_only=True):
         return max(state.last_at for state in self.states)
 
 
-def is_prunable(tree: Tree, before: float, pinned: set[str], *, delivered_only: bool) -> bool:
+def is_prunable(tree: RunTree, before: float, pinned: set[str], *, delivered_only: bool) -> bool:
     """Whether a tree may go: all of it ended, nobody has to answer, nothing pinned, and old enough."""
     for state in tree.states:
         # A blocked run waits for a person, however long that takes.
@@ -59,10 +60,10 @@ def is_prunable(tree: Tree, before: float, pinned: set[str], *, delivered_only: 
     return tree.last_at < before and tree.root not in pinned
 
 
-def find_old(reader: Reader, before: float, *, delivered_only: bool = False) -> list[Tree]:
+def find_old(reader: JournalReader, before: float, *, delivered_only: bool = False) -> list[RunTree]:
     """The trees that may go, oldest first."""
     pinned = reader.pinned()
-    trees = (Tree(root=root, states=tuple(reader.tree(root))) for root in reader.old_roots(before))
+    trees = (RunTree(root=root, states=tuple(reader.tree(root))) for root in reader.old_roots(before))
     fit = [tree for tree in trees if tree.states and is_prunable(tree, before, pinned, delivered_only=delivered_only)]
     return sorted(fit, key=lambda tree: tree.last_at)
 
@@ -73,10 +74,10 @@ def prune(
     *,
     dry_run: bool = False,
     delivered_only: bool = False,
-    worktrees: Worktrees | None = None,
-) -> list[Tree]:
+    worktrees: WorktreeRemover | None = None,
+) -> list[RunTree]:
     """Remove what may go, with its files; tells what that is, or would be. Worktrees that hold work stay behind."""
-    reader = Reader.open(folder)
+    reader = JournalReader.open(folder)
     if reader is None:
         return []
     with reader:
@@ -93,27 +94,29 @@ def prune(
         raise StorageFull(error.path, error.what, _FREE_ELSEWHERE) from error
 
 
-def _remove_trees(folder: Path, trees: Sequence[Tree], before: float, worktrees: Worktrees | None) -> list[Tree]:
+def _remove_trees(
+    folder: Path, trees: Sequence[RunTree], before: float, worktrees: WorktreeRemover | None
+) -> list[RunTree]:
     removed = [tree for tree in trees if _write(folder, lambda db, t=tree: _remove_tree(db, folder, t, before))]
-    _remove_left(folder, removed, worktrees)
+    _remove_orphaned(folder, removed, worktrees)
     return removed
 
 
-def _free_space(folder: Path, trees: Sequence[Tree], before: float, worktrees: Worktrees | None) -> None:
+def _free_space(folder: Path, trees: Sequence[RunTree], before: float, worktrees: WorktreeRemover | None) -> None:
     """Make room on a full disk for what removes records, which needs some itself: their files go first."""
     path = folder / home.JOURNAL
     try:
         connection = open_writer(folder, "group")
     except StorageFull:
         # Where not even that can be had, nobody resumes anything.
-        _remove_left(folder, trees, worktrees)
+        _remove_orphaned(folder, trees, worktrees)
         return
     try:
         with typed(path):
             # Whoever would resume one of them waits meanwhile.
-            patiently(lambda: connection.execute("BEGIN IMMEDIATE"), path)
+            retry_while_busy(lambda: connection.execute("BEGIN IMMEDIATE"), path)
             old = [tree for tree in trees if not _is_wanted(connection, tree, before)]
-            _remove_left(folder, old, worktrees)
+            _remove_orphaned(folder, old, worktrees)
             connection.execute("ROLLBACK")
         _empty_log(connection)
     finally:
@@ -126,21 +129,25 @@ def _empty_log(connection: sqlite3.Connection) -> None:
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
 
 
-def keep_house(folder: Path, now: float, kept_seconds: float = KEPT_SECONDS, worktrees: Worktrees | None = None) -> int:
+def prune_expired(
+    folder: Path, now: float, kept_seconds: float = KEPT_SECONDS, worktrees: WorktreeRemover | None = None
+) -> int:
     """What is done at start-up: old runs go, but for those whose result was never handed over. Tells how many trees."""
     home.clear_drafts(folder / home.JOURNAL)
     trees = prune(folder, now - kept_seconds, delivered_only=True, worktrees=worktrees)
-    reader = Reader.open(folder)
+    reader = JournalReader.open(folder)
     if reader is not None:
         with reader:
-            gone = [name for name in reader.owners() if (owner := Owner.named(name)) is None or is_gone(owner)]
-            _leave_missing_transcripts(folder, reader)
+            gone = [
+                name for name in reader.owners() if (owner := ProcessIdentity.named(name)) is None or is_gone(owner)
+            ]
+            _write_missing_transcripts(folder, reader)
         if gone:
             _write(folder, lambda db: db.executemany("DELETE FROM owners WHERE owner = ?", [(name,) for name in gone]))
     return len(trees)
 
 
-def _leave_missing_transcripts(folder: Path, reader: Reader) -> None:
+def _write_missing_transcripts(folder: Path, reader: JournalReader) -> None:
     """A process that died right after a run's end had no time to; they are made from the same records now."""
     for state in (*reader.unsettled(), *reader.ended(_LOOKED_AT)):
         if not state.is_live and not transcript.transcript_path(folder, state.label or state.agent, state.run).exists():
@@ -151,7 +158,7 @@ def _leave_missing_transcripts(folder: Path, reader: Reader) -> None:
 
 def pin(folder: Path, run: str, *, pinned: bool) -> None:
     """Keep a run, and the tree it belongs to, for good; or no longer."""
-    reader = Reader.open(folder)
+    reader = JournalReader.open(folder)
     if reader is None:
         raise UnknownRun(run)
     with reader:
@@ -178,7 +185,7 @@ _REMOVALS = (
 )
 
 
-def _remove_left(folder: Path, trees: Sequence[Tree], worktrees: Worktrees | None) -> None:
+def _remove_orphaned(folder: Path, trees: Sequence[RunTree], worktrees: WorktreeRemover | None) -> None:
     """Remove the files that these trees left, but for worktrees that hold work, or that nobody here knows about."""
     runs = [state.run for tree in trees for state in tree.states]
     _remove_transcripts(folder, runs)
@@ -210,15 +217,15 @@ def _explained(folder: Path) -> Generator[None]:
         home.explain(folder, error)
 
 
-def _remove_tree(connection: sqlite3.Connection, folder: Path, tree: Tree, before: float) -> bool:
+def _remove_tree(connection: sqlite3.Connection, folder: Path, tree: RunTree, before: float) -> bool:
     if _is_wanted(connection, tree, before):
         return False
-    mark.clear(folder)
+    commit_marker.clear(folder)
     remove(connection, [state.run for state in tree.states])
     return True
 
 
-def _is_wanted(connection: sqlite3.Connection, tree: Tree, before: float) -> bool:
+def _is_wanted(connection: sqlite3.Connection, tree: RunTree, before: float) -> bool:
     """Whether it was resumed since it was looked at."""
     query = "SELECT 1 FROM runs WHERE root = ? AND (is_live OR last_at >= ?)"
     return connection.execute(query, (tree.root, before)).fetchone() is not None
@@ -238,13 +245,13 @@ def _write(folder: Path, do: Callable[[sqlite3.Connection], T]) -> T:
         with typed(path):
             if _is_long(path.with_name(f"{path.name}-wal")):
                 _empty_log(connection)
-            patiently(lambda: connection.execute("BEGIN IMMEDIATE"), path)
+            retry_while_busy(lambda: connection.execute("BEGIN IMMEDIATE"), path)
             result = do(connection)
             connection.execute("COMMIT")
         # What is done is done, also where there is no room to give room back.
         with suppress(StorageFull), typed(path):
             # A script is stepped to its end; a single statement without columns would give back one page only.
-            patiently(lambda: connection.executescript("PRAGMA incremental_vacuum"), path)
+            retry_while_busy(lambda: connection.executescript("PRAGMA incremental_vacuum"), path)
         return result
     finally:
         connection.close()

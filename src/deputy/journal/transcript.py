@@ -7,28 +7,28 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from msgspec import UNSET, Raw, Struct, json
 
+from deputy.core.detect.visible import visible_json
 from deputy.core.events import (
     ANSWER,
-    Answered,
     Event,
-    Lost,
+    MessageAdded,
     ModelCallEnded,
     Noted,
-    Opened,
+    QuestionAnswered,
     Requested,
     Resumed,
-    Said,
+    RunOpened,
+    StepLost,
     ToolCallBegun,
     ToolCallEnded,
 )
-from deputy.core.forms import usage_form
-from deputy.core.messages import INTERRUPTED_CALL, LOST_CALL, Call, Message, is_unanswered, messages_in
+from deputy.core.messages import INTERRUPTED_CALL, LOST_CALL, Message, MessageCall, is_unanswered, messages_in
 from deputy.core.request import timestamp
-from deputy.core.rounds import not_begun
+from deputy.core.resume_rounds import not_begun
+from deputy.core.serialize import usage_dict
 from deputy.core.state import BEGUN, State, apply
-from deputy.core.text.visible import visible_json
 from deputy.journal import home
-from deputy.journal.rows import Damaged
+from deputy.journal.sqlite.rows import DamagedRecord
 from deputy.processes.outgoing import outgoing_json, outgoing_text, process_redactor
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from deputy.core.events import Record
-    from deputy.journal.reader import Reader
+    from deputy.journal.sqlite.reader import JournalReader
 
 FOLDER = "subagent"
 _ASK = "Ask"
@@ -65,33 +65,33 @@ class Transcript(Struct, frozen=True, kw_only=True):
     """What could not be read, and is left out."""
 
 
-def transcribe(records: Iterable[Record | Damaged], stands: State | None = None) -> Transcript | None:
+def transcribe(records: Iterable[Record | DamagedRecord], final_state: State | None = None) -> Transcript | None:
     """The transcript of these records, folded into a state unless it is known; None when there is no run in them."""
-    state = State() if stands is None else stands
+    state = State() if final_state is None else final_state
     records = list(records)
-    told = _Conversation(not_begun(record for record in records if not isinstance(record, Damaged)))
+    text = _Conversation(not_begun(record for record in records if not isinstance(record, DamagedRecord)))
     damaged: list[str] = []
     for record in records:
-        if isinstance(record, Damaged):
+        if isinstance(record, DamagedRecord):
             damaged.append(f"{record.where}: {record.what}")
             continue
-        if stands is None:
+        if final_state is None:
             state = apply(state, record)
-        told.hear(record)
+        text.on_event(record)
     if not state.seq:
         return None
     how = ending(state)
     if how not in ("in_progress", "blocked"):
-        told.settle()
+        text.flush_pending()
     return Transcript(
         session_id=state.run,
         label=state.label or state.agent,
         started_at=timestamp(state.began_at) if state.requested_at else None,
         ended_at=None if state.ended_at is None else timestamp(state.ended_at),
         outcome=how,
-        messages=tuple(told.whole()),
-        notes=tuple(told.notes),
-        usage=usage_form(state.usage),
+        messages=tuple(text.whole()),
+        notes=tuple(text.notes),
+        usage=usage_dict(state.usage),
         damaged=tuple(damaged),
     )
 
@@ -127,7 +127,7 @@ class _Conversation:
         self._order: dict[str, int] = {}
         """The calls that were made together last, in which order."""
 
-    def hear(self, record: Record) -> None:
+    def on_event(self, record: Record) -> None:
         """One record more."""
         said = tuple(_said(record.event))
         match record.event:
@@ -135,14 +135,14 @@ class _Conversation:
                 self.notes.append(content)
             case ToolCallBegun(call=call):
                 self._under_way[record.key.removesuffix(BEGUN)] = call
-            case Lost() if record.key in self._under_way:
+            case StepLost() if record.key in self._under_way:
                 self._add(_result(self._under_way[record.key], LOST_CALL))
-            case Opened() | Requested():
+            case RunOpened() | Requested():
                 self._opening.extend(said)
                 return
             case Resumed(is_dismissed=True):
                 return
-            case Answered(topic=topic) if topic != ANSWER or self._pending:
+            case QuestionAnswered(topic=topic) if topic != ANSWER or self._pending:
                 # A yes or no is not said to the subagent; the answer to a call is its result.
                 return
             case Resumed(round=number) if number in self._unsaid:
@@ -152,15 +152,15 @@ class _Conversation:
                 if asked is not None and said:
                     self._add(_result(asked, said[0].content))
                     said = ()
-                self.settle()
-            case Said() | ModelCallEnded():
-                self.settle()
+                self.flush_pending()
+            case MessageAdded() | ModelCallEnded():
+                self.flush_pending()
             case _:
                 pass
         for message in said:
             self._add(message)
 
-    def settle(self) -> None:
+    def flush_pending(self) -> None:
         """No result comes any more for the calls that have none."""
         for call in tuple(self._pending):
             self._add(_result(call, INTERRUPTED_CALL))
@@ -199,9 +199,9 @@ def _said(event: Event) -> Iterator[Message]:
     match event:
         case Requested():
             yield Message(role="user", content=event.request.prompt)
-        case Opened() if event.prompt:
+        case RunOpened() if event.prompt:
             yield Message(role="user", content=event.prompt)
-        case Said():
+        case MessageAdded():
             yield from messages_in(event.message, "user")
         case ModelCallEnded():
             yield from _used(event)
@@ -209,7 +209,7 @@ def _said(event: Event) -> Iterator[Message]:
                 yield from messages_in(event.message, "assistant")
         case ToolCallEnded(message=Raw() as message):
             yield from messages_in(message, "tool", event.call)
-        case Answered(topic=topic, body=body) if not (topic == ANSWER and is_unanswered(body)):
+        case QuestionAnswered(topic=topic, body=body) if not (topic == ANSWER and is_unanswered(body)):
             yield from messages_in(event.body, "user")
         case Resumed(message=Raw() as message):
             yield from messages_in(message, "user")
@@ -219,11 +219,13 @@ def _said(event: Event) -> Iterator[Message]:
 
 def _used(ended: ModelCallEnded) -> Iterator[Message]:
     """The tools that a program used in its turn, each with the beginning of its result."""
-    told: Any = {} if ended.turn is UNSET else json.decode(ended.turn)
-    for index, use in enumerate(told.get("tools_used", ())):
+    text: Any = {} if ended.turn is UNSET else json.decode(ended.turn)
+    for index, use in enumerate(text.get("tools_used", ())):
         call = f"{use['name']}-{index}"
         arguments = use.get("arguments", "")
-        yield Message(role="assistant", content="", tool_calls=(Call(id=call, name=use["name"], arguments=arguments),))
+        yield Message(
+            role="assistant", content="", tool_calls=(MessageCall(id=call, name=use["name"], arguments=arguments),)
+        )
         yield Message(role="tool", content=use.get("result", ""), tool_call_id=call)
 
 
@@ -290,7 +292,7 @@ def write_transcript(folder: Path, transcript: Transcript) -> Path:
     return path
 
 
-def of_ended(reader: Reader, run: str) -> Transcript | None:
+def of_ended(reader: JournalReader, run: str) -> Transcript | None:
     """The transcript that a subagent leaves; None for one that never began, or stands at the top."""
     state = reader.state(run)
     if state is None or state.status == "rejected" or state.lineage is None or state.lineage.is_top:

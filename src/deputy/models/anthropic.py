@@ -15,20 +15,30 @@ from deputy.core.conversation import (
     StopReason,
     Text,
     Thinking,
+    TokenUsage,
     ToolCall,
     ToolMessage,
     ToolSpec,
-    Used,
     UserMessage,
 )
-from deputy.core.errors import BadReply, ContextExhausted, Refused, StreamCut
-from deputy.core.failures import failure_of
+from deputy.core.errors import BadReply, ContextExhausted, ModelRefused, StreamCut
+from deputy.core.provider_errors import provider_error
 from deputy.models.closed_schema import closed
-from deputy.models.wire import NOTHING, CallUnderWay, Ending, Told, counted, decode, encode, tools_field, with_arrays
+from deputy.models.wire import (
+    NOTHING,
+    PartialToolCall,
+    StreamBuffer,
+    StreamEnd,
+    counted,
+    decode,
+    encode,
+    tools_field,
+    with_arrays,
+)
 
 if TYPE_CHECKING:
-    from deputy.core.conversation import Conversation, ModelSettings, Toolset
-    from deputy.models.wire import Target
+    from deputy.core.conversation import Conversation, GenerationSettings, Toolset
+    from deputy.models.wire import ModelTarget
 
 VERSION: Final = "2026-10-21"
 DEFAULT_MAX_TOKENS: Final = 8192
@@ -42,7 +52,7 @@ class AnthropicWire:
 
     name = "anthropic"
 
-    def path(self, target: Target) -> str:
+    def path(self, target: ModelTarget) -> str:
         """Where the request goes."""
         return "/v1/messages"
 
@@ -50,7 +60,9 @@ class AnthropicWire:
         """The version of the protocol."""
         return {"anthropic-version": VERSION}
 
-    def body(self, target: Target, conversation: Conversation, tools: Toolset, settings: ModelSettings) -> bytes:
+    def body(
+        self, target: ModelTarget, conversation: Conversation, tools: Toolset, settings: GenerationSettings
+    ) -> bytes:
         """The request. One cache marker after the system prompt, one that moves with the end of the conversation."""
         limit = settings.max_output_tokens or target.max_output_tokens or DEFAULT_MAX_TOKENS
         head: dict[str, Any] = {"model": target.model, "max_tokens": limit, "stream": True, "cache_control": CACHED}
@@ -73,7 +85,7 @@ class AnthropicWire:
         return AnthropicReader()
 
 
-def _tool_choice(settings: ModelSettings) -> dict[str, str]:
+def _tool_choice(settings: GenerationSettings) -> dict[str, str]:
     match settings.tool_choice:
         case "auto" | "none" as choice:
             return {"type": choice}
@@ -85,7 +97,7 @@ def _tool_choice(settings: ModelSettings) -> dict[str, str]:
             assert_never(settings.tool_choice)
 
 
-def _thinking(target: Target, settings: ModelSettings, limit: int) -> dict[str, Any]:
+def _thinking(target: ModelTarget, settings: GenerationSettings, limit: int) -> dict[str, Any]:
     if settings.thinking is None or target.thinking_style is None:
         return {}
     if settings.tool_choice == "required" or isinstance(settings.tool_choice, ForcedTool):
@@ -190,7 +202,7 @@ class _OpenBlock:
     def __init__(self, block: _Block) -> None:
         self.block = block
         self.is_open = True
-        self.call = CallUnderWay(block.id, block.name)
+        self.call = PartialToolCall(block.id, block.name)
         self.pieces = [block.text or block.thinking]
         self.signature = [block.signature]
 
@@ -217,9 +229,9 @@ class AnthropicReader:
     """Reads one Messages stream."""
 
     def __init__(self) -> None:
-        self.told = Told()
+        self.buffer = StreamBuffer()
         self.is_done = False
-        self.used: Used | None = None
+        self.used: TokenUsage | None = None
         self._blocks: dict[int, _OpenBlock] = {}
         self._reported: dict[str, Any] = {}
         self._stop: str | None = None
@@ -248,27 +260,27 @@ class AnthropicReader:
             case "message_stop":
                 self.is_done = True
             case "error":
-                raise failure_of(event.error, status=None)
+                raise provider_error(event.error, status=None)
             case _:
                 pass
 
-    def end(self) -> Ending:
+    def end(self) -> StreamEnd:
         """What the whole stream said."""
         if not self.is_done or self._stop is None or any(block.is_open for block in self._blocks.values()):
             raise StreamCut("the stream ended before its message did")
         if self._stop == "refusal":
-            raise Refused(f"the model declined to answer{self._detail}")
+            raise ModelRefused(f"the model declined to answer{self._detail}")
         if self._stop == "model_context_window_exceeded":
             raise ContextExhausted("the answer reached the end of the model's context window")
         reason = _STOPS.get(self._stop, "end")
         parts = [part for block in self._blocks.values() if (part := block.part(reason)) is not None]
-        return Ending(reason=reason, parts=tuple(parts))
+        return StreamEnd(reason=reason, parts=tuple(parts))
 
     def _begin(self, event: _Event) -> None:
         if self._has_begun:
             raise BadReply("the stream holds two messages")
         self._has_begun = True
-        self.told.progress += 1
+        self.buffer.progress += 1
         if event.message is not None:
             self._report(event.message.usage)
 
@@ -276,12 +288,12 @@ class AnthropicReader:
         if index in self._blocks:
             raise BadReply(f"the stream holds two blocks at index {index}")
         self._blocks[index] = _OpenBlock(block)
-        self.told.begin()
-        self.told.grow(len(block.data) + len(block.signature))
+        self.buffer.begin()
+        self.buffer.grow(len(block.data) + len(block.signature))
         if block.type == "text":
-            self.told.say(block.text)
+            self.buffer.add_text(block.text)
         elif block.type == "thinking":
-            self.told.think(block.thinking)
+            self.buffer.add_thinking(block.thinking)
 
     def _grow(self, event: _Event) -> None:
         block, delta = self._block(event.index), event.delta
@@ -290,17 +302,17 @@ class AnthropicReader:
         match delta.type:
             case "text_delta":
                 block.pieces.append(delta.text)
-                self.told.say(delta.text)
+                self.buffer.add_text(delta.text)
             case "input_json_delta":
                 if delta.partial_json:
                     block.call.pieces.append(delta.partial_json)
-                    self.told.grow(len(delta.partial_json))
+                    self.buffer.grow(len(delta.partial_json))
             case "thinking_delta":
                 block.pieces.append(delta.thinking)
-                self.told.think(delta.thinking)
+                self.buffer.add_thinking(delta.thinking)
             case "signature_delta":
                 block.signature.append(delta.signature)
-                self.told.grow(len(delta.signature))
+                self.buffer.grow(len(delta.signature))
             case _:
                 pass
 
@@ -317,7 +329,7 @@ class AnthropicReader:
         seen = self._reported
         seen.update({name: value for name, value in cast("dict[str, Any]", usage).items() if value is not None})
         cached, written = counted(seen, "cache_read_input_tokens"), counted(seen, "cache_creation_input_tokens")
-        self.used = Used(
+        self.used = TokenUsage(
             input_tokens=counted(seen, "input_tokens") + cached + written,
             output_tokens=counted(seen, "output_tokens"),
             cached_tokens=cached,

@@ -11,7 +11,7 @@ from msgspec import Struct, field
 from deputy.core.conversation import ThinkingLevel
 from deputy.core.errors import UsageError
 from deputy.core.limits import NANOS_PER_DOLLAR
-from deputy.models.usage import Prices
+from deputy.models.pricing import ModelPrices
 from deputy.models.wire import ThinkingStyle
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class ModelEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     window: int | None = None
     max_output: int | None = None
     thinking: ThinkingStyle | None = None
-    prices: Prices | None = None
+    prices: ModelPrices | None = None
     idle_seconds: float | None = None
     """How long this model may be silent, where that is not what others may."""
 
@@ -48,7 +48,7 @@ class ProviderEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     models: dict[str, ModelEntry] = field(default_factory=dict[str, ModelEntry])
 
 
-class Named(Struct, frozen=True, kw_only=True):
+class ResolvedName(Struct, frozen=True, kw_only=True):
     """A name resolved: the provider and model it stands for."""
 
     provider: str
@@ -73,7 +73,7 @@ class Catalog(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     providers: dict[str, ProviderEntry]
     names: dict[str, NameEntry]
 
-    def resolve(self, name: str) -> Named:
+    def resolve(self, name: str) -> ResolvedName:
         """What a name stands for: an alias, `provider:model`, or a bare model that one provider lists."""
         thinking: ThinkingLevel | None = None
         asked, seen = name, {name}
@@ -85,10 +85,10 @@ class Catalog(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
             seen.add(name)
         provider, colon, model = name.partition(":")
         if colon and provider in self.providers and model:
-            return Named(provider=provider, model=model, thinking=thinking)
+            return ResolvedName(provider=provider, model=model, thinking=thinking)
         for provider, found in self.providers.items():
             if name in found.models:
-                return Named(provider=provider, model=name, thinking=thinking)
+                return ResolvedName(provider=provider, model=name, thinking=thinking)
         raise UsageError("model", asked, self._what_is_known(asked))
 
     def _what_is_known(self, asked: str) -> str:
@@ -101,7 +101,7 @@ class Catalog(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         names, providers = ", ".join(self.names), ", ".join(self.providers)
         return f"no such model is known: {meant}write provider:model, with one of {providers}; or one of {names}"
 
-    def entry(self, named: Named) -> ModelEntry:
+    def entry(self, named: ResolvedName) -> ModelEntry:
         """What is known of a model; dated versions share the entry of the name they begin with."""
         models = self.providers[named.provider].models
         if (exact := models.get(named.model)) is not None:

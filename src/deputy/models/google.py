@@ -16,18 +16,18 @@ from deputy.core.conversation import (
     StopReason,
     Text,
     Thinking,
+    TokenUsage,
     ToolCall,
     ToolMessage,
     ToolSpec,
-    Used,
     UserMessage,
 )
-from deputy.core.errors import BadReply, Refused, StreamCut
-from deputy.core.failures import failure_of
+from deputy.core.errors import BadReply, ModelRefused, StreamCut
+from deputy.core.provider_errors import provider_error
 from deputy.models.wire import (
     NOTHING,
-    Ending,
-    Told,
+    StreamBuffer,
+    StreamEnd,
     counted,
     decode,
     encode,
@@ -40,8 +40,8 @@ from deputy.models.wire import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from deputy.core.conversation import Conversation, ModelSettings, Toolset
-    from deputy.models.wire import Target
+    from deputy.core.conversation import Conversation, GenerationSettings, Toolset
+    from deputy.models.wire import ModelTarget
 
 BUDGETS: Final = {"low": 1024, "medium": 8192, "high": 24576}
 UNSIGNED: Final = "skip_thought_signature_validator"
@@ -53,7 +53,7 @@ class GoogleWire:
 
     name = "google"
 
-    def path(self, target: Target) -> str:
+    def path(self, target: ModelTarget) -> str:
         """Where the request goes."""
         return f"/v1beta/models/{quote(target.model, safe='')}:streamGenerateContent?alt=sse"
 
@@ -61,7 +61,9 @@ class GoogleWire:
         """Nothing beside the key."""
         return {}
 
-    def body(self, target: Target, conversation: Conversation, tools: Toolset, settings: ModelSettings) -> bytes:
+    def body(
+        self, target: ModelTarget, conversation: Conversation, tools: Toolset, settings: GenerationSettings
+    ) -> bytes:
         """The request."""
         head: dict[str, Any] = {}
         if conversation.system:
@@ -81,7 +83,7 @@ class GoogleWire:
         return GoogleReader()
 
 
-def _tool_choice(settings: ModelSettings) -> dict[str, Any]:
+def _tool_choice(settings: GenerationSettings) -> dict[str, Any]:
     match settings.tool_choice:
         case "auto":
             return {"mode": "AUTO"}
@@ -95,7 +97,7 @@ def _tool_choice(settings: ModelSettings) -> dict[str, Any]:
             assert_never(settings.tool_choice)
 
 
-def _generation(target: Target, settings: ModelSettings) -> dict[str, Any]:
+def _generation(target: ModelTarget, settings: GenerationSettings) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     limit = settings.max_output_tokens
     if limit is not None:
@@ -209,11 +211,11 @@ class GoogleReader:
     """Reads one Gemini stream."""
 
     def __init__(self) -> None:
-        self.told = Told()
-        self.used: Used | None = None
+        self.buffer = StreamBuffer()
+        self.used: TokenUsage | None = None
         self._parts: list[_Part] = []
         self._finish: str | None = None
-        self._goes_on = False
+        self._continues = False
         self._detail = ""
 
     @property
@@ -226,47 +228,47 @@ class GoogleReader:
         chunk: _Chunk = decode(_decoder, data)
         self._report(chunk.usage_metadata)
         if is_given(chunk.error) and not self.is_done:
-            raise failure_of(data, status=None)
+            raise provider_error(data, status=None)
         for candidate in chunk.candidates or ():
             if candidate.index != 0:
                 continue
             if self.is_done:
                 parts = (candidate.content and candidate.content.parts) or ()
-                self._goes_on |= any(part.text or part.function_call for part in parts)
+                self._continues |= any(part.text or part.function_call for part in parts)
             else:
                 self._grow(candidate)
         if chunk.prompt_feedback is not None and chunk.prompt_feedback.block_reason:
             self._finish = "SAFETY"
             self._detail = f"the prompt was blocked ({chunk.prompt_feedback.block_reason})"
 
-    def end(self) -> Ending:
+    def end(self) -> StreamEnd:
         """What the whole stream said."""
         finish = self._finish
         if finish is None:
             raise StreamCut("the stream ended without a reason to stop")
-        if self._goes_on:
+        if self._continues:
             raise BadReply("the stream goes on after its end, so its order cannot be trusted")
         if finish in _REFUSALS:
-            raise Refused(f"the model declined to answer: {self._detail or finish}")
+            raise ModelRefused(f"the model declined to answer: {self._detail or finish}")
         if finish in _BROKEN:
             raise BadReply(f"the model broke off: {finish} {self._detail[:500]}".rstrip())
         reason: StopReason = "length" if finish == "MAX_TOKENS" else "end"
-        return Ending(reason=reason, parts=tuple(_joined(self._parts)))
+        return StreamEnd(reason=reason, parts=tuple(_joined(self._parts)))
 
     def _grow(self, candidate: _Candidate) -> None:
         for part in (candidate.content and candidate.content.parts) or ():
             if not (part.text or part.thought_signature or part.function_call):
                 continue
             self._parts.append(part)
-            self.told.begin()
+            self.buffer.begin()
             if part.function_call is not None:
-                self.told.grow(len(encode(part.function_call)))
+                self.buffer.grow(len(encode(part.function_call)))
             if part.thought_signature:
-                self.told.grow(len(part.thought_signature))
+                self.buffer.grow(len(part.thought_signature))
             if part.thought:
-                self.told.think(part.text or "")
+                self.buffer.add_thinking(part.text or "")
             elif part.text:
-                self.told.say(part.text)
+                self.buffer.add_text(part.text)
         if candidate.finish_reason:
             self._finish = candidate.finish_reason
             self._detail = candidate.finish_message or ""
@@ -275,7 +277,7 @@ class GoogleReader:
         if usage is None:
             return
         thoughts = counted(usage, "thoughtsTokenCount")
-        self.used = Used(
+        self.used = TokenUsage(
             input_tokens=counted(usage, "promptTokenCount") + counted(usage, "toolUsePromptTokenCount"),
             output_tokens=counted(usage, "candidatesTokenCount") + thoughts,
             cached_tokens=counted(usage, "cachedContentTokenCount"),

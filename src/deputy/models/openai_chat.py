@@ -16,18 +16,18 @@ from deputy.core.conversation import (
     StopReason,
     Text,
     Thinking,
+    TokenUsage,
     ToolMessage,
     ToolSpec,
-    Used,
     UserMessage,
 )
-from deputy.core.errors import BadReply, Refused, StreamCut
-from deputy.core.failures import failure_of
+from deputy.core.errors import BadReply, ModelRefused, StreamCut
+from deputy.core.provider_errors import provider_error
 from deputy.models.wire import (
     NOTHING,
-    CallUnderWay,
-    Ending,
-    Told,
+    PartialToolCall,
+    StreamBuffer,
+    StreamEnd,
     counted,
     decode,
     encode,
@@ -38,8 +38,8 @@ from deputy.models.wire import (
 )
 
 if TYPE_CHECKING:
-    from deputy.core.conversation import Conversation, ModelSettings, Toolset
-    from deputy.models.wire import Target
+    from deputy.core.conversation import Conversation, GenerationSettings, Toolset
+    from deputy.models.wire import ModelTarget
 
 QUIRKS: Final = frozenset(
     {
@@ -58,7 +58,7 @@ class ChatWire:
 
     name = "openai-chat"
 
-    def path(self, target: Target) -> str:
+    def path(self, target: ModelTarget) -> str:
         """Where the request goes."""
         return "/chat/completions"
 
@@ -66,7 +66,9 @@ class ChatWire:
         """Nothing beside the key."""
         return {}
 
-    def body(self, target: Target, conversation: Conversation, tools: Toolset, settings: ModelSettings) -> bytes:
+    def body(
+        self, target: ModelTarget, conversation: Conversation, tools: Toolset, settings: GenerationSettings
+    ) -> bytes:
         """The request."""
         quirks = target.quirks
         if "schema_beside_tools" not in quirks:
@@ -95,7 +97,7 @@ class ChatWire:
         return ChatReader()
 
 
-def _tool_choice(settings: ModelSettings) -> str | dict[str, Any]:
+def _tool_choice(settings: GenerationSettings) -> str | dict[str, Any]:
     match settings.tool_choice:
         case ForcedTool(name=name):
             return {"type": "function", "function": {"name": name}}
@@ -108,7 +110,7 @@ def _encode_tool(tool: ToolSpec) -> bytes:
     return encode({"type": "function", "function": function})
 
 
-def _encode(message: Message, target: Target) -> bytes:
+def _encode(message: Message, target: ModelTarget) -> bytes:
     match message:
         case UserMessage(text=text):
             return encode({"role": "user", "content": text})
@@ -130,7 +132,7 @@ def _encode(message: Message, target: Target) -> bytes:
             assert_never(message)
 
 
-def _encode_assistant(message: AssistantMessage, target: Target) -> bytes:
+def _encode_assistant(message: AssistantMessage, target: ModelTarget) -> bytes:
     calls = [
         {
             "id": _call_id(call.id, target),
@@ -150,7 +152,7 @@ def _encode_assistant(message: AssistantMessage, target: Target) -> bytes:
     return encode(fields)
 
 
-def _thinking_back(message: AssistantMessage, target: Target, *, has_calls: bool) -> dict[str, Any]:
+def _thinking_back(message: AssistantMessage, target: ModelTarget, *, has_calls: bool) -> dict[str, Any]:
     thoughts = [part for part in message.parts if isinstance(part, Thinking)]
     if "reasoning_content" in target.quirks and has_calls and thoughts:
         return {"reasoning_content": "".join(thought.text for thought in thoughts)}
@@ -159,7 +161,7 @@ def _thinking_back(message: AssistantMessage, target: Target, *, has_calls: bool
     return {}
 
 
-def _call_id(call_id: str, target: Target) -> str:
+def _call_id(call_id: str, target: ModelTarget) -> str:
     if "nine_character_ids" not in target.quirks or (len(call_id) == 9 and call_id.isalnum()):
         return call_id
     return f"c{crc32(call_id.encode('utf-8', 'replace')):08x}"
@@ -224,15 +226,15 @@ class ChatReader:
     """Reads one Chat Completions stream."""
 
     def __init__(self) -> None:
-        self.told = Told()
-        self.used: Used | None = None
+        self.buffer = StreamBuffer()
+        self.used: TokenUsage | None = None
         self._finish: str | None = None
-        self._goes_on = False
+        self._continues = False
         self._thoughts: list[str] = []
         self._details: list[bytes] = []
         self._refusal: list[str] = []
-        self._calls: list[CallUnderWay] = []
-        self._at: dict[int | None, CallUnderWay] = {}
+        self._calls: list[PartialToolCall] = []
+        self._at: dict[int | None, PartialToolCall] = {}
         """The call that each index stands for now."""
 
     @property
@@ -248,7 +250,7 @@ class ChatReader:
         if chunk.usage is not None or chunk.x_groq is not None:
             self._report(chunk.usage or (chunk.x_groq and chunk.x_groq.usage))
         if chunk.error is not NOTHING and is_given(chunk.error) and self._finish is None:
-            raise failure_of(chunk.error, status=None)
+            raise provider_error(chunk.error, status=None)
         if not chunk.choices:
             return
         for choice in chunk.choices:
@@ -256,20 +258,20 @@ class ChatReader:
                 continue
             delta = choice.delta
             if self._finish is not None:
-                self._goes_on |= delta is not None and bool(delta.content or delta.tool_calls)
+                self._continues |= delta is not None and bool(delta.content or delta.tool_calls)
                 continue
             if delta is not None:
                 self._grow(delta)
             self._finish = choice.finish_reason or None
 
-    def end(self) -> Ending:
+    def end(self) -> StreamEnd:
         """What the whole stream said."""
         if self._finish is None:
             raise StreamCut("the stream ended without a reason to stop")
-        if self._goes_on:
+        if self._continues:
             raise BadReply("the stream goes on after its end, so its order cannot be trusted")
         if self._finish in _REFUSALS or self._refusal:
-            raise Refused(f"the model declined to answer: {''.join(self._refusal)[:500] or self._finish}")
+            raise ModelRefused(f"the model declined to answer: {''.join(self._refusal)[:500] or self._finish}")
         if self._finish == "error":
             raise BadReply("the server broke off with finish reason 'error'")
         reason = _STOPS.get(self._finish, "end")
@@ -277,17 +279,17 @@ class ChatReader:
         if self._thoughts or self._details:
             sealed = b"[%b]" % b",".join(self._details) if self._details else None
             parts.append(Thinking(text="".join(self._thoughts), opaque=sealed.decode() if sealed else None))
-        if text := self.told.text:
+        if text := self.buffer.text:
             parts.append(Text(text=text))
         parts += [done for call in self._calls if (done := call.complete(reason)) is not None]
-        return Ending(reason=reason, parts=tuple(parts))
+        return StreamEnd(reason=reason, parts=tuple(parts))
 
     def _grow(self, delta: _Delta) -> None:
         if content := delta.content:
             if isinstance(content, str):
-                self.told.say(content)
+                self.buffer.add_text(content)
             else:
-                self._hear(content)
+                self._receive(content)
         if delta.tool_calls:
             self._grow_calls(delta.tool_calls)
         if thought := delta.reasoning_content or delta.reasoning:
@@ -295,21 +297,21 @@ class ChatReader:
         if delta.reasoning_details:
             details = [bytes(detail) for detail in delta.reasoning_details]
             self._details += details
-            self.told.grow(sum(map(len, details)))
+            self.buffer.grow(sum(map(len, details)))
         if delta.refusal:
             self._refusal.append(delta.refusal)
-            self.told.grow(len(delta.refusal))
+            self.buffer.grow(len(delta.refusal))
 
-    def _hear(self, pieces: list[_Spoken]) -> None:
+    def _receive(self, pieces: list[_Spoken]) -> None:
         for piece in pieces:
             if piece.text:
-                self.told.say(piece.text)
+                self.buffer.add_text(piece.text)
             for thought in piece.thinking:
                 self._think(thought.text)
 
     def _think(self, thought: str) -> None:
         self._thoughts.append(thought)
-        self.told.think(thought)
+        self.buffer.add_thinking(thought)
 
     def _grow_calls(self, deltas: list[_CallDelta]) -> None:
         for delta in deltas:
@@ -320,16 +322,16 @@ class ChatReader:
                 text = encode(function.arguments).decode()
             if text:
                 call.pieces.append(text)
-            self.told.grow(len(text))
+            self.buffer.grow(len(text))
 
-    def _call(self, delta: _CallDelta, function: _Function) -> CallUnderWay:
+    def _call(self, delta: _CallDelta, function: _Function) -> PartialToolCall:
         """The call that a delta belongs to: by index. Servers that give none, or always the same, name each call."""
         call = self._at.get(delta.index)
         has_other_id = call is not None and bool(delta.id) and bool(call.id) and delta.id != call.id
         if call is None or (function.name and call.name and (delta.index is None or has_other_id)):
-            call = self._at[delta.index] = CallUnderWay("", "")
+            call = self._at[delta.index] = PartialToolCall("", "")
             self._calls.append(call)
-            self.told.begin()
+            self.buffer.begin()
         call.id = call.id or delta.id or ""
         call.name = call.name or function.name or ""
         return call
@@ -339,7 +341,7 @@ class ChatReader:
         dollars: Any = report.get("cost")
         cost = float(dollars) if isinstance(dollars, int | float) else -1.0
         cached = counted(report, "prompt_tokens_details", "cached_tokens")
-        self.used = Used(
+        self.used = TokenUsage(
             input_tokens=counted(report, "prompt_tokens"),
             output_tokens=counted(report, "completion_tokens"),
             cached_tokens=cached or counted(report, "prompt_cache_hit_tokens"),

@@ -15,19 +15,19 @@ from deputy.core.conversation import (
     StopReason,
     Text,
     Thinking,
+    TokenUsage,
     ToolCall,
     ToolMessage,
     ToolSpec,
-    Used,
     UserMessage,
 )
-from deputy.core.errors import Refused, StreamCut
-from deputy.core.failures import failure_of
+from deputy.core.errors import ModelRefused, StreamCut
+from deputy.core.provider_errors import provider_error
 from deputy.models.wire import (
     NOTHING,
-    CallUnderWay,
-    Ending,
-    Told,
+    PartialToolCall,
+    StreamBuffer,
+    StreamEnd,
     counted,
     decode,
     encode,
@@ -39,8 +39,8 @@ from deputy.models.wire import (
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from deputy.core.conversation import Conversation, ModelSettings, Toolset
-    from deputy.models.wire import Target
+    from deputy.core.conversation import Conversation, GenerationSettings, Toolset
+    from deputy.models.wire import ModelTarget
 
 SEALED: Final = "reasoning.encrypted_content"
 
@@ -50,7 +50,7 @@ class ResponsesWire:
 
     name = "openai-responses"
 
-    def path(self, target: Target) -> str:
+    def path(self, target: ModelTarget) -> str:
         """Where the request goes."""
         return "/responses"
 
@@ -58,7 +58,9 @@ class ResponsesWire:
         """Nothing beside the key."""
         return {}
 
-    def body(self, target: Target, conversation: Conversation, tools: Toolset, settings: ModelSettings) -> bytes:
+    def body(
+        self, target: ModelTarget, conversation: Conversation, tools: Toolset, settings: GenerationSettings
+    ) -> bytes:
         """The request."""
         head: dict[str, Any] = {"model": target.model, "stream": True, "store": False, "include": [SEALED]}
         if conversation.system:
@@ -87,7 +89,7 @@ class ResponsesWire:
         return ResponsesReader()
 
 
-def _tool_choice(settings: ModelSettings) -> str | dict[str, str]:
+def _tool_choice(settings: GenerationSettings) -> str | dict[str, str]:
     match settings.tool_choice:
         case ForcedTool(name=name):
             return {"type": "function", "name": name}
@@ -198,9 +200,9 @@ class ResponsesReader:
     """Reads one Responses stream. Deltas are for watchers; what counts is each item as it stands when it is done."""
 
     def __init__(self) -> None:
-        self.told = Told()
+        self.buffer = StreamBuffer()
         self.is_done = False
-        self.used: Used | None = None
+        self.used: TokenUsage | None = None
         self._items: dict[int, msgspec.Raw] = {}
         self._last = -1
         self._reason: StopReason = "end"
@@ -220,28 +222,28 @@ class ResponsesReader:
             return
         match event.type:
             case "response.output_item.added" | "response.created":
-                self.told.progress += 1
+                self.buffer.progress += 1
             case "response.output_item.done" if is_given(event.item):
                 self._items.setdefault(event.output_index, event.item)
-                self.told.grow(len(bytes(event.item)))
+                self.buffer.grow(len(bytes(event.item)))
             case "response.completed" | "response.incomplete":
                 self._finish(event.response or _Response())
             case "response.failed":
                 self._report(event.response)
-                raise failure_of(event.response.error if event.response else NOTHING, status=None)
+                raise provider_error(event.response.error if event.response else NOTHING, status=None)
             case "error":
-                raise failure_of(data, status=None)
+                raise provider_error(data, status=None)
             case _:
                 pass
 
-    def end(self) -> Ending:
+    def end(self) -> StreamEnd:
         """What the whole stream said."""
         if not self.is_done:
             raise StreamCut("the stream ended before its response did")
         parts = [part for index in sorted(self._items) for part in self._parts(self._items[index])]
         if self._refusal:
-            raise Refused(f"the model declined to answer: {self._refusal[:500]}")
-        return Ending(reason=self._reason, parts=tuple(parts))
+            raise ModelRefused(f"the model declined to answer: {self._refusal[:500]}")
+        return StreamEnd(reason=self._reason, parts=tuple(parts))
 
     def _parts(self, raw: msgspec.Raw) -> Iterable[Part]:
         item: _Item = decode(_item_decoder, raw)
@@ -255,7 +257,7 @@ class ResponsesReader:
                 # Without its sealed form the provider could not make sense of it.
                 yield Thinking(text=text, opaque=_sealed(raw) if item.encrypted_content is not None else None)
             case "function_call" if item.status in (None, "completed"):
-                call = CallUnderWay(item.call_id or "", item.name, _sealed(raw) if item.call_id else None)
+                call = PartialToolCall(item.call_id or "", item.name, _sealed(raw) if item.call_id else None)
                 call.pieces.append(item.arguments)
                 if (done := call.complete(self._reason)) is not None:
                     yield done
@@ -268,11 +270,11 @@ class ResponsesReader:
             return
         match event.type:
             case "response.output_text.delta":
-                self.told.say(delta)
+                self.buffer.add_text(delta)
             case "response.function_call_arguments.delta" | "response.refusal.delta":
-                self.told.grow(len(delta))
+                self.buffer.grow(len(delta))
             case "response.reasoning_summary_text.delta" | "response.reasoning_text.delta":
-                self.told.think(delta)
+                self.buffer.add_thinking(delta)
             case _:
                 pass
 
@@ -293,7 +295,7 @@ class ResponsesReader:
         usage = response and response.usage
         if usage is None:
             return
-        self.used = Used(
+        self.used = TokenUsage(
             input_tokens=counted(usage, "input_tokens"),
             output_tokens=counted(usage, "output_tokens"),
             cached_tokens=counted(usage, "input_tokens_details", "cached_tokens"),

@@ -25,9 +25,9 @@ from deputy.core.conversation import (
     TextDelta,
     Thinking,
     ThinkingDelta,
+    TokenUsage,
     ToolCall,
     ToolMessage,
-    Used,
     UserMessage,
 )
 from deputy.core.errors import (
@@ -37,25 +37,25 @@ from deputy.core.errors import (
     EmptyReply,
     ModelError,
     ModelNotFound,
+    ModelRefused,
     NetworkFailed,
     Overloaded,
     QuotaSpent,
     RateLimited,
-    Refused,
     ServerFailed,
     Silent,
     StreamCut,
     UsageError,
 )
-from deputy.core.failures import failure_of
 from deputy.core.limits import IDLE_SECONDS
-from deputy.models.wire import CallUnderWay, encode
+from deputy.core.provider_errors import provider_error
+from deputy.models.wire import PartialToolCall, encode
 from deputy.models.wire_model import with_ids
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Iterable
 
-    from deputy.core.conversation import Conversation, ModelSettings, StreamEvent, Toolset
+    from deputy.core.conversation import Conversation, GenerationSettings, StreamEvent, Toolset
 
 _PART: Final[TypeAdapter[messages.ModelResponsePart]] = TypeAdapter(messages.ModelResponsePart)
 _STOPS: Final[dict[str, StopReason]] = {"stop": "end", "tool_call": "end", "length": "length"}
@@ -69,7 +69,7 @@ _KINDS: Final[tuple[tuple[type[Exception], type[ModelError]], ...]] = (
     (exceptions.ModelContextWindowExceededError, ContextExhausted),
     (exceptions.ModelAuthenticationError, BadKey),
     (exceptions.ModelNotFoundError, ModelNotFound),
-    (exceptions.ContentFilterError, Refused),
+    (exceptions.ContentFilterError, ModelRefused),
     (exceptions.ModelAPIError, ServerFailed),
     (exceptions.UnexpectedModelBehavior, BadReply),
 )
@@ -96,7 +96,7 @@ class PydanticAIModel:
             raise UsageError("model", f"pydantic-ai:{name}", f"pydantic-ai says: {error}") from error
 
     async def stream(
-        self, conversation: Conversation, tools: Toolset, settings: ModelSettings
+        self, conversation: Conversation, tools: Toolset, settings: GenerationSettings
     ) -> AsyncGenerator[StreamEvent, None]:
         """One request, one turn."""
         said: list[str] = []
@@ -163,7 +163,7 @@ class PydanticAIModel:
         if finish is None:
             raise StreamCut("the stream ended without a reason to stop")
         if finish == "content_filter":
-            raise Refused("the model declined to answer")
+            raise ModelRefused("the model declined to answer")
         if finish == "error":
             raise BadReply("the provider broke off")
         reason = _STOPS.get(finish, "end")
@@ -197,7 +197,7 @@ def _our_parts(parts: Iterable[messages.ModelResponsePart], reason: StopReason) 
             case messages.ThinkingPart(content=text):
                 yield Thinking(text=text, opaque=opaque)
             case messages.ToolCallPart():
-                call = CallUnderWay(part.tool_call_id, part.tool_name, opaque)
+                call = PartialToolCall(part.tool_call_id, part.tool_name, opaque)
                 call.pieces.append(part.args_as_json_str() if part.args else "")
                 if (done := call.complete(reason)) is not None:
                     yield done
@@ -217,7 +217,7 @@ def _their_part(part: Part, is_own: bool) -> messages.ModelResponsePart | None:
             assert_never(part)
 
 
-def _settings(settings: ModelSettings, *, has_tools: bool) -> TheirSettings:
+def _settings(settings: GenerationSettings, *, has_tools: bool) -> TheirSettings:
     theirs = TheirSettings()
     if settings.max_output_tokens is not None:
         theirs["max_tokens"] = settings.max_output_tokens
@@ -230,7 +230,7 @@ def _settings(settings: ModelSettings, *, has_tools: bool) -> TheirSettings:
     return theirs
 
 
-def _tool_choice(settings: ModelSettings) -> TheirToolChoice:
+def _tool_choice(settings: GenerationSettings) -> TheirToolChoice:
     match settings.tool_choice:
         case ForcedTool(name=name):
             return [name]
@@ -238,7 +238,7 @@ def _tool_choice(settings: ModelSettings) -> TheirToolChoice:
             return choice
 
 
-def _parameters(tools: Toolset, settings: ModelSettings) -> ModelRequestParameters:
+def _parameters(tools: Toolset, settings: GenerationSettings) -> ModelRequestParameters:
     definitions = [
         ToolDefinition(
             name=tool.name, description=tool.description, parameters_json_schema=tool.parameters, strict=False
@@ -251,9 +251,9 @@ def _parameters(tools: Toolset, settings: ModelSettings) -> ModelRequestParamete
     return ModelRequestParameters(function_tools=definitions, output_mode="native", output_object=wanted)
 
 
-def _usage(response: messages.ModelResponse) -> Used:
+def _usage(response: messages.ModelResponse) -> TokenUsage:
     usage = response.usage
-    return Used(
+    return TokenUsage(
         input_tokens=usage.input_tokens,
         output_tokens=usage.output_tokens,
         cached_tokens=usage.cache_read_tokens,
@@ -266,7 +266,7 @@ def _usage(response: messages.ModelResponse) -> Used:
 def _failure(error: exceptions.AgentRunError) -> ModelError:
     if isinstance(error, exceptions.ModelHTTPError):
         content = encode({"error": error.body or str(error)})
-        failure = failure_of(content, status=error.status_code, headers=error.headers)
+        failure = provider_error(content, status=error.status_code, headers=error.headers)
         failure.retry_after = failure.retry_after if failure.retry_after is not None else error.retry_after
         return failure
     kind = next((ours for theirs, ours in _KINDS if isinstance(error, theirs)), ServerFailed)

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
-from deputy.core.conversation import Retried
+from deputy.core.conversation import RetryNotice
 from deputy.core.errors import ModelError, Overloaded, RateLimited
 from deputy.engine.ports.model import is_metered
+from deputy.models.retry_clock import RetryClock
 from deputy.models.schema_refusal import is_schema_refused, without_schema
-from deputy.models.timing import Timing
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from deputy.core.conversation import Conversation, ModelSettings, StreamEvent, Toolset
+    from deputy.core.conversation import Conversation, GenerationSettings, StreamEvent, Toolset
     from deputy.engine.ports import Model
-    from deputy.models.governor import Governor
+    from deputy.models.rate_limiter import RateLimiter
 
 SHORTEST_WAIT_SECONDS: Final = 0.5
 
@@ -32,7 +32,7 @@ class RetryPolicy(Struct, frozen=True, kw_only=True):
     """Waiting one's turn at a rate limit is not failing."""
     longest_wait_seconds: float = 60.0
     """The most a wait of our own may grow to."""
-    patience_seconds: float = 300.0
+    max_wait_seconds: float = 300.0
     """The most that all waits of one turn may add up to; a provider that wants more time than is left gets none."""
 
 
@@ -44,12 +44,12 @@ class RetryingModel:
     """
 
     def __init__(
-        self, model: Model, governor: Governor, *, policy: RetryPolicy | None = None, timing: Timing | None = None
+        self, model: Model, limiter: RateLimiter, *, policy: RetryPolicy | None = None, clock: RetryClock | None = None
     ) -> None:
         self._model = model
-        self._governor = governor
+        self._limiter = limiter
         self._policy = policy or RetryPolicy()
-        self._timing = timing or Timing()
+        self._clock = clock or RetryClock()
         self._takes_schemas = True
 
     @property
@@ -68,20 +68,20 @@ class RetryingModel:
         return self._model.context_window
 
     async def stream(
-        self, conversation: Conversation, tools: Toolset, settings: ModelSettings
+        self, conversation: Conversation, tools: Toolset, settings: GenerationSettings
     ) -> AsyncGenerator[StreamEvent, None]:
         """One turn, of as many requests as it takes."""
-        policy, patience = self._policy, self._policy.patience_seconds
+        policy, wait_seconds = self._policy, self._policy.max_wait_seconds
         if settings.output is not None and not self._takes_schemas:
             settings = without_schema(settings)
         is_throttle = False
         for attempt in count(1):
-            started = await self._entered(patience, is_throttle_retry=is_throttle)
+            started = await self._entered(wait_seconds, is_throttle_retry=is_throttle)
             try:
                 async with aclosing(self._model.stream(conversation, tools, settings)) as events:
                     async for event in events:
                         yield event
-                self._governor.succeeded()
+                self._limiter.succeeded()
                 return
             except ModelError as error:
                 failure = error
@@ -92,22 +92,22 @@ class RetryingModel:
                 wait = self._wait(error, attempt)
                 is_throttle = isinstance(error, RateLimited | Overloaded)
                 if is_throttle:
-                    await self._governor.throttled(started, wait)
+                    await self._limiter.throttled(started, wait)
                 most = policy.attempts_when_limited if isinstance(error, RateLimited) else policy.attempts
-                if not error.retryable or attempt >= most or wait > patience:
+                if not error.retryable or attempt >= most or wait > wait_seconds:
                     raise
             finally:
-                self._governor.leave()
-            patience -= wait
+                self._limiter.release()
+            wait_seconds -= wait
             if failure.used is not None:
                 yield failure.used
-            yield Retried(attempt=attempt, seconds=wait, code=failure.code, message=str(failure))
+            yield RetryNotice(attempt=attempt, seconds=wait, code=failure.code, message=str(failure))
             if not is_throttle:
-                await self._timing.sleep(wait)
+                await self._clock.sleep(wait)
 
-    async def _entered(self, patience: float, *, is_throttle_retry: bool) -> float:
+    async def _entered(self, wait_seconds: float, *, is_throttle_retry: bool) -> float:
         try:
-            return await self._governor.enter(patience, is_throttle_retry=is_throttle_retry)
+            return await self._limiter.enter(wait_seconds, is_throttle_retry=is_throttle_retry)
         except RateLimited as error:
             error.model = self.name
             raise
@@ -116,4 +116,4 @@ class RetryingModel:
         if error.retry_after is not None:
             return error.retry_after
         longest = min(self._policy.longest_wait_seconds, SHORTEST_WAIT_SECONDS * 2**attempt)
-        return longest * (0.5 + self._timing.draw() / 2)
+        return longest * (0.5 + self._clock.draw() / 2)

@@ -9,7 +9,7 @@ from msgspec import structs
 from deputy.core.errors import BadRequest
 
 if TYPE_CHECKING:
-    from deputy.core.conversation import ModelSettings
+    from deputy.core.conversation import GenerationSettings
     from deputy.core.errors import ModelError
 
 WORDINGS: Final = (
@@ -38,7 +38,7 @@ def is_schema_refused(error: ModelError) -> bool:
     return isinstance(error, BadRequest) and any(wording in words for wording in WORDINGS)
 
 
-def without_schema(settings: ModelSettings) -> ModelSettings:
+def without_schema(settings: GenerationSettings) -> GenerationSettings:
     """The same turn asked for without a schema, which is another request to whoever serves each only once."""
     key = settings.idempotency_key
     return structs.replace(settings, output=None, idempotency_key=None if key is None else f"{key}:plain")

@@ -7,7 +7,7 @@ from typing import Final
 SHOWN: Final = "***"
 
 
-class Secret:
+class ApiKey:
     """A value that shows itself only when asked to: not in repr, logs, errors, pickles or JSON."""
 
     __slots__ = ("_value",)
@@ -30,10 +30,10 @@ class Secret:
         return repr(self)
 
     def __reduce__(self) -> str:
-        raise TypeError("a Secret is not written anywhere")
+        raise TypeError("a ApiKey is not written anywhere")
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Secret) and other._value == self._value
+        return isinstance(other, ApiKey) and other._value == self._value
 
     def __hash__(self) -> int:
         return hash(self._value)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, TypeAlias, cast
 import msgspec
 from msgspec import Struct, structs
 
-from deputy.core.conversation import Part, StopReason, TextDelta, ThinkingDelta, ToolCall, Toolset, Used
+from deputy.core.conversation import Part, StopReason, TextDelta, ThinkingDelta, TokenUsage, ToolCall, Toolset
 from deputy.core.errors import BadReply, ReplyTooLarge
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from deputy.core.conversation import Conversation, ModelSettings
+    from deputy.core.conversation import Conversation, GenerationSettings
 
 CONTENT_LIMIT: Final = 16 * 1024 * 1024
 """The most characters of text, thinking and arguments in one turn: twenty times what the largest models may say."""
@@ -26,7 +26,7 @@ ThinkingStyle: TypeAlias = Literal["budget", "adaptive", "effort", "level"]
 """How a model is told to think: a number of tokens, its own choice under an effort, an effort, or a level."""
 
 
-class Target(Struct, frozen=True, kw_only=True):
+class ModelTarget(Struct, frozen=True, kw_only=True):
     """The model that a request is for, with what the catalog knows that changes the request."""
 
     provider: str
@@ -37,18 +37,18 @@ class Target(Struct, frozen=True, kw_only=True):
     """What sets a server apart from the protocol it speaks; the protocol's file lists the names."""
 
 
-class Ending(Struct, frozen=True, kw_only=True):
+class StreamEnd(Struct, frozen=True, kw_only=True):
     """How a stream ended, and the parts of the answer it told."""
 
     reason: StopReason
     parts: tuple[Part, ...]
 
 
-class Reader(Protocol):
+class StreamReader(Protocol):
     """Reads one stream, event by event. It never waits, and knows no time."""
 
-    told: Told
-    used: Used | None
+    buffer: StreamBuffer
+    used: TokenUsage | None
     """What the provider has reported so far."""
 
     @property
@@ -60,7 +60,7 @@ class Reader(Protocol):
         """Take in the data of one event; a ModelError says what is wrong with it, or passes on the provider's."""
         ...
 
-    def end(self) -> Ending:
+    def end(self) -> StreamEnd:
         """What the whole stream said; StreamCut unless its final event has come."""
         ...
 
@@ -70,7 +70,7 @@ class Wire(Protocol):
 
     name: str
 
-    def path(self, target: Target) -> str:
+    def path(self, target: ModelTarget) -> str:
         """Where the request goes, after the base URL."""
         ...
 
@@ -78,16 +78,18 @@ class Wire(Protocol):
         """What every request carries beside its key."""
         ...
 
-    def body(self, target: Target, conversation: Conversation, tools: Toolset, settings: ModelSettings) -> bytes:
+    def body(
+        self, target: ModelTarget, conversation: Conversation, tools: Toolset, settings: GenerationSettings
+    ) -> bytes:
         """The request. Messages and tools are encoded once and joined."""
         ...
 
-    def reader(self) -> Reader:
+    def reader(self) -> StreamReader:
         """A reader for one stream."""
         ...
 
 
-class Told:
+class StreamBuffer:
     """What a stream tells, on its way to whoever listens: counted, bounded, and joined per network read."""
 
     __slots__ = ("_events", "_is_thought", "_pieces", "_text", "progress", "size")
@@ -101,7 +103,7 @@ class Told:
         self._is_thought = False
         self._events: list[TextDelta | ThinkingDelta] = []
 
-    def say(self, text: str) -> None:
+    def add_text(self, text: str) -> None:
         """The model said something."""
         # Once for every few letters of an answer, so that it is counted with the others of one network read.
         if not text:
@@ -112,7 +114,7 @@ class Told:
         self.progress += 1
         self._pieces.append(text)
 
-    def think(self, text: str) -> None:
+    def add_thinking(self, text: str) -> None:
         """The model thought something."""
         if not text:
             return
@@ -160,7 +162,7 @@ class Told:
         self._count(len(joined))
 
 
-class CallUnderWay:
+class PartialToolCall:
     """A tool call whose arguments are still coming."""
 
     __slots__ = ("id", "name", "opaque", "pieces")
@@ -224,7 +226,7 @@ def tools_field(encoded: bytes | bytearray) -> list[tuple[bytes, tuple[bytes | b
     return [(b"tools", (encoded,))] if encoded else []
 
 
-def schema_or_tools(tools: Toolset, settings: ModelSettings) -> tuple[Toolset, ModelSettings]:
+def schema_or_tools(tools: Toolset, settings: GenerationSettings) -> tuple[Toolset, GenerationSettings]:
     """The tools and settings for a server that does not take both: one of them is left out."""
     if settings.output is None or not len(tools):
         return tools, settings

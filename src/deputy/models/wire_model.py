@@ -10,23 +10,23 @@ import aiohttp
 from msgspec import Struct, structs
 from yarl import URL
 
-from deputy.core.conversation import AssistantMessage, Part, Stop, Text, ToolCall, Used
+from deputy.core.conversation import AssistantMessage, Part, Stop, Text, TokenUsage, ToolCall
 from deputy.core.errors import BadReply, BadRequest, ContextExhausted, EmptyReply, ModelError, NoKey, Silent, StreamCut
-from deputy.core.failures import failure_of
 from deputy.core.limits import IDLE_SECONDS
-from deputy.engine.alarms import alarms
-from deputy.engine.within import within
-from deputy.models.http import Body, no_answer, read_what_came
-from deputy.models.secret import Secret
+from deputy.core.provider_errors import provider_error
+from deputy.engine.shared_timer import shared_timer
+from deputy.engine.timeouts import timeout
+from deputy.models.http_client import RequestBody, no_answer, read_what_came
+from deputy.models.pricing import ModelPrices, priced, was_cut_silently
+from deputy.models.secret import ApiKey
 from deputy.models.sse import EventReader
-from deputy.models.usage import Prices, priced, was_cut_silently
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
 
-    from deputy.core.conversation import Conversation, ModelSettings, StreamEvent, Toolset
-    from deputy.models.http import Http
-    from deputy.models.wire import Ending, Reader, Target, Wire
+    from deputy.core.conversation import Conversation, GenerationSettings, StreamEvent, Toolset
+    from deputy.models.http_client import HttpClient
+    from deputy.models.wire import ModelTarget, StreamEnd, StreamReader, Wire
 
 REST_SECONDS: Final = 2.0
 """How long a stream may take to close after its final event, so that the connection can be used again."""
@@ -39,7 +39,7 @@ class Endpoint(Struct, frozen=True, kw_only=True):
 
     base_url: str
     key_header: str = "authorization"
-    key: Secret | None = None
+    key: ApiKey | None = None
     key_variable: str = ""
     """Where the key would come from; empty for servers that need none."""
 
@@ -59,12 +59,12 @@ class WireModel:
     def __init__(
         self,
         wire: Wire,
-        target: Target,
+        target: ModelTarget,
         endpoint: Endpoint,
-        http: Http,
+        http: HttpClient,
         *,
         context_window: int | None = None,
-        prices: Prices | None = None,
+        prices: ModelPrices | None = None,
         idle_seconds: float = IDLE_SECONDS,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
@@ -90,26 +90,26 @@ class WireModel:
         return f"WireModel({self.name!r})"
 
     async def stream(
-        self, conversation: Conversation, tools: Toolset, settings: ModelSettings
+        self, conversation: Conversation, tools: Toolset, settings: GenerationSettings
     ) -> AsyncGenerator[StreamEvent, None]:
         """One request, one turn."""
         if self._endpoint.key is None and self._endpoint.key_variable:
             raise NoKey(f"no API key for provider {self._target.provider}; set {self._endpoint.key_variable}")
         reader = self._wire.reader()
         try:
-            body = Body(self._wire.body(self._target, conversation, tools, settings))
+            body = RequestBody(self._wire.body(self._target, conversation, tools, settings))
             response = await self._ask(body, settings.idempotency_key)
             try:
                 listening = _Listening(response, reader, self._idle_seconds)
                 try:
-                    while await listening.hear():
-                        for delta in reader.told.take():
+                    while await listening.receive():
+                        for delta in reader.buffer.take():
                             yield delta
                 finally:
                     listening.stop()
             finally:
                 response.close()  # a response read to its end has given its connection back already
-            for delta in reader.told.take():
+            for delta in reader.buffer.take():
                 yield delta
             ending = reader.end()
             used = self._used(reader)
@@ -122,10 +122,10 @@ class WireModel:
         except ModelError as error:
             raise self._signed(error, reader) from error.__cause__
 
-    async def _ask(self, body: Body, key: str | None) -> aiohttp.ClientResponse:
+    async def _ask(self, body: RequestBody, key: str | None) -> aiohttp.ClientResponse:
         headers = self._headers if key is None else {**self._headers, "idempotency-key": key}
         try:
-            async with within(self._idle_seconds):
+            async with timeout(self._idle_seconds):
                 response = await self._http.post(self._url, headers, body)
                 if response.status == 200 and _is_stream(response):
                     return response
@@ -155,12 +155,12 @@ class WireModel:
             pass  # what came of the message is better than none
         if status == 200 and b'"error"' not in body:
             return BadReply(f"the answer is not a stream but {headers.get('content-type', 'of no type')[:80]}")
-        return failure_of(bytes(body[:ERROR_BODY_BYTES]), status=status, headers=headers, now=self._wall_clock())
+        return provider_error(bytes(body[:ERROR_BODY_BYTES]), status=status, headers=headers, now=self._wall_clock())
 
-    def _used(self, reader: Reader) -> Used:
-        return priced(reader.used, self._prices) if reader.used is not None else Used(is_reported=False)
+    def _used(self, reader: StreamReader) -> TokenUsage:
+        return priced(reader.used, self._prices) if reader.used is not None else TokenUsage(is_reported=False)
 
-    def _check(self, ending: Ending, used: Used, sent_bytes: int) -> None:
+    def _check(self, ending: StreamEnd, used: TokenUsage, sent_bytes: int) -> None:
         if was_cut_silently(used, ending.reason, window=self.context_window, sent_bytes=sent_bytes):
             raise ContextExhausted(
                 f"the provider cut the conversation to fit its window ({used.input_tokens:,} tokens read)",
@@ -170,12 +170,12 @@ class WireModel:
         if ending.reason == "end" and not says_something:
             raise EmptyReply("the model ended its turn without a word or a call")
 
-    def _signed(self, error: ModelError, reader: Reader) -> ModelError:
+    def _signed(self, error: ModelError, reader: StreamReader) -> ModelError:
         """The error with who it came from and what the attempt used; a provider may quote the key, so it is hidden."""
         error.model = self.name
         if isinstance(error, ContextExhausted) and self.context_window is None:
             self.context_window = error.window
-        error.text = reader.told.text
+        error.text = reader.buffer.text
         error.used = self._used(reader) if reader.used is not None else None
         if self._endpoint.key is not None:
             error.message = self._endpoint.key.hide(error.message)
@@ -191,28 +191,28 @@ def _is_stream(response: aiohttp.ClientResponse) -> bool:
 class _Listening:
     """Reads one response. Silence is measured by the model's progress, not by bytes, and only while we wait for it."""
 
-    def __init__(self, response: aiohttp.ClientResponse, reader: Reader, idle_seconds: float) -> None:
+    def __init__(self, response: aiohttp.ClientResponse, reader: StreamReader, idle_seconds: float) -> None:
         self._content = response.content
         self._reader = reader
         self._events = EventReader()
         self._idle_seconds = idle_seconds
         self._loop = asyncio.get_running_loop()
-        self._progress = reader.told.progress
+        self._progress = reader.buffer.progress
         self._last_progress = self._loop.time()
         self._last_seen = float("-inf")
         self._is_waiting = False
-        self._alarms = alarms()
-        self._watch = self._alarms.set(idle_seconds, self._look)
+        self._timer = shared_timer()
+        self._watch = self._timer.set(idle_seconds, self._check_idle)
 
     def stop(self) -> None:
         """Look no more."""
-        self._alarms.call_off(self._watch)
+        self._timer.cancel(self._watch)
 
-    async def hear(self) -> bool:
+    async def receive(self) -> bool:
         """Take in the next bytes; False when there is nothing more to hear."""
         chunk = await self._read()
         if not chunk:
-            self._hear_rest()
+            self._read_rest()
             return False
         self._take(self._events.feed(chunk))
         if self._reader.is_done:
@@ -230,9 +230,9 @@ class _Listening:
                 raise  # what comes after the final event can spoil nothing
 
     async def _read(self) -> bytes:
-        if self._reader.told.progress != self._progress:
+        if self._reader.buffer.progress != self._progress:
             # Whoever listens may have taken its time since: the wait begins now.
-            self._progress = self._reader.told.progress
+            self._progress = self._reader.buffer.progress
             self._last_progress = self._loop.time()
         self._is_waiting = True
         try:
@@ -242,20 +242,20 @@ class _Listening:
         finally:
             self._is_waiting = False
 
-    def _look(self) -> None:
+    def _check_idle(self) -> None:
         rest = self._idle_seconds
         if self._is_waiting:
             rest += self._last_progress - self._loop.time()
         if rest > 0:
-            self._watch = self._alarms.set(rest, self._look)
+            self._watch = self._timer.set(rest, self._check_idle)
         elif self._last_seen != self._last_progress:
             # If the whole process stood still, what came meanwhile waits to be read: look once more.
             self._last_seen = self._last_progress
-            self._watch = self._alarms.set(min(1.0, self._idle_seconds / 4), self._look)
+            self._watch = self._timer.set(min(1.0, self._idle_seconds / 4), self._check_idle)
         else:
             self._content.set_exception(Silent(f"the model made no progress for {self._idle_seconds:g} s"))
 
-    def _hear_rest(self) -> None:
+    def _read_rest(self) -> None:
         """An event that lacks only its closing empty line counts; half an event is a cut."""
         try:
             self._take(self._events.close())

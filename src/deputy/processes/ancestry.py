@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from deputy.processes.sweep import TAG
+from deputy.processes.orphans import TAG
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 HOME_VARIABLE = "DEPUTY_HOME"
-WARDEN_END = "/deputy/processes/warden.py"
+REAPER_END = "/deputy/processes/reaper.py"
 """How the path of a supervisor's script ends, in whatever installation."""
 _SESSION = "sess_"
 _MOST_PARENTS = 4096
@@ -74,7 +74,7 @@ def _supervisor(pid: int) -> Supervisor | None:
     except OSError:
         return None
     match words:
-        case [_, "-I", "-S", script, _, run, home, _, *_] if script.endswith(WARDEN_END):
+        case [_, "-I", "-S", script, _, run, home, _, *_] if script.endswith(REAPER_END):
             return Supervisor(run=run, home=home, pid=pid)
         case _:
             return None

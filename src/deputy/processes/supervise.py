@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING
 from msgspec import Struct
 
 from deputy.processes.ancestry import supervisor_arguments
-from deputy.processes.sweep import TAG, sweep, tag_of
+from deputy.processes.orphans import TAG, environment_tag, kill_orphans
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
@@ -25,7 +25,7 @@ GRACE_SECONDS = 1.5
 _SETTLE_SECONDS = 6.0
 """Longer than the warden tries to kill what cannot be killed; as a rule it is over in milliseconds."""
 _STREAM_BYTES = 64 * 1024
-_WARDEN = str(Path(__file__).with_name("warden.py"))
+_REAPER = str(Path(__file__).with_name("reaper.py"))
 
 
 class Command(Struct, frozen=True, kw_only=True):
@@ -49,7 +49,7 @@ class Command(Struct, frozen=True, kw_only=True):
     """How much of each stream waits in memory to be read."""
 
 
-class Exit(Struct, frozen=True, kw_only=True):
+class ExitStatus(Struct, frozen=True, kw_only=True):
     """How a program ended: its code (negative: the signal that ended it), or why it never ran."""
 
     code: int | None = None
@@ -58,12 +58,12 @@ class Exit(Struct, frozen=True, kw_only=True):
     """The system's error when it could not be run."""
 
 
-class Child:
+class SupervisedChild:
     """A program at work."""
 
     def __init__(
         self,
-        warden: Popen[bytes],
+        reaper: Popen[bytes],
         leash: socket.socket,
         stdin: asyncio.StreamWriter | None,
         stdout: asyncio.StreamReader,
@@ -72,19 +72,19 @@ class Child:
         self.stdin = stdin
         self.stdout = stdout
         self.stderr = stderr
-        self._warden = warden
+        self._reaper = reaper
         self._leash = leash
-        self._exit: asyncio.Future[Exit] | None = None
+        self._exit: asyncio.Future[ExitStatus] | None = None
 
     @property
-    def warden(self) -> int:
+    def reaper(self) -> int:
         """The process that watches over it."""
-        return self._warden.pid
+        return self._reaper.pid
 
-    async def exited(self) -> Exit:
+    async def exited(self) -> ExitStatus:
         """Wait until the program has exited and all that it started is gone."""
         if self._exit is None:
-            self._exit = asyncio.ensure_future(self._hear())
+            self._exit = asyncio.ensure_future(self._receive())
         return await asyncio.shield(self._exit)
 
     def ask(self, number: signal.Signals) -> None:
@@ -118,8 +118,8 @@ class Child:
                 await self._wait(_SETTLE_SECONDS)
             finally:
                 if not self._is_over:
-                    self._warden.kill()
-                self._warden.wait()
+                    self._reaper.kill()
+                self._reaper.wait()
 
     @property
     def _is_over(self) -> bool:
@@ -130,52 +130,52 @@ class Child:
             async with asyncio.timeout(seconds):
                 await self.exited()
 
-    async def _hear(self) -> Exit:
-        told = b""
+    async def _receive(self) -> ExitStatus:
+        text = b""
         with suppress(OSError):
             while data := await asyncio.get_running_loop().sock_recv(self._leash, 64):
-                told += data
-        match told.split():
+                text += data
+        match text.split():
             case [b"exited", code]:
-                return Exit(code=int(code))
+                return ExitStatus(code=int(code))
             case [b"failed", number]:
-                return Exit(errno=int(number))
+                return ExitStatus(errno=int(number))
             case _:
-                return Exit()
+                return ExitStatus()
 
 
 @asynccontextmanager
-async def supervised(command: Command) -> AsyncGenerator[Child]:
+async def supervise(command: Command) -> AsyncGenerator[SupervisedChild]:
     """Run a program for as long as the block lasts; afterwards nothing that it started is left.
 
     Also when this process dies in the middle, however: the warden between them sees to it.
     """
-    tag = f"{tag_of(command.owner)}{token_hex(8)}"
+    tag = f"{environment_tag(command.owner)}{token_hex(8)}"
     ours, theirs = socket.socketpair()
     try:
         with theirs:
-            warden = _warden(command, tag, theirs.fileno())
+            reaper = _reaper(command, tag, theirs.fileno())
     except BaseException:
         ours.close()
         raise
     transports: list[asyncio.BaseTransport] = []
-    child: Child | None = None
+    child: SupervisedChild | None = None
     try:
-        child = await _connected(warden, ours, command.stream_bytes, transports)
+        child = await _connected(reaper, ours, command.stream_bytes, transports)
         yield child
     finally:
         try:
             if child is not None:
                 await child.end(command.polite, command.grace_seconds)
         finally:
-            _close(warden, ours, transports)
-            await asyncio.shield(asyncio.to_thread(sweep, tag))
+            _close(reaper, ours, transports)
+            await asyncio.shield(asyncio.to_thread(kill_orphans, tag))
 
 
-def _warden(command: Command, tag: str, leash: int) -> Popen[bytes]:
-    told = supervisor_arguments(command.owner, command.environment)
+def _reaper(command: Command, tag: str, leash: int) -> Popen[bytes]:
+    text = supervisor_arguments(command.owner, command.environment)
     return Popen(
-        [sys.executable, "-I", "-S", _WARDEN, str(leash), *told, *command.argv],
+        [sys.executable, "-I", "-S", _REAPER, str(leash), *text, *command.argv],
         cwd=command.cwd,
         env={**command.environment, TAG: tag},
         stdin=PIPE if command.has_input else DEVNULL,
@@ -187,13 +187,13 @@ def _warden(command: Command, tag: str, leash: int) -> Popen[bytes]:
 
 
 async def _connected(
-    warden: Popen[bytes], leash: socket.socket, limit: int, transports: list[asyncio.BaseTransport]
-) -> Child:
-    stdin = None if warden.stdin is None else await _writer(warden.stdin, transports)
-    stdout = await _reader(_pipe(warden.stdout), limit, transports)
-    stderr = _nothing() if warden.stderr is None else await _reader(warden.stderr, limit, transports)
+    reaper: Popen[bytes], leash: socket.socket, limit: int, transports: list[asyncio.BaseTransport]
+) -> SupervisedChild:
+    stdin = None if reaper.stdin is None else await _writer(reaper.stdin, transports)
+    stdout = await _reader(_pipe(reaper.stdout), limit, transports)
+    stderr = _nothing() if reaper.stderr is None else await _reader(reaper.stderr, limit, transports)
     leash.setblocking(False)
-    return Child(warden, leash, stdin, stdout, stderr)
+    return SupervisedChild(reaper, leash, stdin, stdout, stderr)
 
 
 async def _reader(pipe: IO[bytes], limit: int, transports: list[asyncio.BaseTransport]) -> asyncio.StreamReader:
@@ -225,15 +225,15 @@ def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
     return pipe
 
 
-def _close(warden: Popen[bytes], leash: socket.socket, transports: list[asyncio.BaseTransport]) -> None:
+def _close(reaper: Popen[bytes], leash: socket.socket, transports: list[asyncio.BaseTransport]) -> None:
     """Close what is open; a warden that was never spoken to has nobody to end it but us."""
     for transport in transports:
         if not transport.is_closing():
             transport.abort() if isinstance(transport, asyncio.WriteTransport) else transport.close()
     leash.close()
-    if warden.returncode is None:
-        for pipe in (warden.stdin, warden.stdout, warden.stderr):
+    if reaper.returncode is None:
+        for pipe in (reaper.stdin, reaper.stdout, reaper.stderr):
             if pipe is not None:
                 pipe.close()
-        warden.kill()
-        warden.wait()
+        reaper.kill()
+        reaper.wait()

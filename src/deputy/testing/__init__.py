@@ -1,14 +1,14 @@
 """What tests of agents need: a scripted, strict provider on a real socket with every fault, and time that flies."""
 
-from deputy.core.script import Script, ScriptedCall, ScriptedConversation, ScriptedTurn, script_of
-from deputy.testing.clock import run_in_virtual_time
+from deputy.core.model_script import ModelScript, ScriptedCall, ScriptedConversation, ScriptedTurn, script_of
 from deputy.testing.programs import FakePrograms, install_fake_programs
 from deputy.testing.provider import ProviderServer
+from deputy.testing.virtual_clock import run_in_virtual_time
 
 __all__ = [
     "FakePrograms",
+    "ModelScript",
     "ProviderServer",
-    "Script",
     "ScriptedCall",
     "ScriptedConversation",
     "ScriptedTurn",

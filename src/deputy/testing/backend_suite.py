@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Final, Literal, Protocol
 import msgspec
 from msgspec import Struct
 
-from deputy.core.conversation import TextDelta, ToolCall, Used
+from deputy.core.conversation import TextDelta, TokenUsage, ToolCall
+from deputy.core.model_script import ScriptedCall, ScriptedTurn
 from deputy.core.request import READ_ONLY_TOOLS, Grant
-from deputy.core.script import ScriptedCall, ScriptedTurn
-from deputy.engine.ports.backend import Assignment, Backend, BackendEnd, BackendEvent
-from deputy.processes.sweep import TAG, tag_of
+from deputy.engine.ports.backend import Backend, BackendEvent, BackendRequest, BackendResult
+from deputy.processes.orphans import TAG, environment_tag
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +32,7 @@ WRITING: Final = READ_ONLY_TOOLS | {"Edit", "Write", "Run"}
 MODEL_SECONDS: Final = 60.0
 
 
-class Expected(Struct, frozen=True, kw_only=True):
+class ExpectedResult(Struct, frozen=True, kw_only=True):
     """What one run must come to."""
 
     kind: Literal["answered", "asked", "limited", "failed"]
@@ -50,7 +50,7 @@ class Case(Struct, frozen=True, kw_only=True):
 
     name: str
     turns: tuple[ScriptedTurn, ...]
-    ends: tuple[Expected, ...]
+    ends: tuple[ExpectedResult, ...]
     tools: frozenset[str] = READ_ONLY_TOOLS
     seconds: float = MODEL_SECONDS
     made: str | None = None
@@ -59,7 +59,7 @@ class Case(Struct, frozen=True, kw_only=True):
     """Whether it is about a failing provider."""
 
 
-class Stage(Protocol):
+class BackendStage(Protocol):
     """Opens backends whose agent plays a script; `provider:model` is what they are to be asked for."""
 
     @property
@@ -72,18 +72,18 @@ class Stage(Protocol):
         ...
 
 
-class Finding(AssertionError):
+class BackendSuiteFailure(AssertionError):
     """What does not hold."""
 
 
-async def play(case: Case, stage: Stage, workspace: Path) -> list[BackendEnd]:
+async def play(case: Case, stage: BackendStage, workspace: Path) -> list[BackendResult]:
     """Play a case and check all that must hold; gives the ends, for whoever wants to know more."""
     (workspace / NOTES).write_text("remember the milk")
-    ends: list[BackendEnd] = []
+    ends: list[BackendResult] = []
     session = f"sess_1_{os.getpid()}"
     async with stage.open(case, workspace) as backend:
         for number, expected in enumerate(case.ends):
-            assignment = Assignment(
+            request = BackendRequest(
                 session_id=session,
                 prompt=f"Do what is to be done: {case.name}.",
                 system="You are a careful worker.",
@@ -95,7 +95,7 @@ async def play(case: Case, stage: Stage, workspace: Path) -> list[BackendEnd]:
                 resume=ends[-1].own_session if ends else None,
             )
             events: list[BackendEvent] = []
-            end = await backend.run(assignment, events.append)
+            end = await backend.run(request, events.append)
             _check_end(end, expected)
             used = case.turns[sum(e.turns for e in case.ends[:number]) :][: expected.turns]
             _check_usage(end, used if expected.kind in ("answered", "asked") else ())
@@ -111,14 +111,14 @@ async def play(case: Case, stage: Stage, workspace: Path) -> list[BackendEnd]:
     return ends
 
 
-async def leave_in_the_middle(stage: Stage, workspace: Path) -> None:
+async def leave_in_the_middle(stage: BackendStage, workspace: Path) -> None:
     """A run that is cancelled while its model thinks leaves nothing behind."""
     turn = ScriptedTurn(text="Late.", delay_seconds=30)
     case = Case(name="it is cancelled", turns=(turn,), ends=())
     session = f"sess_2_{os.getpid()}"
     async with stage.open(case, workspace) as backend:
-        assignment = Assignment(session_id=session, prompt=case.name, model=stage.model, workspace=str(workspace))
-        running = asyncio.ensure_future(backend.run(assignment, lambda _: None))
+        request = BackendRequest(session_id=session, prompt=case.name, model=stage.model, workspace=str(workspace))
+        running = asyncio.ensure_future(backend.run(request, lambda _: None))
         await asyncio.wait({running}, timeout=1)
         _expect(not running.done(), "it ended before it was cancelled")
         running.cancel()
@@ -133,10 +133,10 @@ async def leave_in_the_middle(stage: Stage, workspace: Path) -> None:
 
 def _expect(claim: bool, message: str) -> None:
     if not claim:
-        raise Finding(message)
+        raise BackendSuiteFailure(message)
 
 
-def _check_end(end: BackendEnd, expected: Expected) -> None:
+def _check_end(end: BackendResult, expected: ExpectedResult) -> None:
     _expect(end.kind == expected.kind, f"it came to {end.kind} and not {expected.kind}: {end}")
     code = "" if end.error is None else end.error.code
     _expect(code == expected.code, f"its error is {end.error} and not {expected.code}")
@@ -144,11 +144,11 @@ def _check_end(end: BackendEnd, expected: Expected) -> None:
         _expect(bool(end.error.recommendation), f"nothing is said of what to do: {end.error}")
     _expect(expected.text is None or end.text == expected.text, f"it said {end.text!r} and not {expected.text!r}")
     _expect(expected.calls in (len(end.tools_used), None), f"{expected.calls} tools were used, not {end.tools_used}")
-    again = msgspec.json.decode(msgspec.json.encode(end), type=BackendEnd)
+    again = msgspec.json.decode(msgspec.json.encode(end), type=BackendResult)
     _expect(again == end, "an end must come back from a journal as it was")
 
 
-def _check_usage(end: BackendEnd, turns: Sequence[ScriptedTurn]) -> None:
+def _check_usage(end: BackendResult, turns: Sequence[ScriptedTurn]) -> None:
     wanted = [sum(t.usage.input_tokens for t in turns), sum(t.usage.output_tokens for t in turns)]
     if turns:
         if end.usage.estimated:
@@ -158,27 +158,27 @@ def _check_usage(end: BackendEnd, turns: Sequence[ScriptedTurn]) -> None:
         _expect(end.usage.cached == sum(t.usage.cached_tokens for t in turns), f"not what was cached: {end.usage}")
 
 
-def _check_events(end: BackendEnd, events: Sequence[BackendEvent]) -> None:
+def _check_events(end: BackendResult, events: Sequence[BackendEvent]) -> None:
     said = "".join(event.text for event in events if isinstance(event, TextDelta))
     _expect(end.kind != "answered" or said.rstrip().endswith(end.text), f"{end.text!r} was not told, but {said!r}")
     called = [event.name for event in events if isinstance(event, ToolCall)]
     _expect(called == [use.name for use in end.tools_used], f"not the tools that were told: {called}")
-    told = [event for event in events if isinstance(event, Used)]
-    sums = sum(event.input_tokens for event in told), sum(event.output_tokens for event in told)
+    text = [event for event in events if isinstance(event, TokenUsage)]
+    sums = sum(event.input_tokens for event in text), sum(event.output_tokens for event in text)
     _expect(sums == (end.usage.input, end.usage.output), f"the tokens told are {sums} and not {end.usage}")
 
 
-def _check_sessions(ends: Sequence[BackendEnd]) -> None:
+def _check_sessions(ends: Sequence[BackendResult]) -> None:
     ids = {end.own_session.id for end in ends if end.own_session is not None}
     _expect(len(ids) <= 1, f"it went on in another session: {ids}")
 
 
 def _check_processes(session: str) -> None:
-    mark = f"\0{TAG}={tag_of(session)}".encode()
+    mark = f"\0{TAG}={environment_tag(session)}".encode()
     for process in Path("/proc").iterdir():
         with suppress(OSError):
             if process.name.isdecimal() and mark in b"\0" + (process / "environ").read_bytes():
-                raise Finding(f"process {process.name} is left")
+                raise BackendSuiteFailure(f"process {process.name} is left")
 
 
 # --- the table --------------------------------------------------------------------------------------------------------
@@ -190,31 +190,33 @@ CASES: Final[tuple[Case, ...]] = (
     Case(
         name="it answers",
         turns=(
-            ScriptedTurn(text="Hello there.", usage=Used(input_tokens=1200, output_tokens=340, cached_tokens=1000)),
+            ScriptedTurn(
+                text="Hello there.", usage=TokenUsage(input_tokens=1200, output_tokens=340, cached_tokens=1000)
+            ),
         ),
-        ends=(Expected(kind="answered", text="Hello there."),),
+        ends=(ExpectedResult(kind="answered", text="Hello there."),),
     ),
     Case(
         name="it reads",
         turns=(ScriptedTurn(text="I look.", calls=(_READ,)), ScriptedTurn(text="It says milk.")),
-        ends=(Expected(kind="answered", text="It says milk.", calls=1, turns=2),),
+        ends=(ExpectedResult(kind="answered", text="It says milk.", calls=1, turns=2),),
     ),
     Case(
         name="it wants to write and may not",
         turns=(ScriptedTurn(text="I write.", calls=(_WRITE,)), ScriptedTurn(text="I could not.")),
-        ends=(Expected(kind="answered", text="I could not.", calls=1, turns=2),),
+        ends=(ExpectedResult(kind="answered", text="I could not.", calls=1, turns=2),),
     ),
     Case(
         name="it writes",
         turns=(ScriptedTurn(text="I write.", calls=(_WRITE,)), ScriptedTurn(text="Written.")),
-        ends=(Expected(kind="answered", text="Written.", calls=1, turns=2),),
+        ends=(ExpectedResult(kind="answered", text="Written.", calls=1, turns=2),),
         tools=WRITING,
         made="made\n",
     ),
     Case(
         name="it asks",
         turns=(ScriptedTurn(text="Which one?\n\n[AWAITING_HUMAN_INPUT]"), ScriptedTurn(text="That one, then.")),
-        ends=(Expected(kind="asked", text="Which one?"), Expected(kind="answered", text="That one, then.")),
+        ends=(ExpectedResult(kind="asked", text="Which one?"), ExpectedResult(kind="answered", text="That one, then.")),
     ),
     Case(
         name="it goes on twice",
@@ -225,39 +227,39 @@ CASES: Final[tuple[Case, ...]] = (
             ScriptedTurn(text="Four."),
         ),
         ends=(
-            Expected(kind="answered", text="One."),
-            Expected(kind="answered", text="Three.", calls=1, turns=2),
-            Expected(kind="answered", text="Four."),
+            ExpectedResult(kind="answered", text="One."),
+            ExpectedResult(kind="answered", text="Three.", calls=1, turns=2),
+            ExpectedResult(kind="answered", text="Four."),
         ),
     ),
     Case(
         name="time is up",
         turns=(ScriptedTurn(text="Late.", delay_seconds=30),),
-        ends=(Expected(kind="limited", code="TIMEOUT"),),
+        ends=(ExpectedResult(kind="limited", code="TIMEOUT"),),
         seconds=0.5,
     ),
     Case(
         name="the key is not accepted",
         turns=(ScriptedTurn(faults=("bad_api_key",)),),
-        ends=(Expected(kind="failed", code="PROGRAM_NOT_LOGGED_IN"),),
+        ends=(ExpectedResult(kind="failed", code="PROGRAM_NOT_LOGGED_IN"),),
         is_provider_fault=True,
     ),
     Case(
         name="the context is full",
         turns=(ScriptedTurn(faults=("context_exhausted",)),),
-        ends=(Expected(kind="limited", code="CONTEXT_EXHAUSTED"),),
+        ends=(ExpectedResult(kind="limited", code="CONTEXT_EXHAUSTED"),),
         is_provider_fault=True,
     ),
     Case(
         name="the model is not there",
         turns=(ScriptedTurn(faults=("model_not_found",)),),
-        ends=(Expected(kind="failed", code="MODEL_NOT_FOUND"),),
+        ends=(ExpectedResult(kind="failed", code="MODEL_NOT_FOUND"),),
         is_provider_fault=True,
     ),
     Case(
         name="the provider is overloaded",
         turns=(ScriptedTurn(faults=("overloaded",)),),
-        ends=(Expected(kind="failed", code="OVERLOADED"),),
+        ends=(ExpectedResult(kind="failed", code="OVERLOADED"),),
         is_provider_fault=True,
     ),
 )

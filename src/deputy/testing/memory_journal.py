@@ -10,13 +10,13 @@ from msgspec import Raw, json
 from deputy.core.errors import LeaseHeld, LeaseLost, StorageError, UnknownRun
 from deputy.core.events import (
     CANCEL,
+    AdmissionRefused,
     Adopted,
-    Answered,
-    CancelAsked,
+    CancelRequested,
     Delivered,
     Joined,
+    QuestionAnswered,
     Record,
-    Refused,
     Resumed,
     Returned,
     Spawned,
@@ -25,15 +25,15 @@ from deputy.core.events import (
 )
 from deputy.core.results import Result
 from deputy.core.state import State, apply, is_awaited, may_answer
+from deputy.engine.partial_result import late_ending
 from deputy.engine.ports import Writing
-from deputy.engine.recover import Standing
-from deputy.engine.remains import late_ending
+from deputy.engine.recover import RunStatus
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from deputy.core.errors import Error
-    from deputy.core.events import Event, Opened, Requested
+    from deputy.core.events import Event, Requested, RunOpened
     from deputy.core.outcome import Outcome
 
     T = TypeVar("T")
@@ -129,7 +129,7 @@ class MemoryJournal:
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
-    async def begin(self, run: str, event: Opened | Requested) -> MemoryLease | None:
+    async def begin(self, run: str, event: RunOpened | Requested) -> MemoryLease | None:
         """Make a run with its first record and take its lease."""
         return await self._commit(lambda: self._begin(run, event))
 
@@ -143,7 +143,7 @@ class MemoryJournal:
             before = self._disk.leases.get(run, (None, 0))[0]
             lease = self._grant(run, state)
             if before not in (None, self._owner) and state.is_live:
-                self._append(lease, f"adopted:{lease.epoch}", Adopted(owner=self._owner, left_by=before))
+                self._append(lease, f"adopted:{lease.epoch}", Adopted(owner=self._owner, previous_owner=before))
             return lease
 
         return await self._commit(do)
@@ -163,11 +163,11 @@ class MemoryJournal:
         future.add_done_callback(lambda done: done.cancelled() or done.exception())
         return Writing(written, clock)
 
-    def mark_soon(self, lease: MemoryLease, key: str, event: Event) -> None:
+    def append_begun(self, lease: MemoryLease, key: str, event: Event) -> None:
         """The same for a record that nothing follows from here."""
         self.append_soon(lease, key, event)
 
-    async def settled(self, lease: MemoryLease) -> None:
+    async def wait_durable(self, lease: MemoryLease) -> None:
         """Until all that was appended to a run is durable; an error when some of it never will be."""
         await self._commit(lambda: self._fence(lease))
 
@@ -225,7 +225,7 @@ class MemoryJournal:
 
         return await self._commit(do)
 
-    async def take(self, lease: MemoryLease, key: str, topic: str) -> Record | None:
+    async def receive_message(self, lease: MemoryLease, key: str, topic: str) -> Record | None:
         """Turn the oldest message of a topic that is for this wait into a record, in one."""
 
         def do() -> Record | None:
@@ -243,9 +243,9 @@ class MemoryJournal:
                     message[4] = True
                     said = json.decode(body)
                     event = (
-                        CancelAsked(reason=said if isinstance(said, str) else "")
+                        CancelRequested(reason=said if isinstance(said, str) else "")
                         if topic == CANCEL
-                        else Answered(topic=topic, body=Raw(body))
+                        else QuestionAnswered(topic=topic, body=Raw(body))
                     )
                     return self._append(lease, key, event)
             return None
@@ -293,11 +293,11 @@ class MemoryJournal:
         """Which of these are runs."""
         return await self._read(lambda: self._disk.records.keys() & set(runs))
 
-    async def standings(self) -> Sequence[Standing]:
+    async def unfinished(self) -> Sequence[RunStatus]:
         """The runs that have not ended or were not delivered."""
         return await self._read(
             lambda: [
-                Standing(state=state, is_left=self._is_left(state.run))
+                RunStatus(state=state, is_orphaned=self._is_orphaned(state.run))
                 for state in self._disk.states()
                 if state.is_live or not state.is_delivered
             ]
@@ -323,7 +323,7 @@ class MemoryJournal:
             return [
                 (run, topic)
                 for run, topic, _, _, is_taken in self._disk.inbox
-                if not is_taken and (self._is_left(run) or self._disk.leases[run][0] == self._owner)
+                if not is_taken and (self._is_orphaned(run) or self._disk.leases[run][0] == self._owner)
             ]
 
         return await self._read(do)
@@ -373,7 +373,7 @@ class MemoryJournal:
             if not future.done():
                 future.set_result(result)
 
-    def _begin(self, run: str, event: Opened | Requested) -> MemoryLease | None:
+    def _begin(self, run: str, event: RunOpened | Requested) -> MemoryLease | None:
         if run in self._disk.records:
             return None
         self._disk.records[run] = []
@@ -392,7 +392,7 @@ class MemoryJournal:
 
     def _outcome(self, state: State) -> Outcome:
         found = self._find(state.run, f"returned:{state.round}")
-        if found is None or not isinstance(found.event, Returned | Refused):
+        if found is None or not isinstance(found.event, Returned | AdmissionRefused):
             raise UnknownRun(state.run)
         return found.event.outcome
 
@@ -449,6 +449,6 @@ class MemoryJournal:
     def _find(self, run: str, key: str) -> Record | None:
         return next((record for record in self._disk.records.get(run, ()) if record.key == key), None)
 
-    def _is_left(self, run: str) -> bool:
+    def _is_orphaned(self, run: str) -> bool:
         owner = self._disk.leases.get(run, (None, 0))[0]
         return owner is None or owner not in self._disk.alive

@@ -9,31 +9,31 @@ from typing import TYPE_CHECKING, Final, TypeAlias
 from deputy.core.conversation import (
     AssistantMessage,
     Conversation,
+    GenerationSettings,
     Message,
-    ModelSettings,
     Stop,
     StreamEvent,
     Text,
     TextDelta,
     ThinkingDelta,
+    TokenUsage,
     ToolCall,
     ToolMessage,
     ToolResult,
     Toolset,
     ToolSpec,
-    Used,
     UserMessage,
 )
 from deputy.core.errors import ModelError, RateLimited
-from deputy.core.script import Script, ScriptedCall, ScriptedTurn, script_of
+from deputy.core.model_script import ModelScript, ScriptedCall, ScriptedTurn, script_of
 from deputy.engine.ports import Model
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-OpenModel: TypeAlias = Callable[[Script], AbstractAsyncContextManager[Model]]
+OpenModel: TypeAlias = Callable[[ModelScript], AbstractAsyncContextManager[Model]]
 """Opens the model under test, which answers as scripted; leaving it checks that the script was played."""
-Check: TypeAlias = Callable[[OpenModel], Awaitable[None]]
+ModelCheck: TypeAlias = Callable[[OpenModel], Awaitable[None]]
 
 READ: Final = ToolSpec(
     name="Read",
@@ -54,14 +54,14 @@ def asking(text: str = "Look around.", system: str = "You are a careful reader."
 
 
 def ask(
-    model: Model, conversation: Conversation, settings: ModelSettings | None = None
+    model: Model, conversation: Conversation, settings: GenerationSettings | None = None
 ) -> AsyncGenerator[StreamEvent, None]:
     """The next turn, with one tool on offer."""
-    return model.stream(conversation, Toolset([READ]), settings or ModelSettings(max_output_tokens=4096))
+    return model.stream(conversation, Toolset([READ]), settings or GenerationSettings(max_output_tokens=4096))
 
 
 async def heard(
-    model: Model, conversation: Conversation, settings: ModelSettings | None = None
+    model: Model, conversation: Conversation, settings: GenerationSettings | None = None
 ) -> tuple[list[StreamEvent], Stop]:
     """All events of the next turn; the last must be its only Stop."""
     events = [event async for event in ask(model, conversation, settings)]
@@ -85,12 +85,12 @@ async def check_calls(open_model: OpenModel) -> None:
     async with open_model(script_of(ScriptedTurn(text="Reading.", calls=calls), ScriptedTurn(text="Read."))) as model:
         conversation = asking()
         events, stop = await heard(model, conversation)
-        told = [event for event in events if isinstance(event, ToolCall)]
-        expect([c.arguments for c in told] == [c.arguments for c in calls], f"not the calls that were made: {told}")
-        expect(len({call.id for call in told}) == 3, "calls share an id")
-        expect(stop.message.calls == tuple(told), "the message's calls are not those told")
+        text = [event for event in events if isinstance(event, ToolCall)]
+        expect([c.arguments for c in text] == [c.arguments for c in calls], f"not the calls that were made: {text}")
+        expect(len({call.id for call in text}) == 3, "calls share an id")
+        expect(stop.message.calls == tuple(text), "the message's calls are not those told")
         conversation.append(stop.message)
-        results = [ToolResult(call_id=c.id, name=c.name, content="…", is_error=n == 1) for n, c in enumerate(told)]
+        results = [ToolResult(call_id=c.id, name=c.name, content="…", is_error=n == 1) for n, c in enumerate(text)]
         conversation.append(ToolMessage(results=tuple(results)))
         _, stop = await heard(model, conversation)
         expect(stop.message.text == "Read.", f"not the second turn: {stop}")
@@ -98,13 +98,13 @@ async def check_calls(open_model: OpenModel) -> None:
 
 async def check_usage(open_model: OpenModel) -> None:
     """Usage is told once."""
-    usage = Used(input_tokens=1200, output_tokens=340, cached_tokens=1000)
+    usage = TokenUsage(input_tokens=1200, output_tokens=340, cached_tokens=1000)
     async with open_model(script_of(ScriptedTurn(text="Yes.", usage=usage))) as model:
         events, _ = await heard(model, asking())
-    told = [event for event in events if isinstance(event, Used)]
-    expect(len(told) == 1, f"usage is told once, not {len(told)} times")
-    numbers = (told[0].input_tokens, told[0].output_tokens, told[0].cached_tokens)
-    expect(numbers == (1200, 340, 1000), f"not the usage: {told[0]}")
+    text = [event for event in events if isinstance(event, TokenUsage)]
+    expect(len(text) == 1, f"usage is told once, not {len(text)} times")
+    numbers = (text[0].input_tokens, text[0].output_tokens, text[0].cached_tokens)
+    expect(numbers == (1200, 340, 1000), f"not the usage: {text[0]}")
 
 
 async def check_length(open_model: OpenModel) -> None:
@@ -122,7 +122,7 @@ async def check_thinking(open_model: OpenModel) -> None:
     )
     async with open_model(script_of(*turns)) as model:
         conversation = asking()
-        events, stop = await heard(model, conversation, ModelSettings(thinking="medium", max_output_tokens=4096))
+        events, stop = await heard(model, conversation, GenerationSettings(thinking="medium", max_output_tokens=4096))
         thought = "".join(event.text for event in events if isinstance(event, ThinkingDelta))
         expect(thought == "Hm, let me see.", f"not the thought: {thought!r}")
         expect(stop.message.text == "So.", f"thought and text are mixed: {stop}")
@@ -178,7 +178,7 @@ def _answer(text: str) -> Message:
     return AssistantMessage(parts=(Text(text=text),))
 
 
-CHECKS: Final[tuple[Check, ...]] = (
+CHECKS: Final[tuple[ModelCheck, ...]] = (
     check_text,
     check_calls,
     check_usage,

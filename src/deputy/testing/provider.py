@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final, Self
 
 from msgspec import MsgspecError
 
-from deputy.core.script import Play, Script, ScriptedTurn, script_of
+from deputy.core.model_script import ModelScript, ScriptedTurn, ScriptPlayer, script_of
 from deputy.testing.faults import FAULTS, Fault, answers
-from deputy.testing.rendering import render
-from deputy.testing.requests import Asked, protocol_of, read_request
+from deputy.testing.protocol_streams import render
+from deputy.testing.provider_requests import ProviderRequest, protocol_of, read_request
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -32,18 +32,18 @@ class ProviderServer:
 
     def __init__(
         self,
-        *script: Script | ScriptedTurn,
+        *script: ModelScript | ScriptedTurn,
         faults: Mapping[str, Fault] | None = None,
         strict: bool = True,
         host: str = "127.0.0.1",
         port: int = 0,
     ) -> None:
         turns = [turn for turn in script if isinstance(turn, ScriptedTurn)]
-        scripts = [one for one in script if isinstance(one, Script)]
+        scripts = [one for one in script if isinstance(one, ModelScript)]
         conversations = [c for one in [*scripts, *([script_of(*turns)] if turns else [])] for c in one.conversations]
-        self.asked: list[Asked] = []
+        self.asked: list[ProviderRequest] = []
         """Every request that came, in order."""
-        self._play = Play(Script(conversations=tuple(conversations)))
+        self._play = ScriptPlayer(ModelScript(conversations=tuple(conversations)))
         self._faults = {**FAULTS, **(faults or {})}
         named = {fault for conversation in conversations for turn in conversation.turns for fault in turn.faults}
         if unknown := named - set(self._faults):

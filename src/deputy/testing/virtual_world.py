@@ -34,6 +34,6 @@ class VirtualWorld:
         now = self.now()
         return now if self._jump is None else now + self._jump(now - EPOCH)
 
-    def draw(self, letters: str, count: int) -> str:
+    def random_string(self, letters: str, count: int) -> str:
         """So many letters, drawn as the seed says."""
         return "".join(self._chance.choices(letters, k=count))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 from msgspec import NODEFAULT, Struct
 
-from deputy.tools.errors import ToolError
+from deputy.tools.tool_error import ToolError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -10,10 +10,10 @@ from deputy.core.events import ANSWER
 from deputy.core.messages import UNANSWERED_CALL, is_unanswered
 from deputy.core.progress import Progress
 from deputy.engine.ports import ToolOutput, ToolTraits
-from deputy.tools.described import DescribedTool
+from deputy.tools.flow_tool import StructFlowTool
 
 if TYPE_CHECKING:
-    from deputy.engine.desk import Desk
+    from deputy.engine.agent_context import AgentContext
     from deputy.engine.ports import RunContext
 
 
@@ -23,7 +23,7 @@ class AskArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     question: Annotated[str, Meta(min_length=1, max_length=4000, description="One question, with your default.")]
 
 
-class AskTool(DescribedTool[AskArguments]):
+class AskTool(StructFlowTool[AskArguments]):
     """Ask, where somebody can answer; elsewhere the loop ends as blocked with the question."""
 
     name = "Ask"
@@ -31,9 +31,9 @@ class AskTool(DescribedTool[AskArguments]):
     arguments = AskArguments
     traits = ToolTraits(reads_only=False, repeatable=True, needs_approval=False, risk="low")
 
-    async def carry_out(self, wanted: AskArguments, key: str, run: RunContext, desk: Desk) -> ToolOutput:
+    async def execute(self, wanted: AskArguments, key: str, run: RunContext, agent: AgentContext) -> ToolOutput:
         """Wait for the answer."""
-        desk.emit(Progress(event="waiting", label=desk.label, content=wanted.question))
+        agent.emit(Progress(event="waiting", label=agent.label, content=wanted.question))
         body = await run.recv(f"{key}:{ANSWER}", ANSWER, wanted.question)
         if is_unanswered(body):
             return ToolOutput(text=UNANSWERED_CALL, is_error=True)

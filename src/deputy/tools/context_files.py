@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 
 from deputy.core.approval import FileDigest
 from deputy.engine.ports import TaskFiles
-from deputy.tools.cut import shown_path
-from deputy.tools.errors import ToolError
 from deputy.tools.read import text_encoding
+from deputy.tools.tool_error import ToolError
+from deputy.tools.truncate import shown_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

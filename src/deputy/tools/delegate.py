@@ -7,28 +7,28 @@ from typing import TYPE_CHECKING, Any
 from msgspec import UNSET, Raw, Struct, json, structs
 
 from deputy.core.approval import cost_ceiling, spawn_request
-from deputy.core.events import Lost, StepEnded
+from deputy.core.detect.visible import visible_json
+from deputy.core.events import StepEnded, StepLost
 from deputy.core.field_readers import FieldProblem
 from deputy.core.model_name import ONLY_A_PERSON, is_script
-from deputy.core.results import results_form, results_markdown
+from deputy.core.results import results_dict, results_markdown
 from deputy.core.role import NoRole, Role, in_role
 from deputy.core.task import DELEGATE_SCHEMA, DelegateCall, read_call
-from deputy.core.text.visible import visible_json
-from deputy.engine.approval import ask_person, policy_for, tell_refused
+from deputy.engine.approvals import ask_person, policy_for, warn_refused
 from deputy.engine.fanout import fan_out, ids_key
+from deputy.engine.model_availability import why_unreachable
 from deputy.engine.ports import Agents, ToolOutput, ToolTraits
-from deputy.engine.reachable import why_unreachable
-from deputy.tools.typed import described
+from deputy.tools.struct_tool import described
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator, Sequence
 
-    from deputy.core.approval import ApprovalRequest, Prices
+    from deputy.core.approval import ApprovalRequest, PriceBounds
     from deputy.core.conversation import ToolCall
-    from deputy.core.ladder import Routing
+    from deputy.core.fallback import Routing
     from deputy.core.request import Grant
     from deputy.core.task import Task
-    from deputy.engine.desk import Desk
+    from deputy.engine.agent_context import AgentContext
     from deputy.engine.ports import RunContext
 
 _DENIED = "The person did not approve this. Nothing was started and nothing was spent."
@@ -49,7 +49,7 @@ class DelegateTool:
     def __init__(
         self,
         missing_key: Callable[[str], str | None],
-        prices_of: Callable[[str], Prices],
+        prices_of: Callable[[str], PriceBounds],
         agents: Agents | None = None,
         has_program: Callable[[str], Awaitable[bool]] | None = None,
     ) -> None:
@@ -72,14 +72,14 @@ class DelegateTool:
             self._schema = _naming(names) if names else DELEGATE_SCHEMA
         return self._schema
 
-    async def run(self, call: ToolCall, key: str, run: RunContext, desk: Desk) -> ToolOutput:
+    async def run(self, call: ToolCall, key: str, run: RunContext, agent: AgentContext) -> ToolOutput:
         """Check the call, have it approved, and fan it out."""
         wanted = read_wanted(call.arguments)
         if isinstance(wanted, DelegateCall):
-            wanted = await self._cast(wanted, key, run, desk.grant)
+            wanted = await self._resolved(wanted, key, run, agent.grant)
         if not isinstance(wanted, DelegateCall):
             return _error("\n".join(f"{problem.field} {problem.message}." for problem in wanted))
-        models = [task.model or desk.asked for task in wanted.tasks]
+        models = [task.model or agent.asked for task in wanted.tasks]
         capped = {
             model: f"tasks[{index}].budget.cost"
             for index, (model, task) in enumerate(zip(models, wanted.tasks, strict=True))
@@ -90,7 +90,7 @@ class DelegateTool:
         )
         if unreachable:
             return _error(unreachable)
-        approved = await self._approved(wanted, key, run, desk)
+        approved = await self._approved(wanted, key, run, agent)
         if isinstance(approved, str):
             return _error(approved)
         results = await fan_out(
@@ -98,27 +98,27 @@ class DelegateTool:
             key,
             wanted.tasks,
             concurrency=wanted.concurrency,
-            model=desk.asked,
-            grant=desk.grant,
-            root=desk.root,
-            routing=_below(desk.routing),
+            model=agent.asked,
+            grant=agent.grant,
+            root=agent.root,
+            routing=_below(agent.routing),
             context_digests=approved,
         )
         if wanted.result_form == "json":
-            return ToolOutput(text=visible_json(results_form(results)).decode())
+            return ToolOutput(text=visible_json(results_dict(results)).decode())
         return ToolOutput(text=results_markdown(results))
 
-    async def _cast(
+    async def _resolved(
         self, wanted: DelegateCall, key: str, run: RunContext, grant: Grant
     ) -> DelegateCall | tuple[FieldProblem, ...]:
         """The call with the agents that its tasks name, as their definitions are now: a replay takes the same."""
         names = tuple(dict.fromkeys(task.agent for task in wanted.tasks if task.agent is not None))
         if not names:
             return wanted
-        ended = await run.step(f"{key}:agents", _find, FindArgs(names=names), view=self._agents)
-        if isinstance(ended, Lost) or ended.result is UNSET:
+        ended = await run.step(f"{key}:agents", _find, FindAgentsArgs(names=names), view=self._agents)
+        if isinstance(ended, StepLost) or ended.result is UNSET:
             raise TypeError("looking may be repeated, is never lost and has a result")
-        found = json.decode(ended.result, type=dict[str, Found])
+        found = json.decode(ended.result, type=dict[str, FoundAgent])
         problems = [
             FieldProblem(f"tasks[{index}].agent", f"is {task.agent!r:.80}: {found[task.agent].reason}")
             for index, task in enumerate(wanted.tasks)
@@ -133,40 +133,44 @@ class DelegateTool:
         )
         return structs.replace(wanted, tasks=tasks)
 
-    async def _approved(self, wanted: DelegateCall, key: str, run: RunContext, desk: Desk) -> dict[str, str] | str:
+    async def _approved(
+        self, wanted: DelegateCall, key: str, run: RunContext, agent: AgentContext
+    ) -> dict[str, str] | str:
         """The digests of the context files that were approved with the call, or why it may not begin."""
-        if self.name in desk.without_asking:
+        if self.name in agent.without_asking:
             return {}
-        match policy_for(run, f"{key}:approval", desk.approval, begun=ids_key(key), ended=(key,)):
+        match policy_for(run, f"{key}:approval", agent.approval, begun=ids_key(key), ended=(key,)):
             case "granted":
                 return {}
             case "nobody":
-                tell_refused(desk.talk, f"{self.name} of {len(wanted.tasks)} tasks")
+                warn_refused(agent.history, f"{self.name} of {len(wanted.tasks)} tasks")
                 return _NOBODY
             case "ask":
-                return await self._asked(wanted, key, run, desk)
+                return await self._asked(wanted, key, run, agent)
 
-    async def _asked(self, wanted: DelegateCall, key: str, run: RunContext, desk: Desk) -> dict[str, str] | str:
-        left = desk.purse.left("cost")
-        cost = cost_ceiling(wanted.tasks, lambda task: self._prices_of(task.model or desk.asked), left).text
+    async def _asked(
+        self, wanted: DelegateCall, key: str, run: RunContext, agent: AgentContext
+    ) -> dict[str, str] | str:
+        left = agent.ledger.remaining("cost")
+        cost = cost_ceiling(wanted.tasks, lambda task: self._prices_of(task.model or agent.asked), left).text
         paths = tuple(dict.fromkeys(path for task in wanted.tasks for path in task.context))
 
         async def make() -> ApprovalRequest:
             return spawn_request(
                 wanted.tasks,
                 tool=self.name,
-                model=desk.asked,
+                model=agent.asked,
                 cost=cost,
                 concurrency=wanted.concurrency,
-                files=await desk.folder.digests(paths),
+                files=await agent.folder.digests(paths),
             )
 
         begun = ids_key(key)
-        verdict = await ask_person(run, f"{key}:approval", make, begun=begun, tell=desk.emit, approval=desk.approval)
+        verdict = await ask_person(run, f"{key}:approval", make, begun=begun, tell=agent.emit, approval=agent.approval)
         if not verdict.is_yes:
             return _DENIED
         # A call that ended without starting anything was refused for this.
-        if not run.was_reached(begun) and (run.was_reached(key) or await self._has_changed(wanted)):
+        if not run.has_record(begun) and (run.has_record(key) or await self._has_changed(wanted)):
             return _CHANGED
         return {file.path: file.sha256 for file in verdict.request.files}
 
@@ -176,27 +180,27 @@ class DelegateTool:
         return any([self._agents is None or await self._agents.find(name) != role for name, role in roles.items()])
 
 
-class FindArgs(Struct, frozen=True, kw_only=True):
+class FindAgentsArgs(Struct, frozen=True, kw_only=True):
     """The agents to look for."""
 
     names: tuple[str, ...]
 
 
-class Found(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class FoundAgent(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What was found under a name: a role, or why there is none."""
 
     role: Role | None = None
     reason: str = ""
 
 
-async def _find(args: FindArgs, agents: Agents | None) -> StepEnded:
-    found: dict[str, Found] = {}
+async def _find(args: FindAgentsArgs, agents: Agents | None) -> StepEnded:
+    found: dict[str, FoundAgent] = {}
     for name in args.names:
         match NoRole(reason="no agents can be used here") if agents is None else await agents.find(name):
             case Role() as role:
-                found[name] = Found(role=role)
+                found[name] = FoundAgent(role=role)
             case NoRole(reason=reason):
-                found[name] = Found(reason=reason)
+                found[name] = FoundAgent(reason=reason)
     return StepEnded(step="agents", result=Raw(json.encode(found)))
 
 

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import Meta, Struct
 
 from deputy.engine.ports import ToolOutput, ToolTraits
-from deputy.tools.cut import shown_path
-from deputy.tools.errors import ToolError
 from deputy.tools.file_diff import expect_approved, preview_change
 from deputy.tools.replace_file import LARGEST_BYTES, replace_file
-from deputy.tools.typed import TypedTool
+from deputy.tools.struct_tool import StructTool
+from deputy.tools.tool_error import ToolError
+from deputy.tools.truncate import shown_path
 
 if TYPE_CHECKING:
     from deputy.core.approval import FileDigest
     from deputy.engine.ports import Preview, ToolContext
-    from deputy.tools.workspace import Place, Workspace
+    from deputy.tools.workspace import Workspace, WorkspacePath
 
 _LINES_NAMED = 10
 
@@ -32,18 +32,18 @@ class EditArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     replace_all: Annotated[bool, Meta(description="Replace it wherever it stands, not only once.")] = False
 
 
-def edit_tool(workspace: Workspace) -> TypedTool[EditArguments]:
+def edit_tool(workspace: Workspace) -> StructTool[EditArguments]:
     """The tool Edit over a workspace."""
     traits = ToolTraits(needs_approval=True, risk="medium", limit_seconds=30)
 
-    async def carry_out(arguments: EditArguments, context: ToolContext) -> ToolOutput:
+    async def execute(arguments: EditArguments, context: ToolContext) -> ToolOutput:
         return await asyncio.to_thread(partial(_edit, workspace, arguments, context.base))
 
     def preview(arguments: EditArguments) -> Preview:
         name = shown_path(arguments.path)
         return preview_change(workspace, arguments.path, lambda content: _replaced(content, arguments, name)[0])
 
-    return TypedTool("Edit", EditArguments, traits, carry_out, description_file="edit.md", preview=preview)
+    return StructTool("Edit", EditArguments, traits, execute, description_file="edit.md", preview=preview)
 
 
 def _edit(workspace: Workspace, arguments: EditArguments, base: FileDigest | None) -> ToolOutput:
@@ -66,14 +66,14 @@ def _replaced(content: bytes, arguments: EditArguments, name: str) -> tuple[byte
         raise ToolError(f"`old` does not stand in {name}; read it again and copy the text exactly.")
     if count > 1 and not arguments.replace_all:
         lines = ", ".join(map(str, _lines_of(content, old)))
-        advice = "give more of the text around it, or set replace_all"
+        remedy = "give more of the text around it, or set replace_all"
         raise ToolError(
-            f"`old` stands {count:,} times in {name} (lines {lines}{', …' * (count > _LINES_NAMED)}): {advice}."
+            f"`old` stands {count:,} times in {name} (lines {lines}{', …' * (count > _LINES_NAMED)}): {remedy}."
         )
     return content.replace(old, new), count
 
 
-def _content(place: Place, name: str) -> bytes:
+def _content(place: WorkspacePath, name: str) -> bytes:
     with place.open_file() as file:
         content = file.read(LARGEST_BYTES + 1)
     if len(content) > LARGEST_BYTES:

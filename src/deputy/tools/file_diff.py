@@ -6,16 +6,16 @@ import hashlib
 from difflib import SequenceMatcher
 from typing import TYPE_CHECKING
 
-from deputy.core.approval import FileDigest, Part
+from deputy.core.approval import ApprovalPart, FileDigest
 from deputy.engine.ports import Preview
-from deputy.tools.cut import shown_path
-from deputy.tools.errors import ToolError
 from deputy.tools.replace_file import LARGEST_BYTES
+from deputy.tools.tool_error import ToolError
+from deputy.tools.truncate import shown_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from deputy.tools.workspace import Place, Workspace
+    from deputy.tools.workspace import Workspace, WorkspacePath
 
 _CONTEXT = 3
 _MOST_COMPARED = 1_000_000
@@ -31,27 +31,27 @@ def preview_change(workspace: Workspace, path: str, change: Callable[[bytes], by
     except (ToolError, OSError) as error:
         # Missing directories are made when it runs; a file that is there then was not approved.
         old, base = None, FileDigest(path=path, problem=str(error))
-    parts = [Part(name="path", text=path)]
+    parts = [ApprovalPart(name="path", text=path)]
     if base.path != path:
-        parts.append(Part(name="leads to", text=base.path))
+        parts.append(ApprovalPart(name="leads to", text=base.path))
     if base.problem:
-        parts.append(Part(name="state", text=base.problem))
-    parts.append(Part(name="file", text=_file_text(base)))
+        parts.append(ApprovalPart(name="state", text=base.problem))
+    parts.append(ApprovalPart(name="file", text=_file_text(base)))
     try:
-        parts.append(Part(name="diff", text=_diff(old or b"", change(old or b""))))
+        parts.append(ApprovalPart(name="diff", text=_diff(old or b"", change(old or b""))))
     except ToolError as error:
-        parts.append(Part(name="fails", text=str(error)))
+        parts.append(ApprovalPart(name="fails", text=str(error)))
     return Preview(parts=tuple(parts), base=base)
 
 
-def digest_of(place: Place, content: bytes | None) -> FileDigest:
+def digest_of(place: WorkspacePath, content: bytes | None) -> FileDigest:
     """The file at a place, as a digest; without a file that is empty."""
     if content is None:
         return FileDigest(path=place.path)
     return FileDigest(path=place.path, sha256=hashlib.sha256(content).hexdigest(), bytes=len(content))
 
 
-def expect_approved(place: Place, base: FileDigest | None) -> None:
+def expect_approved(place: WorkspacePath, base: FileDigest | None) -> None:
     """Refuse to change another file than the one that was approved, or one that has changed since."""
     if base is None:
         return
@@ -64,7 +64,7 @@ def expect_approved(place: Place, base: FileDigest | None) -> None:
         )
 
 
-def _content(place: Place) -> bytes:
+def _content(place: WorkspacePath) -> bytes:
     with place.open_file() as file:
         content = file.read(LARGEST_BYTES + 1)
     if len(content) > LARGEST_BYTES:

@@ -7,13 +7,13 @@ import time
 from subprocess import DEVNULL, PIPE, Popen
 from typing import TYPE_CHECKING
 
-from deputy.tools.children import watch
+from deputy.tools.child_process import watch
 from deputy.tools.run import scrubbed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from deputy.tools.interruptible import Stop
+    from deputy.tools.interruptible import StopSignal
 
 SECONDS = 120.0
 _GRACE_SECONDS = 0.5
@@ -76,7 +76,7 @@ class Git:
         self,
         directory: str,
         environ: Mapping[str, str],
-        stop: Stop,
+        stop: StopSignal,
         overrides: Sequence[str] = (),
         until: float | None = None,
     ) -> None:

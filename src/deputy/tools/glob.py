@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import Meta, Struct
 
 from deputy.engine.ports import ToolOutput, ToolTraits
-from deputy.tools.cut import cut, shown_path
-from deputy.tools.errors import ToolError
 from deputy.tools.interruptible import interruptible
 from deputy.tools.ripgrep import SEARCH_SECONDS, FoundPaths, search
-from deputy.tools.typed import TypedTool
+from deputy.tools.struct_tool import StructTool
+from deputy.tools.tool_error import ToolError
+from deputy.tools.truncate import cut, shown_path
 
 if TYPE_CHECKING:
     from deputy.engine.ports import ToolContext
-    from deputy.tools.interruptible import Slots, Stop
-    from deputy.tools.workspace import Place, Workspace
+    from deputy.tools.interruptible import Slots, StopSignal
+    from deputy.tools.workspace import Workspace, WorkspacePath
 
 _MOST_FILES = 2000
 
@@ -32,23 +32,23 @@ class GlobArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     limit: Annotated[int, Meta(ge=1, le=_MOST_FILES, description="The most files to show.")] = 200
 
 
-def glob_tool(workspace: Workspace, slots: Slots | None = None) -> TypedTool[GlobArguments]:
+def glob_tool(workspace: Workspace, slots: Slots | None = None) -> StructTool[GlobArguments]:
     """The tool Glob over a workspace; slots that tools share bound how many programs run at once."""
     traits = ToolTraits(
         reads_only=True, repeatable=True, is_local=True, needs_approval=False, risk="low", limit_seconds=SEARCH_SECONDS
     )
 
-    async def carry_out(arguments: GlobArguments, context: ToolContext) -> ToolOutput:
+    async def execute(arguments: GlobArguments, context: ToolContext) -> ToolOutput:
         async with slots or nullcontext():
             return await interruptible(partial(_list, workspace, arguments, context.output_bytes))
 
-    return TypedTool("Glob", GlobArguments, traits, carry_out, description_file="glob.md")
+    return StructTool("Glob", GlobArguments, traits, execute, description_file="glob.md")
 
 
-def _list(workspace: Workspace, arguments: GlobArguments, output_bytes: int, stop: Stop) -> ToolOutput:
+def _list(workspace: Workspace, arguments: GlobArguments, output_bytes: int, stop: StopSignal) -> ToolOutput:
     workspace.granted_below(arguments.path)
 
-    def collect(_: Workspace, start: Place, limit: int) -> FoundPaths:
+    def collect(_: Workspace, start: WorkspacePath, limit: int) -> FoundPaths:
         if not start.is_directory:
             raise ToolError(f"{shown_path(arguments.path)} is not a directory.")
         return FoundPaths(workspace, start, limit)

@@ -11,16 +11,16 @@ from msgspec import DecodeError, Meta, Struct
 from msgspec.json import Decoder
 
 from deputy.engine.ports import ToolOutput, ToolTraits
-from deputy.tools.cut import cut, shown_path
-from deputy.tools.errors import ToolError
 from deputy.tools.interruptible import interruptible
 from deputy.tools.ripgrep import SEARCH_SECONDS, FoundPaths, search
-from deputy.tools.typed import TypedTool
+from deputy.tools.struct_tool import StructTool
+from deputy.tools.tool_error import ToolError
+from deputy.tools.truncate import cut, shown_path
 
 if TYPE_CHECKING:
     from deputy.engine.ports import ToolContext
-    from deputy.tools.interruptible import Slots, Stop
-    from deputy.tools.workspace import Place, Workspace
+    from deputy.tools.interruptible import Slots, StopSignal
+    from deputy.tools.workspace import Workspace, WorkspacePath
 
 _MOST_MATCHES = 1000
 _LINE_BYTES = 400
@@ -42,20 +42,20 @@ class GrepArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     limit: Annotated[int, Meta(ge=1, le=_MOST_MATCHES, description="The most matches to show.")] = 100
 
 
-def grep_tool(workspace: Workspace, slots: Slots | None = None) -> TypedTool[GrepArguments]:
+def grep_tool(workspace: Workspace, slots: Slots | None = None) -> StructTool[GrepArguments]:
     """The tool Grep over a workspace; slots that tools share bound how many programs run at once."""
     traits = ToolTraits(
         reads_only=True, repeatable=True, is_local=True, needs_approval=False, risk="low", limit_seconds=SEARCH_SECONDS
     )
 
-    async def carry_out(arguments: GrepArguments, context: ToolContext) -> ToolOutput:
+    async def execute(arguments: GrepArguments, context: ToolContext) -> ToolOutput:
         async with slots or nullcontext():
             return await interruptible(partial(_search, workspace, arguments, context.output_bytes))
 
-    return TypedTool("Grep", GrepArguments, traits, carry_out, description_file="grep.md")
+    return StructTool("Grep", GrepArguments, traits, execute, description_file="grep.md")
 
 
-def _search(workspace: Workspace, arguments: GrepArguments, output_bytes: int, stop: Stop) -> ToolOutput:
+def _search(workspace: Workspace, arguments: GrepArguments, output_bytes: int, stop: StopSignal) -> ToolOutput:
     collect = FoundLines if arguments.output == "lines" else FoundPaths
     found = search(workspace, arguments.path, _options(arguments), arguments.limit, collect, stop)
     text = cut("\n".join(found.lines), output_bytes, "narrow the pattern, the path or the glob") or "No matches."
@@ -107,7 +107,7 @@ class _Record(Struct):
 class FoundLines:
     """The matches that a search prints as JSON, one record a line, of which only what the workspace shows is kept."""
 
-    def __init__(self, workspace: Workspace, start: Place, limit: int) -> None:
+    def __init__(self, workspace: Workspace, start: WorkspacePath, limit: int) -> None:
         self.lines: list[str] = []
         self.count = 0
         self.has_more = False

@@ -19,7 +19,7 @@ Slots: TypeAlias = AbstractAsyncContextManager[object]
 _Result = TypeVar("_Result")
 
 
-class Stop:
+class StopSignal:
     """A wish to stop that can be waited for together with output."""
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class Stop:
         """What becomes readable once it is wished."""
         return self._reading
 
-    def wish(self) -> None:
+    def request_stop(self) -> None:
         """Ask whoever watches to stop."""
         os.write(self._writing, b"!")
 
@@ -39,9 +39,9 @@ class Stop:
         os.close(self._writing)
 
 
-async def interruptible(job: Callable[[Stop], _Result]) -> _Result:
+async def interruptible(job: Callable[[StopSignal], _Result]) -> _Result:
     """Do a blocking job in a thread of its own; a cancel asks it to stop and waits until it has."""
-    stop = Stop()
+    stop = StopSignal()
     thread = ThreadPoolExecutor(max_workers=1)
     done = asyncio.wrap_future(thread.submit(job, stop))
     thread.shutdown(wait=False)
@@ -50,6 +50,6 @@ async def interruptible(job: Callable[[Stop], _Result]) -> _Result:
         return await asyncio.shield(done)
     except asyncio.CancelledError:
         if not done.done():
-            stop.wish()
+            stop.request_stop()
             await asyncio.wait({done}, timeout=_STOP_SECONDS)
         raise

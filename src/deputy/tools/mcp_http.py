@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from httpx2 import AsyncByteStream, AsyncClient, ReadError, Timeout
 
-from deputy.tools.mcp_parts import MOST_PARTS, Parts
+from deputy.tools.json_parts import MOST_PARTS, JsonParts
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -43,7 +43,7 @@ class _Bytes(AsyncByteStream):
         self._request = request
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        taken, parts = 0, Parts()
+        taken, parts = 0, JsonParts()
         async for chunk in self._inner:
             taken += len(chunk)
             if taken > MOST_ANSWER:

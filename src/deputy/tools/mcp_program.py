@@ -14,16 +14,16 @@ from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCRequest, jsonrpc_message_adapter
 
 from deputy.core.errors import DeputyError
-from deputy.processes.output import Lines
-from deputy.processes.supervise import Command, supervised
-from deputy.tools.mcp_parts import has_too_many_parts
+from deputy.processes.bounded_output import LineReader
+from deputy.processes.supervise import Command, supervise
+from deputy.tools.json_parts import has_too_many_parts
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Sequence
 
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
-    from deputy.processes.supervise import Child
+    from deputy.processes.supervise import SupervisedChild
 
 MOST_LINE: Final = 8 * 1024 * 1024
 """The longest message that is read."""
@@ -44,13 +44,13 @@ async def program_streams(
     if found is None:
         raise DeputyError(f"{command!r} is not a program that can be found")
     program = Command(argv=(found, *args), cwd=str(Path.cwd()), environment=environment, owner="mcp")
-    async with supervised(program) as child, asyncio.TaskGroup() as group:
+    async with supervise(program) as child, asyncio.TaskGroup() as group:
         to_client, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         outgoing, from_client = anyio.create_memory_object_stream[SessionMessage](0)
-        talk = _Talk(child)
+        streams = _McpStreams(child)
         going_on = [
-            group.create_task(talk.read_all(to_client)),
-            group.create_task(talk.write_all(from_client, to_client)),
+            group.create_task(streams.read_all(to_client)),
+            group.create_task(streams.write_all(from_client, to_client)),
             group.create_task(_drop(child.stderr)),
         ]
         # Those that talk close their own ends, but may be cancelled before they begin.
@@ -65,29 +65,29 @@ async def program_streams(
                     task.cancel()
 
 
-class _Talk:
+class _McpStreams:
     """What is said to a server and by it."""
 
-    def __init__(self, child: Child) -> None:
+    def __init__(self, child: SupervisedChild) -> None:
         self._child = child
-        self._heard = 0
+        self._output = 0
 
     async def read_all(self, to_client: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
         """Pass on what it says, until it ends or says too much; what is no message is passed over."""
-        lines = Lines(MOST_LINE)
+        lines = LineReader(MOST_LINE)
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             async with to_client:
                 while chunk := await self._child.stdout.read(_PIECE):
                     for line in lines.feed(chunk):
-                        self._heard += 1
+                        self._output += 1
                         if has_too_many_parts(line):
                             # Not even in a thread: reading it would hold everybody up there as well.
-                            self._heard = MOST_MESSAGES + 1
+                            self._output = MOST_MESSAGES + 1
                             break
                         with suppress(ValueError):
                             message = jsonrpc_message_adapter.validate_json(line, by_name=False)
                             await to_client.send(SessionMessage(message))
-                    if lines.too_long or self._heard > MOST_MESSAGES:
+                    if lines.too_long or self._output > MOST_MESSAGES:
                         break
         await _drop(self._child.stdout)
 
@@ -102,7 +102,7 @@ class _Talk:
             try:
                 async for one in messages:
                     if isinstance(one.message, JSONRPCRequest):
-                        self._heard = 0
+                        self._output = 0
                     if stdin is not None:
                         stdin.write(one.message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
                         await stdin.drain()
@@ -116,7 +116,7 @@ async def _drop(stream: asyncio.StreamReader) -> None:
         pass
 
 
-async def _let_go(child: Child) -> None:
+async def _let_go(child: SupervisedChild) -> None:
     """Say nothing more, which is how a server is asked to go; what does not is ended."""
     if child.stdin is not None:
         child.stdin.close()

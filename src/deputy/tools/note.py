@@ -9,10 +9,10 @@ from msgspec import Meta, Struct
 from deputy.core.events import Noted
 from deputy.core.progress import Progress
 from deputy.engine.ports import Files, ToolOutput, ToolTraits
-from deputy.tools.described import DescribedTool
+from deputy.tools.flow_tool import StructFlowTool
 
 if TYPE_CHECKING:
-    from deputy.engine.desk import Desk
+    from deputy.engine.agent_context import AgentContext
     from deputy.engine.ports import RunContext
 
 
@@ -27,7 +27,7 @@ class _View(Struct, frozen=True):
     scratchpad: str
 
 
-class NoteTool(DescribedTool[NoteArguments]):
+class NoteTool(StructFlowTool[NoteArguments]):
     """Note, which only subagents have."""
 
     name = "Note"
@@ -38,10 +38,10 @@ class NoteTool(DescribedTool[NoteArguments]):
     def __init__(self, files: Files) -> None:
         self._files = files
 
-    async def carry_out(self, wanted: NoteArguments, key: str, run: RunContext, desk: Desk) -> ToolOutput:
+    async def execute(self, wanted: NoteArguments, key: str, run: RunContext, agent: AgentContext) -> ToolOutput:
         """Keep the finding in the journal and in the scratchpad."""
         await run.step(f"{key}:noted", _note, wanted, view=_View(self._files, run.state.scratchpad))
-        desk.emit(Progress(event="note", label=desk.label, content=wanted.content))
+        agent.emit(Progress(event="note", label=agent.label, content=wanted.content))
         return ToolOutput(text="Noted.")
 
 

@@ -22,7 +22,7 @@ def open_directory_beneath(root: int, path: str) -> int | None:
     return _opened(root, path, _DIRECTORY, _FREE_OF_LINKS | _BENEATH)
 
 
-def open_at_hand(path: str, flags: int) -> int | None:
+def open_plain(path: str, flags: int) -> int | None:
     """A descriptor of what is there, or None when the kernel would have to follow a link, or to wait for a disk."""
     return _opened(_HERE, path, flags, _FREE_OF_LINKS | _CACHED)
 

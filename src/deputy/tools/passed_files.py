@@ -6,18 +6,18 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from deputy.core.subtask.passing import File
-from deputy.tools.cut import shown_path
-from deputy.tools.errors import ToolError
+from deputy.core.subtask.context_passing import PassedFile
 from deputy.tools.interruptible import interruptible
 from deputy.tools.read import text_encoding
 from deputy.tools.ripgrep import FoundPaths, search
+from deputy.tools.tool_error import ToolError
+from deputy.tools.truncate import shown_path
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from deputy.tools.interruptible import Stop
-    from deputy.tools.workspace import Place, Workspace
+    from deputy.tools.interruptible import StopSignal
+    from deputy.tools.workspace import Workspace, WorkspacePath
 
 NAMED_BYTES = 200_000
 """The most that is read of a file that is named."""
@@ -28,22 +28,22 @@ ALL_BYTES = 32_000_000
 SECONDS = 10.0
 
 
-async def named_files(paths: Sequence[str], workspace: Workspace) -> list[File]:
+async def named_files(paths: Sequence[str], workspace: Workspace) -> list[PassedFile]:
     """The files of these paths in their order, each with its text, or with why it cannot be had."""
     return await interruptible(lambda _: [_read(path, workspace, NAMED_BYTES) for path in paths])
 
 
-async def candidate_files(workspace: Workspace, *, seconds: float = SECONDS) -> list[File]:
+async def candidate_files(workspace: Workspace, *, seconds: float = SECONDS) -> list[PassedFile]:
     """The text files that ignore files do not leave out, within bounds of count, size and time."""
     return await interruptible(partial(_candidates, workspace, seconds))
 
 
-def _candidates(workspace: Workspace, seconds: float, stop: Stop) -> list[File]:
+def _candidates(workspace: Workspace, seconds: float, stop: StopSignal) -> list[PassedFile]:
     deadline = time.monotonic() + seconds
-    found: list[File] = []
+    found: list[PassedFile] = []
     left = ALL_BYTES
 
-    def collect(_: Workspace, start: Place, limit: int) -> FoundPaths:
+    def collect(_: Workspace, start: WorkspacePath, limit: int) -> FoundPaths:
         return FoundPaths(workspace, start, limit)
 
     try:
@@ -63,20 +63,20 @@ def _candidates(workspace: Workspace, seconds: float, stop: Stop) -> list[File]:
     return found
 
 
-def _read(path: str, workspace: Workspace, limit: int) -> File:
+def _read(path: str, workspace: Workspace, limit: int) -> PassedFile:
     shown = shown_path(path)
     try:
         with workspace.place(path) as place, place.open_file() as file:
             size = place.expect_file().st_size
             content = file.read(limit + 1)
     except ToolError as error:
-        return File(path=shown, problem=str(error).removeprefix(shown).lstrip(": ").rstrip("."))
+        return PassedFile(path=shown, problem=str(error).removeprefix(shown).lstrip(": ").rstrip("."))
     except OSError as error:
-        return File(path=shown, problem=str(error.strerror or error))
+        return PassedFile(path=shown, problem=str(error.strerror or error))
     encoding = text_encoding(content)
     if encoding is None:
-        return File(path=shown, problem=f"it is a binary file of {size:,} bytes")
+        return PassedFile(path=shown, problem=f"it is a binary file of {size:,} bytes")
     text = content[:limit].decode(encoding, "replace" if len(content) <= limit else "ignore").removeprefix("\ufeff")
     if len(content) > limit:
         text += f"\n[cut here: the file has {size:,} bytes]"
-    return File(path=shown, text=text)
+    return PassedFile(path=shown, text=text)

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 from msgspec import Meta, Struct
 
 from deputy.engine.ports import ToolOutput, ToolTraits
-from deputy.tools.cut import shown_path
-from deputy.tools.typed import TypedTool
+from deputy.tools.struct_tool import StructTool
+from deputy.tools.truncate import shown_path
 
 if TYPE_CHECKING:
     from deputy.engine.ports import ToolContext
@@ -37,14 +37,14 @@ class ReadArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     limit: Annotated[int, Meta(ge=1, le=_MOST_LINES, description="How many lines to read.")] = _MOST_LINES
 
 
-def read_tool(workspace: Workspace) -> TypedTool[ReadArguments]:
+def read_tool(workspace: Workspace) -> StructTool[ReadArguments]:
     """The tool Read over a workspace."""
     traits = ToolTraits(
         reads_only=True, repeatable=True, is_local=True, needs_approval=False, risk="low", limit_seconds=30
     )
 
-    async def carry_out(arguments: ReadArguments, context: ToolContext) -> ToolOutput:
-        found = workspace.at_hand(arguments.path)
+    async def execute(arguments: ReadArguments, context: ToolContext) -> ToolOutput:
+        found = workspace.read_small(arguments.path)
         if found is None:
             return await asyncio.to_thread(partial(_read, workspace, arguments, context.output_bytes))
         path, content = found
@@ -53,7 +53,7 @@ def read_tool(workspace: Workspace) -> TypedTool[ReadArguments]:
             return ToolOutput(text=shown)
         return _shown(BytesIO(content), shown_path(path), len(content), arguments, context.output_bytes)
 
-    return TypedTool("Read", ReadArguments, traits, carry_out, description_file="read.md")
+    return StructTool("Read", ReadArguments, traits, execute, description_file="read.md")
 
 
 def _read(workspace: Workspace, arguments: ReadArguments, output_bytes: int) -> ToolOutput:
@@ -84,8 +84,8 @@ def _shown(file: BinaryIO, name: str, size: int, arguments: ReadArguments, outpu
         return ToolOutput(text=f"{name} is a binary file of {size:,} bytes; it is not shown.")
     is_ranged = arguments.offset > 1 or arguments.limit < _MOST_LINES
     if size > _HUGE_BYTES and not is_ranged:
-        advice = "search it with Grep, or read a part of it with offset and limit"
-        return ToolOutput(text=f"{name} is a huge file of {size:,} bytes; it is not shown whole: {advice}.")
+        remedy = "search it with Grep, or read a part of it with offset and limit"
+        return ToolOutput(text=f"{name} is a huge file of {size:,} bytes; it is not shown whole: {remedy}.")
     file.seek(0)
     return ToolOutput(text=_numbered(_as_utf8(file, encoding), name, arguments, output_bytes))
 

@@ -8,18 +8,18 @@ from contextlib import suppress
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
-from deputy.tools.cut import shown_path
-from deputy.tools.errors import ToolError
+from deputy.tools.tool_error import ToolError
+from deputy.tools.truncate import shown_path
 
 if TYPE_CHECKING:
-    from deputy.tools.workspace import Place
+    from deputy.tools.workspace import WorkspacePath
 
 LARGEST_BYTES = 10 * 1024 * 1024
 
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-def replace_file(place: Place, content: bytes) -> None:
+def replace_file(place: WorkspacePath, content: bytes) -> None:
     """Put the content at the place, with the mode of the file that was there; a failure leaves all as it was."""
     if place.status is not None:
         place.expect_file()
@@ -42,9 +42,9 @@ def replace_file(place: Place, content: bytes) -> None:
         raise
 
 
-def _expect_unchanged(place: Place) -> None:
+def _expect_unchanged(place: WorkspacePath) -> None:
     """Somebody else's work of the last moment is not written over."""
-    now = place.look()
+    now = place.stat()
     if _version(now) != _version(place.status):
         raise ToolError(f"{shown_path(place.path)} was changed by somebody else meanwhile; read it again.")
 

@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Protocol
 from msgspec import Struct
 
 from deputy.processes.head_and_tail import HeadAndTail
-from deputy.tools.children import watch
-from deputy.tools.confine import spawn_confined
-from deputy.tools.cut import shown_path
-from deputy.tools.errors import ToolError
-from deputy.tools.withheld import withheld_globs
+from deputy.tools.child_process import watch
+from deputy.tools.landlock import spawn_confined
+from deputy.tools.secret_files import withheld_globs
+from deputy.tools.tool_error import ToolError
+from deputy.tools.truncate import shown_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from deputy.tools.children import Ended
-    from deputy.tools.interruptible import Stop
-    from deputy.tools.workspace import Place, Workspace
+    from deputy.tools.child_process import ChildExit
+    from deputy.tools.interruptible import StopSignal
+    from deputy.tools.workspace import Workspace, WorkspacePath
 
 SEARCH_SECONDS = 60
 _FIXED = ("--no-config", "--no-messages", "--color=never", "--sort=path", "--hidden", "--iglob=!.git")
@@ -44,7 +44,7 @@ class Collector(Protocol):
         ...
 
 
-class Found(Struct, frozen=True):
+class SearchOutput(Struct, frozen=True):
     """What a search came to: lines to show, and what must be said about them."""
 
     lines: list[str]
@@ -56,11 +56,11 @@ def search(
     path: str,
     options: Sequence[str],
     limit: int,
-    collect: Callable[[Workspace, Place, int], Collector],
-    stop: Stop,
-) -> Found:
+    collect: Callable[[Workspace, WorkspacePath, int], Collector],
+    stop: StopSignal,
+) -> SearchOutput:
     """Search a path of the workspace, or what of it is granted, until the limit or the time is reached."""
-    found = Found([], [])
+    found = SearchOutput([], [])
     starts = workspace.granted_below(path)
     for start in starts:
         with workspace.place(start) as place:
@@ -82,7 +82,7 @@ def search(
 class FoundPaths:
     """The paths that a search prints, NUL after each, of which only those that the workspace shows are kept."""
 
-    def __init__(self, workspace: Workspace, start: Place, limit: int) -> None:
+    def __init__(self, workspace: Workspace, start: WorkspacePath, limit: int) -> None:
         self.lines: list[str] = []
         self.count = 0
         self.has_more = False
@@ -107,8 +107,8 @@ class FoundPaths:
 
 
 def _run(
-    options: Sequence[str], workspace: Workspace, place: Place, sink: Callable[[bytes], bool], stop: Stop
-) -> Ended:
+    options: Sequence[str], workspace: Workspace, place: WorkspacePath, sink: Callable[[bytes], bool], stop: StopSignal
+) -> ChildExit:
     """One run over a directory, or over a file, which the program is handed open: by name it could be swapped."""
     program = find_ripgrep()
     withheld = [f"--iglob=!{glob}" for glob in withheld_globs()]

@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta, Struct
 
-from deputy.core.approval import FileDigest, Part
+from deputy.core.approval import ApprovalPart, FileDigest
 from deputy.engine.ports import Preview, ToolOutput, ToolTraits
 from deputy.processes.environment import scrubbed
 from deputy.processes.head_and_tail import HeadAndTail, take
-from deputy.processes.supervise import Command, Exit, supervised
-from deputy.tools.errors import ToolError
-from deputy.tools.typed import TypedTool
+from deputy.processes.supervise import Command, ExitStatus, supervise
+from deputy.tools.struct_tool import StructTool
+from deputy.tools.tool_error import ToolError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
 
     from deputy.engine.ports import ToolContext
-    from deputy.processes.supervise import Child
+    from deputy.processes.supervise import SupervisedChild
     from deputy.tools.workspace import Workspace
 
 LIMIT_SECONDS = 120
@@ -44,12 +44,12 @@ class RunArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 def run_tool(
     workspace: Workspace, environment: Mapping[str, str], *, limit_seconds: float = LIMIT_SECONDS
-) -> TypedTool[RunArguments]:
+) -> StructTool[RunArguments]:
     """The tool Run over a workspace; of the environment only what is harmless is passed on."""
     traits = ToolTraits(needs_approval=True, risk="high", limit_seconds=limit_seconds)
     passed_on = scrubbed(environment)
 
-    async def carry_out(arguments: RunArguments, context: ToolContext) -> ToolOutput:
+    async def execute(arguments: RunArguments, context: ToolContext) -> ToolOutput:
         if not workspace.is_whole:
             raise ToolError("A command cannot be kept within paths, so Run needs the whole workspace; nothing was run.")
         if "\0" in arguments.command:
@@ -75,17 +75,17 @@ def run_tool(
     def preview(arguments: RunArguments) -> Preview:
         with workspace.place(arguments.path) as place:
             base = FileDigest(path=place.path)
-        parts = [Part(name="command", text=arguments.command), Part(name="path", text=arguments.path)]
+        parts = [ApprovalPart(name="command", text=arguments.command), ApprovalPart(name="path", text=arguments.path)]
         if base.path != arguments.path:
-            parts.append(Part(name="leads to", text=base.path))
+            parts.append(ApprovalPart(name="leads to", text=base.path))
         if arguments.seconds is not None:
-            parts.append(Part(name="seconds", text=str(arguments.seconds)))
+            parts.append(ApprovalPart(name="seconds", text=str(arguments.seconds)))
         return Preview(parts=tuple(parts), base=base)
 
-    return TypedTool("Run", RunArguments, traits, carry_out, description_file="run.md", preview=preview)
+    return StructTool("Run", RunArguments, traits, execute, description_file="run.md", preview=preview)
 
 
-_WELL = Exit(code=0)
+_WELL = ExitStatus(code=0)
 
 
 @asynccontextmanager
@@ -119,9 +119,9 @@ def _close_unused(opening: asyncio.Future[tuple[int, str]]) -> None:
         os.close(opening.result()[0])
 
 
-async def _run(command: Command, output: HeadAndTail, seconds: float) -> Exit | None:
+async def _run(command: Command, output: HeadAndTail, seconds: float) -> ExitStatus | None:
     """How it ended, None when its time was up; it is listened to until it is gone."""
-    async with supervised(command) as child, asyncio.TaskGroup() as group:
+    async with supervise(command) as child, asyncio.TaskGroup() as group:
         listening = group.create_task(take(child.stdout, output))
         ended = await _exited(child, seconds)
         if ended is None:
@@ -131,7 +131,7 @@ async def _run(command: Command, output: HeadAndTail, seconds: float) -> Exit | 
     return ended
 
 
-async def _exited(child: Child, seconds: float) -> Exit | None:
+async def _exited(child: SupervisedChild, seconds: float) -> ExitStatus | None:
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
             return await child.exited()
@@ -143,17 +143,17 @@ def _shell() -> list[str]:
     return [bash, "--noprofile", "--norc", "-c"] if bash else ["/bin/sh", "-c"]
 
 
-def _ending(ended: Exit | None, seconds: float) -> str:
+def _ending(ended: ExitStatus | None, seconds: float) -> str:
     match ended:
         case None:
             return f"[stopped: it took longer than {seconds:g} s]"
-        case Exit(code=int() as code) if code < 0:
+        case ExitStatus(code=int() as code) if code < 0:
             return f"[ended by the signal {_signal_name(-code)}]"
-        case Exit(code=int() as code):
+        case ExitStatus(code=int() as code):
             return f"[exit code {code}]"
-        case Exit(errno=0):
+        case ExitStatus(errno=0):
             return "[ended; nobody is left to tell how]"
-        case Exit(errno=errno):
+        case ExitStatus(errno=errno):
             return f"[could not be run: {os.strerror(errno)}]"
 
 

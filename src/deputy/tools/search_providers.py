@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import msgspec
 from msgspec import Struct
 
-from deputy.tools.errors import ToolError
+from deputy.tools.tool_error import ToolError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -21,7 +21,7 @@ SEARCH_KEYS = ("BRAVE_API_KEY", "BRAVE_SEARCH_API_KEY", "TAVILY_API_KEY")
 """The variables that hold the key of a search engine."""
 _SECONDS = 20
 _LIMIT_BYTES = 4 * 1024 * 1024
-_ADVICE = {
+_REMEDY = {
     400: "the query was not understood",
     401: "the key was refused",
     402: "the plan is used up",
@@ -32,7 +32,7 @@ _ADVICE = {
 }
 
 
-class Hit(Struct, frozen=True, kw_only=True):
+class SearchResult(Struct, frozen=True, kw_only=True):
     """One result: where, what it is called, and what stands there."""
 
     title: str = ""
@@ -48,7 +48,7 @@ class SearchProvider(Protocol):
         """What it is called."""
         ...
 
-    async def search(self, query: str, count: int) -> list[Hit]:
+    async def search(self, query: str, count: int) -> list[SearchResult]:
         """The best results, at most so many; a failure says what is wrong and what to do."""
         ...
 
@@ -73,7 +73,7 @@ class Brave:
         self._key = key
         self._address = address.rstrip("/")
 
-    async def search(self, query: str, count: int) -> list[Hit]:
+    async def search(self, query: str, count: int) -> list[SearchResult]:
         """Ask the web index."""
         answer = await _ask(
             _BraveAnswer,
@@ -84,7 +84,7 @@ class Brave:
             params={"q": query, "count": str(min(count, 20))},
         )
         results = answer.web.results
-        return [Hit(title=_plain(hit.title), url=hit.url, text=_plain(hit.description)) for hit in results]
+        return [SearchResult(title=_plain(hit.title), url=hit.url, text=_plain(hit.description)) for hit in results]
 
 
 class Tavily:
@@ -96,7 +96,7 @@ class Tavily:
         self._key = key
         self._address = address.rstrip("/")
 
-    async def search(self, query: str, count: int) -> list[Hit]:
+    async def search(self, query: str, count: int) -> list[SearchResult]:
         """Ask for a basic search."""
         answer = await _ask(
             _Results,
@@ -117,7 +117,7 @@ class SearXNG:
     def __init__(self, address: str) -> None:
         self._address = address.rstrip("/")
 
-    async def search(self, query: str, count: int) -> list[Hit]:
+    async def search(self, query: str, count: int) -> list[SearchResult]:
         """Ask for JSON, which the server must allow."""
         params = {"q": query, "format": "json"}
         return _hits(await _ask(_Results, self.name, "GET", f"{self._address}/search", params=params))[:count]
@@ -147,15 +147,18 @@ class _BraveAnswer(Struct, frozen=True):
     web: _BraveWeb = _BraveWeb()
 
 
-def _hits(answer: _Results) -> list[Hit]:
-    return [Hit(title=_plain(hit.title or ""), url=hit.url, text=_plain(hit.content or "")) for hit in answer.results]
+def _hits(answer: _Results) -> list[SearchResult]:
+    return [
+        SearchResult(title=_plain(hit.title or ""), url=hit.url, text=_plain(hit.content or ""))
+        for hit in answer.results
+    ]
 
 
 async def _ask(wanted: type[_Answer], provider: str, method: str, url: str, **request: Any) -> _Answer:
     """One request's answer, within bounds; whatever fails is told without the key."""
     import aiohttp
 
-    from deputy.tools.http import read_body
+    from deputy.tools.web import read_body
 
     try:
         async with (
@@ -186,7 +189,7 @@ def _with_headers(request: Any) -> Any:
 def _advice(provider: str, status: int) -> str:
     if provider == SearXNG.name and status == 403:
         return "its settings must allow the format json (search.formats)"
-    return _ADVICE.get(status, "try again later")
+    return _REMEDY.get(status, "try again later")
 
 
 def _plain(text: str) -> str:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from deputy.core.subtask.request import SUBTASK_SCHEMA, read_continuation
+from deputy.core.subtask.subtask_request import SUBTASK_SCHEMA, read_continuation
 from deputy.engine.ports import ToolOutput, ToolTraits
 from deputy.engine.subtasks import answer
-from deputy.tools.typed import described
+from deputy.tools.struct_tool import described
 
 if TYPE_CHECKING:
     from deputy.core.conversation import ToolCall
-    from deputy.engine.desk import Desk
+    from deputy.engine.agent_context import AgentContext
     from deputy.engine.ports import RunContext
 
 
@@ -28,7 +28,7 @@ class SubtaskTool:
         """What it does, and when to use it."""
         return described("subtask.md")
 
-    async def run(self, call: ToolCall, key: str, run: RunContext, desk: Desk) -> ToolOutput:
+    async def run(self, call: ToolCall, key: str, run: RunContext, agent: AgentContext) -> ToolOutput:
         """Read the requests, carry them out, and tell their results as JSON."""
-        given = await answer(run, key, read_continuation(call.arguments), desk)
+        given = await answer(run, key, read_continuation(call.arguments), agent)
         return ToolOutput(text=given.text, is_error=given.is_refusal)

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from deputy.core.request import ALWAYS_GRANTED
 from deputy.engine.ports import ToolOutput
-from deputy.engine.within import within
+from deputy.engine.timeouts import timeout
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from deputy.core.request import Grant
     from deputy.engine.ports import Tool, ToolContext
-    from deputy.tools.http import Web
     from deputy.tools.interruptible import Slots
+    from deputy.tools.web import Web
     from deputy.tools.workspace import Workspace
 
 _GRACE_SECONDS = 5
@@ -48,7 +48,7 @@ class Toolbox:
             return self._refusal(name)
         limit = self._seconds.get(name, tool.traits.limit_seconds)
         try:
-            async with within(limit + _GRACE_SECONDS):
+            async with timeout(limit + _GRACE_SECONDS):
                 return await tool.run(arguments, context)
         except TimeoutError:
             return ToolOutput(text=f"{name} was stopped: it took longer than its limit of {limit:g} s.", is_error=True)

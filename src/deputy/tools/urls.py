@@ -6,7 +6,7 @@ from ipaddress import IPv4Address, IPv6Address
 from typing import TYPE_CHECKING
 
 from deputy.tools.addresses import why_not_public
-from deputy.tools.errors import ToolError
+from deputy.tools.tool_error import ToolError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import Meta, Struct
 
 from deputy.engine.ports import ToolOutput, ToolTraits
-from deputy.tools.cut import beginning
-from deputy.tools.typed import TypedTool
+from deputy.tools.struct_tool import StructTool
+from deputy.tools.truncate import beginning
 
 if TYPE_CHECKING:
     from deputy.engine.ports import ToolContext
-    from deputy.tools.http import Answer, Web
     from deputy.tools.interruptible import Slots
+    from deputy.tools.web import Web, WebResponse
 
 _LIMIT_BYTES = 4 * 1024 * 1024
 _SECONDS = 30
@@ -29,24 +29,24 @@ class WebFetchArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 def web_fetch_tool(
     web: Web | None = None, slots: Slots | None = None, *, seconds: float = _SECONDS
-) -> TypedTool[WebFetchArguments]:
+) -> StructTool[WebFetchArguments]:
     """The tool WebFetch; a web that is not the public one is for tests, slots bound how many pages are converted."""
     traits = ToolTraits(
         reads_only=True, repeatable=True, needs_approval=False, risk="medium", limit_seconds=seconds + 30
     )
 
-    async def carry_out(arguments: WebFetchArguments, context: ToolContext) -> ToolOutput:
-        from deputy.tools.http import Web
+    async def execute(arguments: WebFetchArguments, context: ToolContext) -> ToolOutput:
+        from deputy.tools.web import Web
 
         answer = await (web or Web()).get(arguments.url, seconds=seconds, limit_bytes=_LIMIT_BYTES)
         async with slots or nullcontext():
             return await _output(answer, arguments.offset, context.output_bytes)
 
-    return TypedTool("WebFetch", WebFetchArguments, traits, carry_out, description_file="web_fetch.md")
+    return StructTool("WebFetch", WebFetchArguments, traits, execute, description_file="web_fetch.md")
 
 
-async def _output(answer: Answer, offset: int, output_bytes: int) -> ToolOutput:
-    from deputy.tools.page import is_readable, media_type, readable
+async def _output(answer: WebResponse, offset: int, output_bytes: int) -> ToolOutput:
+    from deputy.tools.web_page import is_readable, media_type, readable
 
     media = media_type(answer.content_type, answer.body)
     head = f"{answer.url} answered {answer.status} ({media:.100})"

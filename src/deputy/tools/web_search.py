@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import Meta, Struct
 
 from deputy.engine.ports import ToolOutput, ToolTraits
-from deputy.tools.cut import cut
-from deputy.tools.errors import ToolError
-from deputy.tools.typed import TypedTool
+from deputy.tools.struct_tool import StructTool
+from deputy.tools.tool_error import ToolError
+from deputy.tools.truncate import cut
 
 if TYPE_CHECKING:
     from deputy.engine.ports import ToolContext
-    from deputy.tools.search_providers import Hit, SearchProvider
+    from deputy.tools.search_providers import SearchProvider, SearchResult
 
 NOT_SET_UP = (
     "No search engine is set up, so nothing was searched. A person can set BRAVE_API_KEY or TAVILY_API_KEY,"
@@ -29,19 +29,19 @@ class WebSearchArguments(Struct, frozen=True, kw_only=True, forbid_unknown_field
     count: Annotated[int, Meta(ge=1, le=20, description="The most results to show.")] = 8
 
 
-def web_search_tool(provider: SearchProvider | None) -> TypedTool[WebSearchArguments]:
+def web_search_tool(provider: SearchProvider | None) -> StructTool[WebSearchArguments]:
     """The tool WebSearch; without a provider it says what to set up."""
     traits = ToolTraits(reads_only=True, repeatable=True, needs_approval=False, risk="low", limit_seconds=30)
 
-    async def carry_out(arguments: WebSearchArguments, context: ToolContext) -> ToolOutput:
+    async def execute(arguments: WebSearchArguments, context: ToolContext) -> ToolOutput:
         if provider is None:
             raise ToolError(NOT_SET_UP)
         hits = await provider.search(arguments.query, arguments.count)
         listed = "\n\n".join(_listed(number, hit) for number, hit in enumerate(hits[: arguments.count], 1))
         return ToolOutput(text=cut(listed, context.output_bytes) or "No results.")
 
-    return TypedTool("WebSearch", WebSearchArguments, traits, carry_out, description_file="web_search.md")
+    return StructTool("WebSearch", WebSearchArguments, traits, execute, description_file="web_search.md")
 
 
-def _listed(number: int, hit: Hit) -> str:
+def _listed(number: int, hit: SearchResult) -> str:
     return f"{number}. {hit.title:.300}\n   {hit.url:.2000}\n   {hit.text[:_TEXT_CHARACTERS]}".rstrip()

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from deputy.core.request import Grant
-from deputy.tools.cut import shown_path
-from deputy.tools.errors import ToolError
-from deputy.tools.openat2 import open_at_hand, open_directory_beneath
-from deputy.tools.withheld import is_unwritable, is_withheld
+from deputy.tools.openat2 import open_directory_beneath, open_plain
+from deputy.tools.secret_files import is_unwritable, is_withheld
+from deputy.tools.tool_error import ToolError
+from deputy.tools.truncate import shown_path
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Sequence
@@ -23,13 +23,13 @@ _DIRECTORY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW
 # A FIFO would block the open for ever; a terminal could become ours.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _SEEN = getattr(os, "O_PATH", 0) | os.O_NOFOLLOW | os.O_CLOEXEC
-AT_HAND_BYTES = 64 * 1024
+SMALL_FILE_BYTES = 64 * 1024
 _MOST_LINKS = 40
 _MOST_STEPS = 400
 _LEADS_OUT = "it leads out of the workspace through a symlink"
 
 
-class Place:
+class WorkspacePath:
     """Where a path leads: a name in an open directory that is not a symlink, or that does not exist yet."""
 
     def __init__(self, directory: int, name: str, parts: Sequence[str]) -> None:
@@ -37,7 +37,7 @@ class Place:
         self.name = name
         self.parts = tuple(parts)
         self.path = "/".join(parts) or "."
-        self.status = self.look()
+        self.status = self.stat()
 
     def open_file(self) -> BinaryIO:
         """The regular file here; whatever else it is, is named and not opened."""
@@ -57,8 +57,8 @@ class Place:
         if self.status is None:
             raise ToolError(f"{shown_path(self.path)} does not exist.")
         if not stat.S_ISREG(self.status.st_mode):
-            advice = "; use Glob to see what is in it" if stat.S_ISDIR(self.status.st_mode) else ""
-            raise ToolError(f"{shown_path(self.path)} is {kind(self.status.st_mode)}, not a file{advice}.")
+            remedy = "; use Glob to see what is in it" if stat.S_ISDIR(self.status.st_mode) else ""
+            raise ToolError(f"{shown_path(self.path)} is {kind(self.status.st_mode)}, not a file{remedy}.")
         return self.status
 
     def parts_of(self, name: bytes) -> tuple[str, ...]:
@@ -72,7 +72,7 @@ class Place:
         """Whether there is a directory here."""
         return self.status is not None and stat.S_ISDIR(self.status.st_mode)
 
-    def look(self) -> os.stat_result | None:
+    def stat(self) -> os.stat_result | None:
         """The status of what is here now; the last name is never followed."""
         try:
             return os.stat(self.name, dir_fd=self.directory, follow_symlinks=False)
@@ -117,9 +117,9 @@ class Workspace:
             yield root
 
     @contextmanager
-    def place(self, path: str, *, make_parents: bool = False, for_writing: bool = False) -> Generator[Place]:
+    def place(self, path: str, *, make_parents: bool = False, for_writing: bool = False) -> Generator[WorkspacePath]:
         """Where a path leads, for as long as the block lasts."""
-        with _told(path), ExitStack() as closing, self.open_root() as root:
+        with _shown_path(path), ExitStack() as closing, self.open_root() as root:
             parts = self._parts(path, root)
             self._check(path, parts, for_writing)
             top = closing.enter_context(_opened(self._main)) if self._is_shared(parts) else root
@@ -137,7 +137,7 @@ class Workspace:
         """Whether a path lies in the folder that artifacts go to, which a worktree has none of its own of."""
         return self._main != self.root and self.grant.is_shared("/".join(parts))
 
-    def at_hand(self, path: str) -> tuple[str, bytes] | None:
+    def read_small(self, path: str) -> tuple[str, bytes] | None:
         """A small file that the kernel has in memory, without waiting: its path and content. None: go the long way."""
         parts = [] if path.startswith("/") or "\0" in path else _split(path)
         if not (self._uses_openat2 and parts) or ".." in parts or self._is_shared(parts) or not self.shows(parts):
@@ -146,8 +146,8 @@ class Workspace:
         place = f"{self.root}/{name}"
         with suppress(OSError):
             # Looked at first, since opening a device may do something.
-            size = _size(open_at_hand(place, _SEEN))
-            content = None if size is None else _content(open_at_hand(place, _FILE), size)
+            size = _size(open_plain(place, _SEEN))
+            content = None if size is None else _content(open_plain(place, _FILE), size)
             return None if content is None else (name, content)
         return None
 
@@ -176,11 +176,11 @@ class Workspace:
             return (*starts, shared) if self.grant.covers(shared) else starts
         return starts
 
-    def shows_from(self, start: Place, parts: Sequence[str]) -> bool:
+    def shows_from(self, start: WorkspacePath, parts: Sequence[str]) -> bool:
         """Whether what a search found from here may be named: not what a worktree has in place of the shared folder."""
         return self.shows(parts) and self._is_shared(parts) == self.is_elsewhere(start)
 
-    def is_elsewhere(self, place: Place) -> bool:
+    def is_elsewhere(self, place: WorkspacePath) -> bool:
         """Whether this is in the folder that all worktrees share, and so not beneath the root."""
         return self._is_shared(place.parts)
 
@@ -220,7 +220,7 @@ class Workspace:
         if for_writing and is_unwritable(parts):
             raise ToolError(f"{shown_path(path)} is not written by tools: what lies there is run by others.")
 
-    def _quickly(self, root: int, parts: list[str], closing: ExitStack) -> Place | None:
+    def _quickly(self, root: int, parts: list[str], closing: ExitStack) -> WorkspacePath | None:
         """One system call when no part is a link, which is nearly always."""
         if not (self._uses_openat2 and parts):
             return None
@@ -228,10 +228,10 @@ class Workspace:
         if directory is None:
             return None
         closing.callback(os.close, directory)
-        found = Place(directory, parts[-1], parts)
+        found = WorkspacePath(directory, parts[-1], parts)
         return None if found.status is not None and stat.S_ISLNK(found.status.st_mode) else found
 
-    def _carefully(self, root: int, parts: list[str], make_parents: bool, closing: ExitStack) -> Place:
+    def _carefully(self, root: int, parts: list[str], make_parents: bool, closing: ExitStack) -> WorkspacePath:
         """Part by part, never letting the kernel follow a link: links are read here and stay beneath the root."""
         pending = parts[::-1]
         above: list[tuple[str, int]] = []
@@ -255,14 +255,14 @@ class Workspace:
                     above.clear()
                 pending += _split(target)[::-1]
             elif not pending:
-                return Place(here, part, [*(name for name, _ in above), part])
+                return WorkspacePath(here, part, [*(name for name, _ in above), part])
             else:
                 if make_parents and not _has(here, part):
                     self._make_directory(part, here, [*(name for name, _ in above), part])
                 descriptor = os.open(part, _DIRECTORY, dir_fd=here)
                 closing.callback(os.close, descriptor)
                 above.append((part, descriptor))
-        return Place(above[-1][1] if above else root, ".", [name for name, _ in above])
+        return WorkspacePath(above[-1][1] if above else root, ".", [name for name, _ in above])
 
     def _make_directory(self, name: str, directory: int, parts: Sequence[str]) -> None:
         """A new directory, where the way there led to what may be written."""
@@ -308,7 +308,7 @@ def _size(descriptor: int | None) -> int | None:
         status = os.fstat(descriptor)
     finally:
         os.close(descriptor)
-    return status.st_size if stat.S_ISREG(status.st_mode) and status.st_size <= AT_HAND_BYTES else None
+    return status.st_size if stat.S_ISREG(status.st_mode) and status.st_size <= SMALL_FILE_BYTES else None
 
 
 def _content(descriptor: int | None, size: int) -> bytes | None:
@@ -345,7 +345,7 @@ def _has(directory: int, name: str) -> bool:
 
 
 @contextmanager
-def _told(path: str) -> Generator[None]:
+def _shown_path(path: str) -> Generator[None]:
     """What the system refuses, told with the path as the agent wrote it."""
     try:
         yield

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import Meta, Struct
 
 from deputy.engine.ports import ToolOutput, ToolTraits
-from deputy.tools.cut import shown_path
-from deputy.tools.errors import ToolError
 from deputy.tools.file_diff import expect_approved, preview_change
 from deputy.tools.replace_file import LARGEST_BYTES, replace_file
-from deputy.tools.typed import TypedTool
+from deputy.tools.struct_tool import StructTool
+from deputy.tools.tool_error import ToolError
+from deputy.tools.truncate import shown_path
 
 if TYPE_CHECKING:
     from deputy.core.approval import FileDigest
@@ -28,17 +28,17 @@ class WriteArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     content: Annotated[str, Meta(max_length=LARGEST_BYTES, description="All that the file will hold.")]
 
 
-def write_tool(workspace: Workspace) -> TypedTool[WriteArguments]:
+def write_tool(workspace: Workspace) -> StructTool[WriteArguments]:
     """The tool Write over a workspace."""
     traits = ToolTraits(needs_approval=True, risk="medium", limit_seconds=30)
 
-    async def carry_out(arguments: WriteArguments, context: ToolContext) -> ToolOutput:
+    async def execute(arguments: WriteArguments, context: ToolContext) -> ToolOutput:
         return await asyncio.to_thread(partial(_write, workspace, arguments, context.base))
 
     def preview(arguments: WriteArguments) -> Preview:
         return preview_change(workspace, arguments.path, lambda _: arguments.content.encode())
 
-    return TypedTool("Write", WriteArguments, traits, carry_out, description_file="write.md", preview=preview)
+    return StructTool("Write", WriteArguments, traits, execute, description_file="write.md", preview=preview)
 
 
 def _write(workspace: Workspace, arguments: WriteArguments, base: FileDigest | None) -> ToolOutput:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from deputy.core.contract import Expected
+from deputy.core.contract import ExpectedReturn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,8 +16,8 @@ SESSION = "sess_1767225600_k3x9q2"
 
 
 @pytest.fixture
-def expected() -> Expected:
-    return Expected(
+def expected() -> ExpectedReturn:
+    return ExpectedReturn(
         session_id=SESSION,
         agent_type="researcher",
         depth=1,

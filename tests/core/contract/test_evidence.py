@@ -12,7 +12,7 @@ GOOD = FileFact(path="docs/report.md", exists=True, size=10, modified_at=STARTED
 
 def messages(return_, facts, **options):
     problems = weigh_evidence(return_, facts, **options)
-    assert all(problem.rule == "contract.evidence" and problem.advice for problem in problems)
+    assert all(problem.rule == "contract.evidence" and problem.remedy for problem in problems)
     return [problem.message for problem in problems]
 
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from deputy.core.contract import Expected, ask, check, check_schema, return_schema, schema_of
+from deputy.core.contract import ExpectedReturn, ask, check, check_schema, return_schema, schema_of
 
 
 @pytest.mark.rule("contract.ask")
@@ -51,7 +51,7 @@ def test_the_instruction_gives_the_lineage_to_return(expected):
 
 
 def test_what_is_not_known_is_left_for_the_target_to_fill_in():
-    text = ask(Expected(session_id="s"))
+    text = ask(ExpectedReturn(session_id="s"))
     assert '"session_id": "s", "agent_type": "…", "duration_seconds"' in text
     assert "copy session_id exactly" in text
     assert "fill in agent_type" in text
@@ -59,11 +59,11 @@ def test_what_is_not_known_is_left_for_the_target_to_fill_in():
 
 
 def test_names_cannot_break_out_of_the_form():
-    assert '"session_id": "a\\"}\\nb{0}"' in ask(Expected(session_id='a"}\nb{0}'))
+    assert '"session_id": "a\\"}\\nb{0}"' in ask(ExpectedReturn(session_id='a"}\nb{0}'))
 
 
 def test_a_schema_of_the_users_own_is_shown_in_place_of_the_form():
-    text = ask(Expected(), schema_of({"type": "object", "required": ["findings"], "title": "{braces}"}))
+    text = ask(ExpectedReturn(), schema_of({"type": "object", "required": ["findings"], "title": "{braces}"}))
     assert '"findings"' in text
     assert '"{braces}"' in text
     assert "one JSON value and nothing else" in text

@@ -6,7 +6,7 @@ import copy
 
 import pytest
 
-from deputy.core.contract import Expected, check
+from deputy.core.contract import ExpectedReturn, check
 from deputy.core.contract.leniency import read_leniently
 from deputy.core.contract.synonyms import STATUS_SYNONYMS
 
@@ -40,8 +40,8 @@ def test_no_word_stands_for_two_statuses_or_for_one_that_has_a_name():
 
 @pytest.mark.rule("contract.lenient")
 def test_every_liberty_taken_is_listed():
-    told = {"status": "done", "summary": "x", "artifacts": ["a.md", {"path": "b.md"}], "session_id": "s"}
-    checked = check(told, Expected(session_id="s", agent_type="planner"), "lenient")
+    output = {"status": "done", "summary": "x", "artifacts": ["a.md", {"path": "b.md"}], "session_id": "s"}
+    checked = check(output, ExpectedReturn(session_id="s", agent_type="planner"), "lenient")
     assert checked.is_valid
     assert checked.liberties == (
         "status: done read as completed",
@@ -58,21 +58,21 @@ def test_a_return_without_a_duration_takes_no_liberty(made):
 
 
 def test_what_is_given_stays_as_it_is(made):
-    told = made(status="done", artifacts=["a", None, {"file": "b", "type": None}], errors="x", metadata={"x": None})
-    before = copy.deepcopy(told)
-    read_leniently(told, Expected())
-    assert told == before
+    output = made(status="done", artifacts=["a", None, {"file": "b", "type": None}], errors="x", metadata={"x": None})
+    before = copy.deepcopy(output)
+    read_leniently(output, ExpectedReturn())
+    assert output == before
 
 
 def test_leniency_ends_where_meaning_does(made):
-    for told in (
+    for output in (
         made(status="cancelled"),
         made(artifacts=...),
         made(summary=""),
         made(metadata=...),
         made(artifacts=5),
     ):
-        assert not check(told, mode="lenient").is_valid
+        assert not check(output, mode="lenient").is_valid
 
 
 def test_a_summary_that_says_nothing_makes_no_error(made):

@@ -9,13 +9,13 @@ import sys
 import time
 from pathlib import Path
 
-from deputy.core.events import Noted, Opened, ToolCallEnded
+from deputy.core.events import Noted, RunOpened, ToolCallEnded
 from deputy.core.outcome import Completed, Outcome
 from deputy.core.request import Lineage
 from deputy.engine.ports import RunContext
 from deputy.journal.clock import Clock
-from deputy.journal.sqlite import SqliteJournal
-from deputy.runtimes.local import LocalEngine
+from deputy.journal.sqlite.sqlite_journal import SqliteJournal
+from deputy.runtime.engine import LocalEngine
 
 HOME, RUN = Path(sys.argv[1]), sys.argv[2]
 BEHIND_SECONDS = 1000.0
@@ -29,7 +29,7 @@ class SlowWorld:
 
     wall = now
 
-    def draw(self, letters: str, count: int) -> str:
+    def random_string(self, letters: str, count: int) -> str:
         return letters[:count]
 
 
@@ -37,14 +37,14 @@ def tell(line: str) -> None:
     os.write(1, f"{line}\n".encode())
 
 
-async def flow(run: RunContext, birth: Opened) -> Outcome:
+async def flow(run: RunContext, start: RunOpened) -> Outcome:
     await run.record("noted", Noted(content="found before it hung"))
     await run.record("tool", ToolCallEnded(tool="Write", changed=("made.txt",)))
     await run.sleep("durable", 0)
     tell("hanging")
     sys.stdin.readline()
     await run.record("late", Noted(content="written too late"))
-    return Completed(lineage=birth.lineage, summary="as if nothing had happened")
+    return Completed(lineage=start.lineage, summary="as if nothing had happened")
 
 
 async def main() -> None:
@@ -52,13 +52,13 @@ async def main() -> None:
     # The journal's own clock, which every other process goes by.
     await SqliteJournal(HOME).close()
     deadline = time.time() - 60.0
-    birth = Opened(lineage=Lineage.root(RUN, deadline=deadline), seconds=30.0, label="hung", command="run")
+    start = RunOpened(lineage=Lineage.root(RUN, deadline=deadline), seconds=30.0, label="hung", command="run")
     # No sign of life falls into the test, so that the process is never frozen in the middle of a commit.
     async with (
         SqliteJournal(HOME, clock=Clock(wall=world.wall, monotonic=world.now), beat_seconds=3600.0) as journal,
         LocalEngine(journal, flow, world) as engine,
     ):
-        await engine.submit(RUN, birth)
+        await engine.submit(RUN, start)
         outcome = await engine.result(RUN)
     tell(f"{outcome.status}: {outcome.summary}")
 

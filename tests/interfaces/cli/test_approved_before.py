@@ -89,8 +89,8 @@ def test_what_a_killed_run_had_asked_is_answered_from_any_terminal(house, before
     terminal = house.terminal("run", "do it", "--model", model)
     terminal.until("Go ahead? [y/N/d]")
     run = killed(house, terminal.process)
-    told = house.run("resume", run)
-    assert (told.returncode, f"deputy approve {run}" in told.stderr) == (2, True)
+    output = house.run("resume", run)
+    assert (output.returncode, f"deputy approve {run}" in output.stderr) == (2, True)
     if before:
         assert house.approve(run, *before[1:]).returncode == 0
     resumed = house.run("resume", run, "--json", *option)

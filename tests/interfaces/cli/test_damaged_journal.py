@@ -16,8 +16,8 @@ from deputy.core.outcome import Blocked, Completed, Partial, Usage
 from deputy.core.request import Grant, Hop, Lineage, Request
 from deputy.interfaces.cli import deputy
 from deputy.journal.clock import Clock
-from deputy.journal.reader import Reader
-from deputy.journal.sqlite import SqliteJournal
+from deputy.journal.sqlite.reader import JournalReader
+from deputy.journal.sqlite.sqlite_journal import SqliteJournal
 
 ROOT, CHILD, ASKING, OPEN = "sess_1_rootaa", "sess_1_childa", "sess_1_asking", "sess_1_openaa"
 ERROR = Error(type="timeout", code="TIMEOUT", message="Late.", recoverable=True, recommendation="Resume it.")
@@ -92,7 +92,7 @@ def _damage(home: Path, content: bytes) -> None:
 
 
 def _examined(home: Path) -> str:
-    reader = Reader.open_any(home)
+    reader = JournalReader.open_any(home)
     assert reader is not None
     with reader:
         reader.examine()
@@ -179,11 +179,11 @@ def test_a_repair_is_told_as_json(home: Path) -> None:
     content = (home / "journal.db").read_bytes()
     _damage(home, bytes(4096) + content[4096:])
     assert "deputy doctor --repair" in _look("ps")[1]
-    told = json.loads(_look("doctor", "--repair", "--json")[0])
-    assert told["damage"] == "file is not a database"
-    assert told["repaired"].pop("kept").startswith(f"{home}/damaged-")
+    output = json.loads(_look("doctor", "--repair", "--json")[0])
+    assert output["damage"] == "file is not a database"
+    assert output["repaired"].pop("kept").startswith(f"{home}/damaged-")
     unread = ["errors", "events", "inbox", "leases", "pins", "runs"]
-    assert told["repaired"] == {
+    assert output["repaired"] == {
         "runs": 0,
         "records": 0,
         "incomplete": [],

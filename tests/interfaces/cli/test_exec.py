@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from deputy.core.script import ScriptedTurn
+from deputy.core.model_script import ScriptedTurn
 from deputy.testing.programs import FakePrograms, install_fake_programs
 
 TWO = """\
@@ -61,11 +61,11 @@ def programs(request, house, tmp_path):
 def test_the_requests_of_a_text_run_in_its_order_on_whatever_is_installed(house, programs):
     done = house.run("exec", "-", "--yes", "--json", stdin=TWO)
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert [one["report"] for one in told["results"]] == ["It parses.", "It prints."]
+    output = json.loads(done.stdout)
+    assert [one["report"] for one in output["results"]] == ["It parses.", "It prints."]
     assert f"[request-1] sonnet-4.5 on {programs.kind}:claude" in done.stderr
     assert f"[request-2] gpt-5.2 on {programs.kind}:codex" in done.stderr
-    assert [one["backend"] for one in told["results"]] == [f"{programs.kind}:claude", f"{programs.kind}:codex"]
+    assert [one["backend"] for one in output["results"]] == [f"{programs.kind}:claude", f"{programs.kind}:codex"]
     assert "[AWAITING_HUMAN_INPUT]" in programs.calls()[0].stdin
 
 

@@ -13,19 +13,19 @@ from msgspec import structs
 from tests.interfaces.mcp.conftest import entries, until
 
 from deputy import run_sync
-from deputy.core.conversation import Used
+from deputy.core.conversation import TokenUsage
 from deputy.core.errors import UsageError
-from deputy.interfaces.cli.resume import command as resume
-from deputy.testing import ProviderServer, Script, ScriptedCall, ScriptedConversation, ScriptedTurn
+from deputy.interfaces.cli.commands.resume import command as resume
+from deputy.testing import ModelScript, ProviderServer, ScriptedCall, ScriptedConversation, ScriptedTurn
 
 MODEL = "anthropic:claude-sonnet-4-5"
 NOTE = ScriptedCall(name="Note", arguments={"content": "The first finding."})
 
 
 def provider(*turns: ScriptedTurn, times: int = 1) -> ProviderServer:
-    turns = tuple(structs.replace(turn, usage=Used(input_tokens=1000, output_tokens=20)) for turn in turns)
+    turns = tuple(structs.replace(turn, usage=TokenUsage(input_tokens=1000, output_tokens=20)) for turn in turns)
     conversation = ScriptedConversation(turns=turns, times=times)
-    return ProviderServer(Script(conversations=(conversation,)), strict=False)
+    return ProviderServer(ModelScript(conversations=(conversation,)), strict=False)
 
 
 def noting_then(**last) -> tuple[ScriptedTurn, ...]:
@@ -210,19 +210,19 @@ def test_cancel_of_what_was_left_of_a_call_shows_it_as_it_stands_now_and_the_way
     asking = {"when": "choose", "turns": [{"calls": [ask]}, {"text": "Chosen."}]}
     model = house.script("mixed", asking, {"when": "work", "turns": [{"text": "Worked."}]})
     run = house.run("delegate", "-t", "a=choose", "-t", "b=work", "--model", model, "--yes", "--json")
-    call, way_on = json.loads(run.stdout)["session_id"], "Go on with what is not complete: deputy resume {}"
+    call, remedy = json.loads(run.stdout)["session_id"], "Go on with what is not complete: deputy resume {}"
     first = house.run("cancel", call, "--json")
     outcome = json.loads(first.stdout)
     assert (first.returncode, outcome["status"]) == (0, "partial")
     assert [result["status"] for result in outcome["results"]] == ["cancelled", "ok"]
     assert [error["type"] for error in outcome["errors"]] == ["cancelled"]
-    assert outcome["next_steps"] == way_on.format(call)
+    assert outcome["next_steps"] == remedy.format(call)
     again = house.run("cancel", call)
     assert again.returncode == 3
     assert again.stdout.startswith("## Subagents: 1 completed, 1 cancelled of 2\n")
-    assert way_on.format(call) in again.stderr
+    assert remedy.format(call) in again.stderr
     page = house.run("show", call).stdout
-    assert page.rstrip().splitlines()[-1] == f"Next: It was cancelled since. {way_on.format(call)}"
+    assert page.rstrip().splitlines()[-1] == f"Next: It was cancelled since. {remedy.format(call)}"
     assert "Answer it" not in first.stdout + again.stdout + again.stderr + page
     assert house.run("resume", call).stdout.startswith("## Subagents: 2 completed of 2")
 

@@ -16,9 +16,9 @@ from deputy.core.events import ModelCallEnded, Noted, Requested, Returned, Start
 from deputy.core.outcome import Partial, Usage
 from deputy.core.request import Grant, Hop, Lineage, Request
 from deputy.interfaces.cli import deputy
-from deputy.interfaces.cli.prune import age_seconds
+from deputy.interfaces.cli.commands.prune import age_seconds
 from deputy.journal.clock import Clock
-from deputy.journal.sqlite import SqliteJournal
+from deputy.journal.sqlite.sqlite_journal import SqliteJournal
 
 RUN, DONE = "sess_1_aaaaaa", "sess_1_bbbbbb"
 ERROR = Error(type="timeout", code="TIMEOUT", message="Late.", recoverable=True, recommendation="Resume it.")

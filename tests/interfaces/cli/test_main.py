@@ -45,7 +45,7 @@ def test_a_reader_that_goes_away_is_no_traceback():
 
 
 @pytest.mark.parametrize(
-    "module", ["deputy.interfaces.cli", "click", "deputy.core.errors", "deputy.interfaces.cli.check_return"]
+    "module", ["deputy.interfaces.cli", "click", "deputy.core.errors", "deputy.interfaces.cli.commands.check_return"]
 )
 def test_ctrl_c_before_anything_began_is_exit_code_130_and_silent(module: str):
     run = deputy_after(module, "import os, signal; os.kill(os.getpid(), signal.SIGINT)")
@@ -57,7 +57,7 @@ def test_ctrl_c_before_anything_began_is_exit_code_130_and_silent(module: str):
     [
         ("deputy.journal.export", ("export", "sess_1_a")),
         ("deputy.journal.retention", ("prune",)),
-        ("deputy.interfaces.approving", ("approve", "sess_1_a")),
+        ("deputy.interfaces.pending_approvals", ("approve", "sess_1_a")),
     ],
 )
 def test_ctrl_c_in_a_command_is_exit_code_130_and_silent_after_all_is_cleaned_up(
@@ -86,8 +86,8 @@ main()
 
 
 def test_every_command_stands_in_the_reference():
-    told = (Path(__file__).parents[3] / "docs" / "cli.md").read_text()
-    headings = " ".join(line for line in told.splitlines() if line.startswith("## "))
+    output = (Path(__file__).parents[3] / "docs" / "cli.md").read_text()
+    headings = " ".join(line for line in output.splitlines() if line.startswith("## "))
     assert [name for name in COMMANDS if name not in headings.replace(",", "").split()] == []
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from deputy.core.events import Adopted, Record, Returned
 from deputy.core.outcome import Partial
-from deputy.journal.reader import Reader
+from deputy.journal.sqlite.reader import JournalReader
 
 HUNG = Path(__file__).with_name("hung.py")
 RUN = "sess_1_hung00"
@@ -29,7 +29,7 @@ def hung(house):
 
 
 def records(home: Path) -> list[Record]:
-    reader = Reader.open(home)
+    reader = JournalReader.open(home)
     assert reader is not None
     with reader:
         return [record for record in reader.records(RUN) if isinstance(record, Record)]
@@ -52,8 +52,8 @@ def test_two_that_look_at_once_end_a_late_run_once_and_its_owner_writes_nothing_
     assert ending.next_steps == f"deputy resume {RUN}"
     assert sum(isinstance(record.event, Adopted) for record in before) == 1
     hung.send_signal(signal.SIGCONT)
-    told, _ = hung.communicate("\n", timeout=30)
-    assert told.startswith("partial: Stopped when its time was up")
+    output, _ = hung.communicate("\n", timeout=30)
+    assert output.startswith("partial: Stopped when its time was up")
     assert records(house.home) == before
 
 

@@ -58,7 +58,7 @@ def test_every_command_has_json_and_teaches_by_example():
 
 def test_the_config_of_an_mcp_client_can_be_pasted():
     command = deputy.get_command(click.Context(deputy), "mcp")
-    told = CliRunner().invoke(command, ["--json", "--model", "sonnet", "--yes"])
-    assert json.loads(told.stdout) == {
+    output = CliRunner().invoke(command, ["--json", "--model", "sonnet", "--yes"])
+    assert json.loads(output.stdout) == {
         "mcpServers": {"deputy": {"command": "deputy", "args": ["mcp", "--model", "sonnet", "--yes"]}}
     }

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from tests.interfaces.cli.test_run import Screen
+from tests.interfaces.cli.commands.test_run import Screen
 from tests.interfaces.mcp.conftest import entries
 
 BOSS = "---\nname: boss\ndescription: leads\ntools: Read, Delegate\n---\nYou lead.\n"
@@ -52,8 +52,8 @@ def test_the_picture_has_each_beneath_its_parent(house, columns):
 def test_who_watches_sees_the_same_tree(house):
     assert house.run(*led(house), "--json").returncode == 0
     call = next(entry["session_id"] for entry in entries(house) if entry["parent"] is None)
-    told = house.run("watch", call)
-    lines = told.stderr.splitlines()
+    output = house.run("watch", call)
+    lines = output.stderr.splitlines()
     assert sum(line.startswith("Delegate [") for line in lines) == 1
     assert sum(line.startswith("  [leaf") and "✓ complete (in=50k out=30)" in line for line in lines) == 2
     assert lines[-2].startswith("[b] ✓ complete")

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from mcp import Client, StdioServerParameters
 
-from deputy.interfaces.mcp.hub import Hub, Options
 from deputy.interfaces.mcp.server import make_server
-from deputy.journal.reader import Reader
-from deputy.journal.registry import entry_form, listed
+from deputy.interfaces.mcp.server_state import Options, ServerState
+from deputy.journal.queries import entry_dict, list_runs
+from deputy.journal.sqlite.reader import JournalReader
 
 LEGACY, MODERN = "legacy", "2026-07-28"
 ERAS = (LEGACY, MODERN)
@@ -50,7 +50,7 @@ def stdio(house, *arguments: str, **env: str) -> StdioServerParameters:
 @asynccontextmanager
 async def here(house, *, mode: str = LEGACY, client: dict | None = None, **options):
     """A client of a server in this process."""
-    hub = Hub(Options(workspace=house.workspace, home=house.home, **options))
+    hub = ServerState(Options(workspace=house.workspace, home=house.home, **options))
     async with hub, Client(make_server(hub), mode=mode, **(client or {})) as connected:
         yield connected
         # What is cut off by leaving was not cancelled by anybody.
@@ -77,9 +77,9 @@ def serve_http(
         cwd=house.workspace,
     )
     house._started.append(process)
-    told = json.loads("".join(process.stdout.readline().decode() for _ in range(4)))
-    assert told["token_in"] == "DEPUTY_MCP_TOKEN"
-    yield told["url"]
+    output = json.loads("".join(process.stdout.readline().decode() for _ in range(4)))
+    assert output["token_in"] == "DEPUTY_MCP_TOKEN"
+    yield output["url"]
     process.send_signal(ending)
     assert process.wait(60) == (0 if ending == signal.SIGTERM else -ending)
 
@@ -90,11 +90,11 @@ def text_of(result) -> str:
 
 def entries(house) -> list[dict]:
     """What `deputy ps --all` shows, callers before callees."""
-    reader = Reader.open_any(house.home)
+    reader = JournalReader.open_any(house.home)
     if reader is None:
         return []
     with reader:
-        return [entry_form(standing, time.time()) for standing in listed(reader, ended=10_000)]
+        return [entry_dict(standing, time.time()) for standing in list_runs(reader, ended=10_000)]
 
 
 def until(is_so: Callable[[], object], seconds: float = 90):

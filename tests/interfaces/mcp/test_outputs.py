@@ -27,11 +27,11 @@ from deputy.core.outcome import (
 from deputy.core.request import Lineage
 from deputy.core.results import Result
 from deputy.core.state import Status
-from deputy.interfaces.mcp.call import told_as_json
-from deputy.interfaces.mcp.delegating import answer
-from deputy.interfaces.mcp.hub import Hub, Options
-from deputy.interfaces.mcp.outputs import RunStatus, SubagentStatus
+from deputy.interfaces.mcp.delegate_tools import answer
+from deputy.interfaces.mcp.outputs import RunStatusOutput, SubagentStatus
 from deputy.interfaces.mcp.server import make_server
+from deputy.interfaces.mcp.server_state import Options, ServerState
+from deputy.interfaces.mcp.tool_call import json_result
 
 COUNTS = st.integers(0, 10**12)
 TEXT = st.text(max_size=50)
@@ -90,7 +90,7 @@ class Official:
         self._thread = threading.Thread(target=self._loop.run_until_complete, args=(self._serve(),))
 
     async def _serve(self) -> None:
-        async with Hub(Options()) as hub, Client(make_server(hub), mode=ERAS[1]) as client:
+        async with ServerState(Options()) as hub, Client(make_server(hub), mode=ERAS[1]) as client:
             self._session = client.session
             self.schemas = {tool.name: tool.output_schema for tool in (await client.list_tools()).tools}
             self._is_ready.set()
@@ -132,10 +132,10 @@ def test_the_results_of_all_outcomes_fit_the_schema(official, results, form):
 
 
 @settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.builds(RunStatus, session_id=TEXT, status=WORDS, tasks=st.lists(SUBAGENTS, max_size=2).map(tuple)))
+@given(st.builds(RunStatusOutput, session_id=TEXT, status=WORDS, tasks=st.lists(SUBAGENTS, max_size=2).map(tuple)))
 def test_every_status_fits_the_schema(official, status):
     for tool in ("DelegateStart", "DelegateStatus", "DelegateResult", "DelegateCancel", "DelegateResume"):
-        official.check(tool, told_as_json(status))
+        official.check(tool, json_result(status))
 
 
 @pytest.mark.parametrize("text", ["", "Please use a subagent to fix the roof.", '<delegate model="x">Do it</delegate>'])

@@ -25,9 +25,9 @@ from tests.interfaces.mcp.conftest import (
     until,
 )
 
-from deputy.interfaces.mcp import approving
-from deputy.interfaces.mcp.hub import Hub, Options
+from deputy.interfaces.mcp import elicitation
 from deputy.interfaces.mcp.server import make_server
+from deputy.interfaces.mcp.server_state import Options, ServerState
 
 pytestmark = pytest.mark.rule("approve.who")
 KNOWS = {"extensions": {"io.modelcontextprotocol/tasks": {}}}
@@ -239,7 +239,7 @@ def test_another_client_of_a_server_is_not_handed_the_question(house):
     client, _ = person(YES)
 
     async def main():
-        hub = Hub(Options(workspace=house.workspace, home=house.home, model=model))
+        hub = ServerState(Options(workspace=house.workspace, home=house.home, model=model))
         server = make_server(hub)
         from mcp_types import Implementation
 
@@ -309,7 +309,7 @@ def test_the_form_shows_the_whole_request_with_key_and_digest(house, mode):
 @pytest.mark.rule("approve.exact")
 @pytest.mark.parametrize("mode", ERAS)
 def test_a_request_that_is_too_long_for_a_form_can_only_be_denied_by_it(house, monkeypatch, mode):
-    monkeypatch.setattr(approving, "MOST_TEXT", 2000)
+    monkeypatch.setattr(elicitation, "MOST_TEXT", 2000)
     client, seen = person(YES)
 
     async def main():

@@ -8,10 +8,10 @@ import unicodedata
 import pytest
 from mcp import MCPError
 from tests.interfaces.mcp.conftest import ERAS, entries, here, talk, tasks, text_of, turn, until
-from tests.tools.test_mcp import configured
+from tests.tools.test_mcp_servers import configured
 
 from deputy.core.task import DELEGATE_SCHEMA
-from deputy.interfaces.mcp import delegating, runs
+from deputy.interfaces.mcp import delegate_tools, run_tools
 
 
 def calls(house, *asked: tuple[str, dict], **options) -> list:
@@ -148,19 +148,19 @@ def test_a_run_that_is_cancelled_while_it_waits_for_approval_is_over(house):
             assert started["status"] == "waiting"
             return await client.call_tool("DelegateCancel", {"session_id": started["session_id"]})
 
-    told = asyncio.run(main()).structured_content
-    assert (told["status"], told["next"]) == ("cancelled", "DelegateResult gives the results.")
+    output = asyncio.run(main()).structured_content
+    assert (output["status"], output["next"]) == ("cancelled", "DelegateResult gives the results.")
 
 
 def test_a_run_whose_process_does_not_stop_it_in_time_is_being_cancelled(house, monkeypatch):
-    monkeypatch.setattr(runs, "_CANCEL_SECONDS", 0.05)
+    monkeypatch.setattr(run_tools, "_CANCEL_SECONDS", 0.05)
     model = house.script("slow", talk(turn("never said", delay_seconds=60)))
     process = house.start("delegate", "-t", "a=work", "--yes", "--model", model)
     until(lambda: [entry for entry in entries(house) if entry["under_way"]])
     process.send_signal(signal.SIGSTOP)
-    told = call(house, "DelegateCancel", {"session_id": entries(house)[0]["session_id"]}).structured_content
-    assert told["status"] == "cancelling"
-    assert "DelegateResult waits for that" in told["next"]
+    output = call(house, "DelegateCancel", {"session_id": entries(house)[0]["session_id"]}).structured_content
+    assert output["status"] == "cancelling"
+    assert "DelegateResult waits for that" in output["next"]
 
 
 def test_an_answer_to_a_run_that_is_at_work_is_refused_and_not_lost_silently(house):
@@ -192,7 +192,7 @@ def test_runs_and_arguments_that_nobody_knows_are_refused(house, name):
 
 
 def test_too_many_calls_at_once_are_refused_and_the_others_are_not(house, monkeypatch):
-    monkeypatch.setattr(delegating, "MOST_CALLS", 1)
+    monkeypatch.setattr(delegate_tools, "MOST_CALLS", 1)
     model = house.script("slow", talk(turn("never said", delay_seconds=60)), talk(turn("found it")))
 
     async def main():
@@ -335,10 +335,10 @@ def test_what_goes_wrong_outside_a_tools_call_is_told_without_secrets(house, mon
 
     async def main():
         async with here(house) as client:
-            with pytest.raises(MCPError) as told:
+            with pytest.raises(MCPError) as output:
                 await client.read_resource("deputy://runs/sess_1_aaaaaa/outcome")
-            return told
+            return output
 
-    told = asyncio.run(main())
-    assert "[redacted]" in str(told.value)
-    assert "swordfish" not in str(told.value)
+    output = asyncio.run(main())
+    assert "[redacted]" in str(output.value)
+    assert "swordfish" not in str(output.value)

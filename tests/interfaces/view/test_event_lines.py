@@ -15,15 +15,15 @@ from deputy.interfaces.view.event_lines import EventLines
 def test_an_event_is_a_line_with_a_number_a_time_and_the_fields_of_its_kind():
     file = io.BytesIO()
     lines = EventLines(file)
-    lines.tell(Progress(event="started", label="a", session_id="s", index=0, total=2))
-    lines.tell(Progress(event="tool_call", label="a", session_id="s", tool="Read", args="x.py"))
-    lines.tell(Progress(event="tokens", label="a", session_id="s", input=10, output=2, cost=500_000_000))
-    lines.tell(Progress(event="completed", label="a", session_id="s", status="partial", reason="timeout"))
+    lines.emit(Progress(event="started", label="a", session_id="s", index=0, total=2))
+    lines.emit(Progress(event="tool_call", label="a", session_id="s", tool="Read", args="x.py"))
+    lines.emit(Progress(event="tokens", label="a", session_id="s", input=10, output=2, cost=500_000_000))
+    lines.emit(Progress(event="completed", label="a", session_id="s", status="partial", reason="timeout"))
     lines.close()
-    told = [json.loads(line) for line in file.getvalue().splitlines()]
-    assert [event.pop("seq") for event in told] == [1, 2, 3, 4]
-    assert all(event.pop("time").endswith("Z") for event in told)
-    assert told == [
+    output = [json.loads(line) for line in file.getvalue().splitlines()]
+    assert [event.pop("seq") for event in output] == [1, 2, 3, 4]
+    assert all(event.pop("time").endswith("Z") for event in output)
+    assert output == [
         {"event": "started", "label": "a", "session_id": "s", "index": 0, "total": 2},
         {"event": "tool_call", "label": "a", "session_id": "s", "tool": "Read", "args": "x.py"},
         {"event": "tokens", "label": "a", "session_id": "s", "input": 10, "output": 2, "cost": 0.5},
@@ -36,8 +36,8 @@ def test_a_reader_that_goes_away_stops_the_writing_and_nothing_else():
     os.close(reading)
     with os.fdopen(writing, "wb", buffering=0) as file:
         lines = EventLines(file)
-        lines.tell(Progress(event="text", label="a", content="x"))
-        lines.tell(Progress(event="text", label="a", content="y"))
+        lines.emit(Progress(event="text", label="a", content="x"))
+        lines.emit(Progress(event="text", label="a", content="y"))
         lines.close()
     assert lines.failure is None
 
@@ -47,16 +47,16 @@ def test_a_reader_that_does_not_read_never_holds_up_the_work():
     with os.fdopen(writing, "wb", buffering=0) as file, os.fdopen(reading, "rb") as reader:
         lines = EventLines(file)
         for _ in range(1000):
-            lines.tell(Progress(event="text", label="a", content="x" * 1000))
-        told = [json.loads(reader.readline())["seq"] for _ in range(1000)]
+            lines.emit(Progress(event="text", label="a", content="x" * 1000))
+        output = [json.loads(reader.readline())["seq"] for _ in range(1000)]
         lines.close()
-    assert told == list(range(1, 1001))
+    assert output == list(range(1, 1001))
 
 
 def test_a_disk_that_is_full_stops_the_writing_and_is_remembered():
     with Path("/dev/full").open("wb", buffering=0) as file:
         lines = EventLines(file)
-        lines.tell(Progress(event="text", label="a", content="x"))
+        lines.emit(Progress(event="text", label="a", content="x"))
         lines.close()
     assert lines.failure is not None
     assert lines.failure.errno == errno.ENOSPC
@@ -67,7 +67,7 @@ def test_a_reader_that_takes_nothing_is_not_waited_for_without_end(monkeypatch):
     reading, writing = os.pipe()
     with os.fdopen(writing, "wb", buffering=0) as file:
         lines = EventLines(file)
-        lines.tell(Progress(event="text", label="a", content="x" * 1_000_000))
+        lines.emit(Progress(event="text", label="a", content="x" * 1_000_000))
         lines.close()
         assert lines.failure is not None
         assert lines.failure.strerror == "its reader does not read"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from deputy.backends.acp.backend import AcpBackend
+    from deputy.backends.acp.acp_turn import AcpBackend
     from deputy.core.redaction import Redactor
     from deputy.engine.ports import NotReady, Ready
     from deputy.engine.ports.text_files import OpenTextFiles
@@ -20,8 +20,8 @@ def acp_backend(
     name: str, environ: Mapping[str, str], open_files: OpenTextFiles, redactor: Redactor | None = None
 ) -> AcpBackend | None:
     """The backend that talks to the agent of this name; None when there is no such."""
-    from deputy.backends.acp.agents import AGENTS
-    from deputy.backends.acp.backend import AcpBackend
+    from deputy.backends.acp.acp_turn import AcpBackend
+    from deputy.backends.acp.known_agents import AGENTS
 
     agent = AGENTS.get(name)
     return None if agent is None else AcpBackend(agent, environ, open_files, redactor=redactor)
@@ -39,9 +39,9 @@ async def check_agents(environ: Mapping[str, str]) -> dict[str, Ready | NotReady
     """What there is of each agent's program, looked for all at once."""
     import asyncio
 
-    from deputy.backends.acp.agents import AGENTS
-    from deputy.backends.cli.installed import look_for
+    from deputy.backends.acp.known_agents import AGENTS
+    from deputy.backends.cli.installed import find_installed
 
     async with asyncio.TaskGroup() as group:
-        looks = {name: group.create_task(look_for(agent.program, environ)) for name, agent in AGENTS.items()}
+        looks = {name: group.create_task(find_installed(agent.program, environ)) for name, agent in AGENTS.items()}
     return {name: look.result() for name, look in looks.items()}

@@ -7,21 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from deputy.backends.cli.program import Fields, Order, Program
+from deputy.backends.cli.program import Fields, Invocation, Program
 
 if TYPE_CHECKING:
-    from deputy.backends.told import Told
+    from deputy.backends.turn_recorder import TurnRecorder
 
 
-class Agent(Struct, frozen=True, kw_only=True):
+class AcpAgent(Struct, frozen=True, kw_only=True):
     """One agent: the program that speaks for it, and how it is kept to a grant."""
 
     name: str
     """As in `acp:<name>`."""
     program: Program
-    mode: Callable[[Order], str] = lambda _: ""
+    mode: Callable[[Invocation], str] = lambda _: ""
     """The mode that asks before it does anything, or cannot do more; nothing where there is only one."""
-    meta: Callable[[Order], Mapping[str, Any]] = lambda _: {}
+    meta: Callable[[Invocation], Mapping[str, Any]] = lambda _: {}
     """What a session is opened with beyond the protocol."""
     keyed_logins: Mapping[str, tuple[str, ...]] = {}
     """Its ways to log in that need nobody: by their ids, the variables of which one holds the key."""
@@ -35,5 +35,5 @@ class Agent(Struct, frozen=True, kw_only=True):
     """Whether its program is called with the model; else the session is told."""
 
 
-def says_nothing(_fields: Fields, _told: Told, _order: Order) -> None:
+def says_nothing(_fields: Fields, _recorder: TurnRecorder, _order: Invocation) -> None:
     """What such a program prints is no event but a message, which is read elsewhere."""

@@ -11,7 +11,7 @@ from deputy.backends.cli.program import READING, RUNNING, WRITING, Fields, part,
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from deputy.backends.acp.wire import Asked
+    from deputy.backends.acp.jsonrpc import RpcRequest
 
 WEB = frozenset({"WebFetch", "WebSearch"})
 NEEDED: Mapping[str, frozenset[str]] = {
@@ -26,7 +26,7 @@ _PATHS = ("path", "file_path", "filePath", "filepath", "abs_path", "absolute_pat
 _MOST_PATHS = 100
 
 
-class Wish(Struct, frozen=True, kw_only=True):
+class PermissionRequest(Struct, frozen=True, kw_only=True):
     """What an agent asks to do."""
 
     kind: str
@@ -38,11 +38,13 @@ class Wish(Struct, frozen=True, kw_only=True):
         return self.kind not in HARMLESS
 
 
-def wish_of(call: Fields, known: Wish | None = None) -> Wish:
+def permission_of(call: Fields, known: PermissionRequest | None = None) -> PermissionRequest:
     """What a tool call is about, as it is told; with what was told of it before."""
     kind = call.get("kind")
     paths = tuple(dict.fromkeys((*(known.paths if known else ()), *paths_of(call))))
-    return Wish(kind=kind if isinstance(kind, str) else known.kind if known else "other", paths=paths[:_MOST_PATHS])
+    return PermissionRequest(
+        kind=kind if isinstance(kind, str) else known.kind if known else "other", paths=paths[:_MOST_PATHS]
+    )
 
 
 def paths_of(call: Fields) -> list[str]:
@@ -54,14 +56,14 @@ def paths_of(call: Fields) -> list[str]:
     return [path for path in (*places, *differences, *named) if isinstance(path, str) and path]
 
 
-def is_granted(wish: Wish, tools: frozenset[str]) -> bool:
+def is_granted(permission: PermissionRequest, tools: frozenset[str]) -> bool:
     """Whether the tools that are granted allow it; where its paths lead is another question."""
-    if wish.kind in _ON_FILES and not wish.paths:
+    if permission.kind in _ON_FILES and not permission.paths:
         return False
-    return bool(NEEDED.get(wish.kind, frozenset()) & tools)
+    return bool(NEEDED.get(permission.kind, frozenset()) & tools)
 
 
-def answer_of(asked: Asked, *, allowed: bool) -> Fields:
+def answer_of(asked: RpcRequest, *, allowed: bool) -> Fields:
     """The option that says so: once only, never for good, which would outlive the grant."""
     options = parts(asked.params.get("options"))
     wanted = ("allow_once",) if allowed else ("reject_once", "reject_always")

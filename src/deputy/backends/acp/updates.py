@@ -5,16 +5,16 @@ from __future__ import annotations
 import posixpath
 from typing import TYPE_CHECKING, Final
 
-from deputy.backends import problems
-from deputy.backends.acp.permission import Wish, wish_of
-from deputy.backends.cli.program import Fields, Order, billionths, number_of, part, parts, text_of
-from deputy.core.conversation import Used
-from deputy.core.errors import ContextExhausted, Refused
+from deputy.backends import program_errors
+from deputy.backends.acp.permission import PermissionRequest, permission_of
+from deputy.backends.cli.program import Fields, Invocation, billionths, number_of, part, parts, text_of
+from deputy.core.conversation import TokenUsage
+from deputy.core.errors import ContextExhausted, ModelRefused
 from deputy.core.outcome import Usage
 from deputy.engine.ports.backend import ContextFill
 
 if TYPE_CHECKING:
-    from deputy.backends.told import Told
+    from deputy.backends.turn_recorder import TurnRecorder
     from deputy.core.errors import Error
 
 FULL: Final = 0.95
@@ -24,115 +24,119 @@ _CALLS = 2000
 """So many tool calls are told apart; later ones are judged by each message alone."""
 
 
-class Calls:
+class ToolCallLog:
     """What is known of the tool calls of a turn."""
 
     def __init__(self) -> None:
-        self._wishes: dict[str, Wish] = {}
+        self._permissions: dict[str, PermissionRequest] = {}
 
-    def learn(self, call: Fields) -> Wish:
+    def learn(self, call: Fields) -> PermissionRequest:
         """What a call is about, with what this message adds."""
         name = text_of(call.get("toolCallId"))
-        wish = wish_of(call, self._wishes.get(name))
-        if name in self._wishes or len(self._wishes) < _CALLS:
-            self._wishes[name] = wish
-        return wish
+        permission = permission_of(call, self._permissions.get(name))
+        if name in self._permissions or len(self._permissions) < _CALLS:
+            self._permissions[name] = permission
+        return permission
 
 
-def take_update(update: Fields, told: Told, order: Order, calls: Calls, notice: str = "") -> None:
+def record_update(
+    update: Fields, recorder: TurnRecorder, invocation: Invocation, calls: ToolCallLog, notice: str = ""
+) -> None:
     """Take one update in; what begins like a notice is not said to whoever asked."""
     match update.get("sessionUpdate"):
         case "agent_message_chunk" if not _is_from_below(update):
             text = text_of(part(update, "content").get("text"))
             if notice and text.startswith(notice):
-                _notice(text.removeprefix(notice), told)
+                _notice(text.removeprefix(notice), recorder)
             else:
-                told.says(text, text_of(update.get("messageId")))
-            _count(part(update, "_meta", "usage"), told)
+                recorder.add_text(text, text_of(update.get("messageId")))
+            _count(part(update, "_meta", "usage"), recorder)
         case "agent_message_chunk" | "agent_thought_chunk" | "plan":
-            told.stirs()
+            recorder.mark_active()
         case "tool_call" | "tool_call_update":
-            take_call(update, told, order, calls)
+            record_call(update, recorder, invocation, calls)
         case "usage_update":
-            _weigh(update, told)
+            _weigh(update, recorder)
         case _:
             return
 
 
-def take_call(call: Fields, told: Told, order: Order, calls: Calls) -> Wish:
+def record_call(call: Fields, recorder: TurnRecorder, invocation: Invocation, calls: ToolCallLog) -> PermissionRequest:
     """A tool is used, or is about to be, or was."""
-    name, wish = text_of(call.get("toolCallId")), calls.learn(call)
-    writes = order.may_write and wish.writes
+    name, permission = text_of(call.get("toolCallId")), calls.learn(call)
+    writes = invocation.may_write and permission.writes
     given = part(call, "rawInput") or {"title": text_of(call.get("title"))}
-    told.calls(name, wish.kind, given, may_write=writes)
+    recorder.calls(name, permission.kind, given, may_write=writes)
     if writes:
-        told.may_write(name)
+        recorder.may_write(name)
     status = call.get("status")
     if status in ("completed", "failed"):
-        if status == "completed" and wish.kind in ("edit", "delete", "move"):
-            for path in wish.paths:
-                told.changes(full_path(order, path))
-        told.gets(name, _output(call), is_error=status == "failed")
-    return wish
+        if status == "completed" and permission.kind in ("edit", "delete", "move"):
+            for path in permission.paths:
+                recorder.changes(full_path(invocation, path))
+        recorder.gets(name, _output(call), is_error=status == "failed")
+    return permission
 
 
-def full_path(order: Order, path: str) -> str:
+def full_path(invocation: Invocation, path: str) -> str:
     """A path as agents name it, in one spelling."""
-    return posixpath.normpath(posixpath.join(order.place, path))
+    return posixpath.normpath(posixpath.join(invocation.place, path))
 
 
-def take_end(result: Fields, told: Told, name: str) -> None:
+def record_end(result: Fields, recorder: TurnRecorder, name: str) -> None:
     """The turn is at its end, for a reason that the agent gives."""
-    _settle(result, told)
+    _apply_usage(result, recorder)
     match result.get("stopReason"):
         case "end_turn":
-            if not told.text.strip() and _is_full(told):
-                told.error = _exhausted(name, told)
+            if not recorder.text.strip() and _is_full(recorder):
+                recorder.error = _exhausted(name, recorder)
         case "max_tokens" | "max_turn_requests" as reason:
-            told.error = _exhausted(name, told) if _is_full(told) else problems.output_limit(name, reason)
+            recorder.error = (
+                _exhausted(name, recorder) if _is_full(recorder) else program_errors.output_limit(name, reason)
+            )
         case "refusal":
-            told.error = Refused(f"{name} will not do it").as_value()
+            recorder.error = ModelRefused(f"{name} will not do it").as_value()
         case "cancelled":
-            told.error = problems.crashed(name, "cancelled its turn", "")
+            recorder.error = program_errors.crashed(name, "cancelled its turn", "")
         case other:
-            told.error = problems.not_json(name, f"it stopped because of {other!r:.100}")
-    told.finishes()
+            recorder.error = program_errors.not_json(name, f"it stopped because of {other!r:.100}")
+    recorder.finishes()
 
 
-def _exhausted(name: str, told: Told) -> Error:
-    filled = told.context
+def _exhausted(name: str, recorder: TurnRecorder) -> Error:
+    filled = recorder.context
     words = "" if filled is None else f" ({filled.used:,} of {filled.size:,} tokens)"
     return ContextExhausted(f"{name}'s context is full{words}").as_value()
 
 
-def _is_full(told: Told) -> bool:
-    return told.context is not None and told.context.used >= FULL * told.context.size
+def _is_full(recorder: TurnRecorder) -> bool:
+    return recorder.context is not None and recorder.context.used >= FULL * recorder.context.size
 
 
-def _weigh(update: Fields, told: Told) -> None:
+def _weigh(update: Fields, recorder: TurnRecorder) -> None:
     used, size = number_of(update.get("used")), number_of(update.get("size"))
     if size:
-        told.context = ContextFill(used=used, size=size)
+        recorder.context = ContextFill(used=used, size=size)
     cost = part(update, "cost")
     # A price that an agent does not know is 0 there.
     amount = billionths(cost.get("amount")) if cost.get("currency") == "USD" else None
     if amount:
-        told.counted = Usage(cost=amount)
-    told.stirs()
+        recorder.counted = Usage(cost=amount)
+    recorder.mark_active()
 
 
-def _notice(text: str, told: Told) -> None:
+def _notice(text: str, recorder: TurnRecorder) -> None:
     if "retrying" in text.lower():
-        told.retries(text[:_NOTICE_LENGTH])
+        recorder.retries(text[:_NOTICE_LENGTH])
     else:
-        told.stirs()
+        recorder.mark_active()
 
 
-def _count(usage: Fields, told: Told) -> None:
+def _count(usage: Fields, recorder: TurnRecorder) -> None:
     """What one request took, as one of them tells beside its words; the end says nothing of it then."""
     if usage:
-        told.uses(
-            Used(
+        recorder.uses(
+            TokenUsage(
                 input_tokens=number_of(usage.get("inputTokens")),
                 output_tokens=number_of(usage.get("outputTokens")),
                 cached_tokens=number_of(usage.get("cachedReadTokens")),
@@ -140,10 +144,10 @@ def _count(usage: Fields, told: Told) -> None:
         )
 
 
-def _settle(result: Fields, told: Told) -> None:
+def _apply_usage(result: Fields, recorder: TurnRecorder) -> None:
     """What the turn took. Costs are told over the whole session, tokens of the turn."""
     usage, quota = part(result, "usage"), part(result, "_meta", "quota", "token_count")
-    if not usage and not quota and told.usage.requests:
+    if not usage and not quota and recorder.usage.requests:
         return
     output = number_of(usage.get("outputTokens"))
     cached, written = number_of(usage.get("cachedReadTokens")), number_of(usage.get("cachedWriteTokens"))
@@ -153,8 +157,8 @@ def _settle(result: Fields, told: Told) -> None:
         given += cached + written
     if not usage:
         given, output = number_of(quota.get("input_tokens")), number_of(quota.get("output_tokens"))
-    cost = (told.counted.cost or 0) - (told.before.cost or 0)
-    told.settles(Usage(input=given, output=output, cached=cached, cost=cost if cost > 0 else None))
+    cost = (recorder.counted.cost or 0) - (recorder.before.cost or 0)
+    recorder.set_total(Usage(input=given, output=output, cached=cached, cost=cost if cost > 0 else None))
 
 
 def _output(call: Fields) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from deputy.backends.cli.backend import CliBackend
+    from deputy.backends.cli.cli_turn import CliBackend
     from deputy.core.redaction import Redactor
     from deputy.engine.ports import NotReady, Ready
 
@@ -19,7 +19,7 @@ def cli_backend(name: str, environ: Mapping[str, str], redactor: Redactor | None
     """The backend that runs the program of this name; None when there is no such."""
     from importlib import import_module
 
-    from deputy.backends.cli.backend import CliBackend
+    from deputy.backends.cli.cli_turn import CliBackend
 
     if name not in NAMES:
         return None

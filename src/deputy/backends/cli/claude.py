@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from deputy.backends.cli.program import Fields, Order, Program, billionths, number_of, part, parts, text_of, texts
-from deputy.backends.problems import crashed, output_limit
+from deputy.backends.cli.program import Fields, Invocation, Program, billionths, number_of, part, parts, text_of, texts
+from deputy.backends.program_errors import crashed, output_limit
 from deputy.core.login_files import LOGIN_FILES
 from deputy.core.outcome import NO_USAGE, Usage
 from deputy.engine.ports.backend import ContextFill
@@ -13,7 +13,7 @@ from deputy.engine.ports.backend import ContextFill
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from deputy.backends.told import Told
+    from deputy.backends.turn_recorder import TurnRecorder
 
 TOOLS: Mapping[str, str] = {
     "Read": "Read", "Grep": "Grep", "Glob": "Glob", "WebFetch": "WebFetch", "WebSearch": "WebSearch",
@@ -32,8 +32,8 @@ _BROKEN_OFF = "[ede_diagnostic]"
 """How it begins what it says when somebody ends it in the middle."""
 
 
-def _arguments(order: Order) -> list[str]:
-    tools = [theirs for ours, theirs in TOOLS.items() if ours in order.tools]
+def _arguments(invocation: Invocation) -> list[str]:
+    tools = [theirs for ours, theirs in TOOLS.items() if ours in invocation.tools]
     allowed = [tool for tool in tools if tool in _ASKED_FOR]
     return [
         "-p",
@@ -44,54 +44,56 @@ def _arguments(order: Order) -> list[str]:
         # Both keep files within the workspace, and nobody is asked.
         *("--permission-mode", "acceptEdits" if {"Edit", "Write"} & set(tools) else "dontAsk"),
         *(("--allowedTools", ",".join(allowed)) if allowed else ()),
-        *(("--model", order.model) if order.model else ()),
-        *(("--resume", order.session) if order.session else ()),
+        *(("--model", invocation.model) if invocation.model else ()),
+        *(("--resume", invocation.session) if invocation.session else ()),
     ]
 
 
-def _read(fields: Fields, told: Told, order: Order) -> None:
+def _read(fields: Fields, recorder: TurnRecorder, invocation: Invocation) -> None:
     session = fields.get("session_id")
     if isinstance(session, str):
-        told.session = session
+        recorder.session = session
     match fields.get("type"):
         case "system":
-            _system(fields, told)
+            _system(fields, recorder)
         case "stream_event" if fields.get("parent_tool_use_id") is None:
-            _streamed(part(fields, "event"), told)
+            _streamed(part(fields, "event"), recorder)
         case "assistant":
-            _assistant(part(fields, "message"), told, order)
+            _assistant(part(fields, "message"), recorder, invocation)
         case "user":
-            _results(part(fields, "message"), told)
+            _results(part(fields, "message"), recorder)
         case "result":
-            _result(fields, told)
+            _result(fields, recorder)
         case _:
             return
 
 
-def _system(fields: Fields, told: Told) -> None:
+def _system(fields: Fields, recorder: TurnRecorder) -> None:
     match fields.get("subtype"):
         case "init":
-            told.model = text_of(fields.get("model"))
-            told.stirs()
+            recorder.model = text_of(fields.get("model"))
+            recorder.mark_active()
         case "api_retry":
             status, reason = fields.get("error_status"), text_of(fields.get("error"))
             seconds = number_of(fields.get("retry_delay_ms")) / 1000
-            told.retries(f"{reason} ({status})", attempt=number_of(fields.get("attempt")), seconds=seconds, code=reason)
+            recorder.retries(
+                f"{reason} ({status})", attempt=number_of(fields.get("attempt")), seconds=seconds, code=reason
+            )
         case "permission_denied":
-            told.denies(text_of(fields.get("tool_use_id")))
+            recorder.denies(text_of(fields.get("tool_use_id")))
         case _:
             return
 
 
-def _streamed(event: Fields, told: Told) -> None:
-    told.stirs()
+def _streamed(event: Fields, recorder: TurnRecorder) -> None:
+    recorder.mark_active()
     match event.get("type"):
         case "message_start":
-            told.begins(_tokens(part(event, "message", "usage")))
+            recorder.begins(_tokens(part(event, "message", "usage")))
         case "content_block_delta" if part(event, "delta").get("type") == "text_delta":
-            told.says(text_of(part(event, "delta").get("text")))
+            recorder.add_text(text_of(part(event, "delta").get("text")))
         case "message_delta":
-            told.spends(number_of(part(event, "usage").get("output_tokens")))
+            recorder.spends(number_of(part(event, "usage").get("output_tokens")))
         case _:
             return
 
@@ -102,50 +104,50 @@ def _tokens(usage: Fields) -> Usage:
     return Usage(input=number_of(usage.get("input_tokens")) + cached + written, cached=cached)
 
 
-def _assistant(message: Fields, told: Told, order: Order) -> None:
+def _assistant(message: Fields, recorder: TurnRecorder, invocation: Invocation) -> None:
     if message.get("model") == "<synthetic>":
         return
     for block in parts(message.get("content")):
-        if block.get("type") == "text" and not told.is_streaming:
-            told.says(text_of(block.get("text")), text_of(message.get("id")))
+        if block.get("type") == "text" and not recorder.is_streaming:
+            recorder.add_text(text_of(block.get("text")), text_of(message.get("id")))
         if block.get("type") == "tool_use":
             name = text_of(block.get("name"))
-            writes = order.may_write and name not in _HARMLESS
+            writes = invocation.may_write and name not in _HARMLESS
             given = part(block, "input")
             path = given.get("file_path") if name in _WRITING else None
-            told.calls(text_of(block.get("id")), name, given, may_write=writes, path=path)
+            recorder.calls(text_of(block.get("id")), name, given, may_write=writes, path=path)
 
 
-def _results(message: Fields, told: Told) -> None:
+def _results(message: Fields, recorder: TurnRecorder) -> None:
     for block in parts(message.get("content")):
         if block.get("type") == "tool_result":
             text, is_error = text_of(block.get("content")), block.get("is_error") is True
             denied = is_error and _NO_SUCH_TOOL in text
-            told.gets(text_of(block.get("tool_use_id")), text, is_error=is_error, is_denied=denied)
+            recorder.gets(text_of(block.get("tool_use_id")), text, is_error=is_error, is_denied=denied)
 
 
-def _result(fields: Fields, told: Told) -> None:
+def _result(fields: Fields, recorder: TurnRecorder) -> None:
     """The end. A failed request is a success here whose `is_error` is set."""
-    told.finishes()
-    told.counted = _sum(part(fields, "modelUsage"), fields.get("total_cost_usd"))
+    recorder.finishes()
+    recorder.counted = _sum(part(fields, "modelUsage"), fields.get("total_cost_usd"))
     since = fields.get("model_usage_since_last_result")
     if isinstance(since, dict):
-        told.settles(_sum(part(fields, "model_usage_since_last_result"), None))
+        recorder.set_total(_sum(part(fields, "model_usage_since_last_result"), None))
     else:
-        told.settles(_turn(part(fields, "usage")))
-    _weigh(part(fields, "modelUsage"), told)
+        recorder.set_total(_turn(part(fields, "usage")))
+    _weigh(part(fields, "modelUsage"), recorder)
     text = text_of(fields.get("result"))
     if fields.get("is_error") is not True:
-        told.answers(text)
+        recorder.answers(text)
     elif fields.get("subtype") in _LIMITS or fields.get("api_error") == "max_output_tokens":
-        told.error = output_limit("claude", text or text_of(fields.get("subtype")))
+        recorder.error = output_limit("claude", text or text_of(fields.get("subtype")))
     else:
         status = fields.get("api_error_status")
         text = text or "; ".join(texts(fields.get("errors"))) or "no reason given"
         if text.startswith(_BROKEN_OFF):
-            told.error = crashed("claude", "broke off", text)
+            recorder.error = crashed("claude", "broke off", text)
         else:
-            told.fails(text, status if isinstance(status, int) else None)
+            recorder.fails(text, status if isinstance(status, int) else None)
 
 
 def _turn(usage: Fields) -> Usage:
@@ -168,10 +170,10 @@ def _sum(models: Fields, cost: object) -> Usage:
     return total if known is None else Usage(input=total.input, output=total.output, cached=total.cached, cost=known)
 
 
-def _weigh(models: Fields, told: Told) -> None:
+def _weigh(models: Fields, recorder: TurnRecorder) -> None:
     window = max((number_of(part(models, name).get("contextWindow")) for name in models), default=0)
-    if window and told.last_input:
-        told.context = ContextFill(used=told.last_input, size=window)
+    if window and recorder.last_input:
+        recorder.context = ContextFill(used=recorder.last_input, size=window)
 
 
 PROGRAM = Program(

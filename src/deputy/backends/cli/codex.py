@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from msgspec import json
 
-from deputy.backends.cli.program import READING, Fields, Order, Program, number_of, part, parts, text_of
+from deputy.backends.cli.program import READING, Fields, Invocation, Program, number_of, part, parts, text_of
 from deputy.core.login_files import LOGIN_FILES
 from deputy.core.outcome import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from deputy.backends.told import Told
+    from deputy.backends.turn_recorder import TurnRecorder
 
 _RECONNECTING = "Reconnecting"
 _TOOLS: Mapping[str, str] = {
@@ -26,73 +26,73 @@ _TOOLS: Mapping[str, str] = {
 }
 
 
-def _arguments(order: Order) -> list[str]:
-    sandbox = "workspace-write" if order.may_write else "read-only"
+def _arguments(invocation: Invocation) -> list[str]:
+    sandbox = "workspace-write" if invocation.may_write else "read-only"
     config = {
         "sandbox_mode": sandbox,
         "approval_policy": "never",
-        "web_search": "live" if "WebSearch" in order.tools else "disabled",
+        "web_search": "live" if "WebSearch" in invocation.tools else "disabled",
         # Its sandbox would let it write to the places of temporary files too.
         "sandbox_workspace_write.exclude_slash_tmp": True,
         "sandbox_workspace_write.exclude_tmpdir_env_var": True,
     }
     return [
         "exec",
-        *(("resume", order.session) if order.session else ()),
+        *(("resume", invocation.session) if invocation.session else ()),
         *("--json", "--skip-git-repo-check"),
         *(word for name, value in config.items() for word in ("-c", f"{name}={json.encode(value).decode()}")),
-        *(("--model", order.model) if order.model else ()),
+        *(("--model", invocation.model) if invocation.model else ()),
         "-",
     ]
 
 
-def _read(fields: Fields, told: Told, order: Order) -> None:
+def _read(fields: Fields, recorder: TurnRecorder, invocation: Invocation) -> None:
     match fields.get("type"):
         case "thread.started":
-            told.session = text_of(fields.get("thread_id"))
-            told.stirs()
+            recorder.session = text_of(fields.get("thread_id"))
+            recorder.mark_active()
         case "item.started" | "item.updated" | "item.completed":
-            _item(part(fields, "item"), told, order, is_done=fields.get("type") == "item.completed")
+            _item(part(fields, "item"), recorder, invocation, is_done=fields.get("type") == "item.completed")
         case "turn.completed":
             # Whatever went wrong on the way, it got over it.
-            told.failure = None
-            told.finishes()
-            _settle(part(fields, "usage"), told)
+            recorder.failure = None
+            recorder.finishes()
+            _apply_usage(part(fields, "usage"), recorder)
         case "turn.failed":
-            told.finishes()
-            _fail(text_of(part(fields, "error").get("message")), told)
+            recorder.finishes()
+            _fail(text_of(part(fields, "error").get("message")), recorder)
         case "error":
-            _fail(text_of(fields.get("message")), told)
+            _fail(text_of(fields.get("message")), recorder)
         case _:
             return
 
 
-def _item(item: Fields, told: Told, order: Order, *, is_done: bool) -> None:
+def _item(item: Fields, recorder: TurnRecorder, invocation: Invocation, *, is_done: bool) -> None:
     kind, call = text_of(item.get("type")), text_of(item.get("id"))
     if kind == "agent_message" and is_done:
-        told.says(text_of(item.get("text")), call)
+        recorder.add_text(text_of(item.get("text")), call)
     elif kind == "error" and is_done:
-        told.warns(text_of(item.get("message")))
+        recorder.warns(text_of(item.get("message")))
     elif kind in _TOOLS:
-        _tool(kind, call, item, told, order, is_done=is_done)
+        _tool(kind, call, item, recorder, invocation, is_done=is_done)
     else:
-        told.stirs()
+        recorder.mark_active()
 
 
-def _tool(kind: str, call: str, item: Fields, told: Told, order: Order, *, is_done: bool) -> None:
+def _tool(kind: str, call: str, item: Fields, recorder: TurnRecorder, invocation: Invocation, *, is_done: bool) -> None:
     given = {name: item[name] for name in ("command", "server", "tool", "query", "changes") if name in item}
-    told.calls(call, _TOOLS[kind], given, may_write=order.may_write and kind != "web_search")
+    recorder.calls(call, _TOOLS[kind], given, may_write=invocation.may_write and kind != "web_search")
     if not is_done:
         return
     code, status = item.get("exit_code"), item.get("status")
     is_error = status in ("failed", "declined") or (isinstance(code, int) and code != 0)
-    told.gets(call, text_of(item.get("aggregated_output")), is_error=is_error, is_denied=status == "declined")
+    recorder.gets(call, text_of(item.get("aggregated_output")), is_error=is_error, is_denied=status == "declined")
     if not is_error:
         for change in parts(item.get("changes")):
-            told.changes(text_of(change.get("path")))
+            recorder.changes(text_of(change.get("path")))
 
 
-def _settle(usage: Fields, told: Told) -> None:
+def _apply_usage(usage: Fields, recorder: TurnRecorder) -> None:
     """What this turn took of what the whole thread has."""
     counted = Usage(
         input=number_of(usage.get("input_tokens")),
@@ -100,23 +100,23 @@ def _settle(usage: Fields, told: Told) -> None:
         cached=number_of(usage.get("cached_input_tokens")),
         cost=None,
     )
-    told.counted = counted
-    told.settles(
+    recorder.counted = counted
+    recorder.set_total(
         Usage(
-            input=max(0, counted.input - told.before.input),
-            output=max(0, counted.output - told.before.output),
-            cached=max(0, counted.cached - told.before.cached),
+            input=max(0, counted.input - recorder.before.input),
+            output=max(0, counted.output - recorder.before.output),
+            cached=max(0, counted.cached - recorder.before.cached),
             requests=1,
             cost=None,
         )
     )
 
 
-def _fail(message: str, told: Told) -> None:
+def _fail(message: str, recorder: TurnRecorder) -> None:
     if message.startswith(_RECONNECTING):
-        told.retries(message)
+        recorder.retries(message)
         return
-    told.fails(message or "no reason given", _status(message))
+    recorder.fails(message or "no reason given", _status(message))
 
 
 def _status(message: str) -> int | None:
@@ -125,10 +125,10 @@ def _status(message: str) -> int | None:
     return int(digits) if digits.isascii() and digits.isdecimal() and len(digits) == 3 else None
 
 
-def _settings(order: Order) -> dict[str, str]:
+def _settings(invocation: Invocation) -> dict[str, str]:
     """A key is offered only where nobody is logged in: a subscription is not to be passed by."""
-    home = Path(order.environ.get("CODEX_HOME") or f"{order.environ.get('HOME', '')}/.codex")
-    key = order.environ.get("OPENAI_API_KEY", "")
+    home = Path(invocation.environ.get("CODEX_HOME") or f"{invocation.environ.get('HOME', '')}/.codex")
+    key = invocation.environ.get("OPENAI_API_KEY", "")
     return {"CODEX_API_KEY": key} if key and not (home / "auth.json").exists() else {}
 
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from deputy.backends.cli.program import READING, Fields, Order, Program, number_of, part, parts, text_of
+from deputy.backends.cli.program import READING, Fields, Invocation, Program, number_of, part, parts, text_of
 from deputy.core.login_files import LOGIN_FILES
 from deputy.core.outcome import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from deputy.backends.told import Told
+    from deputy.backends.turn_recorder import TurnRecorder
 
 _HARMLESS = frozenset({"read", "ls", "grep", "glob", "semSearch", "webSearch", "fetch", "todo", "updateTodos"})
 _WRITING = frozenset({"write", "edit", "delete"})
@@ -23,57 +23,57 @@ _THEIRS: Mapping[str, str] = {
 }
 
 
-def _arguments(order: Order) -> list[str]:
+def _arguments(invocation: Invocation) -> list[str]:
     return [
         "-p",
         *("--output-format", "stream-json"),
         "--trust",
         # What it may do is all or nothing: by force everything, in this mode only reading.
-        *(("--force",) if order.may_run else ("--mode", "ask")),
-        *(("--model", order.model) if order.model else ()),
-        *(("--resume", order.session) if order.session else ()),
+        *(("--force",) if invocation.may_run else ("--mode", "ask")),
+        *(("--model", invocation.model) if invocation.model else ()),
+        *(("--resume", invocation.session) if invocation.session else ()),
     ]
 
 
-def _read(fields: Fields, told: Told, order: Order) -> None:
+def _read(fields: Fields, recorder: TurnRecorder, invocation: Invocation) -> None:
     session = fields.get("session_id")
     if isinstance(session, str):
-        told.session = session
+        recorder.session = session
     match fields.get("type"):
         case "system":
-            told.model = text_of(fields.get("model")) or told.model
-            told.stirs()
+            recorder.model = text_of(fields.get("model")) or recorder.model
+            recorder.mark_active()
         case "assistant":
             for block in parts(part(fields, "message").get("content")):
-                told.says(text_of(block.get("text")))
+                recorder.add_text(text_of(block.get("text")))
         case "tool_call":
-            _tool(fields, told, order)
+            _tool(fields, recorder, invocation)
         case "result":
-            _result(fields, told)
+            _result(fields, recorder)
         case _:
-            told.stirs()
+            recorder.mark_active()
 
 
-def _tool(fields: Fields, told: Told, order: Order) -> None:
+def _tool(fields: Fields, recorder: TurnRecorder, invocation: Invocation) -> None:
     """`{"readToolCall": {"args": …, "result": {"success": …}}}`, begun and later completed."""
     calls = part(fields, "tool_call")
     key = next((key for key in calls if key.endswith("ToolCall")), "")
     name, call = key.removesuffix("ToolCall") or "tool", text_of(fields.get("call_id"))
     given, result = part(calls, key, "args"), part(calls, key, "result")
     path = given.get("path") if name in _WRITING else None
-    told.calls(call, name, given, may_write=order.may_write and name not in _HARMLESS, path=path)
+    recorder.calls(call, name, given, may_write=invocation.may_write and name not in _HARMLESS, path=path)
     if fields.get("subtype") == "completed":
         denied = "rejected" in result or "permissionDenied" in result
         success = part(result, "success")
-        told.gets(call, text_of(success.get("content")), is_error="success" not in result, is_denied=denied)
+        recorder.gets(call, text_of(success.get("content")), is_error="success" not in result, is_denied=denied)
 
 
-def _result(fields: Fields, told: Told) -> None:
-    told.finishes()
+def _result(fields: Fields, recorder: TurnRecorder) -> None:
+    recorder.finishes()
     usage, text = part(fields, "usage"), text_of(fields.get("result"))
     if usage:
         cached, written = number_of(usage.get("cacheReadTokens")), number_of(usage.get("cacheWriteTokens"))
-        told.settles(
+        recorder.set_total(
             Usage(
                 input=number_of(usage.get("inputTokens")) + cached + written,
                 output=number_of(usage.get("outputTokens")),
@@ -83,11 +83,11 @@ def _result(fields: Fields, told: Told) -> None:
             )
         )
     if fields.get("is_error") is True or fields.get("subtype") not in ("success", None):
-        told.fails(text or "no reason given")
+        recorder.fails(text or "no reason given")
 
 
-def _cannot_hold(order: Order) -> str:
-    return "writing files without running commands" if order.may_write and not order.may_run else ""
+def _cannot_hold(invocation: Invocation) -> str:
+    return "writing files without running commands" if invocation.may_write and not invocation.may_run else ""
 
 
 def _is_version(said: str) -> bool:

@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from deputy.backends.cli.program import READING, Fields, Order, Program, number_of, part, text_of
-from deputy.backends.problems import output_limit
+from deputy.backends.cli.program import READING, Fields, Invocation, Program, number_of, part, text_of
+from deputy.backends.program_errors import output_limit
 from deputy.core.login_files import LOGIN_FILES
 from deputy.core.outcome import Usage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from deputy.backends.told import Told
+    from deputy.backends.turn_recorder import TurnRecorder
 
 _HARMLESS = frozenset({
     "read_file", "read_many_files", "list_directory", "grep_search", "search_file_content", "glob", "google_web_search",
@@ -24,58 +24,58 @@ _DENIED = frozenset({"tool_not_registered", "policy_violation"})
 _POLICIES = Path(__file__).with_name("policies")
 
 
-def _arguments(order: Order) -> list[str]:
+def _arguments(invocation: Invocation) -> list[str]:
     # Without anybody to ask, `default` leaves out every tool that would have to.
-    mode = "yolo" if order.may_run else "auto_edit" if order.may_write else "default"
+    mode = "yolo" if invocation.may_run else "auto_edit" if invocation.may_write else "default"
     return [
         *("--output-format", "stream-json"),
         *("--approval-mode", mode),
         *("--extensions", "none"),
-        *(word for policy in policies(order) for word in ("--policy", policy)),
+        *(word for policy in policies(invocation) for word in ("--policy", policy)),
         "--skip-trust",
-        *(("--model", order.model) if order.model else ()),
-        *(("--resume", order.session) if order.session else ()),
+        *(("--model", invocation.model) if invocation.model else ()),
+        *(("--resume", invocation.session) if invocation.session else ()),
     ]
 
 
-def policies(order: Order) -> Iterator[str]:
+def policies(invocation: Invocation) -> Iterator[str]:
     """The files of rules that keep its web tools to a grant."""
-    if "WebSearch" not in order.tools:
+    if "WebSearch" not in invocation.tools:
         yield f"{_POLICIES}/no_web_search.toml"
-    if "WebFetch" in order.tools:
+    if "WebFetch" in invocation.tools:
         yield f"{_POLICIES}/web_fetch.toml"
 
 
-def _read(fields: Fields, told: Told, order: Order) -> None:
+def _read(fields: Fields, recorder: TurnRecorder, invocation: Invocation) -> None:
     match fields.get("type"):
         case "init":
-            told.session, told.model = text_of(fields.get("session_id")), text_of(fields.get("model"))
-            told.stirs()
+            recorder.session, recorder.model = text_of(fields.get("session_id")), text_of(fields.get("model"))
+            recorder.mark_active()
         case "message" if fields.get("role") == "assistant":
-            told.says(text_of(fields.get("content")))
+            recorder.add_text(text_of(fields.get("content")))
         case "tool_use":
             name, given = text_of(fields.get("tool_name")), part(fields, "parameters")
             path = given.get("file_path") if name in _WRITING else None
-            writes = order.may_write and name not in _HARMLESS
-            told.calls(text_of(fields.get("tool_id")), name, given, may_write=writes, path=path)
+            writes = invocation.may_write and name not in _HARMLESS
+            recorder.calls(text_of(fields.get("tool_id")), name, given, may_write=writes, path=path)
         case "tool_result":
             problem = part(fields, "error")
-            told.gets(
+            recorder.gets(
                 text_of(fields.get("tool_id")),
                 text_of(fields.get("output")) or text_of(problem.get("message")),
                 is_error=fields.get("status") == "error",
                 is_denied=problem.get("type") in _DENIED,
             )
         case "error":
-            told.warns(text_of(fields.get("message")))
+            recorder.warns(text_of(fields.get("message")))
         case "result":
-            _result(fields, told)
+            _result(fields, recorder)
         case _:
             return
 
 
-def _result(fields: Fields, told: Told) -> None:
-    told.finishes()
+def _result(fields: Fields, recorder: TurnRecorder) -> None:
+    recorder.finishes()
     stats = part(fields, "stats")
     total = Usage(
         input=number_of(stats.get("input_tokens")),
@@ -85,14 +85,14 @@ def _result(fields: Fields, told: Told) -> None:
         cost=None,
     )
     if total.input or total.output:
-        told.settles(total)
+        recorder.set_total(total)
     if fields.get("status") == "error":
         error = part(fields, "error")
         message = _unwrapped(text_of(error.get("message"))) or "no reason given"
         if text_of(error.get("type")) == "FatalTurnLimitedError":
-            told.error = output_limit("gemini", message)
+            recorder.error = output_limit("gemini", message)
         else:
-            told.fails(message)
+            recorder.fails(message)
 
 
 def _unwrapped(message: str) -> str:

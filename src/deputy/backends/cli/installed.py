@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
-from deputy.backends.problems import cannot_run, not_installed, wrong_version
+from deputy.backends.program_errors import cannot_run, not_installed, wrong_version
 from deputy.engine.ports.backend import NotReady, Ready
 from deputy.processes.environment import NETWORK, scrubbed
-from deputy.processes.supervise import Command, supervised
+from deputy.processes.supervise import Command, supervise
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -31,7 +31,7 @@ class _Package(Struct):
     version: str = ""
 
 
-async def look_for(program: Program, environ: Mapping[str, str]) -> Ready | NotReady:
+async def find_installed(program: Program, environ: Mapping[str, str]) -> Ready | NotReady:
     """What there is of a program on this machine."""
     found = find(program, environ)
     if found is None:
@@ -40,7 +40,7 @@ async def look_for(program: Program, environ: Mapping[str, str]) -> Ready | NotR
     said = await asyncio.to_thread(_packaged_version, path, program.package) if program.package else ""
     # One of which any version will do is not run for it: not all of them know the flag.
     if not said and program.least_version:
-        said = await _told_version(program, path, environ)
+        said = await _printed_version(program, path, environ)
     if not said and program.least_version:
         error = cannot_run(program.name, "it does not tell its version", program.install)
         return NotReady(error=error, path=path)
@@ -50,20 +50,20 @@ async def look_for(program: Program, environ: Mapping[str, str]) -> Ready | NotR
     return Ready(path=path, version=said, is_logged_in=_is_logged_in(program, environ))
 
 
-class Found(Struct, frozen=True):
+class InstalledProgram(Struct, frozen=True):
     """A program's file, and when it was last changed: an upgrade is another one."""
 
     path: str
     changed_at: int
 
 
-def find(program: Program, environ: Mapping[str, str]) -> Found | None:
+def find(program: Program, environ: Mapping[str, str]) -> InstalledProgram | None:
     """The program's file, as it is found by its name."""
     path = shutil.which(program.name, path=environ.get("PATH", ""))
     if path is None:
         return None
     try:
-        return Found(path, Path(path).stat().st_mtime_ns)
+        return InstalledProgram(path, Path(path).stat().st_mtime_ns)
     except OSError:
         return None
 
@@ -89,7 +89,7 @@ def _packaged_version(path: str, package: str) -> str:
     return ""
 
 
-async def _told_version(program: Program, path: str, environ: Mapping[str, str]) -> str:
+async def _printed_version(program: Program, path: str, environ: Mapping[str, str]) -> str:
     command = Command(
         argv=(path, "--version"),
         cwd="/",
@@ -99,7 +99,7 @@ async def _told_version(program: Program, path: str, environ: Mapping[str, str])
         grace_seconds=0.5,
     )
     with suppress(TimeoutError):
-        async with asyncio.timeout(_VERSION_SECONDS), supervised(command) as child:
+        async with asyncio.timeout(_VERSION_SECONDS), supervise(command) as child:
             said = await child.stdout.read(_VERSION_BYTES)
             lines = said.decode("utf-8", "replace").strip().splitlines()
             return lines[0][:100] if lines else ""

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 from msgspec import json
 
-from deputy.backends.cli.program import Fields, Order, Program, billionths, number_of, part, text_of
-from deputy.core.conversation import Used
+from deputy.backends.cli.program import Fields, Invocation, Program, billionths, number_of, part, text_of
+from deputy.core.conversation import TokenUsage
 from deputy.core.login_files import LOGIN_FILES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from deputy.backends.told import Told
+    from deputy.backends.turn_recorder import TurnRecorder
 
 _PERMISSIONS: Mapping[str, tuple[str, ...]] = {
     "Read": ("read", "list"), "Grep": ("grep",), "Glob": ("glob",), "WebFetch": ("webfetch",),
@@ -24,19 +24,19 @@ _DENIALS = ("Model tried to call unavailable tool", "The user has specified a ru
 _STOPPED = ("stop", "end", "length", "content-filter", "other", "unknown")
 
 
-def _arguments(order: Order) -> list[str]:
+def _arguments(invocation: Invocation) -> list[str]:
     return [
         "run",
         *("--format", "json"),
         # Why a model is not known stands only in its log.
         *("--print-logs", "--log-level", "ERROR"),
-        *(("--session", order.session) if order.session else (f"--title={order.assignment.session_id}",)),
-        *(("--model", order.model) if order.model else ()),
+        *(("--session", invocation.session) if invocation.session else (f"--title={invocation.request.session_id}",)),
+        *(("--model", invocation.model) if invocation.model else ()),
     ]
 
 
-def _settings(order: Order) -> dict[str, str]:
-    granted = {name for ours in order.tools for name in _PERMISSIONS.get(ours, ())}
+def _settings(invocation: Invocation) -> dict[str, str]:
+    granted = {name for ours in invocation.tools for name in _PERMISSIONS.get(ours, ())}
     permissions = {"*": "deny", **dict.fromkeys(sorted(granted), "allow"), "external_directory": "deny"}
     return {
         "OPENCODE_PERMISSION": json.encode(permissions).decode(),
@@ -48,47 +48,47 @@ def _settings(order: Order) -> dict[str, str]:
     }
 
 
-def _read(fields: Fields, told: Told, order: Order) -> None:
+def _read(fields: Fields, recorder: TurnRecorder, invocation: Invocation) -> None:
     session, piece = fields.get("sessionID"), part(fields, "part")
     if isinstance(session, str):
-        told.session = session
+        recorder.session = session
     match fields.get("type"):
         case "text":
-            told.says(text_of(piece.get("text")), text_of(piece.get("messageID")))
+            recorder.add_text(text_of(piece.get("text")), text_of(piece.get("messageID")))
         case "tool_use":
-            _tool(piece, told, order)
+            _tool(piece, recorder, invocation)
         case "step_finish":
-            _step(piece, told)
+            _step(piece, recorder)
         case "error":
-            told.finishes()
+            recorder.finishes()
             error = part(fields, "error")
             data = part(error, "data")
             status = data.get("statusCode")
             text = text_of(data.get("responseBody")) or text_of(data.get("message"))
-            told.fails(text or text_of(error.get("name")), status if isinstance(status, int) else None)
+            recorder.fails(text or text_of(error.get("name")), status if isinstance(status, int) else None)
         case _:
-            told.stirs()
+            recorder.mark_active()
 
 
-def _tool(piece: Fields, told: Told, order: Order) -> None:
+def _tool(piece: Fields, recorder: TurnRecorder, invocation: Invocation) -> None:
     """A tool is told of only when it is done."""
     name, call, state = text_of(piece.get("tool")), text_of(piece.get("callID")), part(piece, "state")
     given, problem = part(state, "input"), text_of(state.get("error"))
     path = given.get("filePath") if name in ("write", "edit") else None
-    told.calls(call, name, given, may_write=order.may_write and name not in _HARMLESS, path=path)
+    recorder.calls(call, name, given, may_write=invocation.may_write and name not in _HARMLESS, path=path)
     if state.get("status") in ("completed", "error"):
         is_error = state.get("status") == "error"
         result = text_of(state.get("output")) or problem
-        told.gets(call, result, is_error=is_error, is_denied=problem.startswith(_DENIALS))
+        recorder.gets(call, result, is_error=is_error, is_denied=problem.startswith(_DENIALS))
 
 
-def _step(piece: Fields, told: Told) -> None:
+def _step(piece: Fields, recorder: TurnRecorder) -> None:
     tokens = part(piece, "tokens")
     cached, written = number_of(part(tokens, "cache").get("read")), number_of(part(tokens, "cache").get("write"))
     # A price that it does not know is 0 there.
     cost = billionths(piece.get("cost")) or None
-    told.uses(
-        Used(
+    recorder.uses(
+        TokenUsage(
             input_tokens=number_of(tokens.get("input")) + cached + written,
             output_tokens=number_of(tokens.get("output")) + number_of(tokens.get("reasoning")),
             cached_tokens=cached,
@@ -96,7 +96,7 @@ def _step(piece: Fields, told: Told) -> None:
         )
     )
     if piece.get("reason") in _STOPPED:
-        told.finishes()
+        recorder.finishes()
 
 
 PROGRAM = Program(

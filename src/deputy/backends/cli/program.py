@@ -8,18 +8,18 @@ from typing import Any, TypeAlias, cast
 
 from msgspec import Struct
 
-from deputy.backends.told import Told
-from deputy.engine.ports.backend import Assignment
+from deputy.backends.turn_recorder import TurnRecorder
+from deputy.engine.ports.backend import BackendRequest
 
 READING, WRITING, RUNNING = frozenset({"Read", "Grep", "Glob"}), frozenset({"Edit", "Write"}), frozenset({"Run"})
 
 Fields: TypeAlias = dict[str, Any]
 
 
-class Order(Struct, frozen=True, kw_only=True):
+class Invocation(Struct, frozen=True, kw_only=True):
     """An assignment as a program is given it."""
 
-    assignment: Assignment
+    request: BackendRequest
     model: str
     """In the program's own words; empty is its own choice."""
     environ: Mapping[str, str]
@@ -29,7 +29,7 @@ class Order(Struct, frozen=True, kw_only=True):
     @property
     def tools(self) -> frozenset[str]:
         """The tools that are granted, by our names."""
-        return self.assignment.grant.tools
+        return self.request.grant.tools
 
     @property
     def may_write(self) -> bool:
@@ -44,7 +44,7 @@ class Order(Struct, frozen=True, kw_only=True):
     @property
     def session(self) -> str:
         """The program's own session to go on with, if any."""
-        resume = self.assignment.resume
+        resume = self.request.resume
         return "" if resume is None else resume.id
 
 
@@ -56,8 +56,8 @@ class Program(Struct, frozen=True, kw_only=True):
     """How to get it."""
     login: str
     """How to log in."""
-    arguments: Callable[[Order], list[str]]
-    read: Callable[[Fields, Told, Order], None]
+    arguments: Callable[[Invocation], list[str]]
+    read: Callable[[Fields, TurnRecorder, Invocation], None]
     """Takes one line of its output in."""
     providers: tuple[str, ...] = ()
     """Whose models it has, by our names of providers; none is any."""
@@ -67,7 +67,7 @@ class Program(Struct, frozen=True, kw_only=True):
     """Its own names for models that it calls otherwise."""
     always: frozenset[str] = frozenset()
     """Tools, by our names, that it cannot be run without."""
-    cannot_hold: Callable[[Order], str] = lambda _: ""
+    cannot_hold: Callable[[Invocation], str] = lambda _: ""
     """What of a grant it cannot be kept to, if there is anything."""
     package: str = ""
     """Its npm package, where its version can be read without running it."""
@@ -78,7 +78,7 @@ class Program(Struct, frozen=True, kw_only=True):
     """Patterns of the variables that are its own."""
     variables_by: Mapping[str, tuple[str, ...]] = {}
     """Further patterns, when a variable of this name is set or the model is of the provider of this name."""
-    settings: Callable[[Order], Mapping[str, str]] = lambda _: {}
+    settings: Callable[[Invocation], Mapping[str, str]] = lambda _: {}
     """Variables that are set for it, unless the user has set them."""
     keys: tuple[str, ...] = ()
     """Variables that hold a key of its own."""

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from deputy.core.contract.form import Problem, Return
-from deputy.core.contract.listing import Listing
-from deputy.core.contract.quoting import quoted
+from deputy.core.contract.bounded_list import BoundedList
+from deputy.core.contract.quote import quoted
+from deputy.core.contract.return_types import ContractProblem, Return
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -52,7 +52,7 @@ def is_kept(parts: tuple[str, ...]) -> bool:
 
 def weigh_evidence(
     return_: Return, facts: Iterable[FileFact] | None, *, kind: str | None = None, started_at: float | None = None
-) -> tuple[Problem, ...]:
+) -> tuple[ContractProblem, ...]:
     """What the files say against a return that claims to be completed.
 
     Without a fact a file is not there. With None instead of facts nobody has looked: only phantoms are found then.
@@ -61,23 +61,23 @@ def weigh_evidence(
         return ()
     if not return_.artifacts and kind in KINDS_WITH_ARTIFACTS:
         return (
-            Problem(
+            ContractProblem(
                 rule=RULE,
                 message=f"phantom {kind}: completed without any artifact",
-                advice="Write down what was done and name the file, or return partial with an error.",
+                remedy="Write down what was done and name the file, or return partial with an error.",
             ),
         )
     if facts is None:
         return ()
     seen = {fact.path: fact for fact in facts}
-    problems: Listing[Problem] = Listing(lambda more: Problem(rule=RULE, message=more))
+    problems: BoundedList[ContractProblem] = BoundedList(lambda more: ContractProblem(rule=RULE, message=more))
     for artifact in return_.artifacts:
         if objection := _objection(seen.get(artifact.path), started_at):
             problems.add(
-                Problem(
+                ContractProblem(
                     rule=RULE,
                     message=f"Artifact {objection}: {quoted(artifact.path, 200)}",
-                    advice="Write the file now and name it exactly, or leave it out of artifacts.",
+                    remedy="Write the file now and name it exactly, or leave it out of artifacts.",
                 )
             )
     return problems.all()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeGuard, cast
 
-from deputy.core.contract.form import STATUSES, SUMMARY_MAX
-from deputy.core.contract.quoting import is_unicode
+from deputy.core.contract.quote import is_unicode
+from deputy.core.contract.return_types import STATUSES, SUMMARY_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,28 +45,28 @@ def _is_path(value: object) -> bool:
     return isinstance(value, list) and all(map(is_text, cast(list[object], value)))
 
 
-class Field(NamedTuple):
+class ReturnField(NamedTuple):
     """What a field may hold: in words, as a test and as JSON Schema; and whether the field must be there."""
 
-    says: str
+    type_name: str
     holds: Callable[[object], bool]
     form: Object
     is_required: bool = False
 
 
-Fields = dict[str, Field]
+Fields = dict[str, ReturnField]
 
 
-def _text(*, required: bool = False) -> Field:
-    return Field("a string", is_text, {"type": "string"}, required)
+def _text(*, required: bool = False) -> ReturnField:
+    return ReturnField("a string", is_text, {"type": "string"}, required)
 
 
-def _list_of(fields: Fields, *, required: bool = False) -> Field:
-    return Field("a list", _is_list, {"type": "array", "items": form_of(fields)}, required)
+def _list_of(fields: Fields, *, required: bool = False) -> ReturnField:
+    return ReturnField("a list", _is_list, {"type": "array", "items": form_of(fields)}, required)
 
 
-def _object_of(fields: Fields) -> Field:
-    return Field("an object", is_object, form_of(fields), is_required=True)
+def _object_of(fields: Fields) -> ReturnField:
+    return ReturnField("an object", is_object, form_of(fields), is_required=True)
 
 
 def form_of(fields: Fields) -> Object:
@@ -81,9 +81,9 @@ def form_of(fields: Fields) -> Object:
 METADATA = {
     "session_id": _text(required=True),
     "agent_type": _text(required=True),
-    "delegation_depth": Field("a whole number, 0 or more", _is_count, {"type": "integer", "minimum": 0}),
-    "delegation_path": Field("a list of names", _is_path, {"type": "array", "items": {"type": "string"}}),
-    "duration_seconds": Field("a number of seconds, 0 or more", _is_duration, {"type": "number", "minimum": 0}),
+    "delegation_depth": ReturnField("a whole number, 0 or more", _is_count, {"type": "integer", "minimum": 0}),
+    "delegation_path": ReturnField("a list of names", _is_path, {"type": "array", "items": {"type": "string"}}),
+    "duration_seconds": ReturnField("a number of seconds, 0 or more", _is_duration, {"type": "number", "minimum": 0}),
 }
 ARTIFACT = {
     "type": _text(required=True),
@@ -94,12 +94,12 @@ ERROR = {
     "type": _text(required=True),
     "message": _text(required=True),
     "code": _text(),
-    "recoverable": Field("true or false", _is_flag, {"type": "boolean"}, is_required=True),
+    "recoverable": ReturnField("true or false", _is_flag, {"type": "boolean"}, is_required=True),
     "recommendation": _text(required=True),
 }
 RETURN = {
-    "status": Field("a status", is_text, {"enum": list(STATUSES)}, is_required=True),
-    "summary": Field(
+    "status": ReturnField("a status", is_text, {"enum": list(STATUSES)}, is_required=True),
+    "summary": ReturnField(
         "a string", is_text, {"type": "string", "minLength": 1, "maxLength": SUMMARY_MAX}, is_required=True
     ),
     "artifacts": _list_of(ARTIFACT, required=True),

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from deputy.core.contract.bounded_list import BoundedList
 from deputy.core.contract.fields import RETURN, Fields, Object, is_object
-from deputy.core.contract.form import Problem
-from deputy.core.contract.listing import Listing
-from deputy.core.contract.quoting import kind_of, quoted
+from deputy.core.contract.quote import kind_of, quoted
+from deputy.core.contract.return_types import ContractProblem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 RULE = "contract.check"
 
 
-class Findings:
+class ContractFindings:
     """The problems and warnings of one check."""
 
     __slots__ = ("problems", "warnings")
 
     def __init__(self) -> None:
-        self.problems: Listing[Problem] = Listing(lambda more: Problem(rule=RULE, message=more))
-        self.warnings: Listing[str] = Listing(str)
+        self.problems: BoundedList[ContractProblem] = BoundedList(lambda more: ContractProblem(rule=RULE, message=more))
+        self.warnings: BoundedList[str] = BoundedList(str)
 
-    def problem(self, message: str, advice: str) -> None:
+    def problem(self, message: str, remedy: str) -> None:
         """Something that keeps the value from being a return."""
-        self.problems.add(Problem(rule=RULE, message=message, advice=advice))
+        self.problems.add(ContractProblem(rule=RULE, message=message, remedy=remedy))
 
     def warn(self, message: str) -> None:
         """Something that is worth knowing."""
@@ -42,20 +42,20 @@ class Findings:
         """What a field holds; None when it is absent, and when it is of the wrong type, which is reported."""
         if name not in record:
             return None
-        told = record[name]
-        if fields[name].holds(told):
-            return told
-        self._wrong_type(f"{at}{name}", fields[name].says, told, is_optional=not fields[name].is_required)
+        given = record[name]
+        if fields[name].holds(given):
+            return given
+        self._wrong_type(f"{at}{name}", fields[name].type_name, given, is_optional=not fields[name].is_required)
         return None
 
     def filled(self, record: Object, fields: Fields, at: str) -> dict[str, Any]:
         """What all the fields of a record hold, as `typed` has it; required texts must say something."""
-        told = {name: self.typed(record, name, fields, at) for name in fields}
-        for name, value in told.items():
+        given = {name: self.typed(record, name, fields, at) for name in fields}
+        for name, value in given.items():
             if fields[name].is_required and isinstance(value, str) and not value.strip():
                 self.problem(f"Empty field: {at}{name}", f"Fill in {at}{name}.")
         self.warn_unknown(record, fields, at)
-        return told
+        return given
 
     def records(self, value: Object, name: str) -> Iterator[tuple[str, Object]]:
         """The objects in a list of the return, each with where it stands."""
@@ -71,10 +71,10 @@ class Findings:
             if name not in fields:
                 self.warn(f"Unknown field ignored: {at}{quoted(name)}")
 
-    def _wrong_type(self, at: str, says: str, told: object, *, is_optional: bool = False) -> None:
+    def _wrong_type(self, at: str, type_name: str, given: object, *, is_optional: bool = False) -> None:
         # A number may be of the right type and out of range: then the kind alone would not tell.
-        found = quoted(told) if kind_of(told) == "a number" else kind_of(told)
+        found = quoted(given) if kind_of(given) == "a number" else kind_of(given)
         self.problem(
-            f"Wrong type for {at}: expected {says}, found {found}",
-            f"Write {says}, or leave {at} out." if is_optional else f"Write {says}.",
+            f"Wrong type for {at}: expected {type_name}, found {found}",
+            f"Write {type_name}, or leave {at} out." if is_optional else f"Write {type_name}.",
         )

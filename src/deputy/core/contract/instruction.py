@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import json
 
-from deputy.core.contract.form import SUMMARY_MAX, Expected
+from deputy.core.contract.return_types import SUMMARY_MAX, ExpectedReturn
 
 if TYPE_CHECKING:
-    from deputy.core.contract.schemas import Schema
+    from deputy.core.contract.user_schema import Schema
 
 _OPENING = """\
 ## The form of your answer
@@ -49,7 +49,7 @@ It has to match this JSON Schema:
 """
 
 
-def ask(expected: Expected, schema: Schema | None = None) -> str:
+def ask(expected: ExpectedReturn, schema: Schema | None = None) -> str:
     """The instruction that goes at the end of a prompt whose answer must have the form of the contract."""
     if schema is not None:
         opening = _OPENING.format(value="value")
@@ -65,14 +65,14 @@ def ask(expected: Expected, schema: Schema | None = None) -> str:
     )
 
 
-def _given(expected: Expected) -> dict[str, object]:
-    told = {
+def _given(expected: ExpectedReturn) -> dict[str, object]:
+    given = {
         "session_id": expected.session_id,
         "agent_type": expected.agent_type,
         "delegation_depth": expected.depth,
         "delegation_path": expected.path or None,
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _copied(given: list[str], missing: list[str]) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING, cast
 
+from deputy.core.contract.bounded_list import BoundedList
 from deputy.core.contract.fields import METADATA, Object
-from deputy.core.contract.form import STATUSES, Expected
-from deputy.core.contract.listing import Listing
-from deputy.core.contract.quoting import quoted
+from deputy.core.contract.quote import quoted
+from deputy.core.contract.return_types import STATUSES, ExpectedReturn
 from deputy.core.contract.synonyms import (
     AGENT_TYPE,
     ARTIFACT_FIELDS,
@@ -22,24 +22,24 @@ from deputy.core.contract.synonyms import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-Liberties = Listing[str]
+Liberties = BoundedList[str]
 
 _ARROWS = ("→", "->", ">", ",", "/")
 
 
-def read_leniently(value: object, expected: Expected) -> tuple[object, tuple[str, ...]]:
+def read_leniently(value: object, expected: ExpectedReturn) -> tuple[object, tuple[str, ...]]:
     """The value in the form of the contract as far as its meaning is clear; the value given stays as it is."""
     if not isinstance(value, dict):
         return value, ()
-    liberties: Liberties = Listing(str)
-    told = _without_nulls(cast(Object, value), "", liberties)
-    _read_status(told, liberties)
-    _read_metadata(told, expected, liberties)
-    _read_next_steps(told, liberties)
-    _read_records(told, "artifacts", _read_artifact, liberties)
-    _read_records(told, "errors", _error_reader(_error_defaults(told)), liberties)
-    _read_absent_errors(told, liberties)
-    return told, liberties.all()
+    liberties: Liberties = BoundedList(str)
+    given = _without_nulls(cast(Object, value), "", liberties)
+    _read_status(given, liberties)
+    _read_metadata(given, expected, liberties)
+    _read_next_steps(given, liberties)
+    _read_records(given, "artifacts", _read_artifact, liberties)
+    _read_records(given, "errors", _error_reader(_error_defaults(given)), liberties)
+    _read_absent_errors(given, liberties)
+    return given, liberties.all()
 
 
 def _without_nulls(record: Object, at: str, liberties: Liberties) -> Object:
@@ -49,14 +49,14 @@ def _without_nulls(record: Object, at: str, liberties: Liberties) -> Object:
     return {name: value for name, value in record.items() if value is not None}
 
 
-def _read_status(told: Object, liberties: Liberties) -> None:
-    status = told.get("status")
+def _read_status(given: Object, liberties: Liberties) -> None:
+    status = given.get("status")
     if not isinstance(status, str) or status in STATUSES:
         return
     letters = "".join(letter if letter.isalnum() else " " for letter in status[:64].lower())
     meant = _meanings().get("_".join(letters.split()))
     if meant is not None:
-        told["status"] = meant
+        given["status"] = meant
         liberties.add(f"status: {quoted(status)} read as {meant}")
 
 
@@ -66,14 +66,14 @@ def _meanings() -> dict[str, str]:
     return written | {status: status for status in STATUSES}
 
 
-def _read_metadata(told: Object, expected: Expected, liberties: Liberties) -> None:
-    metadata = told.get("metadata", {})
+def _read_metadata(given: Object, expected: ExpectedReturn, liberties: Liberties) -> None:
+    metadata = given.get("metadata", {})
     if not isinstance(metadata, dict):
         return
     metadata = _without_nulls(cast(Object, metadata), "metadata.", liberties)
     for name in METADATA:
-        if name in told and name not in metadata:
-            metadata[name] = told.pop(name)
+        if name in given and name not in metadata:
+            metadata[name] = given.pop(name)
             liberties.add(f"{name}: read from the top level into metadata")
     for name, kind in (("delegation_depth", int), ("duration_seconds", float)):
         _read_number(metadata, name, kind, liberties)
@@ -81,11 +81,11 @@ def _read_metadata(told: Object, expected: Expected, liberties: Liberties) -> No
     if metadata and "agent_type" not in metadata:
         metadata["agent_type"] = _agent_type(metadata, expected)
         liberties.add(f"metadata.agent_type: missing, taken to be {quoted(metadata['agent_type'])}")
-    if metadata or "metadata" in told:
-        told["metadata"] = metadata
+    if metadata or "metadata" in given:
+        given["metadata"] = metadata
 
 
-def _agent_type(metadata: Object, expected: Expected) -> str:
+def _agent_type(metadata: Object, expected: ExpectedReturn) -> str:
     path = metadata.get("delegation_path")
     last = cast(list[object], path)[-1] if isinstance(path, list) and path else None
     return expected.agent_type or (last if isinstance(last, str) and last.strip() else AGENT_TYPE)
@@ -111,45 +111,47 @@ def _read_path(metadata: Object, liberties: Liberties) -> None:
     liberties.add("metadata.delegation_path: a string read as a list")
 
 
-def _read_next_steps(told: Object, liberties: Liberties) -> None:
-    steps = told.get("next_steps")
+def _read_next_steps(given: Object, liberties: Liberties) -> None:
+    steps = given.get("next_steps")
     if isinstance(steps, list) and all(isinstance(step, str) for step in cast(list[object], steps)):
-        told["next_steps"] = "\n".join(cast(list[str], steps))
+        given["next_steps"] = "\n".join(cast(list[str], steps))
         liberties.add("next_steps: a list read as lines")
 
 
 def _read_records(
-    told: Object, name: str, read: Callable[[object, str, Liberties], object], liberties: Liberties
+    given: Object, name: str, read: Callable[[object, str, Liberties], object], liberties: Liberties
 ) -> None:
-    if name not in told:
+    if name not in given:
         return
-    records: object = told[name]
+    records: object = given[name]
     if isinstance(records, str | dict):
         records = cast(list[object], [records])
         liberties.add(f"{name}: one item read as a list")
     if isinstance(records, list):
-        told[name] = [read(record, f"{name}[{at}]", liberties) for at, record in enumerate(cast(list[object], records))]
+        given[name] = [
+            read(record, f"{name}[{at}]", liberties) for at, record in enumerate(cast(list[object], records))
+        ]
 
 
-def _read_artifact(told: object, at: str, liberties: Liberties) -> object:
-    if isinstance(told, str):
+def _read_artifact(given: object, at: str, liberties: Liberties) -> object:
+    if isinstance(given, str):
         liberties.add(f"{at}: a bare path read as an artifact of type {ARTIFACT_TYPE}")
-        return {"type": ARTIFACT_TYPE, "path": told}
-    if not isinstance(told, dict):
-        return told
-    artifact = _renamed(_without_nulls(cast(Object, told), f"{at}.", liberties), ARTIFACT_FIELDS, at, liberties)
+        return {"type": ARTIFACT_TYPE, "path": given}
+    if not isinstance(given, dict):
+        return given
+    artifact = _renamed(_without_nulls(cast(Object, given), f"{at}.", liberties), ARTIFACT_FIELDS, at, liberties)
     _fill(artifact, "type", ARTIFACT_TYPE, at, liberties)
     return artifact
 
 
 def _error_reader(defaults: Object) -> Callable[[object, str, Liberties], object]:
-    def read(told: object, at: str, liberties: Liberties) -> object:
-        if isinstance(told, str):
+    def read(given: object, at: str, liberties: Liberties) -> object:
+        if isinstance(given, str):
             liberties.add(f"{at}: a bare message read as an error of type {ERROR_TYPE}")
-            return {"message": told, **defaults}
-        if not isinstance(told, dict):
-            return told
-        error = _renamed(_without_nulls(cast(Object, told), f"{at}.", liberties), ERROR_FIELDS, at, liberties)
+            return {"message": given, **defaults}
+        if not isinstance(given, dict):
+            return given
+        error = _renamed(_without_nulls(cast(Object, given), f"{at}.", liberties), ERROR_FIELDS, at, liberties)
         for name, value in defaults.items():
             _fill(error, name, value, at, liberties)
         return error
@@ -157,23 +159,23 @@ def _error_reader(defaults: Object) -> Callable[[object, str, Liberties], object
     return read
 
 
-def _error_defaults(told: Object) -> Object:
+def _error_defaults(given: Object) -> Object:
     """What an error that leaves it out is taken to say, given the return that it stands in."""
-    steps = told.get("next_steps")
+    steps = given.get("next_steps")
     return {
         "type": ERROR_TYPE,
-        "recoverable": told.get("status") == "partial",
+        "recoverable": given.get("status") == "partial",
         "recommendation": steps if isinstance(steps, str) and steps.strip() else RECOMMENDATION,
     }
 
 
-def _read_absent_errors(told: Object, liberties: Liberties) -> None:
+def _read_absent_errors(given: Object, liberties: Liberties) -> None:
     """An end that is not completed carries an error; an agent that names none has said what is wrong in its summary."""
-    summary = told.get("summary")
-    if told.get("status") not in STATUSES[1:] or told.get("errors", []) != []:
+    summary = given.get("summary")
+    if given.get("status") not in STATUSES[1:] or given.get("errors", []) != []:
         return
     if isinstance(summary, str) and summary.strip():
-        told["errors"] = [{"message": summary, **_error_defaults(told)}]
+        given["errors"] = [{"message": summary, **_error_defaults(given)}]
         liberties.add("errors: none given, the summary read as one")
 
 

@@ -10,8 +10,8 @@ from deputy.core.errors import Error, UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from deputy.core.contract.form import Expected, Problem
-    from deputy.core.contract.schemas import Schema
+    from deputy.core.contract.return_types import ContractProblem, ExpectedReturn
+    from deputy.core.contract.user_schema import Schema
 
 REPAIRS_DEFAULT = 1
 REPAIRS_MAX = 2
@@ -36,13 +36,13 @@ def repairs_allowed(asked: int | None = None) -> int:
     return asked
 
 
-def repair_message(problems: Sequence[Problem], expected: Expected, schema: Schema | None = None) -> str:
+def repair_message(problems: Sequence[ContractProblem], expected: ExpectedReturn, schema: Schema | None = None) -> str:
     """What the target is told so that it can put its return right."""
     listed = "\n".join(f"{at}. {_sentence(problem)}" for at, problem in enumerate(problems, 1))
     return _MESSAGE.format(problems=listed, form=ask(expected, schema))
 
 
-def invalid_return(problems: Sequence[Problem], *, repairs: int = 0) -> Error:
+def invalid_return(problems: Sequence[ContractProblem], *, repairs: int = 0) -> Error:
     """The error of a delegation whose return still fails after it was sent back."""
     first = problems[0].message if problems else "no problem was named"
     rest = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
@@ -56,5 +56,5 @@ def invalid_return(problems: Sequence[Problem], *, repairs: int = 0) -> Error:
     )
 
 
-def _sentence(problem: Problem) -> str:
-    return f"{problem.message}. {problem.advice}".rstrip()
+def _sentence(problem: ContractProblem) -> str:
+    return f"{problem.message}. {problem.remedy}".rstrip()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from deputy.core.contract.form import Status
+    from deputy.core.contract.return_types import Status
 
 STATUS_SYNONYMS: dict[Status, str] = {
     "completed": """

@@ -11,7 +11,7 @@ from deputy.core.redaction.known import KnownFilter, KnownValues
 from deputy.core.redaction.names import is_secret_name
 from deputy.core.redaction.scan import MARK, Scanner, may_hold_secret
 from deputy.core.redaction.values import is_shown, scheme_end
-from deputy.core.text.plain import plain
+from deputy.core.terminal_text import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

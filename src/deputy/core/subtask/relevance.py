@@ -6,7 +6,7 @@ import math
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from deputy.core.subtask.words import words_of
+from deputy.core.subtask.stemming import words_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from msgspec import Struct, json
 
-from deputy.core.field_readers import FieldProblem, told
-from deputy.core.subtask.settings import PartialSettings
+from deputy.core.field_readers import FieldProblem, wrong_value
+from deputy.core.subtask.context_settings import PartialContextSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -25,7 +25,7 @@ ATOMIC = "atomic"
 """The type of a template that says nothing of what it is for."""
 
 
-class Input(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class TemplateInput(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One thing that a template is given."""
 
     name: str
@@ -43,8 +43,8 @@ class Template(Struct, frozen=True, kw_only=True, omit_defaults=True):
     prompt: str = ""
     subtype: str = ""
     hints: tuple[str, ...] = ()
-    inputs: tuple[Input, ...] = ()
-    context_management: PartialSettings = PartialSettings()
+    inputs: tuple[TemplateInput, ...] = ()
+    context_management: PartialContextSettings = PartialContextSettings()
     file_paths: tuple[str, ...] = ()
     model: str | None = None
     return_expectations: str | dict[str, Any] | None = None
@@ -69,11 +69,11 @@ def check_inputs(template: Template, inputs: Mapping[str, Any], where: str = "in
             if wanted.is_required:
                 problems.append(FieldProblem(at, f"is missing; template {template.name!r} needs {_kind(wanted)}"))
         elif not _is_a(inputs[wanted.name], wanted.type):
-            problems.append(FieldProblem(at, told(inputs[wanted.name], _kind(wanted))))
+            problems.append(FieldProblem(at, wrong_value(inputs[wanted.name], _kind(wanted))))
     return tuple(problems)
 
 
-def _kind(wanted: Input) -> str:
+def _kind(wanted: TemplateInput) -> str:
     kind = "a value" if wanted.type == "any" else f"{'an' if wanted.type[0] in 'aio' else 'a'} {wanted.type}"
     return f"{kind} ({wanted.description})" if wanted.description else kind
 

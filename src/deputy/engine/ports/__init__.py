@@ -2,7 +2,15 @@
 
 from typing import TYPE_CHECKING
 
-from deputy.engine.ports.backend import Assignment, Backend, BackendEnd, NotReady, OwnSession, Ready, Ways
+from deputy.engine.ports.backend import (
+    Backend,
+    BackendRequest,
+    BackendResult,
+    Backends,
+    BackendSession,
+    NotReady,
+    Ready,
+)
 from deputy.engine.ports.durable import Engine, Journal, L, Lease, RunContext, World, Writing
 from deputy.engine.ports.model import Model
 from deputy.engine.ports.ranker import Ranker
@@ -20,20 +28,22 @@ from deputy.engine.ports.tool import (
     Tools,
     ToolTraits,
 )
-from deputy.engine.ports.workplace import NoWorkplace, WorkDone, Workplace, Workplaces
+from deputy.engine.ports.worktrees import NoWorktree, Worktree, WorktreeChanges, Worktrees
 
 if TYPE_CHECKING:
     from deputy.engine.ports.backend import BackendEvent as BackendEvent
     from deputy.engine.ports.backend import Emit as Emit
     from deputy.engine.ports.durable import Beginning as Beginning
-    from deputy.engine.ports.durable import Birth as Birth
+    from deputy.engine.ports.durable import RunStart as RunStart
     from deputy.engine.ports.durable import Workflow as Workflow
 
 __all__ = [
     "Agents",
-    "Assignment",
     "Backend",
-    "BackendEnd",
+    "BackendRequest",
+    "BackendResult",
+    "BackendSession",
+    "Backends",
     "Engine",
     "Files",
     "FlowTool",
@@ -42,9 +52,8 @@ __all__ = [
     "L",
     "Lease",
     "Model",
-    "NoWorkplace",
+    "NoWorktree",
     "NotReady",
-    "OwnSession",
     "Preview",
     "PreviewedTool",
     "Ranker",
@@ -56,10 +65,9 @@ __all__ = [
     "ToolOutput",
     "ToolTraits",
     "Tools",
-    "Ways",
-    "WorkDone",
-    "Workplace",
-    "Workplaces",
+    "Worktree",
+    "WorktreeChanges",
+    "Worktrees",
     "World",
     "Writing",
 ]

@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
-from deputy.core.conversation import Retried, TextDelta, ToolCall, Used
+from deputy.core.conversation import RetryNotice, TextDelta, TokenUsage, ToolCall
 from deputy.core.errors import Error
 from deputy.core.limits import IDLE_SECONDS
 from deputy.core.outcome import NO_USAGE, Usage
 from deputy.core.request import Grant
 
 if TYPE_CHECKING:
-    from deputy.core.ladder import Rung
+    from deputy.core.fallback import Candidate
 
 
-class OwnSession(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class BackendSession(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A backend's own conversation, to go on with later."""
 
     id: str
@@ -25,7 +25,7 @@ class OwnSession(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What the backend has counted over all of it, where it counts so: what a later turn took is told from it."""
 
 
-class Assignment(Struct, frozen=True, kw_only=True):
+class BackendRequest(Struct, frozen=True, kw_only=True):
     """One turn of a backend: a task to begin with, or a message to go on with."""
 
     session_id: str
@@ -45,15 +45,15 @@ class Assignment(Struct, frozen=True, kw_only=True):
     """How long it may be silent."""
     max_output_tokens: int | None = None
     """The longest answer that is wanted, where the backend can be told."""
-    resume: OwnSession | None = None
-    """The backend's own session to go on with, just as `BackendEnd.own_session` was the last time."""
+    resume: BackendSession | None = None
+    """The backend's own session to go on with, just as `BackendResult.own_session` was the last time."""
     message: str = ""
     """What to go on with."""
     spill: str = ""
     """The file that takes its raw output, within a cap; none when empty."""
 
 
-BackendEvent: TypeAlias = TextDelta | ToolCall | Used | Retried
+BackendEvent: TypeAlias = TextDelta | ToolCall | TokenUsage | RetryNotice
 """What a backend tells while it works. A `Used` is what came on top of the last one; their sum is the end's usage."""
 Emit: TypeAlias = Callable[[BackendEvent], None]
 
@@ -80,7 +80,7 @@ class ContextFill(Struct, frozen=True, kw_only=True):
     size: int
 
 
-class BackendEnd(Struct, frozen=True, kw_only=True, omit_defaults=True):
+class BackendResult(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How one turn of a backend came to rest: in the words of a report, with what it took."""
 
     kind: Literal["answered", "asked", "limited", "failed"]
@@ -92,7 +92,7 @@ class BackendEnd(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of this turn alone; its cost is unknown where the backend does not tell it."""
     model: str = ""
     """The model really used, where the backend tells it."""
-    own_session: OwnSession | None = None
+    own_session: BackendSession | None = None
     """The backend's own conversation; None where it has none or did not come to say so."""
     is_resumable: bool = False
     """Whether it can go on from there; else it starts afresh with what is known."""
@@ -140,15 +140,15 @@ class Backend(Protocol):
         """Whether it can be used; cheap, and remembered."""
         ...
 
-    async def run(self, assignment: Assignment, emit: Emit) -> BackendEnd:
+    async def run(self, request: BackendRequest, emit: Emit) -> BackendResult:
         """Carry out one turn. Not repeatable: what it did when it was stopped is unknown."""
         ...
 
 
-class Ways(Protocol):
+class Backends(Protocol):
     """The ways that there are to carry out what is asked of a model."""
 
-    def rungs(self, model: str, *, falls_back: bool, native_failures: int) -> tuple[Rung, ...]:
+    def candidates(self, model: str, *, falls_back: bool, native_failures: int) -> tuple[Candidate, ...]:
         """Every way but inline, best first."""
         ...
 
@@ -160,7 +160,7 @@ class Ways(Protocol):
         """The program of this name; None when nothing here speaks to it."""
         ...
 
-    def model_for(self, rung: Rung) -> str:
+    def model_for(self, candidate: Candidate) -> str:
         """The model of a rung as its program is asked for it."""
         ...
 

@@ -12,24 +12,24 @@ if TYPE_CHECKING:
     from deputy.core.approval import ApprovalRequest
     from deputy.core.errors import Error
     from deputy.core.events import (
-        Asked,
         Event,
         Known,
-        Lost,
         ModelCallBegun,
-        Opened,
+        QuestionAsked,
         Record,
         Requested,
+        RunOpened,
         StepBegun,
+        StepLost,
         ToolCallBegun,
     )
     from deputy.core.outcome import Outcome
     from deputy.core.state import State
-    from deputy.engine.recover import Standing
+    from deputy.engine.recover import RunStatus
 
-    Birth: TypeAlias = Opened | Requested
+    RunStart: TypeAlias = RunOpened | Requested
     Beginning: TypeAlias = ModelCallBegun | ToolCallBegun | StepBegun
-    Workflow: TypeAlias = Callable[["RunContext", Birth], Awaitable[Outcome]]
+    Workflow: TypeAlias = Callable[["RunContext", RunStart], Awaitable[Outcome]]
     A = TypeVar("A")
     V = TypeVar("V")
     E = TypeVar("E", bound=Known)
@@ -48,7 +48,7 @@ class World(Protocol):
         """Seconds since 1970 by the wall clock, for people."""
         ...
 
-    def draw(self, letters: str, count: int) -> str:
+    def random_string(self, letters: str, count: int) -> str:
         """So many letters, drawn at random."""
         ...
 
@@ -72,7 +72,7 @@ class RunContext(Protocol):
         ...
 
     @property
-    def past(self) -> Sequence[Record]:
+    def history(self) -> Sequence[Record]:
         """What earlier rounds of the run recorded: a resumed run goes on from there."""
         ...
 
@@ -82,7 +82,7 @@ class RunContext(Protocol):
         ...
 
     @property
-    def is_put_aside(self) -> bool:
+    def is_suspended(self) -> bool:
         """Whether its flow is stopped only to be taken up again when what it waits for has come."""
         ...
 
@@ -96,12 +96,12 @@ class RunContext(Protocol):
         begun: Beginning | None = None,
         repeatable: bool = True,
         reads: bool = False,
-    ) -> E | Lost:
+    ) -> E | StepLost:
         """Do something once: its result is an event, durable before anything else is done but to read.
 
         `args` are small JSON data, `view` is what is only in memory. Before `do` is called, that it begins is durable,
         with all that was done before. Only a step that `reads`, on this machine and at no cost, waits for neither. A
-        step that must not be repeated, and was under way when its process died, comes back as `Lost`. A body that
+        step that must not be repeated, and was under way when its process died, comes back as `StepLost`. A body that
         raises an error of ours ends the step as `StepFailed`, now and whenever the run is replayed.
         """
         ...
@@ -121,7 +121,7 @@ class RunContext(Protocol):
         """Make a child run, exactly once, and start it; gives its id."""
         ...
 
-    async def again(self, key: str, child: str, message: str | None = None, *, anew: bool = False) -> None:
+    async def restart_child(self, key: str, child: str, message: str | None = None, *, force: bool = False) -> None:
         """Set a child that has ended to work again, exactly once; one that is at work is left so.
 
         So is one that completed, unless it is to work `anew`.
@@ -136,7 +136,7 @@ class RunContext(Protocol):
         """Stop a child and all runs below it; one that has ended is left so. It is joined all the same."""
         ...
 
-    async def below(self) -> Sequence[State]:
+    async def descendants(self) -> Sequence[State]:
         """All runs below this one as they stand now: for sums, never to decide by, as it differs when replayed."""
         ...
 
@@ -146,7 +146,7 @@ class RunContext(Protocol):
         topic: str,
         question: str = "",
         *,
-        patience: float | None = None,
+        approval_timeout_seconds: float | None = None,
         request: ApprovalRequest | None = None,
     ) -> Raw:
         """Wait for a message. A run that only waits for messages is put aside: it costs nothing until one comes.
@@ -155,11 +155,11 @@ class RunContext(Protocol):
         """
         ...
 
-    def asked(self, key: str) -> Asked | None:
+    def recorded_question(self, key: str) -> QuestionAsked | None:
         """The question of a `recv` that this round has put before: then its answer counts, whoever goes on."""
         ...
 
-    def was_reached(self, key: str) -> bool:
+    def has_record(self, key: str) -> bool:
         """Whether this round has a record under this key that is still ahead: what led there was decided then."""
         ...
 
@@ -187,7 +187,7 @@ class RunContext(Protocol):
 class Engine(Protocol):
     """What hosts runs and outlives each of them."""
 
-    async def submit(self, run: str, birth: Birth) -> bool:
+    async def submit(self, run: str, start: RunStart) -> bool:
         """Start a run; False when there is one of this id already, which is then left as it is."""
         ...
 
@@ -198,7 +198,7 @@ class Engine(Protocol):
         *,
         seconds: float | None = None,
         request: ApprovalRequest | None = None,
-        patience: float | None = None,
+        approval_timeout_seconds: float | None = None,
     ) -> int:
         """Start another round of a run that has ended; gives the round's number.
 
@@ -270,7 +270,7 @@ class Writing(NamedTuple):
 class Journal(Protocol[L]):
     """Records that are never lost and never changed. What is awaited here is durable."""
 
-    async def begin(self, run: str, event: Birth) -> L | None:
+    async def begin(self, run: str, event: RunStart) -> L | None:
         """Make a run with its first record and take its lease; None when there is such a run already."""
         ...
 
@@ -290,11 +290,11 @@ class Journal(Protocol[L]):
         """Add a record under a new key without waiting; what is appended later is never durable before it."""
         ...
 
-    def mark_soon(self, lease: L, key: str, event: Event) -> None:
+    def append_begun(self, lease: L, key: str, event: Event) -> None:
         """The same for a record that nothing follows from here, so that nobody minds how it will be read back."""
         ...
 
-    async def settled(self, lease: L) -> None:
+    async def wait_durable(self, lease: L) -> None:
         """Until all that was appended to a run is durable; an error when some of it never will be."""
         ...
 
@@ -317,7 +317,7 @@ class Journal(Protocol[L]):
         """Record that a child's outcome is taken, here and with the child, in one."""
         ...
 
-    async def take(self, lease: L, key: str, topic: str) -> Record | None:
+    async def receive_message(self, lease: L, key: str, topic: str) -> Record | None:
         """Turn the oldest message of a topic into a record, in one; None when there is none.
 
         An answer to another question is none (`may_answer`), nor is what was sent before the round began.
@@ -340,7 +340,7 @@ class Journal(Protocol[L]):
         """Which of these are runs."""
         ...
 
-    async def standings(self) -> Sequence[Standing]:
+    async def unfinished(self) -> Sequence[RunStatus]:
         """The runs that have not ended or were not delivered, and whether somebody is at work on them."""
         ...
 

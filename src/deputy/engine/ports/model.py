@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
-    from deputy.core.conversation import Conversation, ModelSettings, StreamEvent, Toolset
+    from deputy.core.conversation import Conversation, GenerationSettings, StreamEvent, Toolset
 
 
 def is_metered(model: Model) -> bool:
@@ -29,7 +29,7 @@ class Model(Protocol):
         ...
 
     def stream(
-        self, conversation: Conversation, tools: Toolset, settings: ModelSettings
+        self, conversation: Conversation, tools: Toolset, settings: GenerationSettings
     ) -> AsyncGenerator[StreamEvent, None]:
         """The next turn as it is told: deltas, then its calls and usage, then one Stop; or a ModelError.
 

@@ -10,7 +10,7 @@ from msgspec import Struct
 from deputy.core.request import Grant
 
 
-class Unserved(Struct, frozen=True, kw_only=True):
+class NotServed(Struct, frozen=True, kw_only=True):
     """Why a file is not served."""
 
     reason: str
@@ -21,15 +21,15 @@ class Unserved(Struct, frozen=True, kw_only=True):
 class TextFiles(Protocol):
     """The text files of one workspace. All of it may block, and nothing of it raises for what a path leads to."""
 
-    def refusal(self, path: str, *, for_writing: bool) -> Unserved | None:
+    def refusal(self, path: str, *, for_writing: bool) -> NotServed | None:
         """Why a path may not be reached; None when it may."""
         ...
 
-    def read(self, path: str, first_line: int, lines: int | None) -> str | Unserved:
+    def read(self, path: str, first_line: int, lines: int | None) -> str | NotServed:
         """So many lines of a file from one on, counted from 1."""
         ...
 
-    def write(self, path: str, content: str) -> Unserved | None:
+    def write(self, path: str, content: str) -> NotServed | None:
         """Put a whole file in place; None when that is done."""
         ...
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from msgspec import Struct
 
-from deputy.core.approval import FileDigest, Part, Risk
+from deputy.core.approval import ApprovalPart, FileDigest, Risk
 from deputy.core.limits import TOOL_SECONDS
 
 if TYPE_CHECKING:
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from deputy.core.conversation import ToolCall
     from deputy.core.request import Grant
     from deputy.core.role import NoRole, Role
-    from deputy.core.subtask.passing import File
-    from deputy.engine.desk import Desk
+    from deputy.core.subtask.context_passing import PassedFile
+    from deputy.engine.agent_context import AgentContext
     from deputy.engine.ports.durable import RunContext
 
 # --- tools ------------------------------------------------------------------------------------------------------------
@@ -52,7 +52,7 @@ class ToolContext(Struct, frozen=True, kw_only=True):
 class Preview(Struct, frozen=True, kw_only=True):
     """What a person is shown of a call before they approve it: every argument, and what it would change."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[ApprovalPart, ...]
     base: FileDigest | None = None
     """The file that it would change, or the directory that it would run in, as it is now."""
 
@@ -131,7 +131,7 @@ class FlowTool(Advertised, Protocol):
         """Whether an agent needs a grant for it; those that touch nothing need none."""
         ...
 
-    async def run(self, call: ToolCall, key: str, run: RunContext, desk: Desk) -> ToolOutput:
+    async def run(self, call: ToolCall, key: str, run: RunContext, agent: AgentContext) -> ToolOutput:
         """Carry out one call; every operation on the run has a key that begins with this one."""
         ...
 
@@ -188,11 +188,11 @@ class Folder(Protocol):
         """
         ...
 
-    async def named(self, paths: Sequence[str]) -> Sequence[File]:
+    async def named(self, paths: Sequence[str]) -> Sequence[PassedFile]:
         """The files that a subtask is always given: each with its text, or with why it cannot be had."""
         ...
 
-    async def candidates(self) -> Sequence[File]:
+    async def candidates(self) -> Sequence[PassedFile]:
         """The text files that may match a subtask, a bounded part of them; what ignore files leave out is left out."""
         ...
 

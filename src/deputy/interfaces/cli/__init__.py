@@ -13,7 +13,7 @@ import click
 from deputy import __version__
 from deputy.core.errors import DeputyError, NotAdmitted, UsageError
 from deputy.interfaces.cli.streams import open_streams
-from deputy.interfaces.telling import safe_to_tell, tell
+from deputy.interfaces.safe_text import print_error, safe_message
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -51,7 +51,7 @@ COMMANDS = {
     "todo": "Show the tasks of this project that are not over.",
     "models": "List providers and models, and say which have a key.",
 }
-_MODULES = {"show": "show_run", "exec": "exec_text"}
+_MODULES = {"exec": "exec_text"}
 """Where a command's module is not called like the command."""
 
 EXIT_CODES = """\b
@@ -70,7 +70,7 @@ class _LazyGroup(click.Group):
         if cmd_name not in COMMANDS:
             return None
         module = _MODULES.get(cmd_name, cmd_name.replace("-", "_"))
-        return import_module(f"deputy.interfaces.cli.{module}").command
+        return import_module(f"deputy.interfaces.cli.commands.{module}").command
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
@@ -94,7 +94,7 @@ def _secrets_hidden() -> Generator[None]:
         yield
     except click.ClickException as error:
         said = error.format_message()
-        shown = safe_to_tell(said)
+        shown = safe_message(said)
         if shown == said:
             raise
         if isinstance(error, click.UsageError):
@@ -131,7 +131,7 @@ def main() -> None:
 
 def _stop(error: DeputyError, code: int) -> None:
     with suppress(OSError):
-        click.echo(f"deputy: {tell(error)}", err=True)
+        click.echo(f"deputy: {print_error(error)}", err=True)
     _forget_output()
     sys.exit(code)
 

@@ -15,7 +15,7 @@ _NOBODY = (errno.EPIPE, errno.EIO)
 """What a pipe without a reader and a terminal that was hung up say."""
 
 
-class OutlivingFile(FileIO):
+class DetachedFile(FileIO):
     """Takes what is written whether or not anybody still reads it; a disk that is full still fails."""
 
     def write(self, data: Buffer, /) -> int:
@@ -28,7 +28,7 @@ class OutlivingFile(FileIO):
             return memoryview(data).nbytes
 
 
-class OutlivingLog(OutlivingFile):
+class DetachedLog(DetachedFile):
     """The same for what only people read: no trouble with it is worth failing for."""
 
     def write(self, data: Buffer, /) -> int:
@@ -41,7 +41,7 @@ class OutlivingLog(OutlivingFile):
 
 def open_streams() -> None:
     """Have all three standard streams, whatever was closed, and let the ones we write to outlive their readers."""
-    for name, mode, kind in (("stdin", "r", None), ("stdout", "w", OutlivingFile), ("stderr", "w", OutlivingLog)):
+    for name, mode, kind in (("stdin", "r", None), ("stdout", "w", DetachedFile), ("stderr", "w", DetachedLog)):
         stream: TextIO | None = getattr(sys, name)
         if stream is None:
             # It would stay None, and the next file opened would take its number.
@@ -63,7 +63,7 @@ def is_unread(stream: TextIO) -> bool:
     return any(event & select.POLLERR for _, event in poll.poll(0))
 
 
-def _outliving(stream: TextIO, kind: type[OutlivingFile]) -> TextIO:
+def _outliving(stream: TextIO, kind: type[DetachedFile]) -> TextIO:
     try:
         raw = kind(stream.fileno(), "wb", closefd=False)
     except (OSError, ValueError):
@@ -73,5 +73,5 @@ def _outliving(stream: TextIO, kind: type[OutlivingFile]) -> TextIO:
         BufferedWriter(raw),
         encoding=stream.encoding,
         errors=stream.errors,
-        line_buffering=kind is OutlivingLog or raw.isatty(),
+        line_buffering=kind is DetachedLog or raw.isatty(),
     )

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from msgspec import UNSET, Struct, UnsetType, json
 
-from deputy.core.forms import UsageJson
+from deputy.core.detect.found_request import RequestJson
 from deputy.core.results import ResultsJson
+from deputy.core.serialize import UsageJson
 from deputy.core.state import Status
-from deputy.core.text.finding import RequestJson
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,7 +39,7 @@ class SubagentStatus(Struct, frozen=True, kw_only=True):
     question: str | UnsetType = UNSET
 
 
-class RunStatus(Struct, frozen=True, kw_only=True):
+class RunStatusOutput(Struct, frozen=True, kw_only=True):
     """The status of a run and its subagents."""
 
     session_id: str

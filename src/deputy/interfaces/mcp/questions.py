@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
 
-from deputy.interfaces.approving import Asking
+from deputy.interfaces.pending_approvals import PendingApproval
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,7 +24,7 @@ class OpenedRun(Struct, frozen=True, kw_only=True):
     """A run that a client of this server opened, and how long a question of it is kept open."""
 
     client: str
-    patience: float
+    approval_timeout_seconds: float
 
 
 class Question(Struct, frozen=True, kw_only=True):
@@ -34,7 +34,7 @@ class Question(Struct, frozen=True, kw_only=True):
     client: str
     root: str
     """The run that the client opened."""
-    asking: Asking
+    asking: PendingApproval
 
     @property
     def name(self) -> str:
@@ -60,19 +60,19 @@ class Questions:
         """Who opened a run; None where it was not opened by this server."""
         return self._opened.get(run)
 
-    def open(self, run: str, client: str, patience: float) -> None:
+    def open(self, run: str, client: str, approval_timeout_seconds: float) -> None:
         """Remember who opened a run, or goes on with it."""
-        self._opened[run] = OpenedRun(client=client, patience=patience)
+        self._opened[run] = OpenedRun(client=client, approval_timeout_seconds=approval_timeout_seconds)
         _forget_oldest(self._opened)
 
-    def hand(self, root: str, client: str, asked: Iterable[Asking]) -> tuple[Question, ...]:
+    def hand(self, root: str, client: str, asked: Iterable[PendingApproval]) -> tuple[Question, ...]:
         """The questions that this client may answer, each under a nonce of its own; nothing for any other client."""
         opened = self._opened.get(root)
         if opened is None or opened.client != client:
             return ()
         return tuple(self._hand(root, client, one) for one in asked if _identity(one) not in self._answered)
 
-    def _hand(self, root: str, client: str, asking: Asking) -> Question:
+    def _hand(self, root: str, client: str, asking: PendingApproval) -> Question:
         for question in self._handed.values():
             if (question.root, question.client) == (root, client) and _identity(question.asking) == _identity(asking):
                 return question
@@ -92,7 +92,7 @@ class Questions:
         return question
 
 
-def _identity(asking: Asking) -> tuple[str, str, str]:
+def _identity(asking: PendingApproval) -> tuple[str, str, str]:
     return asking.run, asking.key, asking.digest
 
 

@@ -11,12 +11,12 @@ from mcp_types import INTERNAL_ERROR, INVALID_PARAMS, ListToolsResult, Tool
 
 from deputy import __version__
 from deputy.core.errors import DeputyError, UsageError
-from deputy.interfaces.mcp.call import Call, refused
-from deputy.interfaces.mcp.pages import Pages
+from deputy.interfaces.mcp.resources import Resources
 from deputy.interfaces.mcp.tasks import RunTasks, bind_tasks
-from deputy.interfaces.mcp.toolset import served_tools, words
-from deputy.interfaces.plain import plain
-from deputy.interfaces.telling import tell
+from deputy.interfaces.mcp.tool_call import McpCall, refused
+from deputy.interfaces.mcp.tools import served_tools, words
+from deputy.interfaces.safe_text import print_error
+from deputy.interfaces.text_lines import plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,18 +24,20 @@ if TYPE_CHECKING:
     from mcp.server.context import CallNext, ServerRequestContext
     from mcp_types import CallToolRequestParams, PaginatedRequestParams
 
-    from deputy.interfaces.mcp.call import Answer, ServedTool
-    from deputy.interfaces.mcp.hub import Hub
+    from deputy.interfaces.mcp.server_state import ServerState
     from deputy.interfaces.mcp.tasks import TaskBook
+    from deputy.interfaces.mcp.tool_call import Answer, ServedTool
 
 NAME = "deputy"
 _STATE_SECONDS = 3600.0
 
 
-def make_server(hub: Hub, *, more: Sequence[ServedTool] = (), books: Sequence[TaskBook] = ()) -> Server[Any]:
+def make_server(
+    server_state: ServerState, *, more: Sequence[ServedTool] = (), books: Sequence[TaskBook] = ()
+) -> Server[Any]:
     """The server over a hub; more tools and tasks can be served beside its own."""
     tools = {tool.name: tool for tool in (*served_tools(), *more)}
-    pages = Pages(hub)
+    pages = Resources(server_state)
 
     async def list_tools(
         context: ServerRequestContext[Any, Any], params: PaginatedRequestParams | None
@@ -47,9 +49,9 @@ def make_server(hub: Hub, *, more: Sequence[ServedTool] = (), books: Sequence[Ta
         if tool is None:
             raise MCPError(code=INVALID_PARAMS, message=f"Unknown tool: {plain(params.name)!r:.80}")
         try:
-            return await tool.carry_out(Call(hub=hub, context=context, params=params))
+            return await tool.execute(McpCall(server_state=server_state, context=context, params=params))
         except DeputyError as error:
-            return refused(tell(error))
+            return refused(print_error(error))
 
     server: Server[Any] = Server(
         NAME,
@@ -72,7 +74,7 @@ def make_server(hub: Hub, *, more: Sequence[ServedTool] = (), books: Sequence[Ta
         RequestStateBoundary(RequestStateSecurity.ephemeral(ttl=_STATE_SECONDS), default_audience=NAME)
     )
     server.middleware.append(_as_protocol_errors)
-    bind_tasks(server, (*books, RunTasks(hub)))
+    bind_tasks(server, (*books, RunTasks(server_state)))
     return server
 
 
@@ -82,7 +84,7 @@ async def _as_protocol_errors(ctx: ServerRequestContext[Any, Any], call_next: Ca
         return await call_next(ctx)
     except DeputyError as error:
         code = INVALID_PARAMS if isinstance(error, UsageError) else INTERNAL_ERROR
-        raise MCPError(code=code, message=tell(error)) from error
+        raise MCPError(code=code, message=print_error(error)) from error
 
 
 def _call_params() -> type[CallToolRequestParams]:

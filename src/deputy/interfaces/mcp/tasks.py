@@ -18,8 +18,8 @@ from msgspec import Struct
 from pydantic import Field, ValidationError
 
 from deputy.core.errors import UnknownRun
-from deputy.engine.root import DELEGATE
-from deputy.interfaces.mcp.runs import is_left
+from deputy.engine.call import DELEGATE
+from deputy.interfaces.mcp.run_tools import is_orphaned
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from deputy.core.results import Result
     from deputy.core.state import State
-    from deputy.interfaces.mcp.hub import Hub
+    from deputy.interfaces.mcp.server_state import ServerState
 
 EXTENSION = "io.modelcontextprotocol/tasks"
 POLL_MILLISECONDS = 1000
@@ -49,7 +49,7 @@ class TaskUpdateParams(TaskParams):
     input_responses: dict[str, Any] = Field(default_factory=dict)
 
 
-class Task(Struct, frozen=True, kw_only=True):
+class McpTask(Struct, frozen=True, kw_only=True):
     """Where a task stands."""
 
     task_id: str
@@ -84,7 +84,7 @@ class Task(Struct, frozen=True, kw_only=True):
 class TaskBook(Protocol):
     """Where tasks are found; None and False are for those that are not in it."""
 
-    async def get(self, task_id: str, context: ServerRequestContext[Any, Any]) -> Task | None:
+    async def get(self, task_id: str, context: ServerRequestContext[Any, Any]) -> McpTask | None:
         """The status of a task, with the questions that this client may answer."""
         ...
 
@@ -141,7 +141,7 @@ def is_wanted(context: ServerRequestContext[Any, Any]) -> bool:
     return context.protocol_version in MODERN_PROTOCOL_VERSIONS and EXTENSION in (declared or {})
 
 
-def created_form(task: Task) -> dict[str, Any]:
+def created_dict(task: McpTask) -> dict[str, Any]:
     """The answer to a call that became a task: where it stands, and not yet what it came to or asks."""
     left_out = ("result", "error", "inputRequests")
     return {"resultType": "task", **{name: value for name, value in task.form().items() if name not in left_out}}
@@ -183,59 +183,59 @@ def _unknown(task_id: str) -> MCPError:
 class RunTasks:
     """The runs of this user's journal, as tasks."""
 
-    def __init__(self, hub: Hub) -> None:
-        self._hub = hub
+    def __init__(self, server_state: ServerState) -> None:
+        self._server_state = server_state
 
-    async def get(self, task_id: str, context: ServerRequestContext[Any, Any]) -> Task | None:
+    async def get(self, task_id: str, context: ServerRequestContext[Any, Any]) -> McpTask | None:
         """Where a run stands; one that nobody is at work on any more is gone on with."""
         state = await self._find(task_id)
         if state is None:
             return None
-        if state.is_live and not state.waits and await is_left(self._hub, task_id):
-            from deputy.interfaces.mcp.resuming import check_allowed
+        if state.is_live and not state.waits and await is_orphaned(self._server_state, task_id):
+            from deputy.interfaces.mcp.resume_tool import check_allowed
 
-            await check_allowed(self._hub, state)
+            await check_allowed(self._server_state, state)
             # Whatever has become of it meanwhile: one that has ended is not begun again.
-            await (await self._hub.deputy()).take_up(task_id)
+            await (await self._server_state.deputy()).resume_suspended(task_id)
         return await self._task(state, context)
 
     async def update(
         self, task_id: str, context: ServerRequestContext[Any, Any], answers: Mapping[str, object]
     ) -> bool:
         """Pass on what a person answered."""
-        from deputy.interfaces.mcp.approving import take_answers
+        from deputy.interfaces.mcp.elicitation import take_answers
 
         if await self._find(task_id) is None:
             return False
-        await take_answers(self._hub, context, task_id, answers)
+        await take_answers(self._server_state, context, task_id, answers)
         return True
 
     async def cancel(self, task_id: str) -> bool:
         """Stop a run and everything below it."""
         if await self._find(task_id) is None:
             return False
-        await (await self._hub.deputy()).cancel(task_id)
+        await (await self._server_state.deputy()).cancel(task_id)
         return True
 
     async def _find(self, task_id: str) -> State | None:
         """The run of a task: only calls of Delegate are ones."""
         try:
-            state = await (await self._hub.deputy()).state(task_id)
+            state = await (await self._server_state.deputy()).state(task_id)
         except UnknownRun:
             return None
         return state if state.command == DELEGATE else None
 
-    async def _task(self, state: State, context: ServerRequestContext[Any, Any]) -> Task:
+    async def _task(self, state: State, context: ServerRequestContext[Any, Any]) -> McpTask:
         from deputy.core.request import timestamp
-        from deputy.interfaces.mcp import approving
+        from deputy.interfaces.mcp import elicitation
 
         results = () if state.is_live else await self._results(state.run)
         # A call ends in its own words when all that it waited for was stopped.
         is_stopped = bool(results) and all(result.outcome.status == "cancelled" for result in results)
-        asked = await (await self._hub.deputy()).approvals(state.run) if state.is_live else ()
-        questions = await approving.handed(self._hub, context, state.run) if asked else ()
-        requests = {question.name: approving.form(question) for question in questions}
-        return Task(
+        asked = await (await self._server_state.deputy()).approvals(state.run) if state.is_live else ()
+        questions = await elicitation.handed(self._server_state, context, state.run) if asked else ()
+        requests = {question.name: elicitation.form(question) for question in questions}
+        return McpTask(
             task_id=state.run,
             status="input_required" if requests else "cancelled" if is_stopped else _status(state),
             created_at=timestamp(state.requested_at),
@@ -250,8 +250,8 @@ class RunTasks:
         )
 
     async def _results(self, run: str) -> Sequence[Result]:
-        results = await (await self._hub.deputy()).results(run)
-        self._hub.answering(None, run)
+        results = await (await self._server_state.deputy()).results(run)
+        self._server_state.answering(None, run)
         return results
 
 
@@ -262,14 +262,14 @@ def _status(state: State) -> TaskStatus:
 
 
 def _answer_of(results: Sequence[Result], run: str) -> CallToolResult:
-    from deputy.interfaces.mcp.delegating import answer
+    from deputy.interfaces.mcp.delegate_tools import answer
 
     return answer(results, "markdown", run)
 
 
-async def created(hub: Hub, run: str, context: ServerRequestContext[Any, Any]) -> dict[str, Any]:
+async def created(server_state: ServerState, run: str, context: ServerRequestContext[Any, Any]) -> dict[str, Any]:
     """The answer to a call of Delegate that became a task."""
-    task = await RunTasks(hub).get(run, context)
+    task = await RunTasks(server_state).get(run, context)
     if task is None:
         raise UnknownRun(run)
-    return created_form(task)
+    return created_dict(task)

@@ -41,9 +41,9 @@ class EventLines:
         self._writer = Thread(target=self._write_all, daemon=True)
         self._writer.start()
 
-    def tell(self, progress: Progress) -> None:
+    def emit(self, progress: Progress) -> None:
         """Something happened."""
-        form = event_form(progress)
+        form = event_dict(progress)
         self.write(form.pop("event"), form)
 
     def write(self, event: str, fields: dict[str, Any]) -> None:
@@ -88,7 +88,7 @@ class EventLines:
             return lines
 
 
-def event_form(progress: Progress) -> dict[str, Any]:
+def event_dict(progress: Progress) -> dict[str, Any]:
     """An event as JSON has it: only the fields of its kind, the cost in dollars."""
     form: dict[str, Any] = to_builtins(progress)
     if progress.cost is not None:

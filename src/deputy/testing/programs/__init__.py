@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import Struct, json
 
-from deputy.core.script import ScriptedTurn
+from deputy.core.model_script import ScriptedTurn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -252,15 +252,15 @@ class FakeAgent:
             "terminal": self._ask("terminal/create", command="sh"),
             "unknown": self._ask("x/y"),
         }
-        told = {key: "result" if "result" in reply else reply["error"]["code"] for key, reply in came.items()}
-        told["edit nowhere"] = self._is_permitted(named)
-        told["edit outside"] = self._is_permitted({**named, "toolCallId": "p2", "locations": [{"path": outside}]})
-        told["other"] = self._is_permitted({**named, "toolCallId": "p3", "kind": "other"})
-        told["run"] = self._is_permitted({**named, "toolCallId": "p4", "kind": "execute"})
-        told["edit here"] = self._is_permitted(
+        text = {key: "result" if "result" in reply else reply["error"]["code"] for key, reply in came.items()}
+        text["edit nowhere"] = self._is_permitted(named)
+        text["edit outside"] = self._is_permitted({**named, "toolCallId": "p2", "locations": [{"path": outside}]})
+        text["other"] = self._is_permitted({**named, "toolCallId": "p3", "kind": "other"})
+        text["run"] = self._is_permitted({**named, "toolCallId": "p4", "kind": "execute"})
+        text["edit here"] = self._is_permitted(
             {**named, "toolCallId": "p5", "locations": [{"path": str(Path.cwd() / "here.txt")}]}
         )
-        self._say(json.dumps(told), "msg_probe")
+        self._say(json.dumps(text), "msg_probe")
 
     # --- messages -----------------------------------------------------------------------------------------------------
 

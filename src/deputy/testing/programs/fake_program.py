@@ -34,10 +34,10 @@ def main() -> None:
     prompt = sys.stdin.read()
     _note(executable, {**called, "stdin": prompt})
     dialect = DIALECTS[name](argv, dict(os.environ))
-    Play(dialect, script, executable.with_suffix(".sessions.json"), prompt).play()
+    FakeProgramRun(dialect, script, executable.with_suffix(".sessions.json"), prompt).play()
 
 
-class Play:
+class FakeProgramRun:
     """One turn of the program."""
 
     def __init__(self, dialect: Dialect, script: Line, sessions: Path, prompt: str) -> None:

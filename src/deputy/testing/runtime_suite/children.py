@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from deputy.core.events import Requested, Resumed
 from deputy.core.outcome import Cancelled, Failed
-from deputy.testing.runtime_suite.parts import (
+from deputy.testing.runtime_suite.case_helpers import (
     RUN,
-    Calls,
+    CallCounter,
     blocked,
     completed,
     crash_in_the_gate_and_go_on,
@@ -20,16 +20,16 @@ from deputy.testing.runtime_suite.parts import (
 
 if TYPE_CHECKING:
     from deputy.core.outcome import Outcome
-    from deputy.engine.ports import Birth, RunContext
-    from deputy.testing.runtime_suite.parts import Case, Host
+    from deputy.engine.ports import RunContext, RunStart
+    from deputy.testing.runtime_suite.case_helpers import Case, Host
 
 
 async def a_child_is_spawned_once(host: Host) -> None:
     """Whatever is retried or replayed, a key spawns one child, which runs once."""
-    calls = Calls()
+    calls = CallCounter()
 
-    async def flow(run: RunContext, birth: Birth) -> Outcome:
-        if isinstance(birth, Requested):
+    async def flow(run: RunContext, start: RunStart) -> Outcome:
+        if isinstance(start, Requested):
             await run.step("work", calls.note, "child", view=None)
             return completed(run, "from the child")
         child = await run.spawn("call_1", requested(run, "sess_1_child0", "c"))
@@ -43,10 +43,10 @@ async def a_child_is_spawned_once(host: Host) -> None:
 
 async def a_child_goes_on_after_a_crash(host: Host) -> None:
     """A child under way in the crash is gone on with, and its parent gets the outcome."""
-    calls = Calls()
+    calls = CallCounter()
 
-    async def flow(run: RunContext, birth: Birth) -> Outcome:
-        if isinstance(birth, Requested):
+    async def flow(run: RunContext, start: RunStart) -> Outcome:
+        if isinstance(start, Requested):
             await run.step("work", calls.gated, "child", view=None)
             return completed(run, "late")
         child = await run.spawn("call_1", requested(run, "sess_1_child0", "c"))
@@ -59,13 +59,13 @@ async def a_child_goes_on_after_a_crash(host: Host) -> None:
 async def a_failing_child_stops_nobody(host: Host) -> None:
     """A child's mistake is an outcome for its parent; its siblings go on."""
 
-    async def flow(run: RunContext, birth: Birth) -> Outcome:
-        if isinstance(birth, Requested):
-            if birth.label == "bad":
+    async def flow(run: RunContext, start: RunStart) -> Outcome:
+        if isinstance(start, Requested):
+            if start.label == "bad":
                 raise ZeroDivisionError("a mistake")
-            if birth.label == "cancelled within":
+            if start.label == "cancelled within":
                 raise asyncio.CancelledError
-            return completed(run, birth.label)
+            return completed(run, start.label)
         children = [
             await run.spawn(f"call_{n}", requested(run, f"sess_1_child{n}", label))
             for n, label in enumerate(("a", "bad", "cancelled within", "b"))
@@ -84,8 +84,8 @@ async def a_failing_child_stops_nobody(host: Host) -> None:
 async def a_join_delivers_the_childs_result(host: Host) -> None:
     """A child's result is kept until its parent has it."""
 
-    async def flow(run: RunContext, birth: Birth) -> Outcome:
-        if isinstance(birth, Requested):
+    async def flow(run: RunContext, start: RunStart) -> Outcome:
+        if isinstance(start, Requested):
             return completed(run, "child")
         child = await run.spawn("call", requested(run, "sess_1_child0", "c"))
         await run.join("join", child)
@@ -107,10 +107,10 @@ async def a_join_delivers_the_childs_result(host: Host) -> None:
 
 async def a_child_that_is_stopped_ends_and_is_joined(host: Host) -> None:
     """A run can stop a child of its own, with all below it, and goes on from its end."""
-    calls = Calls()
+    calls = CallCounter()
 
-    async def flow(run: RunContext, birth: Birth) -> Outcome:
-        if isinstance(birth, Requested):
+    async def flow(run: RunContext, start: RunStart) -> Outcome:
+        if isinstance(start, Requested):
             await run.step("gate", calls.gated, "child", view=None)
             return completed(run, "too late")
         slow = await run.spawn("slow", requested(run, "sess_1_slow00", "slow"))
@@ -127,15 +127,15 @@ async def a_child_that_is_stopped_ends_and_is_joined(host: Host) -> None:
 async def a_child_works_anew_in_its_own_rounds(host: Host) -> None:
     """A child that completed can be set to work again, once for each time that is asked, and each end is joined."""
 
-    async def flow(run: RunContext, birth: Birth) -> Outcome:
-        if isinstance(birth, Requested):
+    async def flow(run: RunContext, start: RunStart) -> Outcome:
+        if isinstance(start, Requested):
             return completed(run, f"round {run.state.round}")
         child = await run.spawn("call", requested(run, "sess_1_child0", "c"))
         ends = [(await run.join("join 0", child)).summary]
         for number in (1, 2):
-            await run.again(f"again {number}", child, "better", anew=True)
+            await run.restart_child(f"again {number}", child, "better", force=True)
             ends.append((await run.join(f"join {number}", child)).summary)
-        await run.again("again 3", child)
+        await run.restart_child("again 3", child)
         return completed(run, ", ".join([*ends, (await run.join("join 3", child)).summary]))
 
     async with host.start(flow) as engine:
@@ -145,14 +145,14 @@ async def a_child_works_anew_in_its_own_rounds(host: Host) -> None:
 
 async def a_chain_that_waits_for_its_last_goes_on_after_a_crash(host: Host) -> None:
     """Runs that each wait for the one below go on from where they were, whoever was in memory."""
-    calls = Calls()
+    calls = CallCounter()
 
-    async def flow(run: RunContext, birth: Birth) -> Outcome:
-        await run.step("before", calls.note, birth.label, view=None)
-        if isinstance(birth, Requested) and birth.label == "4":
+    async def flow(run: RunContext, start: RunStart) -> Outcome:
+        await run.step("before", calls.note, start.label, view=None)
+        if isinstance(start, Requested) and start.label == "4":
             await run.step("gate", calls.gated, "last", view=None)
             return completed(run, "end")
-        number = int(birth.label) + 1 if isinstance(birth, Requested) else 1
+        number = int(start.label) + 1 if isinstance(start, Requested) else 1
         child = await run.spawn("call", requested(run, f"sess_1_deep0{number}", str(number)))
         return completed(run, f"{number} {(await run.join('join', child)).summary}")
 
@@ -164,7 +164,7 @@ async def a_tree_that_is_blocked_is_dismissed_once(host: Host) -> None:
     """Each run of it gets one round, in which it ends as cancelled."""
     family = {RUN: "sess_1_child0", "sess_1_child0": "sess_1_child1"}
 
-    async def flow(run: RunContext, birth: Birth) -> Outcome:
+    async def flow(run: RunContext, start: RunStart) -> Outcome:
         if run.run in family:
             await run.join("join", await run.spawn("call", requested(run, family[run.run], "c")))
         return blocked(run, "Which?")

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from deputy.core.events import Noted, Requested, Returned
-from deputy.testing.runtime_suite.parts import RUN, Death, completed, opened, requested, result_of, serving
+from deputy.testing.runtime_suite.case_helpers import RUN, Death, completed, opened, requested, result_of, serving
 
 if TYPE_CHECKING:
     from deputy.core.outcome import Outcome
-    from deputy.engine.ports import Birth, RunContext
-    from deputy.testing.runtime_suite.parts import Case, Host
+    from deputy.engine.ports import RunContext, RunStart
+    from deputy.testing.runtime_suite.case_helpers import Case, Host
 
 
 async def all_before_a_step_is_durable_when_it_begins(host: Host) -> None:
@@ -18,7 +18,7 @@ async def all_before_a_step_is_durable_when_it_begins(host: Host) -> None:
     death = Death(host)
     seen: list[str] = []
 
-    async def flow(run: RunContext, birth: Birth) -> Outcome:
+    async def flow(run: RunContext, start: RunStart) -> Outcome:
         await run.step("paid", death.note, "paid", view=None)
         await run.record("said", Noted(content="said"))
         seen.append(await run.new_id("child"))
@@ -40,7 +40,7 @@ async def what_is_waited_for_is_durable(host: Host) -> None:
     """After `durable`, a crash takes nothing away."""
     death = Death(host)
 
-    async def flow(run: RunContext, birth: Birth) -> Outcome:
+    async def flow(run: RunContext, start: RunStart) -> Outcome:
         await run.step("paid", death.note, "paid", view=None)
         await run.step("read", death.note, "read", view=None, reads=True)
         await run.durable()
@@ -57,8 +57,8 @@ async def a_child_is_born_when_all_before_it_is_durable(host: Host) -> None:
     """Whatever a child does first, all that its caller did before it stands."""
     death = Death(host)
 
-    async def flow(run: RunContext, birth: Birth) -> Outcome:
-        if isinstance(birth, Requested):
+    async def flow(run: RunContext, start: RunStart) -> Outcome:
+        if isinstance(start, Requested):
             await death.come("child", None)
             return completed(run, "from the child")
         await run.step("paid", death.note, "paid", view=None)
@@ -76,7 +76,7 @@ async def a_crash_while_only_reading_leaves_no_hole(host: Host) -> None:
     death = Death(host)
     steps = ("paid", "first", "second")
 
-    async def flow(run: RunContext, birth: Birth) -> Outcome:
+    async def flow(run: RunContext, start: RunStart) -> Outcome:
         for name in steps:
             await run.step(name, death.note, name, view=None, reads=name != "paid")
         await run.step("die", death.come, "die", view=None, reads=True)
@@ -92,7 +92,7 @@ async def a_crash_while_only_reading_leaves_no_hole(host: Host) -> None:
 async def a_result_is_handed_out_when_all_before_it_is_durable(host: Host) -> None:
     """Whoever has heard how a run ended finds all of it, whatever happens in the next moment."""
 
-    async def flow(run: RunContext, birth: Birth) -> Outcome:
+    async def flow(run: RunContext, start: RunStart) -> Outcome:
         for number in range(5):
             await run.record(f"note {number}", Noted(content=str(number)))
         return completed(run, "done")

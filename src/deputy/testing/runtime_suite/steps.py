@@ -5,20 +5,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from deputy.core.errors import StepFailed, UsageError
-from deputy.core.events import Lost, Noted
-from deputy.testing.runtime_suite.parts import RUN, Calls, completed, crash_in_the_gate_and_go_on, opened, result_of
+from deputy.core.events import Noted, StepLost
+from deputy.testing.runtime_suite.case_helpers import (
+    RUN,
+    CallCounter,
+    completed,
+    crash_in_the_gate_and_go_on,
+    opened,
+    result_of,
+)
 
 if TYPE_CHECKING:
     from deputy.core.outcome import Outcome
-    from deputy.engine.ports import Birth, RunContext
-    from deputy.testing.runtime_suite.parts import Case, Host
+    from deputy.engine.ports import RunContext, RunStart
+    from deputy.testing.runtime_suite.case_helpers import Case, Host
 
 
 async def a_finished_step_is_never_taken_again(host: Host) -> None:
     """What a step gave comes back after a crash, without the step."""
-    calls = Calls()
+    calls = CallCounter()
 
-    async def flow(run: RunContext, birth: Birth) -> Outcome:
+    async def flow(run: RunContext, start: RunStart) -> Outcome:
         first = await run.step("first", calls.note, "one", view=None)
         await run.step("second", calls.gated, "two", view=None)
         assert isinstance(first, Noted)
@@ -30,11 +37,11 @@ async def a_finished_step_is_never_taken_again(host: Host) -> None:
 
 async def a_step_that_must_not_repeat_is_lost(host: Host) -> None:
     """A step that may not be repeated, and was under way in the crash, is reported as unknown."""
-    calls = Calls()
+    calls = CallCounter()
 
-    async def flow(run: RunContext, birth: Birth) -> Outcome:
+    async def flow(run: RunContext, start: RunStart) -> Outcome:
         event = await run.step("pay", calls.gated, "pay", view=None, repeatable=False)
-        return completed(run, "unknown" if isinstance(event, Lost) else "known")
+        return completed(run, "unknown" if isinstance(event, StepLost) else "known")
 
     assert await crash_in_the_gate_and_go_on(host, flow, calls) == "unknown"
     assert calls.made == ["pay"]
@@ -42,13 +49,13 @@ async def a_step_that_must_not_repeat_is_lost(host: Host) -> None:
 
 async def a_failed_step_fails_alike_when_replayed(host: Host) -> None:
     """A body's own error ends the step, now and in every replay."""
-    calls = Calls()
+    calls = CallCounter()
 
     async def fail(args: str, view: None) -> Noted:
         calls.made.append(args)
         raise UsageError("args", args, "something else")
 
-    async def flow(run: RunContext, birth: Birth) -> Outcome:
+    async def flow(run: RunContext, start: RunStart) -> Outcome:
         try:
             await run.step("bad", fail, "bad", view=None)
         except StepFailed as failure:
@@ -62,9 +69,9 @@ async def a_failed_step_fails_alike_when_replayed(host: Host) -> None:
 
 async def a_key_serves_one_operation(host: Host) -> None:
     """Two operations under one key would take each other's result: refused."""
-    calls = Calls()
+    calls = CallCounter()
 
-    async def flow(run: RunContext, birth: Birth) -> Outcome:
+    async def flow(run: RunContext, start: RunStart) -> Outcome:
         await run.step("same", calls.note, "one", view=None)
         try:
             await run.step("same", calls.note, "two", view=None)
@@ -79,10 +86,10 @@ async def a_key_serves_one_operation(host: Host) -> None:
 
 async def time_and_ids_are_the_same_when_replayed(host: Host) -> None:
     """Clock and ids come from the record."""
-    calls = Calls()
+    calls = CallCounter()
     seen: list[tuple[float, str]] = []
 
-    async def flow(run: RunContext, birth: Birth) -> Outcome:
+    async def flow(run: RunContext, start: RunStart) -> Outcome:
         name = await run.new_id("child")
         await run.record("note", Noted(content="x"))
         seen.append((run.now(), name))
@@ -97,9 +104,9 @@ async def time_and_ids_are_the_same_when_replayed(host: Host) -> None:
 
 async def a_sleep_counts_from_its_first_beginning(host: Host) -> None:
     """A wait that is over is not waited again."""
-    calls = Calls()
+    calls = CallCounter()
 
-    async def flow(run: RunContext, birth: Birth) -> Outcome:
+    async def flow(run: RunContext, start: RunStart) -> Outcome:
         await run.sleep("nap", 0.01)
         before = run.now()
         await run.step("gate", calls.gated, "gate", view=None)

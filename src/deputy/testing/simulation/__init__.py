@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from deputy.core.events import CancelAsked, Refused, Resumed, Returned
+from deputy.core.events import AdmissionRefused, CancelRequested, Resumed, Returned
 from deputy.core.outcome import Cancelled, Rejected
-from deputy.engine.remains import STOPPED_LATE
-from deputy.testing.clock import run_in_virtual_time
+from deputy.engine.partial_result import STOPPED_LATE
 from deputy.testing.simulation.invariants import (
     BEGINNINGS,
     Violation,
@@ -22,10 +21,11 @@ from deputy.testing.simulation.invariants import (
     check_usage,
     expect,
     is_storage_trouble,
-    told,
+    outcome_facts,
 )
 from deputy.testing.simulation.scenario import Scenario, draw_scenario
-from deputy.testing.simulation.trial import ROOT, Process, Stage, Trial
+from deputy.testing.simulation.trial import ROOT, EngineStage, Process, Trial
+from deputy.testing.virtual_clock import run_in_virtual_time
 from deputy.testing.virtual_world import VirtualWorld
 
 if TYPE_CHECKING:
@@ -34,15 +34,15 @@ if TYPE_CHECKING:
     from deputy.core.events import Record
     from deputy.core.outcome import Outcome
 
-__all__ = ["Scenario", "Stage", "Violation", "draw_scenario", "play", "simulate"]
+__all__ = ["EngineStage", "Scenario", "Violation", "draw_scenario", "play", "simulate"]
 
 
-def simulate(seed: int, stage: Stage) -> None:
+def simulate(seed: int, stage: EngineStage) -> None:
     """Play the scenario of a seed and see that everything holds; a Violation tells the seed and the scenario."""
     play(draw_scenario(seed), stage)
 
 
-def play(scenario: Scenario, stage: Stage) -> None:
+def play(scenario: Scenario, stage: EngineStage) -> None:
     """Play a scenario and see that everything holds."""
     try:
         trial = Trial(scenario, stage)
@@ -101,9 +101,9 @@ async def _replayed(trial: Trial, run: str, records: Sequence[Record]) -> Outcom
     other.disk.records[run] = list(records)
     process = Process(other, 0)
     async with other.stage.open_engine(
-        process.journal, process.flow, other.world, is_over=process.workshop.see_off
+        process.journal, process.flow, other.world, is_over=process.services.finish
     ) as engine:
-        await engine.ensure(run)
+        await engine.ensure_running(run)
         return await engine.result(run)
 
 
@@ -111,18 +111,18 @@ def _was_told_to_stop(records: Sequence[Record]) -> bool:
     rounds = [index for index, record in enumerate(records) if isinstance(record.event, Resumed)]
     last = records[rounds[-1] if rounds else 0 :]
     return any(
-        isinstance(record.event, CancelAsked) or (isinstance(record.event, Resumed) and record.event.is_dismissed)
+        isinstance(record.event, CancelRequested) or (isinstance(record.event, Resumed) and record.event.is_dismissed)
         for record in last
     )
 
 
 def _up_to_the_end(records: Sequence[Record]) -> Sequence[Record]:
-    ends = [index for index, record in enumerate(records) if isinstance(record.event, Returned | Refused)]
+    ends = [index for index, record in enumerate(records) if isinstance(record.event, Returned | AdmissionRefused)]
     return records[: ends[-1]]
 
 
 def _last_outcome(records: Sequence[Record]) -> Outcome:
-    return [one.event.outcome for one in records if isinstance(one.event, Returned | Refused)][-1]
+    return [one.event.outcome for one in records if isinstance(one.event, Returned | AdmissionRefused)][-1]
 
 
 # --- siblings are independent -----------------------------------------------------------------------------------------
@@ -141,4 +141,6 @@ def _compare_with_solo(trial: Trial) -> None:
 
 def _first_told(trial: Trial, label: str) -> tuple[object, ...]:
     records = trial.disk.records[trial.ledger.run_of(label)]
-    return told(next(one.event.outcome for one in records if isinstance(one.event, Returned | Refused)))
+    return outcome_facts(
+        next(one.event.outcome for one in records if isinstance(one.event, Returned | AdmissionRefused))
+    )

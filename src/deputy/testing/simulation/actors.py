@@ -17,21 +17,21 @@ from deputy.core.conversation import (
     Stop,
     Text,
     TextDelta,
+    TokenUsage,
     ToolCall,
     ToolMessage,
-    Used,
     UserMessage,
 )
 from deputy.core.events import ModelCallEnded, ToolCallEnded
 from deputy.core.outcome import NO_USAGE
-from deputy.core.subtask.passing import File
+from deputy.core.subtask.context_passing import PassedFile
 from deputy.engine.ports import TaskFiles, ToolContext, ToolOutput, ToolTraits
 from deputy.testing.simulation.invariants import CANCEL_SECONDS, Violation, expect, is_well_formed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
 
-    from deputy.core.conversation import Conversation, Message, ModelSettings, StreamEvent, Toolset
+    from deputy.core.conversation import Conversation, GenerationSettings, Message, StreamEvent, Toolset
     from deputy.core.outcome import Usage
     from deputy.core.request import Grant
     from deputy.engine.ports import Tool
@@ -48,7 +48,7 @@ _FAILURES = (
     errors.QuotaSpent,
     errors.Overloaded,
     errors.ServerFailed,
-    errors.Refused,
+    errors.ModelRefused,
     errors.BadRequest,
     errors.NetworkFailed,
     errors.StreamCut,
@@ -150,7 +150,7 @@ class SimModel:
         self._life = life
 
     async def stream(
-        self, conversation: Conversation, tools: Toolset, settings: ModelSettings
+        self, conversation: Conversation, tools: Toolset, settings: GenerationSettings
     ) -> AsyncGenerator[StreamEvent, None]:
         """The next turn, seen to be one that may be asked for."""
         if self._life.is_dead:
@@ -161,7 +161,9 @@ class SimModel:
         mood = self._ledger.scenario.mood
         chance = Random(f"{self._ledger.scenario.seed} {self._label} {turn} {len(conversation.messages)}")
         await self._life.lasts(chance.choice((0.0, 0.01, 0.3)) if chance.random() >= mood.slow else 4.0)
-        used = Used(input_tokens=_tokens(conversation), output_tokens=chance.randint(1, 90), cost=chance.randint(1, 90))
+        used = TokenUsage(
+            input_tokens=_tokens(conversation), output_tokens=chance.randint(1, 90), cost=chance.randint(1, 90)
+        )
         if chance.random() < mood.fails:
             failure = _failure(chance, used)
             self._ledger.told[self._key] = NO_USAGE if failure.used is None else used.usage
@@ -185,8 +187,8 @@ class SimModel:
         expect(not isinstance(conversation.messages[-1], AssistantMessage), f"{self._label} was asked to follow itself")
         answers = sum(isinstance(message, AssistantMessage) for message in conversation.messages)
         durable = [one.event for one in ledger.disk.records[run] if isinstance(one.event, ModelCallEnded)]
-        told = sum(bool(event.message) for event in durable)
-        expect(answers == told, f"{self._label} was asked with {answers} of {told} answers that were paid for")
+        text = sum(bool(event.message) for event in durable)
+        expect(answers == text, f"{self._label} was asked with {answers} of {text} answers that were paid for")
         self._key = (self._label, len(durable))
         ledger.asked[self._key] = ledger.asked.get(self._key, 0) + 1
         ledger.told[self._key] = NO_USAGE
@@ -353,11 +355,11 @@ class SimFolder:
         """That none of the files is there."""
         return [FileDigest(path=path) for path in paths]
 
-    async def named(self, paths: Sequence[str]) -> Sequence[File]:
+    async def named(self, paths: Sequence[str]) -> Sequence[PassedFile]:
         """That none of the files is there."""
-        return [File(path=path, problem="there are no files") for path in paths]
+        return [PassedFile(path=path, problem="there are no files") for path in paths]
 
-    async def candidates(self) -> Sequence[File]:
+    async def candidates(self) -> Sequence[PassedFile]:
         """Nothing."""
         return ()
 
@@ -370,7 +372,7 @@ class SimFolder:
         return ()
 
 
-def _failure(chance: Random, used: Used) -> errors.ModelError:
+def _failure(chance: Random, used: TokenUsage) -> errors.ModelError:
     failure = chance.choice(_FAILURES)("It failed as the seed says.")
     failure.used = used if chance.random() < 0.5 else None
     return failure

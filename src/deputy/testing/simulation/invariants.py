@@ -12,26 +12,26 @@ from msgspec import UNSET
 
 from deputy.core.conversation import AssistantMessage, ToolMessage, UserMessage
 from deputy.core.events import (
+    AdmissionRefused,
     Admitted,
-    CancelAsked,
+    CancelRequested,
     Joined,
     ModelCallBegun,
     ModelCallEnded,
     Noted,
-    Opened,
-    Refused,
     Requested,
     Resumed,
     Returned,
+    RunOpened,
     Spawned,
     ToolCallBegun,
     ToolCallEnded,
 )
 from deputy.core.outcome import NO_USAGE, Cancelled
 from deputy.core.state import replay
-from deputy.engine.purse import amount
-from deputy.engine.remains import STOPPED_LATE
-from deputy.engine.talk import remembered
+from deputy.engine.budget import amount
+from deputy.engine.history import remembered
+from deputy.engine.partial_result import STOPPED_LATE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -51,7 +51,7 @@ AGAIN_SECONDS = 0.5
 """When it is tried again after storage failed."""
 
 
-BEGINNINGS = Opened | Requested | Resumed
+BEGINNINGS = RunOpened | Requested | Resumed
 
 
 class Violation(AssertionError):
@@ -89,7 +89,7 @@ def check_run(records: Sequence[Record], state: State, able_since: float) -> Non
     expect(not state.is_live, f"{who} never ended: it is {state.status}")
     expect(state.oddities == 0, f"{who} has a record out of place: {state.oddity}")
     expect(replay(list(records)) == state, f"{who}: replayed is not live")
-    endings = [one.event.outcome for one in records if isinstance(one.event, Returned | Refused)]
+    endings = [one.event.outcome for one in records if isinstance(one.event, Returned | AdmissionRefused)]
     expect(len(endings) == state.round + 1, f"{who} has {len(endings)} endings in {state.round + 1} rounds")
     noted = tuple(one.event.content for one in records if isinstance(one.event, Noted))
     expect(endings[-1].notes == noted, f"{who} tells {endings[-1].notes} and noted {noted}")
@@ -104,14 +104,14 @@ def check_run(records: Sequence[Record], state: State, able_since: float) -> Non
 
 def check_usage(disk: MemoryDisk, state: State) -> None:
     """An outcome tells all that was used by then, by the run and by everybody below it."""
-    ending = [one for one in disk.records[state.run] if isinstance(one.event, Returned | Refused)][-1]
+    ending = [one for one in disk.records[state.run] if isinstance(one.event, Returned | AdmissionRefused)][-1]
     below = {state.run}
     for other in disk.states():
         below |= {other.run} if other.parent in below else set()
     when = disk.order[ending.run, ending.seq]
     spent = used(one for run in below for one in disk.records[run] if disk.order[one.run, one.seq] < when)
-    told = ending.event.outcome.usage if isinstance(ending.event, Returned | Refused) else NO_USAGE
-    expect(told == spent, f"{state.label} tells {told} and {spent} was used")
+    text = ending.event.outcome.usage if isinstance(ending.event, Returned | AdmissionRefused) else NO_USAGE
+    expect(text == spent, f"{state.label} tells {text} and {spent} was used")
 
 
 def used(records: Iterable[Record]) -> Usage:
@@ -145,7 +145,7 @@ def _check_cancel(records: Sequence[Record], who: str) -> None:
                 expect(not is_told, f"{who}: {record.key} after cancel")
             case Resumed():
                 is_told = False
-            case CancelAsked():
+            case CancelRequested():
                 is_told = True
             case _:
                 pass
@@ -228,15 +228,17 @@ def check_root(disk: MemoryDisk, root: str, labels: Sequence[str]) -> None:
     children = [state for state in disk.states() if state.parent == root]
     if isinstance(ending, Cancelled) or ending.summary.startswith(STOPPED_LATE):
         return
-    told = [line[5 : line.index("]")] for line in ending.report.splitlines() if line.startswith("### [")]
-    expect(told == list(labels), f"results stand in the order {told}")
+    text = [line[5 : line.index("]")] for line in ending.report.splitlines() if line.startswith("### [")]
+    expect(text == list(labels), f"results stand in the order {text}")
     expect(len(children) == len(labels), f"{len(children)} children for {len(labels)} tasks")
     joins = [one.event for one in _first_round(disk.records[root]) if isinstance(one.event, Joined)]
     rounds = {join.child: join.round for join in joins}
     sections = ending.report.split("### [")[1:]
     for section, label in zip(sections, labels, strict=True):
         child = next(state for state in children if state.label == label)
-        ends = [one.event.outcome for one in disk.records[child.run] if isinstance(one.event, Returned | Refused)]
+        ends = [
+            one.event.outcome for one in disk.records[child.run] if isinstance(one.event, Returned | AdmissionRefused)
+        ]
         expect(ends[rounds[child.run]].report.strip() in section, f"the section of {label} has another's report")
 
 
@@ -247,9 +249,9 @@ def _first_round(records: Sequence[Record]) -> Iterator[Record]:
 def check_budgets(disk: MemoryDisk, root: str) -> None:
     """What was really used stays within the budget of each task and of the tree, crashes or not."""
     for run, records in disk.records.items():
-        grants = [one.event.grant for one in records if isinstance(one.event, Admitted | Opened)]
+        grants = [one.event.grant for one in records if isinstance(one.event, Admitted | RunOpened)]
         expect(not grants or _is_within(used(records), grants[0].budget), f"{run} used more than its budget")
-    tree = next(one.event.grant.budget for one in disk.records[root] if isinstance(one.event, Opened))
+    tree = next(one.event.grant.budget for one in disk.records[root] if isinstance(one.event, RunOpened))
     spent = used(one for records in disk.records.values() for one in _first_round(records))
     expect(_is_within(spent, tree), f"the tree used {spent} of {tree}")
     firsts = (one for records in disk.records.values() for one in _first_round(records))
@@ -263,7 +265,7 @@ def _is_within(usage: Usage, budget: Budget) -> bool:
     return all(cap is None or (used is not None and used <= cap) for cap, used in pairs)
 
 
-def told(outcome: Outcome) -> tuple[object, ...]:
+def outcome_facts(outcome: Outcome) -> tuple[object, ...]:
     """What an outcome says that does not depend on when and where it was reached."""
     kinds = tuple(error.code if error.code is not UNSET else error.type for error in outcome.errors)
     return outcome.status, outcome.report.replace(outcome.session_id, "ID"), outcome.notes, outcome.usage, kinds

@@ -11,15 +11,15 @@ from msgspec import Raw, json, structs
 
 from deputy.core.approval import Decision
 from deputy.core.errors import DeputyError, LeaseHeld, StorageError, StorageFull, UnknownRun, UsageError
-from deputy.core.events import APPROVAL, Asked, Opened
+from deputy.core.events import APPROVAL, QuestionAsked, RunOpened
 from deputy.core.guard import Policy
 from deputy.core.limits import NOTHING
 from deputy.core.request import Grant, Lineage
 from deputy.core.state import ASKED, answer_key
+from deputy.engine.call import DELEGATE, RUN, FanOut
+from deputy.engine.dispatch import run_workflow
 from deputy.engine.ports import Engine
-from deputy.engine.root import DELEGATE, RUN, FanOut
-from deputy.engine.workflow import carry_out
-from deputy.engine.workshop import Workshop
+from deputy.engine.services import Services
 from deputy.testing.memory_journal import MemoryDisk, MemoryJournal
 from deputy.testing.simulation.actors import Ledger, Life, SimFiles, SimModel, SimTools
 from deputy.testing.simulation.invariants import AGAIN_SECONDS, Violation, expect
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from deputy.core.outcome import Outcome
     from deputy.core.progress import Progress
     from deputy.core.state import State
-    from deputy.engine.ports import Birth, Files, FlowTool, RunContext, Workflow, World
+    from deputy.engine.ports import Files, FlowTool, RunContext, RunStart, Workflow, World
     from deputy.testing.simulation.scenario import Disturbance, Outage, Scenario
 
 ROOT = "sess_1_root00"
@@ -49,12 +49,12 @@ class Player(Engine, Protocol):
         """Go on with every run that nobody is at work on; tells which."""
         ...
 
-    async def ensure(self, run: str) -> bool:
+    async def ensure_running(self, run: str) -> bool:
         """Put a run to work that should be and is not; whether that was so."""
         ...
 
 
-class Stage(Protocol):
+class EngineStage(Protocol):
     """What a simulation is played on: the engine under test and the tools that are part of the flow."""
 
     def open_engine(
@@ -77,34 +77,34 @@ class Stage(Protocol):
         ...
 
 
-class WatchedWorkshop(Workshop):
+class WatchedServices(Services):
     """A workshop that can be seen to keep its budgets and to be empty in the end."""
 
     held: tuple[str, ...] = ()
     """Who was over and still held something."""
 
-    def check_purses(self) -> None:
+    def check_ledgers(self) -> None:
         """No purse holds and has spent more than its budget."""
-        for run, purse in self._purses.items():
-            account = purse.account
+        for run, ledger in self._ledgers.items():
+            account = ledger.account
             used = account.spent + account.held
             for name in ("tokens", "cost", "requests"):
                 cap, amount = getattr(account.budget, name), getattr(used, name)
                 expect(cap is None or amount <= cap, f"the purse of {run} has {amount} of {cap} {name}")
                 expect(getattr(account.held, name) >= 0, f"the purse of {run} gave back more than it held")
 
-    def forget(self, run: str) -> None:
+    def drop(self, run: str) -> None:
         """A run is over, and holds nothing any more."""
-        purse = self._purses.get(run)
+        ledger = self._ledgers.get(run)
         # A caller that is stopped goes before its children have.
-        is_last = run != ROOT or len(self._purses) == 1
-        if purse is not None and is_last and purse.account.held != NOTHING:
+        is_last = run != ROOT or len(self._ledgers) == 1
+        if ledger is not None and is_last and ledger.account.held != NOTHING:
             self.held = (*self.held, run)
-        super().forget(run)
+        super().drop(run)
 
     def left_over(self) -> str:
         """What is still counted; nothing when nobody is at work."""
-        counted = (self._live, self._on_provider, self._in_tree, self._spawned, self._counted, self._purses, self.held)
+        counted = (self._live, self._on_provider, self._in_tree, self._spawned, self._counted, self._ledgers, self.held)
         return " ".join(str(list(each)) for each in counted if each)
 
 
@@ -132,11 +132,11 @@ class Process:
         )
         scenario, ledger = trial.scenario, trial.ledger
         files = SimFiles(ledger, self.life)
-        self.workshop = WatchedWorkshop(
+        self.services = WatchedServices(
             world=trial.world,
             open_model=lambda name: SimModel(name, ledger, self.life),
             open_tools=lambda grant, _: SimTools(grant, ledger, self.life),
-            ceiling=lambda _, given, taken: given + taken,
+            max_cost_nanos=lambda _, given, taken: given + taken,
             windows={},
             files=files,
             watch=self._watch,
@@ -147,9 +147,9 @@ class Process:
         )
         self.engine: Player | None = None
 
-    async def flow(self, run: RunContext, birth: Birth) -> Outcome:
+    async def flow(self, run: RunContext, start: RunStart) -> Outcome:
         """What every run is carried out by."""
-        return await carry_out(run, birth, self.workshop)
+        return await run_workflow(run, start, self.services)
 
     async def work(self) -> None:
         """Live until everything is done, in order, and leave nothing behind."""
@@ -158,7 +158,7 @@ class Process:
             self.journal,
             self.flow,
             trial.world,
-            is_over=self.workshop.see_off,
+            is_over=self.services.finish,
             # Half of the seeds, told by nothing that changes what else a seed means.
             is_suspending=bool(trial.scenario.seed % 2),
         ) as engine:
@@ -181,7 +181,7 @@ class Process:
         # What is only replayed may have been resumed since, beyond what its caller had.
         if not self._trial.ledger.is_closed:
             with self._trial.ledger.watching():
-                self.workshop.check_purses()
+                self.services.check_ledgers()
 
     def _latency(self) -> float:
         self.commits += 1
@@ -251,13 +251,13 @@ class Process:
     def _digest(self, run: str, key: str) -> str:
         """The digest of what a run asks under a key."""
         asked = [one.event for one in self._trial.disk.records[run] if one.key == f"{key}{ASKED}"]
-        return "".join(event.digest for event in asked if isinstance(event, Asked))
+        return "".join(event.digest for event in asked if isinstance(event, QuestionAsked))
 
 
 class Trial:
     """One scenario on one disk."""
 
-    def __init__(self, scenario: Scenario, stage: Stage) -> None:
+    def __init__(self, scenario: Scenario, stage: EngineStage) -> None:
         self.scenario = scenario
         self.stage = stage
         self.disk = MemoryDisk()
@@ -303,7 +303,7 @@ class Trial:
             return False
         await work
         expect(not (left := asyncio.all_tasks() - {_this_task()}), f"tasks outlive their engine: {left}")
-        expect(not (over := process.workshop.left_over()), f"still counted when nobody is at work: {over}")
+        expect(not (over := process.services.left_over()), f"still counted when nobody is at work: {over}")
         return True
 
     def outages(self, number: int) -> list[Outage]:
@@ -321,7 +321,7 @@ class Trial:
     async def _reach_goals(self, engine: Player) -> None:
         """Do what was not done before: the work itself, and then some of it again."""
         if ROOT not in self.disk.records:
-            await engine.submit(ROOT, self._birth())
+            await engine.submit(ROOT, self._start())
         await engine.adopt()
         await engine.result(ROOT)
         if not self._resumes:
@@ -349,12 +349,12 @@ class Trial:
         said = None if chosen and chosen[0].command == DELEGATE else "Go on."
         return [(state.run, state.round + 1, chance.choice((None, said))) for state in chosen]
 
-    def _birth(self) -> Opened:
+    def _start(self) -> RunOpened:
         scenario = self.scenario
         now = self.world.now()
         grant = Grant(tools=frozenset({*TOOLS, "Delegate"}), budget=scenario.budget)
         deadline = None if scenario.seconds is None else now + scenario.seconds
-        birth = Opened(
+        start = RunOpened(
             lineage=Lineage.root(ROOT, deadline=deadline),
             label="root",
             model="sim:root",
@@ -364,9 +364,9 @@ class Trial:
             grant=grant,
         )
         if scenario.is_parent:
-            return birth
+            return start
         call = FanOut(tasks=scenario.tasks, concurrency=scenario.concurrency)
-        return structs.replace(birth, command=DELEGATE, arguments=Raw(json.encode(call)))
+        return structs.replace(start, command=DELEGATE, arguments=Raw(json.encode(call)))
 
 
 def _jumps(chance: Random) -> Callable[[float], float]:

@@ -1,0 +1,177 @@
+"""Where definitions are looked for, which files those places hold, and how a file is read without being led astray."""
+
+from __future__ import annotations
+
+import os
+import stat
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from deputy.agents.definition import AgentDefinition, DefinitionOrigin, DefinitionProblem, Family, Scope
+from deputy.agents.read_definition import LIMIT_BYTES, read_content
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FOLDERS: tuple[tuple[Family, str], ...] = (
+    ("deputy", ".deputy/agents"),
+    ("claude", ".claude/agents"),
+    ("opencode", ".opencode/agent"),
+    ("opencode", ".opencode/agents"),
+)
+"""Folders of definitions in a project and in the home directory; the earlier one wins."""
+
+HOME_FOLDERS: tuple[tuple[Family, str], ...] = (
+    *FOLDERS,
+    ("opencode", ".config/opencode/agent"),
+    ("opencode", ".config/opencode/agents"),
+)
+
+SHIPPED = Path(__file__).parent / "shipped"
+"""The agents that every command has, where nobody has another of the name."""
+
+LIMIT_ENTRIES = 2_000
+
+
+class DefinitionFolder(Struct, frozen=True, kw_only=True):
+    """A folder that may hold definitions."""
+
+    folder: Path
+    family: Family
+    scope: Scope
+    bounds: Path
+    """Where links may lead to: a project's nowhere out of the project, a person's own anywhere at home."""
+
+
+def places(start: Path, home: Path) -> list[DefinitionFolder]:
+    """Every place to look in, nearest first: from `start` up to the root of its repository, then home."""
+    levels = [level for level in levels_of(start) if level != home]
+    project = [
+        DefinitionFolder(folder=level / folder, family=family, scope="project", bounds=levels[-1])
+        for level in levels
+        for family, folder in FOLDERS
+    ]
+    own = [
+        DefinitionFolder(folder=home / folder, family=family, scope="user", bounds=home)
+        for family, folder in HOME_FOLDERS
+    ]
+    return [*project, *own]
+
+
+def shipped_place() -> DefinitionFolder:
+    """Where the definitions lie that come with Deputy."""
+    real = Path(os.path.realpath(SHIPPED))
+    return DefinitionFolder(folder=real, family="deputy", scope="shipped", bounds=real)
+
+
+def levels_of(start: Path) -> list[Path]:
+    """The directories of one project. Outside a repository it is `start` alone: what lies above may be anybody's."""
+    levels = [start, *start.parents]
+    for depth, level in enumerate(levels, 1):
+        if os.path.lexists(level / ".git"):
+            return levels[:depth]
+    return [start]
+
+
+def files_in(place: DefinitionFolder) -> Iterator[Path | DefinitionProblem]:
+    """The Markdown files of a place at any depth, those of a folder before those of the folders in it."""
+    if not os.path.lexists(place.folder):
+        return
+    real = Path(os.path.realpath(place.folder))
+    if not real.is_relative_to(place.bounds):
+        yield _problem(place.folder, f"it is a link that leads out of {shown(place.bounds)}, so it is not followed")
+        return
+    yield from _walk(place.folder, real if place.scope == "project" else place.bounds)
+
+
+def _walk(top: Path, bounds: Path) -> Iterator[Path | DefinitionProblem]:
+    pending = [top]
+    entered: set[str] = set()
+    left = LIMIT_ENTRIES
+    while pending:
+        folder = pending.pop()
+        if (identity := os.path.realpath(folder)) in entered:
+            continue
+        entered.add(identity)
+        try:
+            with os.scandir(folder) as listing:
+                entries = sorted(islice(listing, left + 1), key=lambda entry: entry.name)
+        except OSError as error:
+            yield _problem(folder, f"cannot look into it: {error.strerror}")
+            continue
+        left -= len(entries)
+        if left < 0:
+            yield _problem(folder, f"there is more here than the {LIMIT_ENTRIES} entries that are looked at")
+            return
+        found = [_sift(entry, bounds) for entry in entries]
+        yield from (item for item in found if item is not None and not isinstance(item, _Folder))
+        pending += [item.path for item in reversed(found) if isinstance(item, _Folder)]
+
+
+class _Folder(Struct, frozen=True):
+    """A folder to look into next."""
+
+    path: Path
+
+
+def _sift(entry: os.DirEntry[str], bounds: Path) -> Path | _Folder | DefinitionProblem | None:
+    """What an entry of a folder is to us; None when it is of no interest."""
+    path = Path(entry.path)
+    is_markdown, is_folder = path.suffix.lower() == ".md", _is_folder(entry)
+    if path.name.startswith(".") or not (is_markdown or is_folder):
+        return None
+    if entry.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(bounds):
+        return _problem(
+            path, f"it is a link that leads out of {shown(bounds)}, so it is not followed; put the file itself here"
+        )
+    if is_folder and is_markdown:
+        return _problem(path, "it is a folder, not a file")
+    return _Folder(path) if is_folder else path
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
+
+
+def read_file(path: Path, place: DefinitionFolder) -> AgentDefinition | DefinitionProblem:
+    """Read the definition in one file; a pipe, a device or a huge file is a problem, never a wait."""
+    relative = path.relative_to(place.folder).with_suffix("")
+    origin = DefinitionOrigin(
+        path=shown(path),
+        file_name=shown(relative) if place.family == "opencode" else shown(relative.name),
+        family=place.family,
+        scope=place.scope,
+    )
+    try:
+        content = read_bounded(path)
+    except OSError as error:
+        return DefinitionProblem(path=origin.path, message=f"cannot read it: {error.strerror}")
+    if content is None:
+        return DefinitionProblem(path=origin.path, message="it is not a regular file")
+    return read_content(content, origin)
+
+
+def read_bounded(path: Path) -> bytes | None:
+    """At most one byte more than may be read, so that too much can be told; None for what is no regular file."""
+    real = Path(os.path.realpath(path))
+    # Even to open a device can have an effect, and what a path names may change before it is opened.
+    if not stat.S_ISREG(real.stat().st_mode):
+        return None
+    descriptor = os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
+    with os.fdopen(descriptor, "rb") as file:
+        return file.read(LIMIT_BYTES + 1) if stat.S_ISREG(os.fstat(descriptor).st_mode) else None
+
+
+def _problem(path: Path, message: str) -> DefinitionProblem:
+    return DefinitionProblem(path=shown(path), message=message)
+
+
+def shown(path: Path | str) -> str:
+    """A path as text that can be encoded, whatever bytes it has."""
+    return os.fsencode(path).decode(errors="replace")

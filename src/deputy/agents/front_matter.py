@@ -1,0 +1,123 @@
+"""Where the front matter of a definition begins and ends, also when its delimiters are missing or come late."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from deputy.agents.definition import DefinitionRemark
+from deputy.agents.front_matter_keys import SPEAKERS, is_agent_key, is_known_key, key_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+CODE_FENCES = ("```", "~~~")
+BLANK_LINES = "blank lines before the front matter were skipped"
+HEADINGS = ("# ", "## ")
+
+
+class FrontMatter(Struct, frozen=True, kw_only=True):
+    """A definition cut in two: the lines of its front matter, and the body below."""
+
+    lines: tuple[str, ...]
+    first_line: int
+    """The line of the file that the first of them stands on, counted from 1."""
+    body: str
+    remarks: tuple[DefinitionRemark, ...] = ()
+
+
+def split(text: str) -> FrontMatter | None:
+    """Cut a definition into front matter and body; None when there is no front matter."""
+    lines = text.split("\n")
+    rules = [number for number, line in enumerate(lines) if _is_rule(line)]
+    opening = _opening(lines, rules)
+    if opening is not None:
+        return _cut(lines, opening, next((rule for rule in rules if rule > opening), None))
+    top = _first_text(lines)
+    if top < len(lines) and is_agent_key(lines[top]) and is_known_key(lines[top]):
+        closing = rules[0] if rules and rules[0] <= _end_of_keys(lines, top) else None
+        unopened = DefinitionRemark(top + 1, "the line '---' that opens the front matter is missing")
+        return _cut(lines, top - 1, closing, unopened)
+    return None
+
+
+def _opening(lines: Sequence[str], rules: Sequence[int]) -> int | None:
+    """The line that opens the front matter: the first `---` above keys, else the one that opens the file."""
+    top = _first_text(lines)
+    opens_file = top < len(lines) and _is_rule(lines[top])
+    code_opens_file = top < len(lines) and lines[top].startswith(CODE_FENCES)
+    in_code, seen = False, 0
+    for rule, following in pairwise([*rules, len(lines)]):
+        in_code ^= sum(line.startswith(CODE_FENCES) for line in lines[seen:rule]) % 2 == 1
+        # A page that shows how to write a definition is not one; a definition that is wrapped whole in a code block is.
+        is_example = in_code and not (code_opens_file and rule == rules[0] and not any(lines[top + 1 : rule]))
+        inside = lines[rule + 1 : following]
+        if (rule == top and any(map(is_agent_key, inside))) or (not is_example and _opens_with_key(inside)):
+            return rule
+        seen = rule
+    return top if opens_file else None
+
+
+def _opens_with_key(lines: Sequence[str]) -> bool:
+    first = next((line for line in lines if line.strip()), "")
+    return key_of(first) is not None and any(key_of(line) in {"name", "description"} for line in lines)
+
+
+def _cut(lines: Sequence[str], opening: int, closing: int | None, *remarks: DefinitionRemark) -> FrontMatter:
+    noted = list(remarks)
+    skipped = [line for line in lines[: max(opening, 0)] if line.strip()]
+    if opening > 0:
+        noted.append(DefinitionRemark(1, "text before the front matter is left out" if skipped else BLANK_LINES))
+    end = _end(lines, opening + 1, closing)
+    rest = lines[end:]
+    if end == closing:
+        rest = lines[end + 1 :]
+    else:
+        noted.append(
+            DefinitionRemark(end, "the line '---' that closes the front matter is missing; it was taken to end here")
+        )
+    body = "\n".join(rest).strip()
+    if len(skipped) == 1 and skipped[0].startswith(CODE_FENCES):
+        body = body.removesuffix(skipped[0][:3]).rstrip()
+    return FrontMatter(lines=tuple(lines[opening + 1 : end]), first_line=opening + 2, body=body, remarks=tuple(noted))
+
+
+def _end(lines: Sequence[str], start: int, closing: int | None) -> int:
+    """Where the front matter really ends: its `---` may be missing, and the next one be a rule in the body."""
+    if closing is None:
+        return _end_of_keys(lines, start)
+    last_key = max((number for number in range(start, closing) if is_known_key(lines[number])), default=closing)
+    for number in range(last_key + 1, closing):
+        if lines[number].startswith(HEADINGS) and not lines[number - 1].strip():
+            return number - 1 if any(map(_is_prose, lines[number:closing])) else closing
+    return closing
+
+
+def _end_of_keys(lines: Sequence[str], start: int) -> int:
+    """The first gap, of blank lines and headings, that is followed by what cannot be front matter."""
+    gap: int | None = None
+    for number in range(start, len(lines)):
+        line = lines[number]
+        if not line.strip() or line.startswith("#"):
+            gap = number if gap is None else gap
+        elif gap is not None and _is_prose(line) and not line.startswith("<"):
+            return gap
+        else:
+            gap = None
+    return len(lines) if gap is None else gap
+
+
+def _is_prose(line: str) -> bool:
+    """Whether a line can neither be a key, nor belong to one, nor be a comment."""
+    is_key = is_known_key(line) or key_of(line) in SPEAKERS
+    return not (is_key or not line.strip() or line[0].isspace() or line.startswith("#"))
+
+
+def _first_text(lines: Sequence[str]) -> int:
+    return next((number for number, line in enumerate(lines) if line.strip()), len(lines))
+
+
+def _is_rule(line: str) -> bool:
+    return line.startswith("---") and not line.strip("- \t")

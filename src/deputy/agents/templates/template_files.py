@@ -1,0 +1,105 @@
+"""The templates that can be seen from a directory: the nearer one of a name wins over the others."""
+
+from __future__ import annotations
+
+import os
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from deputy.agents.agent_files import levels_of, read_bounded, shown
+from deputy.agents.read_definition import LIMIT_BYTES
+from deputy.agents.strict_yaml import YamlRefusal
+from deputy.agents.templates.build_template import TEMPLATE, TemplateProblem, make_template
+from deputy.agents.templates.markdown_template import read_markdown
+from deputy.agents.templates.xml_template import read_xml
+from deputy.core.subtask.template import Template
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FOLDER = ".deputy/templates"
+LIMIT_FILES = 20_000
+
+
+class Templates(Struct, frozen=True, kw_only=True):
+    """The templates found, by name, and what is wrong or odd about files."""
+
+    templates: tuple[Template, ...] = ()
+    findings: tuple[TemplateProblem, ...] = ()
+    folders: tuple[str, ...] = ()
+    """Where it was looked."""
+
+
+def load_templates(start: Path, home: Path) -> Templates:
+    """Read every template that can be seen from `start`, up to the root of its repository, and from home."""
+    found: dict[str, Template] = {}
+    findings: list[TemplateProblem] = []
+    folders = dict.fromkeys(level / FOLDER for level in (*levels_of(Path(os.path.realpath(start))), home))
+    for folder in folders:
+        for path in _files_in(folder, findings):
+            template, remarks = read_template(path)
+            findings += remarks
+            if template is None:
+                continue
+            if template.name in found:
+                nearer = found[template.name].path
+                findings.append(_finding(path, 1, f"not used: {nearer} is a template {template.name!r} too"))
+            else:
+                found[template.name] = template
+    ordered = tuple(found[name] for name in sorted(found))
+    return Templates(templates=ordered, findings=tuple(findings), folders=tuple(map(shown, folders)))
+
+
+def read_template(path: Path) -> tuple[Template | None, tuple[TemplateProblem, ...]]:
+    """The template in one file; a pipe, a device, a huge or binary file is a finding, never a wait."""
+    try:
+        content = read_bounded(path)
+    except OSError as error:
+        return None, (_fatal(path, 1, f"cannot read it: {error.strerror}"),)
+    if content is None or len(content) > LIMIT_BYTES:
+        what = "it is not a regular file" if content is None else f"it is larger than {LIMIT_BYTES // 1024} KiB"
+        return None, (_fatal(path, 1, what),)
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        return None, (_fatal(path, content.count(b"\n", 0, error.start) + 1, "it is not UTF-8 text"),)
+    if "\0" in text:
+        return None, (_fatal(path, text.count("\n", 0, text.index("\0")) + 1, "it is a binary file"),)
+    read = (read_xml if path.suffix.lower() == ".xml" else read_markdown)(text.replace("\r\n", "\n"))
+    if isinstance(read, YamlRefusal):
+        return None, (_fatal(path, read.line, read.reason),)
+    return make_template(read, shown(path.stem), shown(path))
+
+
+def _files_in(folder: Path, findings: list[TemplateProblem]) -> Iterator[Path]:
+    """The templates of a folder by name; a link is followed only to what lies in the folder itself."""
+    try:
+        with os.scandir(folder) as listing:
+            entries = sorted(islice(listing, LIMIT_FILES + 1), key=lambda entry: entry.name)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        findings.append(_fatal(folder, 1, f"cannot look into it: {error.strerror}"))
+        return
+    if len(entries) > LIMIT_FILES:
+        findings.append(_fatal(folder, 1, f"there are more than the {LIMIT_FILES:,} files that are looked at"))
+    real = os.path.realpath(folder)
+    for entry in entries[:LIMIT_FILES]:
+        path = Path(entry.path)
+        if path.suffix.lower() not in (".xml", ".md") or path.name.startswith("."):
+            continue
+        if entry.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(real):
+            findings.append(_fatal(path, 1, "it is a link that leads out of its folder, so it is not followed"))
+            continue
+        yield path
+
+
+def _fatal(path: Path, line: int, message: str) -> TemplateProblem:
+    return TemplateProblem(path=shown(path), line=line, rule=TEMPLATE, message=message)
+
+
+def _finding(path: Path, line: int, message: str) -> TemplateProblem:
+    return TemplateProblem(path=shown(path), line=line, rule=TEMPLATE, message=message, is_fatal=False)

@@ -1,0 +1,151 @@
+"""Which tools a definition grants and withholds, from every shape that `tools` and `permission` are written in."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from deputy.agents.definition import Raw
+
+WHOLE_VALUES: dict[str, tuple[str, ...] | None] = {
+    "all": ("*",),
+    "all tools": ("*",),
+    "none": (),
+    "no tools": (),
+    "false": (),
+    "null": (),
+    "~": (),
+    "inherit": None,
+    "true": None,
+}
+"""Words that stand for a whole list of tools."""
+
+NO_TOOLS = "no tools are named, so it gets none; leave the key out to inherit them all"
+YES = frozenset({"true", "yes", "on", "allow", "ask", "1", "enabled"})
+NO = frozenset({"false", "no", "off", "deny", "0", "disabled"})
+
+
+class ToolGrants(Struct, frozen=True, kw_only=True):
+    """What is granted (None: whatever the caller has), what is withheld, and what was forgiven on the way."""
+
+    tools: tuple[str, ...] | None = None
+    withheld: tuple[str, ...] = ()
+    forgiven: tuple[str, ...] = ()
+
+
+def read_grants(value: Raw) -> ToolGrants:
+    """What a `tools` value grants: a comma string, a list, a map of booleans or a word for all or none."""
+    if isinstance(value, dict):
+        return _read_map(value)
+    if isinstance(value, list):
+        return _read_list(value)
+    word = value.strip().lower()
+    if word in WHOLE_VALUES:
+        tools = WHOLE_VALUES[word]
+        meaning = "all tools" if tools == ("*",) else "the caller's tools" if tools is None else "no tools"
+        return ToolGrants(tools=tools, forgiven=(f"{value.strip()!r} was read as {meaning}",))
+    names, forgiven = split_names(value)
+    return ToolGrants(tools=names, forgiven=forgiven if names else (NO_TOOLS,))
+
+
+def read_permission(value: Raw) -> ToolGrants:
+    """What a `permission` value leaves and withholds, tool by tool; its rules for patterns stay with the key."""
+    if isinstance(value, str) and value.strip().lower() in YES | NO:
+        value = {"*": value}
+    if not isinstance(value, dict):
+        return ToolGrants(tools=(), forgiven=("this is not understood, so no tools are granted",))
+    left: dict[str, bool] = {}
+    leaves_others = True
+    for tool, verdict in value.items():
+        if tool == "*":
+            # The last rule that fits decides, so a rule for everything undoes those above it.
+            leaves_others = _is_allowed(verdict)
+            left.clear()
+        else:
+            left[tool] = _is_allowed(verdict)
+    return ToolGrants(
+        tools=None if leaves_others else _unique(tool for tool, allowed in left.items() if allowed),
+        withheld=_unique(tool for tool, allowed in left.items() if not allowed),
+    )
+
+
+def _is_allowed(verdict: Raw) -> bool:
+    """Whether anything at all is allowed by a verdict, or by one of the verdicts on patterns."""
+    if isinstance(verdict, dict):
+        return any(map(_is_allowed, verdict.values()))
+    return isinstance(verdict, str) and verdict.strip().lower() in YES
+
+
+def split_names(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names in a list that is written as text, and what was forgiven; commas within parentheses do not separate."""
+    text = text.strip()
+    if text.startswith("["):
+        text = text.strip("[]")
+    parts = _split(text, ",;\n")
+    names = [name for part in parts for name in _split(part, " \t")]
+    in_spaces = len(names) > len(parts)
+    return _unique(map(_clean, names)), ("names without commas between them were read as separate tools",) * in_spaces
+
+
+def _read_list(items: list[Raw]) -> ToolGrants:
+    names: list[str] = []
+    withheld: list[str] = []
+    forgiven: list[str] = []
+    for item in items:
+        match item:
+            case str():
+                found, spoken = split_names(item)
+                names += found
+                forgiven += spoken
+            case dict():
+                inner = _read_map(item)
+                names += inner.tools or ()
+                withheld += inner.withheld
+                forgiven += (*inner.forgiven, "a map in the list of tools was read as one of booleans")
+            case list():
+                forgiven.append("a list within the list of tools is left out")
+    return ToolGrants(tools=_unique(names), withheld=_unique(withheld), forgiven=tuple(forgiven))
+
+
+def _read_map(pairs: dict[str, Raw]) -> ToolGrants:
+    """True grants and false withholds; with only falses the rest is inherited, and `"*": false` leaves nothing over."""
+    verdicts = {tool: verdict.strip().lower() if isinstance(verdict, str) else "" for tool, verdict in pairs.items()}
+    granted = _unique(tool for tool, word in verdicts.items() if word in YES)
+    withheld = _unique(tool for tool, word in verdicts.items() if word not in YES and tool != "*")
+    forgiven = [
+        f"{tool!r} is neither true nor false and was read as false"
+        for tool, word in verdicts.items()
+        if word not in YES and word not in NO
+    ]
+    if granted and withheld and "*" not in verdicts:
+        forgiven.append("only the tools marked true are granted; without any true, all others would be inherited")
+    inherits = not granted and withheld and "*" not in verdicts
+    return ToolGrants(tools=None if inherits else granted, withheld=withheld, forgiven=tuple(forgiven))
+
+
+def _split(text: str, separators: str) -> list[str]:
+    """The parts between separators that stand outside parentheses."""
+    parts: list[str] = []
+    start = depth = 0
+    for index, character in enumerate(text):
+        if character == "(":
+            depth += 1
+        elif character == ")":
+            depth = max(depth - 1, 0)
+        elif depth == 0 and character in separators:
+            parts.append(text[start:index])
+            start = index + 1
+    parts.append(text[start:])
+    return [part for part in map(str.strip, parts) if part]
+
+
+def _clean(name: str) -> str:
+    return name.strip("\"'`").strip()
+
+
+def _unique(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for name in names if name))

@@ -1,0 +1,47 @@
+"""The agents that can be seen from a workspace, and whether the user trusts those of its project."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from deputy.agents.agent_catalog import AgentCatalog
+    from deputy.core.role import NoRole, Role
+
+
+class WorkspaceAgents:
+    """The agents whose definitions can be seen from the workspace, read anew whenever one is asked for."""
+
+    def __init__(self, workspace: Path, usable_model: Callable[[str], str | None], *, trusts_project: bool) -> None:
+        self._workspace = workspace
+        self._usable_model = usable_model
+        self._trusts_project = trusts_project
+
+    def names(self) -> Sequence[str]:
+        """The names to choose from."""
+        from deputy.agents.resolve_role import names_in
+
+        return names_in(self._catalogue())
+
+    async def find(self, name: str) -> Role | NoRole:
+        """What a definition says now, or why it cannot be used."""
+        from deputy.agents.resolve_role import find_role
+
+        catalogue = await asyncio.to_thread(self._catalogue)
+        return find_role(catalogue, name, self._usable_model, trusts_project=self._trusts_project)
+
+    def _catalogue(self) -> AgentCatalog:
+        from deputy.agents.agent_catalog import load_agents
+
+        return load_agents(self._workspace, Path.home(), with_shipped=True)
+
+
+def is_trusted(workspace: Path, trusted: Sequence[str]) -> bool:
+    """Whether the user trusts the definitions of a project: it is named, or lies in a folder that is."""
+    real = Path(os.path.realpath(workspace))
+    return any(real.is_relative_to(os.path.realpath(Path(folder).expanduser())) for folder in trusted if folder)

@@ -1,0 +1,674 @@
+"""Deputy as a library: delegate, watch, answer, resume and cancel from a program of your own."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from msgspec import UNSET, Raw, UnsetType, json, structs
+
+from deputy.config import load_effective_settings
+from deputy.core.approval import cost_ceiling, cost_not_bounded, spawn_request
+from deputy.core.errors import UnknownRun, Unquoted, UsageError
+from deputy.core.events import APPROVAL, RunOpened
+from deputy.core.fallback import INLINE, Candidate, Routing
+from deputy.core.guard import Policy
+from deputy.core.limits import NANOS_PER_DOLLAR, Budget
+from deputy.core.refinement import MAX_ROUNDS
+from deputy.core.request import ALWAYS_GRANTED, READ_ONLY_TOOLS, Grant, Lineage
+from deputy.core.role import DELEGATE as DELEGATE_TOOL
+from deputy.core.role import Role, as_parent
+from deputy.core.task import Task
+from deputy.engine.call import DELEGATE, RUN, FanOut
+from deputy.engine.fallback import why_unavailable
+from deputy.engine.refine import REFINE
+from deputy.interfaces.awaited_calls import AwaitedCalls
+from deputy.interfaces.background import cause_of
+from deputy.interfaces.cancel_tree import stop, wait_until_finished
+from deputy.interfaces.event_stream import Broadcaster
+from deputy.interfaces.fanout_results import results_of
+from deputy.interfaces.nesting import admitted, nesting_of
+from deputy.interfaces.pending_approvals import all_asking, answer_to, find_pending
+from deputy.interfaces.questions import QuestionDispatcher
+from deputy.interfaces.refinement_call import arguments_of, refined
+from deputy.interfaces.resolve_agents import AgentResolver
+from deputy.interfaces.resume_policy import (
+    ensure_not_running,
+    finish_caller,
+    is_orphaned,
+    questions,
+    remaining_labels,
+    resume_run,
+    stopped_before,
+    tools_of,
+)
+from deputy.interfaces.task_sync import sync_tasks
+from deputy.interfaces.validation import (
+    check_concurrency,
+    check_id,
+    check_options,
+    check_prompt,
+    check_tasks,
+)
+from deputy.tools.function_tool import as_tool
+from deputy.tools.mcp_servers import PREFIX
+from deputy.wiring import Runtime, open_runtime
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
+
+    from deputy.core.approval import ApprovalRequest, PriceBounds
+    from deputy.core.approval import Choice as ApprovalChoice
+    from deputy.core.effective_settings import EffectiveSettings
+    from deputy.core.outcome import Outcome
+    from deputy.core.progress import Progress
+    from deputy.core.redaction import Redactor
+    from deputy.core.refinement import Evaluator
+    from deputy.core.results import Result
+    from deputy.core.state import State
+    from deputy.engine.agent_context import Approval
+    from deputy.engine.ports import Model, Tool
+    from deputy.interfaces.pending_approvals import PendingApproval
+    from deputy.interfaces.questions import Answerer, Question
+    from deputy.interfaces.refinement_call import Refined
+    from deputy.interfaces.resume_policy import Answer
+    from deputy.models.default_model import ModelChoice
+    from deputy.project_tasks.orchestrator import CommandContext
+
+ALL_TOOLS = READ_ONLY_TOOLS | {"Edit", "Write", "Run", "Delegate", "Subtask"}
+MANY = 100_000
+_ASK_SECONDS = 0.002
+
+_R = TypeVar("_R")
+
+
+class Deputy:
+    """A place from which work is handed to subagents; `async with` bounds its life.
+
+    Without a model the default is used (models/default_model.py); `models` of your own are asked by the names they are
+    given. Tools may be plain typed functions. Work that needs approval is approved by the program that asks for it,
+    unless `approval` says otherwise or the configuration refuses; with `answer` that is who is asked, and who answers
+    the questions of subagents.
+    """
+
+    def __init__(
+        self,
+        model: str | None = None,
+        *,
+        models: Mapping[str, Model] | None = None,
+        workspace: str | Path = ".",
+        home: str | Path | None = None,
+        budget: Budget | None = None,
+        policy: Policy | None = None,
+        tools: Sequence[Tool | Callable[..., Any]] = (),
+        approval: Approval | None = None,
+        answer: Answerer | None = None,
+        watch: Callable[[Progress], None] | None = None,
+        base_prompt: str = "",
+        trusts_project: bool | None = None,
+        allow: Collection[str] = ALL_TOOLS,
+        private: Sequence[str | Path] = (),
+        rules: EffectiveSettings | None = None,
+        fallback: bool | None = None,
+        inline: bool | None = None,
+    ) -> None:
+        check_options(
+            model=model,
+            models=models,
+            workspace=workspace,
+            home=home,
+            budget=budget,
+            policy=policy,
+            tools=tools,
+            approval=approval,
+            answer=answer,
+            watch=watch,
+            base_prompt=base_prompt,
+            private=private,
+            rules=rules,
+            allow=allow,
+        )
+        self._model = model
+        self._models = {} if models is None else dict(models)
+        self._model_is_named = model is not None
+        self._workspace = Path(workspace).absolute()
+        self._is_placed = str(workspace) != "."
+        self._home = None if home is None else Path(home).expanduser().absolute()
+        self._tools = tuple(map(as_tool, tools))
+        self._own = frozenset(one.name for one in self._tools)
+        self._known = ALL_TOOLS | ALWAYS_GRANTED | self._own
+        self._grant = Grant(tools=frozenset(allow) | self._own, budget=budget or Budget())
+        self._rules = load_effective_settings(str(workspace)) if rules is None else rules
+        self._routing = Routing(
+            falls_back=self._rules.fallback if fallback is None else fallback,
+            inline="session" if (self._rules.inline if inline is None else inline) else "never",
+        )
+        # The bounds are for what a model asks for; a program may ask for thousands, unless it says otherwise.
+        self._counts_own = policy is not None
+        self._policy = policy or Policy(
+            max_depth=self._rules.max_depth,
+            repairs=self._rules.repairs,
+            max_spawns=self._rules.max_spawns,
+            max_live=MANY,
+            max_live_per_provider=MANY,
+        )
+        self._private = tuple(map(Path, private))
+        # Whoever calls from a program has approved by calling, unless the configuration refuses.
+        unsaid: Approval = "granted" if answer is None else "ask"
+        self._approval: Approval = approval or ("refuse" if self._rules.approval == "refuse" else unsaid)
+        self._answer = answer
+        self._base_prompt = base_prompt
+        self._trusts_project = trusts_project
+        self._stack = AsyncExitStack()
+        self._opened: Runtime | None = None
+        self._is_closed = False
+        self._waiting = AwaitedCalls()
+        self._stopped: dict[str, frozenset[str]] = {}
+        """What had stopped of interrupted runs before these were taken up, and goes on when they end."""
+        self._going_on = asyncio.Lock()
+        self._watching = Broadcaster(watch)
+
+    async def __aenter__(self) -> Self:
+        if self._opened is not None or self._is_closed:
+            found = Unquoted("one that was opened before")
+            raise UsageError("Deputy", found, "make a new one for each `async with`")
+        self._opened = await self._stack.enter_async_context(
+            open_runtime(
+                workspace=self._workspace,
+                watch=self._watching.emit,
+                folder=self._home,
+                models=self._models,
+                policy=self._policy,
+                approval=self._approval,
+                can_ask=self._answer is not None,
+                tools=self._tools,
+                base_prompt=self._base_prompt,
+                trusts_project=self._trusts_project,
+                private=self._private,
+                rules=self._rules,
+            )
+        )
+        if self._answer is not None:
+            questions = QuestionDispatcher(self._opened.engine, self._answer)
+            self._watching.questions = await self._stack.enter_async_context(questions)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        if self._opened is not None:
+            await self._waiting.end(self._opened.engine)
+        self._watching.close()
+        try:
+            await self._stack.aclose()
+        except BaseExceptionGroup as raised:
+            raise cause_of(raised) from None
+        finally:
+            self._opened, self._is_closed = None, True
+
+    # --- work ---------------------------------------------------------------------------------------------------------
+
+    async def delegate(self, tasks: Sequence[Task], *, concurrency: int | None = None) -> tuple[Outcome, ...]:
+        """Hand each task to a subagent; outcomes stand in the order of the tasks, whatever finishes first."""
+        check_tasks(tasks)
+        session_id = await self.start(tasks, concurrency=concurrency)
+        results = await self._await_call(session_id, self.results(session_id))
+        return tuple(result.outcome for result in results)
+
+    async def run(self, prompt: str, *, agent: str | None = None) -> Outcome:
+        """Let a parent agent work on a prompt with every tool, Delegate among them; or an agent by its definition."""
+        check_prompt(prompt)
+        session_id = await self.start(prompt, agent=agent)
+        return await self._await_call(session_id, self.outcome(session_id))
+
+    async def refine(
+        self,
+        task: str,
+        evaluator: Evaluator | str,
+        *,
+        rounds: int = MAX_ROUNDS,
+        tools: Sequence[str] | None = None,
+    ) -> Refined:
+        """Have a task done and judged until it is good enough; words as evaluator are what an agent judges by.
+
+        The budget is that of the whole loop. The director has read-only tools unless others are named.
+        """
+        session_id = await self.start_refining(task, evaluator, rounds=rounds, tools=tools)
+        return await self._await_call(session_id, self.refined(session_id))
+
+    async def start_refining(
+        self,
+        task: str,
+        evaluator: Evaluator | str,
+        *,
+        rounds: int = MAX_ROUNDS,
+        tools: Sequence[str] | None = None,
+    ) -> str:
+        """The same without waiting for it; gives the session id."""
+        arguments = arguments_of(
+            task, evaluator, rounds=rounds, tools=tools, known=self._known, workspace=self._workspace
+        )
+        return await self._submit(command=REFINE, prompt=task, arguments=arguments, more={})
+
+    async def refined(self, session_id: str) -> Refined:
+        """Wait for the end of a refinement, and give all its rounds."""
+        return await refined(self._runtime, session_id)
+
+    async def start(
+        self,
+        work: str | Sequence[Task],
+        *,
+        concurrency: int | None = None,
+        must_ask: bool = False,
+        notes: str = "",
+        approval_timeout_seconds: float | None = None,
+        agent: str | None = None,
+    ) -> str:
+        """Start a prompt or many tasks without waiting for them; gives the session id.
+
+        Tasks that `must_ask` wait until a person has approved all of them: the `answer` callback, `approve`, or
+        `deputy approve ID` anywhere. `notes` are shown with them. After `patience` seconds they count as refused.
+        `agent` names the definition that a prompt is worked on by; tasks name their own.
+        """
+        if isinstance(work, str):
+            check_prompt(work)
+            role = await self._resolver.role(agent, "agent")
+            asked = None if role is None else role.seconds
+            seconds = self._rules.seconds(RUN, asked)
+            more = await self._runtime.servers.every()
+            return await self._submit(command=RUN, prompt=work, more=more, role=role, seconds=seconds)
+        concurrency = self._rules.concurrency if concurrency is None else concurrency
+        check_concurrency(concurrency)
+        check_tasks(work)
+        resolved, more = await self._resolver.prepare(work)
+        await self._check_costs(resolved)
+        tasks = tuple(structs.replace(task, timeout=self._rules.seconds(DELEGATE, task.timeout)) for task in resolved)
+        fan_out = FanOut(
+            tasks=tasks,
+            concurrency=concurrency,
+            must_ask=must_ask,
+            cost=await self._most_cost(tasks) if must_ask else "",
+            notes=notes,
+            approval_timeout_seconds=approval_timeout_seconds,
+            is_counted=self._counts_own,
+        )
+        session_id = await self._submit(command=DELEGATE, arguments=Raw(json.encode(fan_out)), more=more)
+        if must_ask:
+            await self._until_it_asks(session_id)
+        return session_id
+
+    async def preview(self, tasks: Sequence[Task], *, concurrency: int, notes: str = "") -> ApprovalRequest:
+        """What a person would approve, for where nobody can be asked."""
+        model = (await self.default_model()).model
+        paths = tuple(dict.fromkeys(path for task in tasks for path in task.context))
+        return spawn_request(
+            tasks,
+            tool=DELEGATE_TOOL,
+            model=model,
+            cost=await self._most_cost(tasks),
+            concurrency=concurrency,
+            files=await self._runtime.services.files.open(self._grant).digests(paths),
+            notes=notes,
+        )
+
+    async def _most_cost(self, tasks: Sequence[Task]) -> str:
+        """The bound on the cost of tasks, by the models that are really asked."""
+        default = (await self.default_model()).model
+        asked: dict[str, str] = {}
+        for name in dict.fromkeys(task.model or default for task in tasks):
+            candidate = await self.backend_for(name)
+            asked[name] = name if candidate is None else candidate.model
+        return cost_ceiling(tasks, lambda task: self.prices_of(asked[task.model or default])).text
+
+    async def resolve_tasks(self, tasks: Sequence[Task]) -> tuple[Task, ...]:
+        """The tasks with the definitions of the agents they name: their tools, models and limits as they will be."""
+        resolved = await self._resolver.resolve(tasks)
+        await self._check_costs(resolved)
+        return resolved
+
+    async def outcome(self, session_id: str) -> Outcome:
+        """Wait for a run's end; what had stopped before an interrupted one was taken up goes on first."""
+        check_id(session_id)
+        outcome = await self._runtime.engine.result(session_id)
+        if session_id not in self._stopped:
+            return outcome
+        async with self._going_on:
+            try:
+                if await is_orphaned(self._runtime, session_id, self._stopped.get(session_id, ())):
+                    await self.resume_run(session_id)
+            finally:
+                self._stopped.pop(session_id, None)
+        return await self._runtime.engine.result(session_id)
+
+    async def results(self, session_id: str) -> tuple[Result, ...]:
+        """Wait for the end of a run of tasks, and give each task's result in its order."""
+        whole = await self.outcome(session_id)
+        state = await self.state(session_id)
+        results = await results_of(self._runtime, state, whole)
+        for index, result in enumerate(results):
+            # A parent is no subagent, and whoever watches was not told that it began.
+            if state.parent is not None or result.outcome.session_id != session_id:
+                self._watching.emit_end(index, len(results), result)
+        return results
+
+    async def resume(self, session_id: str, answer: Answer = None) -> Outcome:
+        """Go on with a run that has ended or was interrupted, with a further message or the answer to its question.
+
+        Where several subagents ask, the answers are given by their session ids.
+        """
+        await self.resume_run(session_id, answer)
+        return await self._await_call(session_id, self._finished(session_id))
+
+    async def resume_run(
+        self,
+        session_id: str,
+        answer: Answer = None,
+        *,
+        request: ApprovalRequest | None = None,
+        approval_timeout_seconds: float | None = None,
+    ) -> None:
+        """The same without waiting for its end; with a request, one that has ended waits until that is approved."""
+        state = await self.state(session_id)
+        await self._check_place(state)
+        # A command that has ended gives its task back before it takes it again.
+        await self._sync_tasks()
+        before = await stopped_before(self._runtime, state)
+        await resume_run(self._runtime, state, answer, request, approval_timeout_seconds)
+        if before:
+            self._stopped[session_id] = before
+        if request is not None:
+            await self._until_it_asks(session_id)
+
+    async def tools_of(self, session_id: str) -> frozenset[str]:
+        """The tools that a run was granted."""
+        return await tools_of(self._runtime, await self.state(session_id))
+
+    async def not_allowed(self, tools: Collection[str]) -> tuple[str, ...]:
+        """Of these tools, those that whoever works here may not have; handing on gives nobody more than there is."""
+        others = frozenset(tools) - self._grant.tools - ALWAYS_GRANTED - {"Delegate", "Subtask"}
+        served = await self._runtime.servers.named([name for name in others if name.startswith(PREFIX)])
+        return tuple(sorted(others - self._resolver.allowed(served)))
+
+    async def resume_suspended(self, session_id: str) -> bool:
+        """Go on with a run that nobody is at work on any more, and with no other; whether there was such a one."""
+        await self._check_place(await self.state(session_id))
+        return await self._runtime.engine.ensure_running(session_id)
+
+    async def finish_call(self, session_id: str) -> None:
+        """Bring up to date what a run that has ended belongs to: its call, and the project's task."""
+        await self.finish_caller(session_id)
+        await self._sync_tasks()
+
+    async def finish_caller(self, session_id: str) -> None:
+        """Bring the call that a task belongs to up to date, when with this task all of it is completed."""
+        await finish_caller(self._runtime, session_id)
+
+    async def questions(self, session_id: str) -> tuple[Question, ...]:
+        """What a run, or the tasks of a call, wait for a person to say."""
+        return await questions(self._runtime, await self.state(session_id))
+
+    async def ensure_not_running(self, session_id: str) -> None:
+        """Refuse a run that another process is at work on."""
+        await ensure_not_running(self._runtime, session_id)
+
+    async def unfinished(self, session_id: str) -> tuple[str, ...]:
+        """The labels of a call's tasks that would be gone on with, or begun."""
+        return await remaining_labels(self._runtime, await self.state(session_id))
+
+    async def state(self, session_id: str) -> State:
+        """Where a run stands."""
+        check_id(session_id)
+        state = await self._runtime.engine.get(session_id)
+        if state is None:
+            raise UnknownRun(session_id)
+        return state
+
+    async def asking(self, session_id: str, *, key: str = "") -> PendingApproval | None:
+        """The approval that a run or one below it waits for: its key, its digest and the whole request."""
+        return await find_pending(self._runtime.journal, session_id, key)
+
+    async def approvals(self, session_id: str) -> tuple[PendingApproval, ...]:
+        """Every approval that a run and those below it wait for."""
+        return tuple(await all_asking(self._runtime.journal, session_id))
+
+    async def approve(
+        self, session_id: str, choice: ApprovalChoice = "yes", *, digest: str = "", key: str = ""
+    ) -> bool:
+        """Answer the approval that a run waits for; whether that counts: it did wait, and no other answer came first.
+
+        A yes names the digest of what it approves (`asking`); any other digest is an error that says what is asked
+        now. A yes that comes too late is a no.
+        """
+        asking = await find_pending(self._runtime.journal, session_id, key)
+        if asking is None:
+            return False
+        answer = answer_to(asking, choice, digest=digest, now=self._runtime.services.world.now())
+        return await self._runtime.engine.send(answer.run, APPROVAL, answer.decision, key=answer.key)
+
+    async def cancel(self, session_id: str) -> bool:
+        """Stop a delegation and everything below it; whether anything of it was at work or waited for a person."""
+        check_id(session_id)
+        return await stop(self._runtime, session_id)
+
+    async def wait_until_finished(self, session_id: str) -> None:
+        """Until nothing below a delegation is at work any more; `cancel` only asks for it."""
+        await wait_until_finished(self._runtime, session_id)
+
+    async def delivered(self, session_id: str) -> None:
+        """Say that a result has arrived: until then it is kept for whoever asked."""
+        await self._runtime.engine.deliver(session_id, "caller")
+
+    async def default_model(self) -> ModelChoice:
+        """The model that is asked where none is named, and why it is that one."""
+        from deputy.models.default_model import ModelChoice, choose_model
+
+        if self._model is not None:
+            choice = ModelChoice(model=self._model, reason="it was named")
+        else:
+            choice = await choose_model(self._runtime.models, os.environ, self._rules.model)
+        self._runtime.models.check(choice.model)
+        self._model = choice.model
+        return choice
+
+    def missing_key(self, model: str) -> str | None:
+        """The provider whose key is missing for a model; None when it can be asked."""
+        return self._runtime.models.missing_key(model)
+
+    async def missing_backend(self, model: str) -> str | None:
+        """The provider of a model that nothing here can ask: it has no key, and no program of it is there."""
+        provider = self.missing_key(model)
+        return None if provider is None or await self._runtime.backends.has_program(model) else provider
+
+    async def backend_for(self, model: str) -> Candidate | None:
+        """Which backend and model would carry out what is asked of a model, as things stand; None when nothing would.
+
+        Where none of its own can, the session's model does it inline, if that is allowed.
+        """
+        for candidate in self._runtime.backends.candidates(
+            model, falls_back=self._routing.falls_back, native_failures=0
+        ):
+            if await why_unavailable(candidate, self._runtime.backends) is None:
+                return candidate
+        own = (await self.default_model()).model
+        is_allowed = self._routing.falls_back and self._routing.inline != "never"
+        can_inline = is_allowed and own != model and self.missing_key(own) is None
+        return Candidate(backend=INLINE, model=own) if can_inline else None
+
+    def provider_of(self, model: str) -> str:
+        """Whose model this is."""
+        return self._runtime.models.provider_of(model)
+
+    def prices_of(self, model: str) -> PriceBounds:
+        """What is known of a model's prices, to say what work can cost before it is begun."""
+        return self._runtime.models.prices_of(model)
+
+    def command_context(self, *, approve: Callable[[Task, str], Awaitable[bool]] | None = None) -> CommandContext:
+        """What the commands of a project's tasks are carried out with: see `deputy.project_tasks.orchestrator`."""
+        from deputy.config import load_command_agents
+        from deputy.project_tasks.orchestrator import CommandContext
+        from deputy.project_tasks.task_file import TaskFile
+
+        async def choose_model(role: Role) -> str:
+            named = None if self._model_is_named else role.model
+            return named or (await self.default_model()).model
+
+        async def approved(task: Task, model: str) -> bool:
+            return True
+
+        return CommandContext(
+            engine=self._runtime.engine,
+            agents=self._runtime.agents,
+            tasks=TaskFile(self._workspace),
+            settings=self._rules,
+            workspace=self._workspace,
+            choose_model=choose_model,
+            missing_backend=self.missing_backend,
+            approve=approve or approved,
+            sync_tasks=self._sync_tasks,
+            agents_by_command=load_command_agents(str(self._workspace)),
+            nesting=lambda session_id: asyncio.to_thread(nesting_of, session_id, self._policy.max_spawns),
+        )
+
+    async def new_session_id(self) -> str:
+        """An id for a delegation, made before anything else happens."""
+        return await self._runtime.engine.new_id()
+
+    @property
+    def redactor(self) -> Redactor:
+        """What takes secrets out of texts before a person sees them."""
+        return self._runtime.services.redactor
+
+    def events(self) -> AsyncIterator[Progress]:
+        """What subagents do, as it happens, until this Deputy is closed or the loop is left."""
+        return self._watching.events()
+
+    # --- how ----------------------------------------------------------------------------------------------------------
+
+    @property
+    def _runtime(self) -> Runtime:
+        if self._opened is None:
+            found = Unquoted("one that is closed" if self._is_closed else "one that is not open")
+            raise UsageError("Deputy", found, "use it inside `async with Deputy(...) as deputy:`")
+        return self._opened
+
+    @property
+    def _resolver(self) -> AgentResolver:
+        of = self._runtime
+        return AgentResolver(
+            of.agents, of.servers, grant=self._grant, own=self._own, every=ALL_TOOLS, known=self._known
+        )
+
+    async def _check_costs(self, tasks: Sequence[Task]) -> None:
+        """Refuse caps on cost that could not be kept, before anybody approves and anything is spent."""
+        for index, task in enumerate(tasks):
+            # Without one the default need not be known yet.
+            if task.budget.cost is not None or self._grant.budget.cost is not None:
+                model = task.model or (await self.default_model()).model
+                self._check_cost(task.budget, model, f"tasks[{index}].budget.cost")
+                self._check_cost(self._grant.budget, model, "budget.cost")
+
+    def _check_cost(self, budget: Budget, model: str, field: str) -> None:
+        # A program needs no price: it says itself what it cost.
+        if budget.cost is not None and self.missing_key(model) is None and not self.prices_of(model).are_known:
+            raise UsageError(field, Unquoted(f"${budget.cost / NANOS_PER_DOLLAR:g}"), cost_not_bounded(model))
+
+    async def _until_it_asks(self, session_id: str) -> None:
+        """It asks in a moment; from then on it can be seen to wait, and be answered."""
+        while (await self.state(session_id)).status == "requested":  # noqa: ASYNC110  it is in the journal
+            await asyncio.sleep(_ASK_SECONDS)
+
+    async def _finished(self, session_id: str) -> Outcome:
+        outcome = await self.outcome(session_id)
+        await self.finish_call(session_id)
+        return outcome
+
+    async def _sync_tasks(self) -> None:
+        await asyncio.to_thread(sync_tasks, self._workspace, self._runtime.folder)
+
+    async def _submit(
+        self,
+        *,
+        command: str,
+        more: dict[str, bool],
+        prompt: str = "",
+        arguments: Raw | UnsetType = UNSET,
+        role: Role | None = None,
+        seconds: float | None = None,
+    ) -> str:
+        # A model that was named for this Deputy goes before the one of a definition.
+        named = None if self._model_is_named or role is None else role.model
+        model = named or (await self.default_model()).model
+        own = structs.replace(self._grant, tools=self._grant.tools | self._resolver.allowed(more))
+        if command != DELEGATE:
+            self._check_cost(own.budget, model, "budget.cost")
+        if self.missing_key(model) is None:
+            self._runtime.models.open(model)
+        session_id = await self._runtime.engine.new_id()
+        nesting = await asyncio.to_thread(nesting_of, session_id, self._policy.max_spawns)
+        own = own if nesting is None else structs.replace(own, budget=own.budget.narrowed(nesting.budget))
+        granted = own if role is None else as_parent(role, own)
+        agent, now = None if role is None else role.name, self._runtime.services.world.now()
+        if nesting is not None and command == RUN:
+            lineage = admitted(
+                session_id, nesting, prompt, self._policy, agent=agent, grant=granted, seconds=seconds, now=now
+            )
+        else:
+            deadline = None if seconds is None else now + seconds
+            above = None if nesting is None else nesting.lineage
+            lineage = Lineage.root(session_id, agent=agent, deadline=deadline, above=above)
+        start = RunOpened(
+            lineage=lineage,
+            model=model,
+            grant=granted,
+            seconds=seconds,
+            role=role,
+            routing=structs.replace(self._routing, session_model=model),
+            command=command,
+            workspace=str(self._workspace),
+            prompt=prompt,
+            arguments=arguments,
+        )
+        await self._runtime.engine.submit(session_id, start)
+        return session_id
+
+    async def _await_call(self, session_id: str, work: Awaitable[_R]) -> _R:
+        return await self._waiting.add(self._runtime.engine, session_id, work)
+
+    async def _check_place(self, state: State) -> None:
+        """Refuse to go on in a folder that nobody named, when the run worked in another."""
+        root = None if state.lineage is None else await self._runtime.engine.get(state.lineage.root_id)
+        recorded = "" if root is None else root.workspace
+        if self._is_placed or recorded in ("", str(self._workspace)):
+            return
+        raise UsageError("workspace", str(self._workspace), f"this run works in {recorded}: open Deputy(workspace=…)")
+
+
+def run_sync(
+    *tasks: Task | str,
+    model: str | None = None,
+    concurrency: int | None = None,
+    **options: Any,
+) -> tuple[Outcome, ...]:
+    """Delegate from a script without a loop; a text is a task that needs no label. Options are those of Deputy."""
+    given = [
+        Task(label=f"task-{number}", prompt=one) if isinstance(one, str) else one
+        for number, one in enumerate(tasks, start=1)
+    ]
+    check_tasks(given)
+    if _is_on_a_loop():
+        raise UsageError("run_sync", Unquoted("a running event loop"), "await `Deputy.delegate` there instead")
+
+    async def run() -> tuple[Outcome, ...]:
+        async with Deputy(model, **options) as deputy:
+            return await deputy.delegate(given, concurrency=concurrency)
+
+    return asyncio.run(run())
+
+
+def _is_on_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -1,0 +1,36 @@
+"""A list of findings that stays short whatever was checked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+T = TypeVar("T")
+
+LISTED_MAX = 50
+
+
+class BoundedList(Generic[T]):
+    """Findings in order: the first of them, and how many more there were."""
+
+    __slots__ = ("_items", "_more", "_rest")
+
+    def __init__(self, more: Callable[[str], T]) -> None:
+        self._items: list[T] = []
+        self._rest = 0
+        self._more = more
+
+    def add(self, item: T) -> None:
+        """List one more, or count it when the list is full."""
+        if len(self._items) < LISTED_MAX:
+            self._items.append(item)
+        else:
+            self._rest += 1
+
+    def all(self) -> tuple[T, ...]:
+        """What was listed, with a last line about the rest."""
+        if not self._rest:
+            return tuple(self._items)
+        return (*self._items, self._more(f"… and {self._rest} more like these"))

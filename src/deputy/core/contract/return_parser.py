@@ -1,0 +1,225 @@
+"""The JSON value that a report holds: the whole of it, or one object in a fence or between prose."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, json
+
+from deputy.core.contract.fields import RETURN
+from deputy.core.contract.find_objects import find_objects
+from deputy.core.contract.json_size import measure
+from deputy.core.contract.quote import one_line
+from deputy.core.contract.return_types import ContractProblem, Mode
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Sequence
+    from json import JSONDecoder
+
+CHARACTERS_MAX = 4 * 1024 * 1024
+DEPTH_MAX = 128
+RULE = "contract.parse"
+NOT_JSON = "Return is not valid JSON"
+RETURN_KEYS = tuple(name for name, field in RETURN.items() if field.is_required)
+
+
+class Parsed(Struct, frozen=True, kw_only=True):
+    """A value that was found in a report, and the liberties taken to read it."""
+
+    value: Any
+    liberties: tuple[str, ...] = ()
+
+
+def parse(text: str, mode: Mode = "strict", *, keys: Sequence[str] = RETURN_KEYS) -> Parsed | ContractProblem:
+    """The value of a report.
+
+    Of several objects the one with the most of `keys` is meant. Several such that differ are a problem, except that
+    lenient reading takes the last of them.
+    """
+    if len(text) > CHARACTERS_MAX:
+        return _problem(
+            f"Return is too long: {len(text):,} characters (max {CHARACTERS_MAX:,})",
+            "Return a short object, and put what is long into a file.",
+        )
+    text = _unfenced(text.removeprefix("\ufeff"))
+    whole = _decode(text)
+    if not isinstance(whole, _NotJson):
+        return whole
+    found = _choose(text, mode, keys)
+    if found is not None:
+        return found
+    return _problem(NOT_JSON, f"{whole.reason} Return one JSON object and nothing else.".lstrip())
+
+
+def _choose(text: str, mode: Mode, keys: Sequence[str]) -> Parsed | ContractProblem | None:
+    marks = [f'"{key}"' for key in keys]
+    best = _Choice(rank=-1)
+    is_broken = False
+    for start, end, is_whole in find_objects(text):
+        if not is_whole:
+            is_broken = True
+            continue
+        rank = sum(text.find(mark, start, end) >= 0 for mark in marks)
+        if rank > best.rank:
+            best = _Choice(rank)
+        if rank == best.rank:
+            best.add(_read(text[start:end], mode))
+    # Where an object broke off, one that lacks some of the keys is likely to be a part of it.
+    is_part = is_broken and (not keys or best.rank < len(keys))
+    return None if is_part else best.made(mode)
+
+
+class _Choice:
+    """Of objects that rank the same, seen one after the other, the one that is meant."""
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+        self.last: Parsed | ContractProblem | None = None
+        self.count = 0
+        self.is_clear = True
+
+    def add(self, reading: Parsed | ContractProblem | _NotJson) -> None:
+        if isinstance(reading, _NotJson):
+            return
+        self.is_clear = self.is_clear and (self.last is None or _is_same(reading, self.last))
+        self.last = reading
+        self.count += 1
+
+    def made(self, mode: Mode) -> Parsed | ContractProblem | None:
+        if self.last is None or self.is_clear:
+            return self.last
+        if mode == "lenient" and isinstance(self.last, Parsed):
+            liberty = f"the last of {self.count:,} objects was read"
+            return Parsed(value=self.last.value, liberties=(*self.last.liberties, liberty))
+        return _problem(
+            f"Return holds {self.count:,} JSON objects: expected one", "Return one object and nothing else."
+        )
+
+
+def _is_same(one: Parsed | ContractProblem, other: Parsed | ContractProblem) -> bool:
+    if isinstance(one, Parsed) and isinstance(other, Parsed):
+        return one.value == other.value
+    return one == other
+
+
+def _read(text: str, mode: Mode) -> Parsed | ContractProblem | _NotJson:
+    reading = _decode(text)
+    return _decode_loosely(text) if mode == "lenient" and isinstance(reading, _NotJson) else reading
+
+
+class _NotJson(Struct, frozen=True):
+    reason: str
+
+
+class _RefusedError(ValueError):
+    """JSON by its grammar that is still refused; raised inside the decoder's hooks only."""
+
+    def __init__(self, problem: ContractProblem) -> None:
+        self.problem = problem
+        super().__init__(problem.message)
+
+
+def _decode(text: str, *, allow_controls: bool = False) -> Parsed | ContractProblem | _NotJson:
+    from json import JSONDecodeError
+
+    try:
+        value = _decoder(allow_controls).decode(text)
+        json.encode(value)
+    except _RefusedError as refused:
+        return refused.problem
+    except JSONDecodeError as error:
+        return _NotJson(f"{error.msg} at line {error.lineno}, column {error.colno}.")
+    except UnicodeEncodeError:
+        return _problem(
+            "Return holds text that is not valid Unicode", "Write characters, not halves of surrogate pairs."
+        )
+    except RecursionError:
+        return _too_deep()
+    return _too_deep() if _is_too_deep(text, value) else Parsed(value=value)
+
+
+def _decode_loosely(text: str) -> Parsed | ContractProblem | _NotJson:
+    tidied = _trailing_commas().sub(r"\1", text)
+    reading = _decode(tidied, allow_controls=True)
+    if not isinstance(reading, Parsed):
+        return reading
+    liberties: list[str] = []
+    if tidied != text:
+        liberties.append("trailing commas were ignored")
+    if isinstance(_decode(tidied), _NotJson):
+        liberties.append("line ends or control characters inside texts were accepted")
+    return Parsed(value=reading.value, liberties=tuple(liberties))
+
+
+@cache
+def _trailing_commas() -> re.Pattern[str]:
+    # Strings match too and are put back, so that what they hold is left alone.
+    import re
+
+    return re.compile(r'("(?:[^"\\]++|\\.)*+(?:"|\Z))|,(?=[ \t\r\n]*+[}\]])', re.DOTALL)
+
+
+@cache
+def _decoder(allow_controls: bool) -> JSONDecoder:
+    # The decoder of the standard library, because it shows every pair of an object: repeated keys are seen.
+    from json import JSONDecoder
+
+    return JSONDecoder(
+        object_pairs_hook=_unique,
+        parse_int=_whole,
+        parse_float=_finite,
+        parse_constant=_no_constant,
+        strict=not allow_controls,
+    )
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    members = dict(pairs)
+    if len(members) == len(pairs):
+        return members
+    seen: set[str] = set()
+    twice = next(key for key, _ in pairs if key in seen or seen.add(key))
+    raise _RefusedError(_problem(f"Duplicate field: {one_line(twice)}", "Write every field once."))
+
+
+def _whole(digits: str) -> int:
+    # Longer ones are not even looked at: turning digits into a number is not linear.
+    if len(digits) <= 20 and -(2**63) <= (number := int(digits)) < 2**64:
+        return number
+    raise _RefusedError(_out_of_range(digits))
+
+
+def _finite(digits: str) -> float:
+    if len(digits) <= 64 and (number := float(digits)) - number == 0:
+        return number
+    raise _RefusedError(_out_of_range(digits))
+
+
+def _no_constant(name: str) -> None:
+    raise _RefusedError(_problem(NOT_JSON, f"{name} is not JSON: write a number or leave the field out."))
+
+
+def _is_too_deep(text: str, value: Any) -> bool:
+    return text.count("{") + text.count("[") >= DEPTH_MAX and measure(value, DEPTH_MAX)[0] > DEPTH_MAX
+
+
+def _unfenced(text: str) -> str:
+    """The content of a text that is one code fence and nothing else."""
+    stripped = text.strip()
+    if not (stripped.startswith("```") and stripped.endswith("```") and "\n" in stripped):
+        return text
+    return stripped[stripped.index("\n") : -3]
+
+
+def _too_deep() -> ContractProblem:
+    return _problem(f"Return is nested too deeply (max {DEPTH_MAX} levels)", "Return a flat object.")
+
+
+def _out_of_range(digits: str) -> ContractProblem:
+    return _problem(f"Number out of range: {one_line(digits, 40)}", "Write a number that fits 64 bits.")
+
+
+def _problem(message: str, remedy: str) -> ContractProblem:
+    return ContractProblem(rule=RULE, message=message, remedy=remedy)

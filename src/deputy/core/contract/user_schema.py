@@ -1,0 +1,230 @@
+"""Returns in a form of the user's own: any JSON Schema, or a pydantic model."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard, assert_never, cast
+
+from msgspec import Struct, json
+
+from deputy.core.contract.bounded_list import BoundedList
+from deputy.core.contract.json_size import measure, walk
+from deputy.core.contract.quote import one_line, quoted
+from deputy.core.contract.return_parser import DEPTH_MAX
+from deputy.core.contract.return_types import CheckedReturn, ContractProblem
+from deputy.core.contract.schema_weight import REFERENCES, SchemaWeight
+from deputy.core.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from jsonschema_rs import ValidationError, Validator
+
+RULE = "contract.check"
+SCHEMA_BYTES_MAX = 256 * 1024
+WEIGHT_MAX = 100_000
+PATTERNS_MAX = 100
+PATTERN_BYTES_MAX = 4 * 1024 * 1024
+"""The size of one compiled pattern."""
+
+# How much is done, in schemas met times values that meet them.
+JUDGED_MAX = 50_000_000
+EXPLAINED_MAX = 200_000
+FIRST_EXPLAINED_MAX = 2_000_000
+
+
+class PydanticModel(Protocol):
+    """What is used of a pydantic model class."""
+
+    def model_json_schema(self) -> dict[str, Any]:
+        """Its JSON Schema."""
+        ...
+
+    def model_validate_json(self, json_data: bytes, /) -> Any:
+        """An instance, or a ValueError that lists what is wrong."""
+        ...
+
+
+class JsonSchema(Struct, frozen=True, kw_only=True):
+    """A JSON Schema that was checked and compiled."""
+
+    form: Any
+    keys: tuple[str, ...]
+    weight: int
+    validator: Any
+
+
+class ModelSchema(Struct, frozen=True, kw_only=True):
+    """A pydantic model and its JSON Schema."""
+
+    form: Any
+    keys: tuple[str, ...]
+    model: Any
+
+
+Schema = JsonSchema | ModelSchema
+
+
+def schema_of(source: object) -> Schema:
+    """The schema that a user gave, ready for use; a UsageError says where it is wrong."""
+    if _is_model(source):
+        try:
+            form = source.model_json_schema()
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise UsageError("schema", source, f"it has no JSON Schema: {one_line(str(error), 200)}") from error
+        return ModelSchema(form=form, keys=_keys(form), model=source)
+    if isinstance(source, dict | bool):
+        form, weight = _bounded(cast(object, source))
+        return JsonSchema(form=form, keys=_keys(form), weight=weight, validator=_compile(form))
+    raise UsageError("schema", source, "give a JSON Schema as an object, or a pydantic model class")
+
+
+def check_schema(value: Any, schema: Schema) -> CheckedReturn[Any]:
+    """What a user's schema makes of a value: the value, or an instance of the model, or all the problems."""
+    match schema:
+        case JsonSchema():
+            problems = _judge(value, schema)
+            return CheckedReturn(return_=None if problems else value, problems=problems)
+        case ModelSchema():
+            return _make(value, schema.model)
+        case _:
+            assert_never(schema)
+
+
+def _is_model(source: object) -> TypeGuard[PydanticModel]:
+    return all(callable(getattr(source, name, None)) for name in ("model_json_schema", "model_validate_json"))
+
+
+def _keys(form: Any) -> tuple[str, ...]:
+    """The fields that a schema requires, by which its values are known between prose."""
+    required = cast(dict[str, Any], form).get("required") if isinstance(form, dict) else None
+    names = cast(list[object], required) if isinstance(required, list) else []
+    return tuple(name for name in names if isinstance(name, str))
+
+
+def _bounded(source: object) -> tuple[Any, int]:
+    """A copy that is plain JSON, refers to itself alone and asks for a bounded amount of work, and that amount."""
+    try:
+        encoded = json.encode(source)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UsageError("schema", type(source).__name__, f"it is not plain JSON: {error}") from error
+    if len(encoded) > SCHEMA_BYTES_MAX:
+        raise UsageError("schema", f"{len(encoded):,} bytes", f"at most {SCHEMA_BYTES_MAX:,} are accepted")
+    form = json.decode(encoded)
+    scale = SchemaWeight(form, WEIGHT_MAX)
+    for node in walk(form):
+        _check_references(node, scale)
+        if node is not form and isinstance(base := node.get("$id"), str) and not base.startswith("#"):
+            raise UsageError("schema.$id", base, "only the whole schema can have one; move this part to $defs")
+    weight, patterns = scale.weigh(), sum(map(_count_patterns, walk(form)))
+    if weight > WEIGHT_MAX:
+        raise UsageError("schema", "references upon references", "simplify it: each is followed every time it is met")
+    if patterns > PATTERNS_MAX:
+        raise UsageError("schema", f"{patterns:,} patterns", f"at most {PATTERNS_MAX} are accepted")
+    return form, weight
+
+
+def _count_patterns(node: dict[str, Any]) -> int:
+    by_name = node.get("patternProperties")
+    return ("pattern" in node) + (len(cast(dict[str, Any], by_name)) if isinstance(by_name, dict) else 0)
+
+
+def _check_references(node: dict[str, Any], scale: SchemaWeight) -> None:
+    for keyword in REFERENCES:
+        reference = node.get(keyword)
+        if isinstance(reference, str) and scale.follow(reference) is None:
+            missing = "no such part, or more than one" if reference.startswith("#") else "nothing is fetched"
+            raise UsageError(
+                f"schema.{keyword}", reference, f"{missing}; refer to a part of the schema, as in #/$defs/name"
+            )
+
+
+def _compile(form: Any) -> Validator:
+    from jsonschema_rs import RegexOptions, ValidationError, validator_for
+
+    try:
+        # This engine for patterns is linear in the text; the other one backtracks.
+        patterns = RegexOptions(size_limit=PATTERN_BYTES_MAX)
+        return validator_for(form, offline=True, pattern_options=patterns, mask="the value")
+    except ValidationError as error:
+        at = _location(error.instance_path)
+        found = _at(form, error.instance_path) if error.instance_path else "a schema that cannot be used"
+        raise UsageError(f"schema{f'.{at}' if at else ''}", found, one_line(error.message, 300)) from error
+    except ValueError as error:
+        raise UsageError("schema", "a schema that cannot be used", one_line(str(error), 300)) from error
+
+
+def _judge(value: Any, schema: JsonSchema) -> tuple[ContractProblem, ...]:
+    validator = cast("Validator", schema.validator)
+    levels, values = measure(value, DEPTH_MAX)
+    if levels > DEPTH_MAX or schema.weight * values > JUDGED_MAX:
+        return (_problem(f"Return is too large for its schema: {values:,} values", "Return less, and flatter."),)
+    if validator.is_valid(value):
+        return ()
+    # To explain is far more work than to judge, and grows with every alternative that recurs.
+    work = SchemaWeight(schema.form, FIRST_EXPLAINED_MAX).weigh(levels) * values
+    if work > FIRST_EXPLAINED_MAX:
+        return (_problem("Return does not match the schema", "Compare it with the schema field by field."),)
+    if work > EXPLAINED_MAX:
+        return tuple(_explained(error, value) for error in _first(validator, value))
+    return _listed(_explained(error, value) for error in validator.iter_errors(value))
+
+
+def _first(validator: Validator, value: Any) -> list[ValidationError]:
+    from jsonschema_rs import ValidationError
+
+    try:
+        validator.validate(value)
+    except ValidationError as error:
+        return [error]
+    return []
+
+
+def _explained(error: ValidationError, value: Any) -> ContractProblem:
+    at = _location(error.instance_path)
+    if error.kind.name == "required":
+        name = quoted(error.kind.value)
+        return _problem(f"Missing required field: {at}{'.' if at else ''}{name}", f"Add {name}.")
+    found = quoted(_at(value, error.instance_path))
+    return _problem(
+        f"{at or 'Return'}: {one_line(error.message, 300)}, found {found}", "Change it to match the schema."
+    )
+
+
+def _make(value: Any, model: Any) -> CheckedReturn[Any]:
+    try:
+        return CheckedReturn(return_=cast(PydanticModel, model).model_validate_json(json.encode(value)))
+    except ValueError as error:
+        details = getattr(error, "errors", None)
+        entries = cast(list[dict[str, Any]], details()) if callable(details) else [{"msg": str(error)}]
+        return CheckedReturn(return_=None, problems=_listed(_schema_error(entry) for entry in entries))
+
+
+def _schema_error(entry: dict[str, Any]) -> ContractProblem:
+    at = _location(entry.get("loc", ()))
+    if entry.get("type") == "missing":
+        return _problem(f"Missing required field: {at}", f"Add {at}.")
+    said = one_line(str(entry.get("msg", "")), 300)
+    return _problem(f"{at or 'Return'}: {said}, found {quoted(entry.get('input'))}", "Change it to match the schema.")
+
+
+def _location(path: Sequence[str | int]) -> str:
+    """Where something stands, as `findings[0].title`."""
+    parts = (f"[{part}]" if isinstance(part, int) else f".{quoted(part, 40)}" for part in path)
+    return one_line("".join(parts).removeprefix("."), 200)
+
+
+def _at(value: Any, path: Sequence[str | int]) -> Any:
+    for part in path:
+        value = value[part]
+    return value
+
+
+def _listed(problems: Iterable[ContractProblem]) -> tuple[ContractProblem, ...]:
+    listing: BoundedList[ContractProblem] = BoundedList(lambda more: ContractProblem(rule=RULE, message=more))
+    for problem in problems:
+        listing.add(problem)
+    return listing.all()
+
+
+def _problem(message: str, remedy: str) -> ContractProblem:
+    return ContractProblem(rule=RULE, message=message, remedy=remedy)

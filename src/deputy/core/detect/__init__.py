@@ -1,0 +1,17 @@
+"""Requests found in text: `<delegate>` blocks, prose that announces a quoted prompt, and what a person asks for."""
+
+from deputy.core.detect.find_requests import LIMIT_REQUESTS, detect
+from deputy.core.detect.found_request import FoundRequest, request_json
+from deputy.core.detect.normalize import inline_prompt
+from deputy.core.detect.phrase_tables import SHIPPED, PhraseTables, Route
+
+__all__ = [
+    "LIMIT_REQUESTS",
+    "SHIPPED",
+    "FoundRequest",
+    "PhraseTables",
+    "Route",
+    "detect",
+    "inline_prompt",
+    "request_json",
+]

@@ -1,0 +1,232 @@
+"""Requests as `<delegate>` blocks: read like a person would, since few of them are well-formed XML."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from typing import TYPE_CHECKING
+
+from deputy.core.detect.excerpt import passage, quotation_of
+from deputy.core.detect.folded_text import TextCursor, comments, fences, is_worded, pattern
+from deputy.core.detect.found_request import RequestDraft
+from deputy.core.detect.model_routing import named_model
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Iterator
+
+    from deputy.core.detect.folded_text import FoldedText
+
+_NAME = "(?:delegate|DELEGATE)"
+_ATTRIBUTES = r"""(?:\s++[\w:.-]++\s*+=\s*+(?:"[^"]*+"|'[^']*+'|[^\s"'<>=`]++))*+"""
+# Capitalised, or after a word, it is a type parameter: List<Delegate>. With brackets in it, it documents the syntax.
+_TAG = rf"<(?:(/){_NAME}\s*+>|(?<!\w<){_NAME}(?=[\s/>])(?:({_ATTRIBUTES})\s*+(?:(/)>|(>)))?)"
+_CLOSING, _EMPTY, _OPENING = 1, 3, 4  # the last group of a tag tells its kind; none has matched in a documented one
+_MODEL = r"""\smodel\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s"']++))"""
+_NAMES = {
+    "system-instructions": "system",
+    "context": "context",
+    "prompt": "prompt",
+    "output": "output",
+    "model": "model",
+}
+_PART = rf"(?<!`)<(/?)({'|'.join(_NAMES).replace('-', '[-_]')})(?=[\s/>])[^<>]*+>"
+_ITEM = r"(?m)^(?:[-*+•]|\d{1,3}[.)]) +"
+_MARKS = (
+    ("<![CDATA[", ""),
+    ("]]>", ""),
+    ("&lt;", "<"),
+    ("&gt;", ">"),
+    ("&quot;", '"'),
+    ("&apos;", "'"),
+    ("&amp;", "&"),
+)
+_SWITCHES = frozenset({"true", "false", "yes", "no", "on", "off", "none", "null"})
+_QUOTES, _BLANKS, _LINE_ENDS = frozenset("\"'"), frozenset(" \t"), frozenset(("", "\n"))
+_MENTIONS_PASSED = 8
+_PARTS_READ = 500
+_ITEMS_READ = 99
+
+
+def find_blocks(page: FoldedText) -> Iterator[RequestDraft]:
+    """The `<delegate>` blocks of a page: the outermost ones, unclosed ones included."""
+    fenced, commented = fences(page), comments(page)
+    for start, content, stop, end in _blocks(page):
+        if content < 0 or not is_worded(page.text, content, stop) or commented.around(start):
+            continue
+        if end is not None:
+            finding = _read(page, start, content, stop, end)
+        elif page.starts_line(start):
+            fence = fenced.around(start)
+            limit = min(stop, fence[1]) if fence else stop
+            finding = _read(page, start, content, limit, content + len(page.text[content:limit].rstrip()))
+        else:
+            continue
+        if finding:
+            yield finding
+
+
+def _blocks(page: FoldedText) -> Iterator[tuple[int, int, int, int | None]]:
+    """Where blocks start, where their content starts and stops at the latest, and where they end if they are closed."""
+    closed, starts, contents = _pair_tags(page)
+    at = 0
+    for start, content, following in zip(starts, contents, [*starts[1:], len(page.text)], strict=False):
+        while at < len(closed) and closed[at][0] < start:
+            yield closed[at]
+            at += 1
+        stop = min(following, closed[at][0]) if at < len(closed) else following
+        if content < stop:
+            yield start, content, stop, None
+    yield from closed[at:]
+
+
+def _pair_tags(page: FoldedText) -> tuple[list[tuple[int, int, int, int]], list[int], list[int]]:
+    """The outermost closed blocks, and of the tags that stay open the starts and the ends (-1: only documented)."""
+    text = page.text
+    closed: list[tuple[int, int, int, int]] = []
+    starts: list[int] = []
+    contents: list[int] = []
+    columns: list[int] = []
+    has_ticks = "`" in text
+    seen = ticks = 0
+    for tag in pattern(_TAG).finditer(text):
+        kind = tag.lastindex
+        if kind == _EMPTY or (kind == _CLOSING and not starts):
+            continue
+        at, end = tag.span()
+        before = text[at - 1 : at]
+        if has_ticks:
+            if (newline := text.rfind("\n", seen, at)) >= 0:
+                seen, ticks = newline, 0
+            ticks += text.count("`", seen, at)
+            seen = at
+        if ticks % 2 or (before in _QUOTES and text.startswith(before, end)):
+            continue
+        column = 0 if before in _LINE_ENDS else _column(page, at) if before in _BLANKS else -1
+        if kind != _CLOSING:
+            starts.append(at)
+            contents.append(end if kind == _OPENING else -1)
+            columns.append(column)
+        elif starts:
+            depth = _partner(columns, column)
+            start, content = starts[-depth], contents[-depth]
+            del starts[-depth:], contents[-depth:], columns[-depth:]
+            while closed and closed[-1][0] > start:
+                closed.pop()
+            if content != at:
+                closed.append((start, content, at, end))
+    return closed, starts, contents
+
+
+def _column(page: FoldedText, position: int) -> int:
+    if page.text[position - 2 : position - 1].isalpha():  # no need to look at the whole line
+        return -1
+    lead = page.lead(position)
+    return -1 if lead is None else len(lead)
+
+
+def _partner(columns: list[int], column: int) -> int:
+    """How deep the opening tag of a closing one stands: the one in its column, past mere mentions, or else the last."""
+    if column >= 0:
+        for depth in range(1, min(len(columns), _MENTIONS_PASSED) + 1):
+            if columns[-depth] == column:
+                return depth
+    return 1
+
+
+def _read(page: FoldedText, start: int, content: int, stop: int, end: int) -> RequestDraft | None:
+    quotation = quotation_of(page.lead(start))
+
+    def read(span: tuple[int, int]) -> str:
+        text = passage(page, *span, quotation=quotation)
+        for mark, plain in _MARKS:
+            text = text.replace(mark, plain)
+        return text.strip()
+
+    def joined(name: str) -> str:
+        return "\n\n".join(filter(None, map(read, parts.get(name, ()))))
+
+    parts = _split(page, content, stop)
+    rest = joined("")
+    prompt = joined("prompt") if "prompt" in parts else rest or read((content, stop))
+    if not is_worded(prompt) or prompt.lower() in _SWITCHES:
+        return None
+    if not page.starts_line(start) and len(prompt.split(maxsplit=1)) < 2:  # "between <delegate> and </delegate>"
+        return None
+    context = [item for span in parts.get("context", ()) for item in _items(read(span))]
+    if "prompt" in parts and is_worded(rest):
+        context.append(rest)
+    attribute = pattern(_MODEL).search(page.text, start, content)
+    return RequestDraft(
+        pattern="xml",
+        span=(start, end),
+        prompt=prompt,
+        model=named_model(attribute[attribute.lastindex or 0] if attribute else joined("model")),
+        system=joined("system") or None,
+        context=tuple(context),
+        output=joined("output") or None,
+    )
+
+
+def _split(page: FoldedText, start: int, end: int) -> dict[str, list[tuple[int, int]]]:
+    """Where the parts of a block stand, by name; what stands in none of them has the name `""`."""
+    parts: dict[str, list[tuple[int, int]]] = {}
+    tags = _Parts(page, start, end)
+    for _ in range(_PARTS_READ):
+        if (tag := tags.find(_PART, start)) is None:
+            break
+        name = tag[2].replace("_", "-")
+        if tag[1]:  # closed, never opened: what stands before it is meant
+            parts.setdefault(_NAMES[name], []).append((start, tag.start()))
+            start = tag.end()
+            continue
+        parts.setdefault("", []).append((start, tag.start()))
+        start = tag.end()
+        if not tag[0].endswith("/>"):
+            closing = tags.find(rf"</{name.replace('-', '[-_]')}\s*+>", start)
+            following = closing or tags.find(_PART, start)
+            stop = following.start() if following else end
+            parts.setdefault(_NAMES[name], []).append((start, stop))
+            start = closing.end() if closing else stop
+    parts.setdefault("", []).append((start, end))
+    return parts
+
+
+class _Parts:
+    """The tags of the parts of a block, without those of the blocks nested in it."""
+
+    def __init__(self, page: FoldedText, start: int, end: int) -> None:
+        self._page, self._end = page, end
+        self._cursors: dict[str, TextCursor] = {}
+        self._nested = _nested(page, start, end) if pattern(_TAG).search(page.text, start, end) else []
+
+    def find(self, source: str, position: int) -> re.Match[str] | None:
+        """The first tag of this form at or after the position."""
+        cursor = self._cursors.setdefault(source, TextCursor(source, self._page.folded, self._end))
+        while tag := cursor.after(position):
+            index = bisect_right(self._nested, (tag.start(), self._end)) - 1
+            if index < 0 or self._nested[index][1] <= tag.start():
+                break
+            position = self._nested[index][1]
+        return tag
+
+
+def _nested(page: FoldedText, start: int, end: int) -> list[tuple[int, int]]:
+    """The outermost blocks inside of a block."""
+    spans: list[tuple[int, int]] = []
+    opened: list[int] = []
+    for tag in pattern(_TAG).finditer(page.text, start, end):
+        if tag.lastindex == _OPENING:
+            opened.append(tag.start())
+        elif tag.lastindex == _CLOSING and opened:
+            first = opened.pop()
+            while spans and spans[-1][0] > first:
+                spans.pop()
+            spans.append((first, tag.end()))
+    return spans
+
+
+def _items(context: str) -> tuple[str, ...]:
+    """The items of a list, or the whole text if it is none."""
+    if not pattern(_ITEM).match(context):
+        return (context,) if context else ()
+    return tuple(filter(None, map(str.strip, pattern(_ITEM).split(context, maxsplit=_ITEMS_READ))))

@@ -1,0 +1,132 @@
+"""A text under examination: searched in a folded twin of the same length, always forward, so in linear time."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from sys import maxsize
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+_PLAIN = (
+    ("\r\n", " \n"),
+    ("\r", "\n"),
+    ("\t", " "),
+    ("\u00a0", " "),  # the spaces of French punctuation
+    ("\u202f", " "),
+    ("\ufeff", " "),
+    ("\u2018", "'"),
+    ("\u2019", "'"),
+    ("\u2010", "-"),
+    ("\u2011", "-"),
+    ("\u0130", "i"),  # the only character whose lower case is longer than itself
+)
+
+QUOTED_LINE = r"[ >]*+"
+LIST_MARK = r"(?:(?:[-*+•]|\d{1,3}[.)]) ++)"
+HEADING = r"(?m)^[ >]{0,6}+(#{1,6}) "
+BLANK_LINE = rf"\n{QUOTED_LINE}(?=\n)"
+_LEAD = rf"{QUOTED_LINE}{LIST_MARK}?"
+_FENCE = (
+    rf"(?m)^{QUOTED_LINE}{LIST_MARK}?(`{{3,}}+(?=[^\n`]*+$)|~{{3,}}+)[^\n]*+"
+    rf"(?:\n(?!{QUOTED_LINE}\1[`~]*+ *+$)[^\n]*+)*+(?P<end>)(?:\n[^\n]*+)?+"
+)
+
+
+@cache
+def pattern(source: str) -> re.Pattern[str]:
+    """A pattern, compiled when it is first needed."""
+    return re.compile(source)
+
+
+def fold(text: str) -> str:
+    """The text in lower case with plain spaces, hyphens, apostrophes and line ends; each character keeps its place."""
+    for found, plain in _PLAIN:
+        text = text.replace(found, plain)
+    return text.lower()
+
+
+def is_worded(text: str, start: int = 0, end: int | None = None) -> bool:
+    """Whether there is a letter in it: a task needs words."""
+    return pattern(r"[^\W\d_]").search(text, start, len(text) if end is None else end) is not None
+
+
+class FoldedText:
+    """A text and its folded twin: find in `folded`, cut from `text`."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+        self.folded = fold(text)
+
+    def starts_line(self, position: int) -> bool:
+        """Whether only indentation, quote marks and a list mark stand before it on its line."""
+        return self.lead(position) is not None
+
+    def lead(self, position: int) -> str | None:
+        """What stands before it on its line if that is only indentation, quote marks and a list mark."""
+        line = self.start_of_line(position, longest=40)
+        found = None if line is None else pattern(_LEAD).fullmatch(self.folded, line, position)
+        return found[0] if found else None
+
+    def start_of_line(self, position: int, longest: int) -> int | None:
+        """Where its line starts, if that is not too far before it."""
+        line = self.folded.rfind("\n", max(0, position - longest - 1), position) + 1
+        return line if position - line <= longest else None
+
+
+class TextCursor:
+    """The next match of a pattern, asked for at growing positions; however often it is asked, a text is read once."""
+
+    def __init__(self, source: str, text: str, end: int | None = None) -> None:
+        self._source = source
+        self._text = text
+        self._end = len(text) if end is None else end
+        self._match: re.Match[str] | None = None
+        self._is_spent = False
+
+    def after(self, position: int) -> re.Match[str] | None:
+        """The first match at or after the position."""
+        if not self._is_spent and (self._match is None or self._match.start() < position):
+            self._match = pattern(self._source).search(self._text, position, self._end)
+            self._is_spent = self._match is None
+        return self._match
+
+    def start(self, position: int) -> int:
+        """Where the next match starts, or the end of the text."""
+        match = self.after(position)
+        return self._end if match is None else match.start()
+
+
+class TextZones:
+    """Stretches of a text that do not overlap, asked for at growing positions."""
+
+    def __init__(self, spans: Iterable[tuple[int, int]]) -> None:
+        self._spans = iter(spans)
+        self._start = self._end = -1
+
+    def around(self, position: int) -> tuple[int, int] | None:
+        """The stretch that the position stands in."""
+        if self._end <= position:
+            self._start, self._end = next((span for span in self._spans if span[1] > position), (maxsize, maxsize))
+        return (self._start, self._end) if self._start <= position else None
+
+
+def fences(page: FoldedText) -> TextZones:
+    """The fenced code of a page."""
+    if "```" not in page.folded and "~~~" not in page.folded:
+        return TextZones(())
+    return TextZones((found.start(), found.end("end")) for found in pattern(_FENCE).finditer(page.folded))
+
+
+def comments(page: FoldedText) -> TextZones:
+    """What is commented out of a page."""
+    return TextZones(_comments(page.text))
+
+
+def _comments(text: str) -> Iterator[tuple[int, int]]:
+    start = text.find("<!--")
+    while start >= 0 and (end := text.find("-->", start + 4)) >= 0:
+        yield start, end + 3
+        start = text.find("<!--", end)

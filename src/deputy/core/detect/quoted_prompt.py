@@ -1,0 +1,188 @@
+"""Requests in prose: a line that says to try the Task tool, the quoted prompt after it, and what to do without."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from deputy.core.detect.excerpt import passage, quotation_of, reach
+from deputy.core.detect.folded_text import (
+    BLANK_LINE,
+    HEADING,
+    LIST_MARK,
+    QUOTED_LINE,
+    TextCursor,
+    comments,
+    fences,
+    is_worded,
+    pattern,
+)
+from deputy.core.detect.found_request import RequestDraft
+from deputy.core.detect.model_routing import named_model
+from deputy.core.detect.phrases import any_of
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Iterator
+
+    from deputy.core.detect.folded_text import FoldedText
+    from deputy.core.detect.phrase_tables import PhraseTables
+
+_COLON = r"(?m)[:：][ *_]*+$"
+_MODEL = r"[(\[] *model *[:=] *([^()\[\]]{1,120}?) *[)\]]"
+_QUOTE = rf"(?m)^{QUOTED_LINE}{LIST_MARK}?[*_]*+([\"“„«])"
+_CLOSING = {'"': r'(?m)"[ *_]*+$', "“": r"(?m)[”“][ *_]*+$", "„": r"(?m)[“”][ *_]*+$", "«": r"(?m)»[ *_]*+$"}
+_HEAD = rf"{QUOTED_LINE}(?:(?P<level>#{{1,6}}) ++(?:\d[\d.)]*+ ++)?)?{LIST_MARK}?(?P<bold>[*]{{2,3}})?"
+_REST_OF_TITLE = {"heading": r"[^\n]*+", "bold": r"[^\n:*]*+(?::[*]++|[*]++:?)", "plain": r"[^\n:]*+:"}
+_REST_OF_CONDITION = r"[^\n,:]{0,200}+(?:\n[^\n,:]{0,200}+)?[,:][*]*+"
+_LEADS = frozenset({"then", "next", "first", "now", "always", "please", "and", "should", "must", "puis", "ensuite"})
+_NEGATIONS = frozenset({"not", "never", "don't", "cannot", "can't", "pas", "jamais"})
+_LONGEST_TRIGGER = 400
+_LONGEST_DETOUR = 600
+
+
+class _Trigger(NamedTuple):
+    start: int
+    end: int
+
+
+class _Fallback(NamedTuple):
+    """Where instructions for the case without a subagent are announced, and by a heading of which level."""
+
+    start: int
+    end: int
+    level: int
+
+
+def find_quoted(page: FoldedText, tables: PhraseTables) -> Iterator[RequestDraft]:
+    """The quoted prompts of a page that a trigger line announces."""
+    reader = _Reader(page, tables)
+    triggers = _triggers(page, tables)
+    trigger = next(triggers, None)
+    while trigger:
+        following = next(triggers, None)
+        if finding := reader.read(trigger, following.start if following else len(page.text)):
+            yield finding
+        trigger = following
+
+
+def _triggers(page: FoldedText, tables: PhraseTables) -> Iterator[_Trigger]:
+    """Lines, wrapped ones too, that begin with a trigger, name its purpose and end in a colon."""
+    folded = page.folded
+    purposes, colons, blanks = (TextCursor(source, folded) for source in (any_of(tables.purposes), _COLON, BLANK_LINE))
+    done = 0
+    for found in pattern(any_of(tables.triggers)).finditer(folded):
+        if found.start() < done:
+            continue
+        purpose = purposes.after(found.end())
+        if purpose is None or (colon := colons.after(purpose.end())) is None:
+            return
+        is_one_line = colon.start() <= min(blanks.start(found.end()), found.start() + _LONGEST_TRIGGER)
+        if is_one_line and _begins(folded, found.start()):
+            before = folded[max(0, found.start() - 3) : found.start()]
+            yield _Trigger(found.start() - len(before) + len(before.rstrip("*_")), colon.end())
+            done = colon.end()
+
+
+def _begins(folded: str, position: int) -> bool:
+    """Whether a sentence begins here, perhaps after a word like "then"; "do not try to …" does not."""
+    before = folded[max(0, position - 40) : position].rstrip("*_` >")
+    last = before.split()[-1] if before and not before.isspace() else ""
+    if before.endswith("\n") or not last[-1:].isalnum():
+        return last not in _NEGATIONS
+    return last in _LEADS
+
+
+class _Reader:
+    """Reads what belongs to one trigger after the other."""
+
+    def __init__(self, page: FoldedText, tables: PhraseTables) -> None:
+        self._page = page
+        self._fenced, self._commented = fences(page), comments(page)
+        self._quotes = TextCursor(_QUOTE, page.folded)
+        self._headings = TextCursor(HEADING, page.folded)
+        self._closings = {quote: TextCursor(source, page.folded) for quote, source in _CLOSING.items()}
+        self._titles = TextCursor(any_of(tables.degradations), page.folded)
+        self._conditions = TextCursor(any_of(tables.conditions), page.folded)
+
+    def read(self, trigger: _Trigger, end: int) -> RequestDraft | None:
+        """The request of a trigger whose surroundings reach to `end`; none if no quoted prompt follows."""
+        page = self._page
+        if self._commented.around(trigger.start):
+            return None
+        if fence := self._fenced.around(trigger.start):
+            end = min(end, fence[1])
+        quote = self._quotes.after(trigger.end)
+        limit = min(end, trigger.end + _LONGEST_DETOUR, self._headings.start(trigger.end))
+        if quote is None or quote.end() > limit:
+            return None
+        stop, after = self._close(quote[1], quote.end(), end)
+        lead = page.folded[quote.start() : quote.start(1)]
+        quotation = quotation_of(lead)
+        prompt = passage(page, quote.end(), stop, quotation=quotation, column=len(lead) - len(quotation))
+        if not is_worded(prompt):
+            return None
+        said = pattern(_MODEL).search(page.folded, trigger.start, trigger.end)
+        return RequestDraft(
+            pattern="prose",
+            span=(trigger.start, after),
+            prompt=prompt,
+            model=named_model(page.text[said.start(1) : said.end(1)]) if said else None,
+            degradation=self._degradation(after, end),
+        )
+
+    def _close(self, quote: str, start: int, end: int) -> tuple[int, int]:
+        """Where the prompt and its closing quote end: at the first line that ends in one, or where it must have."""
+        title = self._title(start, end)
+        limit = title.start if title else end
+        closing = self._closings[quote].after(start)
+        if closing is not None and closing.start() < limit:
+            return closing.start(), closing.start() + 1
+        stop = min(limit, self._headings.start(start))
+        return stop, start + len(self._page.text[start:stop].rstrip())
+
+    def _degradation(self, start: int, end: int) -> str | None:
+        """What to do without a subagent: the section of that name, or what follows the condition."""
+        title, condition = self._title(start, end), self._condition(start, end)
+        found = min(filter(None, (title, condition)), default=None)
+        if found is None:
+            return None
+        folded = self._page.folded
+        blank = pattern(r"(?:[ >]*+\n)*+").match(folded, found.end, end)
+        start = blank.end() if blank else found.end
+        if found.level:
+            sibling = pattern(rf"(?m)^[ >]{{0,6}}+#{{1,{found.level}}} ").search(folded, start, end)
+            stop = sibling.start() if sibling else end
+        else:
+            stop = reach(self._page, start, end)
+            if found is condition and self._announces(start):
+                stop = max(stop, min(end, self._headings.start(start)))
+        return passage(self._page, start, stop) or None
+
+    def _title(self, start: int, end: int) -> _Fallback | None:
+        """The next heading, bold marker or line with a colon that has the name of such a section."""
+        while (found := self._titles.after(start)) and found.end() <= end:
+            start = found.end()
+            if head := self._head(found.start()):
+                kind = "heading" if head["level"] else "bold" if head["bold"] else "plain"
+                if rest := pattern(_REST_OF_TITLE[kind]).match(self._page.folded, start, end):
+                    return _Fallback(head.start(), rest.end(), len(head["level"] or ""))
+        return None
+
+    def _condition(self, start: int, end: int) -> _Fallback | None:
+        """The next sentence that begins with such a condition."""
+        while (found := self._conditions.after(start)) and found.end() <= end:
+            start = found.end()
+            before = self._page.folded[max(0, found.start() - 2) : found.start()]
+            is_start = before in {". ", "! ", "? "} or self._head(found.start())
+            if is_start and (rest := pattern(_REST_OF_CONDITION).match(self._page.folded, start, end)):
+                return _Fallback(found.start(), rest.end(), 0)
+        return None
+
+    def _head(self, position: int) -> re.Match[str] | None:
+        """What stands before it on its line, if that is only what marks a heading, an item or bold words."""
+        line = self._page.start_of_line(position, longest=60)
+        return None if line is None else pattern(_HEAD).fullmatch(self._page.folded, line, position)
+
+    def _announces(self, position: int) -> bool:
+        line_end = self._page.folded.find("\n", position)
+        return line_end > 0 and self._page.folded[position:line_end].rstrip(" *").endswith(":")

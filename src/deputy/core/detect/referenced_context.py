@@ -1,0 +1,88 @@
+"""What a task refers to: variables, files, and what it says it works with."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from deputy.core.detect.folded_text import fold, pattern
+from deputy.core.detect.phrases import any_of, words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+LIMIT_ITEMS = 100
+MORE = "… (more left out)"
+
+_CANDIDATES = 200
+_SOURCES_READ = 50
+_JUDGED = 20_000
+_VARIABLE = r"\$?\{{1,2}+ ?[A-Za-z_][\w.-]{0,80}+ ?\}{1,2}+"
+_PATHLIKE = (
+    r"[A-Za-z]:\\[\w.\\-]{1,200}+"
+    r"|(?<![\w.~@{}$/\\:-])(?:[\w.~@{}$-]{0,80}+/[\w.~*@+%{}$/-]{0,200}+|[\w-]{1,80}+(?:\.[\w-]{1,20}+)++)"
+)
+_SOURCE = any_of(("using|with|from", "en utilisant", "avec|depuis")) + r"(?: ++| *+\n *+)"
+_END_OF_SOURCE = (
+    r"[.,;:!?)\]](?=\s|$)|[;,(\[\"«»“”]|\n\s*+\n|\n *+(?:[-*+•]|\d{1,3}[.)]) "
+    r"|(?<=\s)(?:and|or|to|then|but|so|using|with|from|into|as|et|ou|puis|pour|avec|depuis)(?=\s)"
+)
+_LONGEST_SOURCE = 120
+_NOT_SOURCES = words("it this that them these those you me us scratch each a the")
+_ROOTS = words(
+    "src lib test tests spec specs docs doc app apps packages pkg cmd internal config conf scripts bin data examples "
+    "bench public assets core server client api tools templates migrations include vendor modules components services"
+)
+_SYSTEM_ROOTS = words("tmp etc var usr home opt srv mnt root")
+_SUFFIXES = words(
+    "py pyi ipynb md mdx rst txt json jsonl yaml yml toml ini cfg conf env xml html css scss less "
+    "js jsx ts tsx mjs cjs vue svelte go rs java kt kts c h cc cpp hpp cs fs rb php swift scala lua r jl "
+    "ex exs erl hs ml pl sh bash zsh fish ps1 sql csv tsv parquet log lock pdf docx xlsx png jpg svg "
+    "proto graphql tf diff patch"
+)
+_PRODUCTS = words("node.js next.js nuxt.js vue.js react.js express.js three.js d3.js ember.js backbone.js")
+
+
+def infer_context(task: str, given: tuple[str, ...]) -> tuple[str, ...]:
+    """The context given, and then what the task itself refers to; cut visibly when that is too much."""
+    known = "\n".join(given)[:_JUDGED]
+    items = dict.fromkeys(given)
+    items.update((found, None) for found in (*_variables(task), *_paths(task), *_sources(task)) if found not in known)
+    collected = tuple(items)
+    return collected if len(collected) <= LIMIT_ITEMS else (*collected[:LIMIT_ITEMS], MORE)
+
+
+def _variables(task: str) -> Iterator[str]:
+    return (found[0] for found in islice(pattern(_VARIABLE).finditer(task), _CANDIDATES))
+
+
+def _paths(task: str) -> Iterator[str]:
+    candidates = (word for word in task.split() if "/" in word or "." in word or "\\" in word)
+    tokens = (found[0].rstrip(".,:-") for word in candidates for found in pattern(_PATHLIKE).finditer(word))
+    return filter(_is_path, islice(tokens, _CANDIDATES))
+
+
+def _is_path(token: str) -> bool:
+    if token[1:3] == ":\\":
+        return True
+    first, *others = token.split("/")
+    suffix = token.rpartition(".")[2].lower() if "." in token.rpartition("/")[2] else ""
+    if not others:
+        return suffix in _SUFFIXES and token.lower() not in _PRODUCTS
+    if not first:  # from the root: a lone /word is a command, and // is the rest of an address
+        return others[0] != "" and (len(others) > 1 or suffix in _SUFFIXES or others[0] in _SYSTEM_ROOTS)
+    if first in {".", "..", "~"}:
+        return others[0] != ""
+    if first[0] == "$" or first[0] + first[-1] == "{}":
+        return others[0][:1].isalpha() or others[0][:1] in {"_", "."}
+    return suffix in _SUFFIXES or first in _ROOTS or first.startswith(".") or token.endswith("/") or "*" in token
+
+
+def _sources(task: str) -> Iterator[str]:
+    folded = fold(task)
+    for found in islice(pattern(_SOURCE).finditer(folded), _SOURCES_READ):
+        start, end = found.end(), found.end() + _LONGEST_SOURCE
+        stop = pattern(_END_OF_SOURCE).search(folded, start, end)
+        source = " ".join(task[start : stop.start() if stop else end].split()).strip("*_`'\"")
+        if source and source.lower() not in _NOT_SOURCES:
+            yield source

@@ -1,0 +1,137 @@
+"""The rules that hold where nothing else is said: the user's over what is shipped, narrowed by the project."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, TypeAlias, TypeVar
+
+from msgspec import Struct
+
+from deputy.core.errors import UsageError
+from deputy.core.guard import Policy
+from deputy.core.limits import IDLE_SECONDS, MOST_SECONDS, OTHER, OTHER_WALL_LIMIT, WALL_LIMITS, WallLimit, WallSetting
+from deputy.core.task import DEFAULT_CONCURRENCY
+
+_N = TypeVar("_N", int, float)
+
+ApprovalPolicy: TypeAlias = Literal["allow", "ask", "refuse"]
+_FROM_LOOSE_TO_STRICT: tuple[ApprovalPolicy, ...] = ("allow", "ask", "refuse")
+
+UNLIMITED = WallLimit(MOST_SECONDS, MOST_SECONDS)
+"""What bounds a subagent of the Delegate tool, and a parent agent, where nobody has set a limit."""
+
+
+class ProjectSettings(Struct, frozen=True, kw_only=True):
+    """What one file says about the rules; None is nothing."""
+
+    approval: ApprovalPolicy | None = None
+    concurrency: int | None = None
+    max_depth: int | None = None
+    max_spawns: int | None = None
+    repairs: int | None = None
+    idle_seconds: float | None = None
+    fallback: bool | None = None
+    inline: bool | None = None
+    tool_seconds: Mapping[str, float] = {}
+    wall: Mapping[str, WallSetting] = {}
+
+
+class EffectiveSettings(Struct, frozen=True, kw_only=True):
+    """What holds where a flag or a program says nothing else."""
+
+    model: str | None = None
+    approval: ApprovalPolicy = "ask"
+    concurrency: int = DEFAULT_CONCURRENCY
+    max_depth: int = Policy().max_depth
+    max_spawns: int = Policy().max_spawns
+    repairs: int = Policy().repairs
+    idle_seconds: float = IDLE_SECONDS
+    fallback: bool = True
+    """Whether another model or backend is taken when one fails."""
+    inline: bool = True
+    """Whether work that no backend can carry out is done without a subagent."""
+    tool_seconds: Mapping[str, float] = {}
+    wall: Mapping[str, WallLimit] = {}
+    """The limits that are not as they are shipped, by command."""
+
+    def limit(self, command: str) -> WallLimit | None:
+        """How long a delegation of this kind may take; None where nobody bounds it."""
+        if command in self.wall:
+            return self.wall[command]
+        if command in ("delegate", "run"):
+            return None
+        return WALL_LIMITS.get(command) or self.wall.get(OTHER, OTHER_WALL_LIMIT)
+
+    def seconds(self, command: str, asked: float | None) -> float | None:
+        """The time that one delegation of this kind gets; asking for more than the maximum is an error."""
+        limit = self.limit(command)
+        if limit is None or (asked is not None and asked <= limit.max_seconds):
+            return asked
+        if asked is None:
+            return limit.default_seconds
+        raise UsageError("timeout", asked, f"{command} takes at most {limit.max_seconds:g} seconds (see [limits])")
+
+
+def effective_settings(
+    user: ProjectSettings, project: ProjectSettings, *, model: str | None = None
+) -> EffectiveSettings:
+    """The user's rules over the shipped ones, and a project's only where they are stricter."""
+    shipped = EffectiveSettings()
+    own = EffectiveSettings(
+        model=model,
+        approval=user.approval or shipped.approval,
+        concurrency=_said(user.concurrency, shipped.concurrency),
+        max_depth=_said(user.max_depth, shipped.max_depth),
+        max_spawns=_said(user.max_spawns, shipped.max_spawns),
+        repairs=_said(user.repairs, shipped.repairs),
+        idle_seconds=_said(user.idle_seconds, shipped.idle_seconds),
+        fallback=user.fallback is not False,
+        inline=user.inline is not False,
+        tool_seconds=user.tool_seconds,
+        wall={name: _wall(shipped.limit(name), said) for name, said in user.wall.items()},
+    )
+    names = {**own.wall, **dict.fromkeys(project.wall)}
+    return EffectiveSettings(
+        model=own.model,
+        approval=_stricter(own.approval, project.approval),
+        concurrency=_least(own.concurrency, project.concurrency),
+        max_depth=_least(own.max_depth, project.max_depth),
+        max_spawns=_least(own.max_spawns, project.max_spawns),
+        repairs=_least(own.repairs, project.repairs),
+        idle_seconds=_least(own.idle_seconds, project.idle_seconds),
+        fallback=own.fallback and project.fallback is not False,
+        inline=own.inline and project.inline is not False,
+        tool_seconds={
+            name: min(seconds for seconds in (own.tool_seconds.get(name), project.tool_seconds.get(name)) if seconds)
+            for name in (*own.tool_seconds, *project.tool_seconds)
+        },
+        wall={name: _narrowed(own.limit(name), project.wall.get(name)) for name in names},
+    )
+
+
+def _wall(shipped: WallLimit | None, said: WallSetting) -> WallLimit:
+    """A limit as the user sets it: a default that is longer than the maximum raises it, a lower maximum lowers it."""
+    limit = shipped or UNLIMITED
+    most = said.max or max(limit.max_seconds, said.default or 0)
+    return WallLimit(min(said.default or limit.default_seconds, most), most)
+
+
+def _narrowed(limit: WallLimit | None, said: WallSetting | None) -> WallLimit:
+    own = limit or UNLIMITED
+    if said is None:
+        return own
+    most = min(own.max_seconds, said.max or own.max_seconds)
+    return WallLimit(min(own.default_seconds, said.default or own.default_seconds, most), most)
+
+
+def _stricter(own: ApprovalPolicy, other: ApprovalPolicy | None) -> ApprovalPolicy:
+    order = _FROM_LOOSE_TO_STRICT.index
+    return own if other is None or order(other) < order(own) else other
+
+
+def _said(value: _N | None, otherwise: _N) -> _N:
+    return otherwise if value is None else value
+
+
+def _least(own: _N, other: _N | None) -> _N:
+    return own if other is None else min(own, other)

@@ -1,0 +1,166 @@
+"""An outcome in the vocabularies that others speak: our own JSON, the return form, the task-result form."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec import UNSET, Struct, to_builtins
+
+from deputy.core.errors import Error
+from deputy.core.limits import NANOS_PER_DOLLAR
+from deputy.core.outcome import Blocked, Cancelled, Completed, Rejected
+
+if TYPE_CHECKING:
+    from deputy.core.outcome import Outcome, Usage
+
+
+def outcome_dict(outcome: Outcome) -> dict[str, Any]:
+    """The outcome whole, as `show`, `resume` and `cancel` print it."""
+    lineage = outcome.lineage
+    form: dict[str, Any] = {
+        "session_id": outcome.session_id,
+        "status": outcome.status,
+        "summary": outcome.summary,
+        "report": outcome.report,
+        "notes": outcome.notes,
+        "artifacts": outcome.artifacts,
+        "branch": outcome.branch or None,
+        "errors": outcome.errors,
+        "warnings": outcome.warnings,
+        "next_steps": outcome.next_steps,
+        "usage": usage_dict(outcome.usage),
+        "model": outcome.model,
+        "backend": outcome.backend,
+        "fallbacks": outcome.fallbacks,
+        "isolated": outcome.is_isolated,
+        "duration_seconds": outcome.duration_seconds,
+        "delegation_depth": lineage.depth,
+        "delegation_path": lineage.names,
+        "deadline": lineage.deadline_shown,
+    }
+    if isinstance(outcome, Blocked):
+        form["question"] = outcome.question
+    if outcome.passed is not None:
+        form["passed"] = outcome.passed
+    return form
+
+
+class UsageJson(Struct, frozen=True, kw_only=True):
+    """Usage with its cost in dollars, null where a price is unknown."""
+
+    input: int
+    output: int
+    cached: int
+    requests: int
+    cost: float | None
+    estimated: bool
+
+
+def usage_json(usage: Usage) -> UsageJson:
+    """Usage as JSON output has it."""
+    return UsageJson(
+        input=usage.input,
+        output=usage.output,
+        cached=usage.cached,
+        requests=usage.requests,
+        cost=None if usage.cost is None else usage.cost / NANOS_PER_DOLLAR,
+        estimated=usage.estimated,
+    )
+
+
+def usage_dict(usage: Usage) -> dict[str, Any]:
+    """The same as plain data."""
+    return to_builtins(usage_json(usage))
+
+
+def return_dict(outcome: Outcome) -> dict[str, Any]:
+    """The outcome in the words of the return contract, whose four statuses have none for two of our kinds."""
+    metadata: dict[str, Any] = {
+        "session_id": outcome.session_id,
+        "agent_type": outcome.lineage.path[-1].name,
+        "delegation_depth": outcome.lineage.depth,
+        "delegation_path": outcome.lineage.names,
+        "duration_seconds": outcome.duration_seconds,
+    }
+    status = outcome.status
+    errors = outcome.errors
+    if isinstance(outcome, Cancelled | Rejected):
+        metadata["outcome"] = status
+        status = "failed"
+        errors = errors or (_CANCELLED,)
+    form: dict[str, Any] = {
+        "status": status,
+        "summary": outcome.summary,
+        "artifacts": outcome.artifacts,
+        "metadata": metadata,
+        "errors": errors,
+    }
+    if outcome.next_steps:
+        form["next_steps"] = outcome.next_steps
+    return form
+
+
+_CANCELLED = Error(
+    type="cancelled",
+    code="CANCELLED",
+    message="The delegation was cancelled.",
+    recoverable=True,
+    recommendation="Resume it by its session id, or ask for the work again.",
+)
+
+_REASON_OF_CODE = {
+    "TIMEOUT": "execution_timeout",
+    "CANCELLED": "execution_halted",
+    "MAX_DEPTH_EXCEEDED": "max_depth_exceeded",
+    "CYCLE_DETECTED": "cycle_detected",
+    "INVALID_RETURN": "output_format_failure",
+    "INVALID_REQUEST": "input_validation_failure",
+    "TEMPLATE_NOT_FOUND": "template_not_found",
+    "SUBTASK_FAILED": "subtask_failure",
+    "CONTEXT_RETRIEVAL": "context_retrieval_failure",
+    "CONTEXT_MATCHING": "context_matching_failure",
+    "CONTEXT_PARSING": "context_parsing_failure",
+}
+_REASON_OF_TYPE = {
+    "timeout": "execution_timeout",
+    "cancelled": "execution_halted",
+    "budget": "execution_halted",
+    "quota": "execution_halted",
+    "context_exhausted": "execution_halted",
+    "grant": "execution_halted",
+    "question": "execution_halted",
+    "depth": "max_depth_exceeded",
+    "cycle": "cycle_detected",
+    "validation": "output_format_failure",
+}
+_EXHAUSTIONS = frozenset({"timeout", "budget", "quota", "context_exhausted"})
+
+
+def task_result_dict(outcome: Outcome) -> dict[str, Any]:
+    """The outcome as a task result: COMPLETE, or FAILED with an error, and what was found either way."""
+    notes: dict[str, Any] = {"outcome": outcome.status, "session_id": outcome.session_id}
+    if outcome.notes:
+        notes["findings"] = outcome.notes
+    if outcome.artifacts:
+        notes["artifacts"] = outcome.artifacts
+    complete = isinstance(outcome, Completed)
+    if not complete:
+        notes["error"] = task_error(outcome)
+    return {
+        "content": outcome.report or outcome.summary,
+        "status": "COMPLETE" if complete else "FAILED",
+        "notes": notes,
+    }
+
+
+def task_error(outcome: Outcome) -> dict[str, Any]:
+    """The first error of an outcome as `{type, reason, message, details}`."""
+    error = outcome.errors[0] if outcome.errors else _CANCELLED
+    code = "" if error.code is UNSET else error.code
+    reason = _REASON_OF_CODE.get(code) or _REASON_OF_TYPE.get(error.type, "unexpected_error")
+    return {
+        "type": "RESOURCE_EXHAUSTION" if error.type in _EXHAUSTIONS else "TASK_FAILURE",
+        "reason": reason,
+        "message": error.message,
+        "details": {"errors": outcome.errors, "summary": outcome.summary},
+    }

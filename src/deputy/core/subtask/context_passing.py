@@ -1,0 +1,281 @@
+"""What a subtask is told: its task, and of its parent's context what the settings pass on, within a bound.
+
+The parent says what it passes of its own, which is a briefing; files are read when the subtask begins, and then all of
+it is put together.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, assert_never
+
+from msgspec import Struct, json
+
+from deputy.core.conversation import AssistantMessage, Message, ToolMessage, UserMessage
+from deputy.core.subtask.context_settings import ContextSettings
+from deputy.core.subtask.passed_context import PassedContext
+from deputy.core.subtask.relevance import chosen
+from deputy.core.subtask.subtask_request import SubtaskRequest
+from deputy.core.subtask.template import Template, filled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    Fence = Callable[[str, str], str]
+    """Marks a text as data: the text, and where it comes from."""
+
+CHARACTERS_PER_TOKEN = 4
+RELEVANT_SHARE = 0.25
+"""A text is relevant when it has more than this share of what the best one has."""
+WARN_SHARE = 0.8
+"""From this share of the bound on, what is passed is worth a warning."""
+FRESH_TOKENS = 16_000
+"""The most that is gathered of files which match by themselves."""
+FRESH_FILES = 10
+
+
+class EarlierResult(Struct, frozen=True, kw_only=True):
+    """The result of an earlier subtask of the same parent."""
+
+    type: str
+    notes: tuple[str, ...]
+    output: str
+
+
+class PassedFile(Struct, frozen=True, kw_only=True):
+    """A file that is passed: its path and text, or why it could not be read."""
+
+    path: str
+    text: str = ""
+    problem: str = ""
+
+
+class Briefing(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a subtask is to be told, all but its files."""
+
+    request: SubtaskRequest
+    template: Template
+    settings: ContextSettings
+    bound: int
+    """About how many tokens all of it may have."""
+    conversation: tuple[str, ...] = ()
+    messages_left_out: int = 0
+    earlier: tuple[EarlierResult, ...] = ()
+
+    @property
+    def file_paths(self) -> tuple[str, ...]:
+        """The files that it is always given."""
+        return tuple(dict.fromkeys((*self.request.file_paths, *self.template.file_paths)))
+
+
+def query_of(request: SubtaskRequest) -> str:
+    """The words by which context is found for a request."""
+    texts = (value for value in request.inputs.values() if isinstance(value, str))
+    return " ".join((request.type, request.description, *request.template_hints, *texts))
+
+
+def wants_ranking(request: SubtaskRequest, template: Template, settings: ContextSettings) -> bool:
+    """Whether the parent's messages are passed by their relevance: files that are named are the subset."""
+    return settings.inherit_context == "subset" and not (request.file_paths or template.file_paths)
+
+
+def brief(
+    request: SubtaskRequest,
+    template: Template,
+    settings: ContextSettings,
+    *,
+    bound: int,
+    conversation: Sequence[str] = (),
+    scores: Sequence[float] = (),
+    earlier: Sequence[EarlierResult] = (),
+) -> Briefing:
+    """What a parent passes of its own: scores say how relevant each message is, where that is asked for."""
+    room = bound * CHARACTERS_PER_TOKEN - len(task_of(request, template))
+    kept = tuple(earlier) if settings.accumulate_data else ()
+    room -= sum(len(_shown_result(number, one, settings)) for number, one in enumerate(kept, 1))
+    passed: Sequence[str] = ()
+    left_out = 0
+    match settings.inherit_context:
+        case "none":
+            pass
+        case "full":
+            passed = _latest(conversation, bound * CHARACTERS_PER_TOKEN)
+            left_out = len(conversation) - len(passed)
+        case "subset":
+            picked = chosen(scores, [len(text) for text in conversation], max(0, room), share=RELEVANT_SHARE)
+            passed = [conversation[index] for index in picked]
+        case _:
+            assert_never(settings.inherit_context)
+    return Briefing(
+        request=request,
+        template=template,
+        settings=settings,
+        bound=bound,
+        conversation=tuple(passed),
+        messages_left_out=left_out,
+        earlier=kept,
+    )
+
+
+def compose(
+    briefing: Briefing,
+    *,
+    named: Sequence[PassedFile] = (),
+    matching: Sequence[PassedFile] = (),
+    fence: Fence = lambda text, source: text,
+) -> tuple[str, PassedContext]:
+    """The whole prompt of a subtask, of at most about as many tokens as it may have, and what was passed in it.
+
+    The task and the named files come first when room is given away; then earlier results, then the conversation,
+    then files that match.
+    """
+    settings, bound = briefing.settings, briefing.bound
+    room = _Room(bound, fence)
+    task = room.always(task_of(briefing.request, briefing.template))
+    always = [room.file(file) for file in named]
+    results = _results(briefing.earlier, settings, room)
+    conversation_text = [room.always(text) for text in _latest(briefing.conversation, room.remaining)]
+    left_out = briefing.messages_left_out + len(briefing.conversation) - len(conversation_text)
+    fresh = _fresh(matching, room)
+    sections = (
+        _section("Conversation of the task that asks for this", conversation_text),
+        _section("Results of earlier subtasks", results),
+        _section("Files", [text for text in (*always, *fresh) if text]),
+        task,
+    )
+    warnings = [*room.warnings, *([settings.warning] if settings.warning else [])]
+    if left_out:
+        warnings.append(
+            f"{left_out} of {left_out + len(conversation_text)} messages of the parent were left out to fit."
+        )
+    if room.used > WARN_SHARE * bound:
+        warnings.append(f"About {room.used:,} of {bound:,} tokens of context are used before it begins.")
+    prompt = "\n\n".join(section for section in sections if section)
+    passed = PassedContext(
+        messages=len(conversation_text),
+        messages_left_out=left_out,
+        results=len(results),
+        files=tuple(room.files),
+        tokens=len(prompt) // CHARACTERS_PER_TOKEN,
+        warnings=tuple(warnings),
+    )
+    return prompt, passed
+
+
+class _Room:
+    """What is left of the bound, and what was put into it."""
+
+    def __init__(self, bound: int, fence: Fence) -> None:
+        self._left = bound * CHARACTERS_PER_TOKEN
+        self._taken = 0
+        self.fence = fence
+        self.files: list[str] = []
+        self.warnings: list[str] = []
+
+    @property
+    def remaining(self) -> int:
+        """In characters."""
+        return max(0, self._left)
+
+    @property
+    def used(self) -> int:
+        """In tokens, about."""
+        return self._taken // CHARACTERS_PER_TOKEN
+
+    def always(self, text: str) -> str:
+        self._left -= len(text)
+        self._taken += len(text)
+        return text
+
+    def file(self, file: PassedFile) -> str:
+        if file.problem:
+            self.warnings.append(f"{file.path}: {file.problem}")
+            return f"### {file.path}\n\n({file.problem})"
+        shown = f"### {file.path}\n\n{self.fence(file.text, file.path)}"
+        if len(shown) > self.remaining:
+            self.warnings.append(f"{file.path}: left out, since it does not fit")
+            return ""
+        self.files.append(file.path)
+        return self.always(shown)
+
+
+def task_of(request: SubtaskRequest, template: Template) -> str:
+    """The task itself: the template's words with the inputs in their places, and what is asked for."""
+    prompt, left = filled(template.prompt, request.inputs)
+    inputs = {name: request.inputs[name] for name in left}
+    expectations = request.return_expectations or template.return_expectations
+    parts = (
+        _section("Task", [part for part in (prompt, request.description) if part]),
+        _section("Inputs", [_json(inputs)]) if inputs else "",
+        # A schema is asked for, and enforced, like that of any delegation.
+        _section("Expected return", [expectations]) if isinstance(expectations, str) else "",
+    )
+    return "\n\n".join(part for part in parts if part)
+
+
+def _json(value: Any) -> str:
+    return f"```json\n{json.format(json.encode(value), indent=2).decode()}\n```"
+
+
+def _results(earlier: Sequence[EarlierResult], settings: ContextSettings, room: _Room) -> list[str]:
+    """Earlier results, the latest kept when not all fit."""
+    taken: list[str] = []
+    for number, result in reversed(list(enumerate(earlier, 1))):
+        shown = _shown_result(number, result, settings, room.fence)
+        if len(shown) > room.remaining:
+            room.warnings.append(f"{number} earlier results were left out to fit.")
+            break
+        taken.append(room.always(shown))
+    return taken[::-1]
+
+
+def _shown_result(
+    number: int, result: EarlierResult, settings: ContextSettings, fence: Fence = lambda text, source: text
+) -> str:
+    is_whole = settings.accumulation_format == "full_output"
+    text = result.output if is_whole else "\n".join(f"- {note}" for note in result.notes)
+    return f"### {number}. {result.type}\n\n{fence(text, f'subtask {result.type}') if text else '(no notes)'}"
+
+
+def _fresh(matching: Sequence[PassedFile], room: _Room) -> list[str]:
+    """Files that match, best first, as many as fit; what does not is nothing that anybody asked for."""
+    left = min(room.remaining, FRESH_TOKENS * CHARACTERS_PER_TOKEN)
+    taken: list[str] = []
+    for file in matching[:FRESH_FILES]:
+        before = room.remaining
+        if not file.problem and len(file.text) + len(file.path) + 200 <= left:
+            taken.append(room.file(file))
+            left -= before - room.remaining
+    return taken
+
+
+def _latest(texts: Sequence[str], room: int) -> Sequence[str]:
+    """The first one, which is the parent's own task, and as many of the latest as fit beside it."""
+    if sum(map(len, texts)) <= room:
+        return texts
+    if not texts or len(texts[0]) > room:
+        return ()
+    room -= len(texts[0])
+    first = len(texts)
+    while first > 1 and len(texts[first - 1]) <= room:
+        first -= 1
+        room -= len(texts[first])
+    return (texts[0], *texts[first:])
+
+
+def message_text(message: Message) -> str:
+    """A message as another model reads it."""
+    match message:
+        case UserMessage(text=text):
+            return f"[user]\n{text}"
+        case AssistantMessage():
+            calls = (f"(calls {call.name} {json.encode(call.arguments).decode()})" for call in message.calls)
+            return "\n".join(("[assistant]", *filter(None, (message.text, *calls))))
+        case ToolMessage(results=results):
+            return "\n".join(f"[result of {result.name}]\n{result.content}" for result in results)
+        case _:
+            assert_never(message)
+
+
+def _section(title: str, parts: Iterable[str]) -> str:
+    body = "\n\n".join(parts)
+    return f"## {title}\n\n{body}" if body else ""

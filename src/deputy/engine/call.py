@@ -1,0 +1,239 @@
+"""Runs at the top of a tree: a call of many tasks at once, or a parent agent that a person talks to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec import UNSET, Struct, ValidationError, json, structs
+
+from deputy.core.approval import read_decision, spawn_request
+from deputy.core.errors import Error, passed_up, remedy
+from deputy.core.events import QuestionAnswered, QuestionAsked, Resumed, RunOpened, Started
+from deputy.core.fallback import NATIVE
+from deputy.core.outcome import Blocked, Completed, Failed, Partial, Rejected, shortened
+from deputy.core.results import results_markdown
+from deputy.core.role import DELEGATE as DELEGATE_TOOL
+from deputy.core.state import ASKED
+from deputy.core.task import Task
+from deputy.engine.agent_context import open_agent
+from deputy.engine.approvals import ask_person
+from deputy.engine.delegate import as_reported, partial_fields
+from deputy.engine.fanout import fan_out, ids_key
+from deputy.engine.history import ASK, remembered
+from deputy.engine.loop import append_user_message, continue_history
+from deputy.engine.model_fallback import run_with_fallback
+from deputy.engine.prompts import prompt
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from deputy.core.approval import ApprovalRequest
+    from deputy.core.outcome import Outcome
+    from deputy.core.request import Lineage
+    from deputy.core.results import Result
+    from deputy.engine.ports import RunContext
+    from deputy.engine.services import Services
+
+DELEGATE, RUN = "delegate", "run"
+TASK = "task"
+"""How the keys of a call's tasks begin."""
+_CALL_APPROVAL = "approval"
+"""The key under which a person lets a call of tasks begin."""
+PARENT_OUTPUT_TOKENS = 8192
+
+
+class FanOut(Struct, frozen=True, kw_only=True):
+    """What a run of many tasks was called with."""
+
+    tasks: tuple[Task, ...]
+    concurrency: int
+    must_ask: bool = False
+    """Whether a person must approve it before anything is started."""
+    cost: str = ""
+    """The bound on its cost, in words."""
+    notes: str = ""
+    """What else a person is shown: which backends the tasks go to."""
+    approval_timeout_seconds: float | None = None
+    """How many seconds they have for it; None is for ever."""
+    is_counted: bool = True
+    """Whether these tasks count among the spawns of their tree: a program may hand over thousands."""
+
+
+async def run_call(run: RunContext, start: RunOpened, services: Services) -> Outcome:
+    """Hand every task to a subagent, and put their results together."""
+    if start.arguments is UNSET:
+        raise TypeError("a run of many tasks has them among its arguments")
+    call = json.decode(start.arguments, type=FanOut)
+    with services.tracking(run):
+        await services.open_ledger(run, start.grant.budget, None, counts_own=call.is_counted)
+        files = await _approved_files(run, call, start, services)
+        if files is None:
+            return not_approved(start.lineage)
+        await run.record("started", Started())
+        # Each of them will ask, and would wait for the count; a new call has nobody yet who could have failed.
+        await services.native_failures(start.lineage.root_id)
+        results = await fan_out(
+            run,
+            TASK,
+            call.tasks,
+            concurrency=call.concurrency,
+            model=start.model,
+            grant=start.grant,
+            routing=structs.replace(start.routing, session_model=start.routing.session_model or start.model),
+            messages=_messages(run),
+            context_digests=files,
+            is_counted=call.is_counted,
+        )
+    return _together(run, results)
+
+
+def _messages(run: RunContext) -> dict[str, str]:
+    """What whoever resumed the call says to each of its subagents, by session id."""
+    said = [record.event.message for record in run.history if isinstance(record.event, Resumed)]
+    if not said or said[-1] is UNSET:
+        return {}
+    try:
+        return json.decode(said[-1], type=dict[str, str])
+    except ValidationError:
+        # Said to the call itself, which has no ears.
+        return {}
+
+
+async def _approved_files(
+    run: RunContext, call: FanOut, start: RunOpened, services: Services
+) -> Mapping[str, str] | None:
+    """The context files' digests that a person has approved with the call; None where it may not begin.
+
+    One who approved it in an earlier round is not asked again.
+    """
+    if not call.must_ask:
+        return {}
+    before = _approved_before(run)
+    if before is not None:
+        return _digests(before)
+    folder = services.files.open(start.grant)
+
+    async def make() -> ApprovalRequest:
+        paths = tuple(dict.fromkeys(path for task in call.tasks for path in task.context))
+        return spawn_request(
+            call.tasks,
+            tool=DELEGATE_TOOL,
+            model=start.model,
+            cost=call.cost,
+            concurrency=call.concurrency,
+            files=await folder.digests(paths),
+            notes=call.notes,
+        )
+
+    verdict = await ask_person(
+        run,
+        _CALL_APPROVAL,
+        make,
+        begun=ids_key(TASK),
+        tell=lambda progress: services.emit(run, progress),
+        approval=services.approval,
+        approval_timeout_seconds=call.approval_timeout_seconds,
+    )
+    return _digests(verdict.request) if verdict.is_yes else None
+
+
+def _approved_before(run: RunContext) -> ApprovalRequest | None:
+    """What a person has approved in an earlier round."""
+    asked: dict[str, QuestionAsked] = {}
+    for record in run.history:
+        if isinstance(record.event, QuestionAsked):
+            asked[record.key.removesuffix(ASKED)] = record.event
+        elif isinstance(record.event, QuestionAnswered) and (question := asked.get(record.key)) is not None:
+            is_call = record.key.rpartition("/")[2].startswith(_CALL_APPROVAL)
+            if is_call and question.request and read_decision(record.event.body, question.digest) != "no":
+                return question.request
+    return None
+
+
+def _digests(request: ApprovalRequest) -> dict[str, str]:
+    return {file.path: file.sha256 for file in request.files}
+
+
+def not_approved(lineage: Lineage) -> Rejected:
+    """How a call ends that nobody lets begin."""
+    error = Error(
+        type="validation",
+        code="NOT_APPROVED",
+        message="The call was not approved.",
+        recoverable=True,
+        recommendation="Nothing was started and nothing was spent. Ask the person you work for, or do it yourself.",
+    )
+    return Rejected(lineage=lineage, summary="Not started: the call was not approved.", errors=(error,))
+
+
+async def run_parent(run: RunContext, start: RunOpened, services: Services) -> Outcome:
+    """Let a parent agent work on a person's prompt, with every tool and Delegate among them."""
+    agent = await open_agent(
+        run,
+        services,
+        label=start.label or RUN,
+        model=start.model,
+        grant=start.grant,
+        # Notes are for subagents; a parent speaks to the person, and may ask.
+        flow_tools=tuple(tool for tool in services.flow_tools if tool.name in start.grant.tools | {ASK}),
+        output_tokens=PARENT_OUTPUT_TOKENS,
+        routing=start.routing,
+    )
+    with services.tracking(run):
+        await run.record("started", Started(backend=NATIVE, model=agent.model.name))
+        text = prompt("parent").format(tools=", ".join(spec.name for spec in agent.toolset().items))
+        prompts = (
+            services.base_prompt,
+            "" if start.role is None else start.role.prompt,
+            text,
+            "" if agent.subtasks is None else prompt("continuation"),
+        )
+        history = remembered("\n\n".join(filter(None, prompts)), run.history, agent.overhead())
+        if not await continue_history(run, history):
+            await append_user_message(run, history, "task", start.prompt)
+        worked = await run_with_fallback(run, history, agent, start.routing, services)
+    found = {**partial_fields(run, history, worked.model), "fallbacks": worked.fallbacks}
+    outcome = as_reported(found, worked.report, run.run)
+    return (
+        outcome if start.role is None else structs.replace(outcome, warnings=(*start.role.warnings, *outcome.warnings))
+    )
+
+
+def _together(run: RunContext, results: Sequence[Result]) -> Outcome:
+    """One outcome for all: completed only when each is."""
+    outcomes = [result.outcome for result in results]
+    done = sum(isinstance(outcome, Completed) for outcome in outcomes)
+    state = run.state
+    fields: dict[str, Any] = {
+        "lineage": state.lineage,
+        "report": results_markdown(results),
+        "summary": shortened(f"{done} of {len(results)} subagents completed."),
+        "artifacts": tuple(artifact for outcome in outcomes for artifact in outcome.artifacts),
+        "warnings": tuple(warning for outcome in outcomes for warning in outcome.warnings),
+        "backend": NATIVE,
+        "duration_seconds": round(max(0.0, run.now() - state.began_clock), 3),
+    }
+    if done == len(outcomes):
+        return Completed(**fields)
+    errors = tuple(error for one in outcomes for error in passed_up(one.errors, one.session_id)) or (_STOPPED,)
+    fields["next_steps"] = remedy(errors)
+    has_something = done or any(isinstance(outcome, Partial) for outcome in outcomes)
+    return Partial(**fields, errors=errors) if has_something else _without_result(outcomes, errors, fields)
+
+
+def _without_result(outcomes: Sequence[Outcome], errors: tuple[Error, ...], fields: dict[str, Any]) -> Outcome:
+    """The outcome of tasks of which none has anything to show: somebody asks, or they failed."""
+    asking = [outcome for outcome in outcomes if isinstance(outcome, Blocked)]
+    if not asking:
+        return Failed(**fields, errors=errors)
+    question = "\n".join(f"[{one.lineage.path[-1].name.removeprefix('task:')}] {one.question}" for one in asking)
+    return Blocked(**fields, errors=errors, question=question)
+
+
+_STOPPED = Error(
+    type="cancelled",
+    code="CANCELLED",
+    message="Subagents were cancelled.",
+    recoverable=True,
+    recommendation="Resume them by their session ids.",
+)

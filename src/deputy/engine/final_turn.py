@@ -1,0 +1,195 @@
+"""Soft limits: when one is reached, the subagent gets one last turn to hand in what it has."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import structs
+
+from deputy.core.conversation import Conversation, ToolMessage, ToolResult, Toolset, UserMessage
+from deputy.core.events import FinalTurnBegun, ModelCallBegun, StepLost
+from deputy.core.limit_errors import budget_is_spent, context_is_full, final_turn_message, priced, time_is_up
+from deputy.core.limits import (
+    FINAL_TURN_OUTPUT_TOKENS,
+    FINAL_TURN_SECONDS,
+    Amount,
+    Part,
+    budget_limit,
+    context_limit,
+    fit_for_final_turn,
+)
+from deputy.engine.budget import amount
+from deputy.engine.history import CHARACTERS_PER_TOKEN, raw
+from deputy.engine.prompts import prompt
+from deputy.engine.turn import TurnArgs, TurnView, call_model
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from deputy.core.conversation import Message
+    from deputy.core.errors import Error
+    from deputy.core.limits import BudgetUse, LimitLevel
+    from deputy.engine.agent_context import AgentContext
+    from deputy.engine.history import History
+    from deputy.engine.ports import RunContext
+
+_DROPPED = "[This result was dropped to make room for your report.]"
+_CLEARLY_BELOW = 0.6
+"""How much of what was too much is tried next: our counts and the provider's differ."""
+
+
+def reached_limit(run: RunContext, history: History, agent: AgentContext) -> Error | None:
+    """The limit that calls for the last turn now, if one does."""
+    soft = agent.soft_deadline(run)
+    if soft is not None and run.now() >= soft:
+        return time_is_up(agent.seconds)
+    output = agent.settings.max_output_tokens or FINAL_TURN_OUTPUT_TOKENS
+    window = min(_windows(history, agent), default=None)
+    if window is not None and context_limit(window, output).level(history.tokens) in ("final_turn", "stop"):
+        return context_is_full(window)
+    for use, level in _limit_levels(history, agent):
+        if history.turn and level in ("final_turn", "stop"):
+            return budget_is_spent(use.resource, use.cap)
+    return None
+
+
+def _windows(history: History, agent: AgentContext) -> list[int]:
+    """How much the model can hold, as far as anybody said so."""
+    return [window for window in (agent.window, history.window) if window is not None]
+
+
+def budget_warning(history: History, agent: AgentContext) -> str:
+    """What the subagent is told, once, when most of a budget is used; nothing before and after."""
+    warned = [use for use, level in _limit_levels(history, agent) if level == "warned"]
+    if history.is_warned or not warned:
+        return ""
+    history.is_warned = True
+    shares = " and ".join(f"{priced(use.resource, use.used)} of {priced(use.resource, use.cap)}" for use in warned)
+    own = amount(history.usage)
+    who = "You" if all(use.used == getattr(own, use.resource) for use in warned) else "You and others who draw on it"
+    return f"{who} have used {shares} of your budget: finish what matters most, and report."
+
+
+def _limit_levels(history: History, agent: AgentContext) -> Iterator[tuple[BudgetUse, LimitLevel]]:
+    """Where each budget stands, its own and those of the tree, of which the last turn must still be paid.
+
+    The sums are those that the last model call recorded: they are the same when the run is replayed, which a purse's
+    are not.
+    """
+    if not history.budgets:
+        return
+    output = max(agent.settings.max_output_tokens or 0, FINAL_TURN_OUTPUT_TOKENS)
+    # The conversation is paid for twice: in the turn that may come before the last one, and in the last one.
+    given = 2 * history.tokens
+    last = Amount(tokens=given + output, requests=1, cost=agent.max_cost_nanos(given, output))
+    for use in history.budgets:
+        needed: int | None = getattr(last, use.resource)
+        # Where no price is known, no call is made under a cap on cost; and children are not what a last turn needs.
+        if needed:
+            yield use, budget_limit(use.cap, needed).level(use.used)
+
+
+async def run_final_turn(
+    run: RunContext, history: History, agent: AgentContext, why: Error, *, is_full: bool = False
+) -> str:
+    """The last turn, without tools, within its own bounds; what it says, or what was said before.
+
+    `is_full` says that the provider refused the conversation as it is, whatever we believe its window to be.
+    """
+    await run.record(f"final_turn:{history.turn}", FinalTurnBegun(limit=why.type, reason=why.message))
+    words = prompt("final_turn").format(reason=final_turn_message(why))
+    call = f"{run.run}:final_turn:{history.turn}"
+    last = fitted(history, agent, words, is_full=is_full)
+    view = TurnView(
+        label=agent.label,
+        model=agent.model,
+        conversation=last.conversation,
+        toolset=Toolset(),
+        settings=structs.replace(
+            agent.settings, max_output_tokens=last.output, tool_choice="auto", idempotency_key=call
+        ),
+        tokens=last.tokens,
+        estimate=last.estimate,
+        ledger=agent.ledger,
+        max_cost_nanos=agent.max_cost_nanos,
+        seconds=_seconds_left(run, agent),
+        limit=agent.seconds,
+        emit=agent.emit,
+        redactor=agent.redactor,
+    )
+    ended = await run.step(
+        f"final_turn:{history.turn}:model",
+        call_model,
+        TurnArgs(turn=history.turn, model=agent.model.name),
+        view=view,
+        begun=ModelCallBegun(model=agent.model.name, call=call),
+    )
+    if isinstance(ended, StepLost):
+        return history.text
+    message = history.append_reply(ended)
+    agent.emit_tokens(history.usage)
+    return message.text if message is not None and message.text else history.text
+
+
+class FinalTurn(NamedTuple):
+    """What the last turn is asked with: a conversation of about so many tokens, and room for the answer."""
+
+    conversation: Conversation
+    tokens: int
+    estimate: int
+    """The same by our own count alone."""
+    output: int
+
+
+def fitted(history: History, agent: AgentContext, words: str, *, is_full: bool) -> FinalTurn:
+    """The conversation with the oldest tool results dropped until the last turn fits, and its words said."""
+    messages = history.conversation.messages
+    parts = [_part(message, first=index == 0) for index, message in enumerate(messages)]
+    fixed = agent.overhead() + (len(history.conversation.system) + len(words)) // CHARACTERS_PER_TOKEN
+    guessed = fixed + sum(part.tokens for part in parts)
+    # The provider counts and we guess: what we guess is stretched to what it last counted.
+    stretch = max(1.0, history.tokens / max(1, guessed))
+    room = _room(history, agent, is_full=is_full)
+    dropped: frozenset[int] = frozenset()
+    output = FINAL_TURN_OUTPUT_TOKENS
+    if room is not None:
+        reserve = min(FINAL_TURN_OUTPUT_TOKENS, room // 4)
+        dropped = frozenset(fit_for_final_turn(parts, int((room - reserve) / stretch) - fixed))
+        guessed -= sum(parts[index].tokens for index in dropped)
+        output = max(1, reserve, min(FINAL_TURN_OUTPUT_TOKENS, room - int(guessed * stretch)))
+    fitting = (_without_results(message) if index in dropped else message for index, message in enumerate(messages))
+    conversation = Conversation(history.conversation.system, (*fitting, UserMessage(text=words)))
+    return FinalTurn(conversation, int(guessed * stretch), guessed, output)
+
+
+def _room(history: History, agent: AgentContext, *, is_full: bool) -> int | None:
+    """How many tokens the last turn may have in all; None where nothing is known to bound it."""
+    rooms = _windows(history, agent)
+    if is_full:
+        rooms = [int(min([*rooms, history.tokens]) * _CLEARLY_BELOW)]
+    left = agent.ledger.remaining("tokens")
+    return min((*rooms, *(() if left is None else (max(0, left),))), default=None)
+
+
+def _seconds_left(run: RunContext, agent: AgentContext) -> float:
+    deadline = agent.deadline(run)
+    return FINAL_TURN_SECONDS if deadline is None else max(0.001, min(FINAL_TURN_SECONDS, deadline - agent.clock()))
+
+
+def _part(message: Message, *, first: bool) -> Part:
+    match message:
+        case ToolMessage(results=results):
+            return Part(tokens=sum(len(one.content) for one in results) // CHARACTERS_PER_TOKEN, kind="tool_result")
+        case _:
+            return Part(tokens=len(raw(message)) // CHARACTERS_PER_TOKEN, kind="task" if first else "other")
+
+
+def _without_results(message: Message) -> Message:
+    if not isinstance(message, ToolMessage):
+        return message
+    return ToolMessage(
+        results=tuple(
+            ToolResult(call_id=one.call_id, name=one.name, content=_DROPPED, is_error=one.is_error)
+            for one in message.results
+        )
+    )

@@ -1,0 +1,201 @@
+"""`deputy agents`: the agent definitions that can be seen from a directory, with warnings."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from deputy.core.errors import UsageError
+from deputy.interfaces.cli.output import show, show_json
+from deputy.interfaces.text_lines import one_line, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from deputy.agents.agent_catalog import AgentCatalog, ShadowedAgent
+    from deputy.agents.definition import AgentDefinition
+
+WIDTH = 80
+NOTHING_FOUND = 3
+INHERITED = "the caller's"
+
+EXAMPLE = """\
+To make one, write .deputy/agents/reviewer.md:
+
+    ---
+    name: reviewer
+    description: Reviews a change and reports what is wrong with it.
+    tools: Read, Grep, Glob
+    ---
+    You review code. Read what changed, then report what is wrong, worst first."""
+
+
+@click.command("agents", short_help="List the agent definitions found here, with warnings.")
+@click.option(
+    "--dir",
+    "directory",
+    metavar="DIR",
+    default=".",
+    type=click.Path(exists=True, file_okay=False),
+    help="Look from DIR instead of from here.",
+)
+@click.option("--shipped", "with_shipped", is_flag=True, help="Those that come with Deputy too.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+def command(directory: str, with_shipped: bool, as_json: bool) -> None:
+    """List the agent definitions found here, with warnings.
+
+    An agent definition is a Markdown file with front matter (name, description, tools, model …) and the agent's
+    instructions below it. They are looked for in .deputy/agents, .claude/agents and .opencode/agent(s): in DIR and
+    above it up to the root of its repository, then in your home directory. Of two with one name the nearer wins,
+    and all of them over those that come with Deputy.
+
+    Files that are not quite right are read all the same; a warning names the line and what was forgiven.
+
+    \b
+    Examples:
+      deputy agents                     what can be called from here
+      deputy agents --dir ../service    … from another project
+      deputy agents --json | jq -r '.agents[].name'
+
+    \b
+    Exit codes:
+      0 found some   2 usage   3 found none
+    """
+    from deputy.agents.agent_catalog import load_agents
+
+    try:
+        start = Path(directory).resolve(strict=True)
+    except OSError as error:
+        raise UsageError("--dir", directory, f"cannot look from there: {error.strerror}; give a directory") from error
+    catalogue = load_agents(start, home(), with_shipped=with_shipped)
+    if as_json:
+        show_json(catalog_dict(catalogue))
+    else:
+        show("\n".join(_as_text(catalogue)))
+    sys.exit(0 if catalogue.agents else NOTHING_FOUND)
+
+
+def home() -> Path:
+    """Where the user is at home."""
+    try:
+        return Path.home()
+    except RuntimeError:
+        # A user without an entry or HOME, as in many containers, is at home in the root directory.
+        return Path("/")
+
+
+def catalog_dict(catalogue: AgentCatalog) -> dict[str, Any]:
+    """The JSON form, which programs build on."""
+    shadowed = [(item.definition.path, 1, _shadow(item)) for item in catalogue.shadowed]
+    problems = [(problem.path, problem.line, problem.message) for problem in catalogue.problems]
+    return {
+        "agents": [_agent_as_data(agent) for agent in catalogue.agents],
+        "problems": [_remark_as_data(*problem) for problem in (*problems, *shadowed)],
+    }
+
+
+def _agent_as_data(agent: AgentDefinition) -> dict[str, Any]:
+    return {
+        "name": plain(agent.name),
+        "description": plain(agent.description),
+        "tools": None if agent.tools is None else [plain(tool) for tool in agent.tools],
+        "model": None if agent.model is None else plain(agent.model),
+        "path": _near(agent.path),
+        "source": agent.source,
+        "warnings": [_remark_as_data(agent.path, remark.line, remark.message) for remark in agent.warnings],
+    }
+
+
+def _remark_as_data(path: str, line: int | None, message: str) -> dict[str, Any]:
+    return {"path": _near(path), "line": line, "message": plain(message)}
+
+
+def _as_text(catalogue: AgentCatalog) -> Iterator[str]:
+    for agent in catalogue.agents:
+        yield from _describe(agent)
+    if catalogue.shadowed:
+        yield "Not used:"
+        for item in catalogue.shadowed:
+            yield from _item(f"{_short(item.definition.path)}: {_shadow(item)}")
+        yield ""
+    if catalogue.problems:
+        yield "Problems:"
+        for problem in catalogue.problems:
+            yield from _item(f"{_short(problem.path)}{_at(problem.line)}: {problem.message}")
+        yield ""
+    if catalogue.agents:
+        warnings = [remark for agent in catalogue.agents for remark in agent.warnings]
+        counts = {"agent": catalogue.agents, "warning": warnings, "problem": catalogue.problems}
+        yield ", ".join(f"{len(things)} {word}{'' if len(things) == 1 else 's'}" for word, things in counts.items())
+    else:
+        yield from _nothing_found(catalogue)
+
+
+def _describe(agent: AgentDefinition) -> Iterator[str]:
+    name = one_line(agent.name, WIDTH - len(agent.source) - 2)
+    yield f"{name}{agent.source:>{WIDTH - len(name)}}"
+    if agent.description:
+        yield f"  {one_line(_first_sentence(agent.description), WIDTH - 2)}"
+    yield f"  {one_line(f'model: {agent.model or INHERITED} · tools: {_tools(agent)}', WIDTH - 2)}"
+    yield f"  {_short(agent.path)}"
+    for remark in agent.warnings:
+        yield from _item(f"line {remark.line}: {remark.message}")
+    yield ""
+
+
+def _tools(agent: AgentDefinition) -> str:
+    granted = INHERITED if agent.tools is None else ", ".join(agent.tools) or "none"
+    return f"{granted}, without {', '.join(agent.disallowed_tools)}" if agent.disallowed_tools else granted
+
+
+def _first_sentence(text: str) -> str:
+    line = text.partition("\n")[0]
+    sentence, stop, _ = line.partition(". ")
+    return sentence + stop.rstrip()
+
+
+def _shadow(item: ShadowedAgent) -> str:
+    return f"shadowed by {_near(item.by.path)} ({item.by.source}), which is nearer and defines {item.by.name!r} too"
+
+
+def _nothing_found(catalogue: AgentCatalog) -> Iterator[str]:
+    from deputy.agents.agent_files import shown
+
+    yield "No agent definitions were found. Looked in:"
+    yield from (f"  {_short(shown(place.folder))}" for place in catalogue.folders)
+    yield ""
+    yield EXAMPLE
+
+
+def _item(text: str) -> list[str]:
+    return textwrap.wrap(
+        " ".join(plain(text).split()),
+        WIDTH,
+        initial_indent="  ! ",
+        subsequent_indent="    ",
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _at(line: int | None) -> str:
+    return "" if line is None else f", line {line}"
+
+
+def _short(path: str) -> str:
+    """A path as a person would type it from here."""
+    near, above = _near(path), f"{home()}/"
+    return f"~/{near.removeprefix(above)}" if near.startswith(above) else near
+
+
+def _near(path: str) -> str:
+    """A path from here when it lies below, else whole."""
+    try:
+        here = Path.cwd()
+    except FileNotFoundError:
+        return plain(path)
+    return plain(path).removeprefix(f"{here}/")

@@ -1,0 +1,191 @@
+"""`deputy check-return`: does what a subagent returned hold to the contract?"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import click
+from msgspec import structs
+
+from deputy.core.contract import CheckedReturn, ExpectedReturn, Mode, Return, Schema, read, schema_of, weigh_evidence
+from deputy.core.errors import UsageError
+from deputy.interfaces.cli.file_argument import read_text
+from deputy.interfaces.cli.output import show, show_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from deputy.core.contract import FileFact
+
+EXAMPLES = """\b
+Examples:
+  deputy check-return answer.txt
+  deputy check-return answer.txt --session sess_1735460684_a1b2c3 --json
+  claude -p "…" | deputy check-return - --lenient
+  deputy check-return answer.txt --workspace . --kind research
+  deputy check-return answer.txt --schema findings.schema.json
+
+\b
+Exit codes:
+  0 valid   1 invalid   2 usage"""
+
+WIDTH = 80
+
+
+@click.command("check-return", epilog=EXAMPLES)
+@click.argument("file", metavar="FILE|-")
+@click.option("--session", metavar="ID", help="The session id it must carry; without it, any will do.")
+@click.option("--agent", metavar="TYPE", help="The agent type it must carry.")
+@click.option("--depth", type=click.IntRange(min=0), metavar="N", help="The delegation depth, compared if it is there.")
+@click.option("--path", metavar="A,B,C", help="The delegation path down to the agent, compared if it is there.")
+@click.option(
+    "--workspace",
+    type=click.Path(exists=True, file_okay=False),
+    metavar="DIR",
+    help="Look for the artifacts here: they must exist and not be empty. Without it only their paths are judged.",
+)
+@click.option("--since", metavar="TIME", help="With --workspace: they must have changed since (ISO time or seconds).")
+@click.option(
+    "--kind", metavar="KIND", help="What was asked for: a completed research, plan or implement has artifacts."
+)
+@click.option("--lenient", is_flag=True, help="Read what agents commonly write, and list every liberty taken.")
+@click.option("--schema", metavar="FILE", help="A JSON Schema that takes the place of the usual form.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON: valid, problems, warnings, liberties, return.")
+@click.pass_context
+def command(
+    ctx: click.Context,
+    file: str,
+    session: str | None,
+    agent: str | None,
+    depth: int | None,
+    path: str | None,
+    workspace: str | None,
+    since: str | None,
+    kind: str | None,
+    lenient: bool,
+    schema: str | None,
+    as_json: bool,
+) -> None:
+    """Check what a subagent returned against the return contract.
+
+    FILE is the text of its last message: a JSON object, alone, in a code fence or
+    between prose. Every problem is listed at once, each with the rule it breaks.
+    """
+    if since is not None and workspace is None:
+        raise UsageError("--since", since, "give --workspace as well: it says where to look for the artifacts")
+    if schema is not None:
+        _refuse_with_schema(ctx)
+    mode: Mode = "lenient" if lenient else "strict"
+    started_at = _seconds(since) if since is not None else None
+    own = _read_schema(schema) if schema is not None else None
+    expected = ExpectedReturn(
+        session_id=session,
+        agent_type=agent,
+        depth=depth,
+        path=_names(path) if path is not None else (),
+        workspace=os.path.realpath(workspace or "."),
+    )
+    text = read_text(file)
+    checked = read(text, expected, mode, schema=own)
+    is_nearly_valid = not checked.is_valid and own is None and read(text, expected, "lenient").is_valid
+    hint = ["\nRead with --lenient it is valid."] if is_nearly_valid else []
+    if isinstance(return_ := checked.return_, Return):
+        facts = _file_facts(return_, workspace) if workspace is not None else None
+        if problems := weigh_evidence(return_, facts, kind=kind, started_at=started_at):
+            checked = structs.replace(checked, problems=problems, return_=None)
+    if as_json:
+        show_json(_form(checked))
+    else:
+        show("\n".join([*_lines(checked), *hint]))
+    ctx.exit(0 if checked.is_valid else 1)
+
+
+def _form(checked: CheckedReturn[Any]) -> dict[str, Any]:
+    return {
+        "valid": checked.is_valid,
+        "problems": [{"rule": problem.rule, "message": problem.message} for problem in checked.problems],
+        "warnings": checked.warnings,
+        "liberties": checked.liberties,
+        "return": checked.return_,
+    }
+
+
+def _lines(checked: CheckedReturn[Any]) -> Iterator[str]:
+    if checked.is_valid:
+        yield from _valid_lines(checked.return_)
+    else:
+        yield f"invalid: {_counted(len(checked.problems), 'problem')}"
+        for problem in checked.problems:
+            yield ""
+            yield _wrapped(f"{problem.message}  [{problem.rule}]", "  ")
+            if problem.remedy:
+                yield _wrapped(problem.remedy, "    ")
+    for title, items in (("warning", checked.warnings), ("liberty", checked.liberties)):
+        if items:
+            yield f"\n{_counted(len(items), title)}:"
+            yield from (_wrapped(item, "  ") for item in items)
+
+
+def _valid_lines(return_: Any) -> Iterator[str]:
+    if not isinstance(return_, Return):
+        yield "valid: it matches the schema"
+        return
+    yield f"valid: {return_.status}, {_counted(len(return_.artifacts), 'artifact')}"
+    yield _wrapped(return_.summary, "  ")
+    yield from (_wrapped(f"- {artifact.path} ({artifact.type})", "  ") for artifact in return_.artifacts)
+
+
+def _wrapped(text: str, indent: str) -> str:
+    return click.wrap_text(text, width=WIDTH, initial_indent=indent, subsequent_indent=indent)
+
+
+def _counted(count: int, noun: str) -> str:
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{count} {noun if count == 1 else plural}"
+
+
+def _names(path: str) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in path.split(","))
+    if not all(names):
+        raise UsageError("--path", path, "give names separated by commas, from the top down to the agent")
+    return names
+
+
+def _seconds(since: str) -> float:
+    from datetime import datetime
+
+    try:
+        return float(since) if since.replace(".", "", 1).isdecimal() else datetime.fromisoformat(since).timestamp()
+    except (ValueError, OverflowError) as error:
+        raise UsageError("--since", since, "give a time such as 2026-01-31T09:30:00, or seconds since 1970") from error
+
+
+def _read_schema(path: str) -> Schema:
+    from msgspec import DecodeError, json
+
+    try:
+        source = json.decode(read_text(path))
+    except UsageError as error:
+        raise UsageError("--schema", error.found, error.expected) from error
+    except (DecodeError, RecursionError) as error:
+        raise UsageError("--schema", path, f"it is not JSON: {error}") from error
+    try:
+        return schema_of(source)
+    except UsageError as error:
+        raise UsageError(f"--schema {path}: {error.field}", error.found, error.expected) from error
+
+
+def _refuse_with_schema(ctx: click.Context) -> None:
+    for name in ("session", "agent", "depth", "path", "workspace", "kind"):
+        if ctx.params[name] is not None:
+            raise UsageError(
+                f"--{name}", ctx.params[name], "leave it out with --schema: your own form has no such field"
+            )
+
+
+def _file_facts(return_: Return, workspace: str) -> list[FileFact]:
+    from deputy.tools.workspace_folder import WorkspaceFolder
+
+    folder = WorkspaceFolder(workspace)
+    return [folder.fact(artifact.path) for artifact in return_.artifacts]

@@ -1,0 +1,149 @@
+"""`deputy mcp`: serve Delegate and its siblings to an MCP client, over standard input and output or over HTTP."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from deputy.core.errors import DeputyError, UsageError
+from deputy.interfaces.cli.output import show_json
+from deputy.interfaces.cli.runner import run_command
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from deputy.interfaces.mcp.server_state import Options
+
+EXAMPLES = """\b
+Examples:
+  deputy mcp                             # what a client's config starts
+  deputy mcp --json                      # that config, to paste
+  deputy mcp --yes --model sonnet
+  deputy mcp --http 8765                 # for many clients of this machine
+
+\b
+Before subagents start, a person is asked: by the client's own form
+where it has one, else by `deputy approve ID` in any terminal while the
+call waits. --yes starts them without asking; they only read, unless
+--allow names more. [approval] in ~/.config/deputy/config.toml sets the same.
+
+\b
+Over HTTP a token is needed: DEPUTY_MCP_TOKEN, else one that is made
+once and kept in mcp-token in Deputy's home (its path is printed).
+Clients send it as `Authorization: Bearer TOKEN`."""
+
+_LOOPBACK = "127.0.0.1"
+
+
+@click.command("mcp", epilog=EXAMPLES)
+@click.option("--http", "port", type=click.IntRange(0, 65535), metavar="PORT", help="Serve HTTP on PORT (0: any).")
+@click.option("--host", metavar="ADDRESS", help="Where HTTP is served; this machine alone without.")
+@click.option("--allow-host", "names", multiple=True, metavar="NAME", help="A name that HTTP clients may call it by.")
+@click.option("--model", metavar="M", help="provider:model or an alias; a task's own model wins.")
+@click.option("--workspace", default=".", type=click.Path(exists=True, file_okay=False), help="What they may look at.")
+@click.option("--allow", multiple=True, metavar="TOOL", help="A tool that tasks may name beyond the read-only ones.")
+@click.option("-y", "--yes", is_flag=True, help="Start subagents without asking.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print what a client's config says to start it; with --http, its address."
+)
+@click.pass_context
+def command(
+    ctx: click.Context,
+    port: int | None,
+    host: str | None,
+    names: tuple[str, ...],
+    model: str | None,
+    workspace: str,
+    allow: tuple[str, ...],
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Serve Delegate and its siblings to any MCP client."""
+    if port is None and (host is not None or names):
+        given = ("--host", host) if host is not None else ("--allow-host", names[0])
+        raise UsageError(*given, "it is for HTTP: give --http PORT too")
+    options = _options(model, workspace, allow, yes)
+    if as_json and port is None:
+        given = [("--model", model)] if model else []
+        given += [("--allow", name) for name in allow]
+        flags = [*(part for pair in given for part in pair), *(["--yes"] if yes else [])]
+        show_json({"mcpServers": {"deputy": {"command": "deputy", "args": ["mcp", *flags]}}})
+        return
+    _require_sdk()
+    if port is None:
+        ctx.exit(run_command(lambda stop: _serve_stdio(options, stop)))
+    ctx.exit(run_command(lambda stop: _serve_http(options, host or _LOOPBACK, port, names, as_json, stop)))
+
+
+def _require_sdk() -> None:
+    from importlib.util import find_spec
+
+    if find_spec("mcp") is None:
+        raise DeputyError("the MCP server needs the `mcp` package: pip install 'deputy-agents[mcp]'")
+
+
+def _options(model: str | None, workspace: str, allow: tuple[str, ...], yes: bool) -> Options:
+    from deputy.config import load_effective_settings, load_user
+    from deputy.core.request import READ_ONLY_TOOLS
+    from deputy.interfaces.mcp.server_state import Options
+
+    known = ("Edit", "Write", "Run")
+    for name in allow:
+        if name not in known:
+            raise UsageError("--allow", name, f"name one of {', '.join(known)}")
+    if model is not None:
+        _check_model(model, workspace)
+    policy = load_effective_settings(workspace).approval
+    return Options(
+        workspace=Path(workspace).absolute(),
+        model=model,
+        approval="granted" if yes or policy == "allow" else policy,
+        approval_seconds=load_user().mcp.approval_seconds,
+        allow=READ_ONLY_TOOLS | set(allow),
+    )
+
+
+def _check_model(model: str, workspace: str) -> None:
+    from deputy.config import load_catalog
+    from deputy.models.catalog import read_catalog
+    from deputy.models.factory import ModelFactory
+
+    try:
+        ModelFactory(environ=os.environ, catalog=read_catalog(load_catalog(workspace))).check(model)
+    except UsageError as error:
+        raise UsageError("--model", model, error.expected) from error
+
+
+async def _serve_stdio(options: Options, stop: asyncio.Event) -> int:
+    from deputy.interfaces.mcp.server import make_server
+    from deputy.interfaces.mcp.server_state import ServerState
+    from deputy.interfaces.mcp.stdio_transport import serve_stdio
+
+    async with ServerState(options) as server_state:
+        await serve_stdio(make_server(server_state), server_state, stop)
+    return 0
+
+
+async def _serve_http(
+    options: Options, host: str, port: int, names: tuple[str, ...], as_json: bool, stop: asyncio.Event
+) -> int:
+    from deputy.interfaces.mcp.http_transport import serve_http
+    from deputy.interfaces.mcp.server import make_server
+    from deputy.interfaces.mcp.server_state import ServerState
+
+    def announce(url: str, token: str) -> None:
+        if as_json:
+            show_json({"url": url, "token_in": token})
+            sys.stdout.flush()
+        else:
+            click.echo(f"deputy: MCP on {url} (the token is in {token})", err=True)
+
+    async with ServerState(options) as server_state:
+        await serve_http(
+            make_server(server_state), server_state, stop, host=host, port=port, names=names, announce=announce
+        )
+    return 0

@@ -1,0 +1,109 @@
+"""`deputy models`: the providers and models that are known, and which of them can be asked."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from deputy.core.limits import NANOS_PER_DOLLAR
+from deputy.interfaces.cli.output import fitted, show, show_json
+
+if TYPE_CHECKING:
+    from deputy.models.catalog import ModelEntry
+    from deputy.models.factory import ModelFactory
+
+EPILOG = """\b
+Examples:
+  deputy models                    what can be asked, and which key is missing
+  deputy models anthropic --json   one provider, for a program
+
+A model is named provider:model, or by one of the short names. A provider's other models work too: they are only
+not listed. Keys come from the variables shown."""
+
+
+@click.command(epilog=EPILOG)
+@click.argument("provider", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(provider: str | None, as_json: bool) -> None:
+    """List providers and models, and say which have a key."""
+    import os
+
+    from deputy.core.errors import UsageError
+    from deputy.models.factory import ModelFactory
+
+    models = ModelFactory(environ=os.environ)
+    known = models.catalog.providers
+    if provider is not None and provider not in known:
+        raise UsageError("PROVIDER", provider, f"give one of {', '.join(known)}")
+    chosen = [provider] if provider is not None else list(known)
+    if as_json:
+        show_json({"providers": [_described(models, name) for name in chosen], "names": _names(models, chosen)})
+    else:
+        for name in chosen:
+            _show_provider(models, name)
+        _show_names(_names(models, chosen))
+
+
+def _described(models: ModelFactory, name: str) -> dict[str, Any]:
+    entry = models.catalog.providers[name]
+    return {
+        "name": name,
+        "protocol": entry.protocol,
+        "base_url": models.address(name),
+        "ready": models.has_key(name),
+        "key_variables": list(entry.keys),
+        "key_variable": models.key_variable(name),
+        "models": [_model(model, known) for model, known in entry.models.items()],
+    }
+
+
+def _model(name: str, entry: ModelEntry) -> dict[str, Any]:
+    prices = entry.prices
+    return {
+        "name": name,
+        "window": entry.window,
+        "max_output": entry.max_output,
+        "thinks": entry.thinking is not None,
+        "dollars_per_million_input": prices.input / NANOS_PER_DOLLAR if prices else None,
+        "dollars_per_million_output": prices.output / NANOS_PER_DOLLAR if prices else None,
+    }
+
+
+def _names(models: ModelFactory, chosen: list[str]) -> list[dict[str, Any]]:
+    resolved = {name: models.catalog.resolve(name) for name in models.catalog.names}
+    return [
+        {"name": name, "model": str(named), "thinking": named.thinking}
+        for name, named in resolved.items()
+        if named.provider in chosen
+    ]
+
+
+def _show_provider(models: ModelFactory, name: str) -> None:
+    entry = models.catalog.providers[name]
+    if entry.protocol is None:
+        state = "only through its own program"
+    elif variable := models.key_variable(name):
+        state = f"key in {variable}"
+    elif not entry.needs_key:
+        state = f"needs no key, at {models.address(name)}"
+    else:
+        state = f"no key; set {' or '.join(entry.keys)}"
+    show(fitted(f"{name:<12} {'✓' if models.has_key(name) else '✗'} {state}"))
+    for model, known in entry.models.items():
+        window = f"{known.window:>9,} tokens" if known.window else "   window not known"
+        prices = known.prices
+        cost = (
+            f"${prices.input / NANOS_PER_DOLLAR:g} in, ${prices.output / NANOS_PER_DOLLAR:g} out"
+            if prices
+            else "price not known"
+        )
+        show(fitted(f"  {model:<26} {window}   {cost}"))
+
+
+def _show_names(names: list[dict[str, Any]]) -> None:
+    if names:
+        show("\nshort names")
+    for entry in names:
+        thinking = f" (thinking {entry['thinking']})" if entry["thinking"] else ""
+        show(fitted(f"  {entry['name']:<26} {entry['model']}{thinking}"))

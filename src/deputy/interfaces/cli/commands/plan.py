@@ -1,0 +1,7 @@
+"""`deputy plan`: a command of a project's task."""
+
+from __future__ import annotations
+
+from deputy.interfaces.cli.task_commands import task_command
+
+command = task_command("plan", "Make a plan for a task.")

@@ -1,0 +1,131 @@
+"""`deputy ps`: the delegations there are, as a tree."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from deputy.core.errors import StorageError
+from deputy.core.events import APPROVAL
+from deputy.interfaces.cli.journal_access import open_journal
+from deputy.interfaces.cli.output import show, show_json
+from deputy.interfaces.numbers import count, elapsed
+from deputy.interfaces.safe_text import print_error
+from deputy.interfaces.text_lines import one_line_at, terminal_width
+
+if TYPE_CHECKING:
+    from deputy.core.state import State
+    from deputy.engine.recover import RunStatus
+    from deputy.journal.sqlite.reader import JournalReader
+
+_ENDED = 200
+_LEAST_ROOM = 16
+
+
+@click.command(
+    epilog="\b\nExamples:\n  deputy ps\n  deputy ps --all --json\n\n\b\nExit code 0, also when there are none."
+)
+@click.option("-a", "--all", "everything", is_flag=True, help="The ended ones too, the latest 200 of them.")
+@click.option("--json", "as_json", is_flag=True, help="For programs.")
+def command(everything: bool, as_json: bool) -> None:
+    """Show the delegations that are running, waiting or interrupted.
+
+    Those that ended with a question are among them: they wait for a person.
+    """
+    from deputy.journal.queries import entry_dict, list_runs
+
+    now = 0.0
+    with open_journal() as reader:
+        if reader is not None:
+            _sync_here(reader)
+            now = reader.now()
+        statuses = [] if reader is None else list_runs(reader, ended=_ENDED if everything else 0)
+        ready = set[tuple[str, str]]() if reader is None else set(reader.addressed())
+    if as_json:
+        show_json({"delegations": [entry_dict(status, now) for status in statuses]})
+    elif statuses:
+        levels = _levels(statuses)
+        show(_table([_row(one, entry_dict(one, now), levels[one.state.run], now) for one in statuses]))
+        _print_remedies(statuses, ready)
+    else:
+        click.echo("No delegations." if everything else "No live delegations; --all shows those that ended.", err=True)
+
+
+def _print_remedies(statuses: list[RunStatus], ready: set[tuple[str, str]]) -> None:
+    """How who asks is answered, and how who has been answered goes on where nobody is at work on it."""
+    answered = {run for run, _ in ready}
+    asking = [status.state for status in statuses if status.state.run not in answered]
+    if words := [state.run for state in asking if _waits_for_words(state)]:
+        click.echo(f'Answer with: deputy resume {words[0]} --answer "…"', err=True)
+    if approvals := [state.run for state in asking if _waits_for_approval(state)]:
+        click.echo(f"Answer with: deputy approve {approvals[0]}, or deputy approve {approvals[0]} --deny", err=True)
+    left = [one.state for one in statuses if one.is_orphaned and one.state.run in answered and one.state.waits]
+    if left:
+        click.echo(f"{left[0].run} is answered; go on with: deputy resume {left[0].run}", err=True)
+
+
+def _sync_here(reader: JournalReader) -> None:
+    """Bring the tasks of this project up to date; a file of them that is damaged is no reason to show no runs."""
+    from deputy.interfaces.task_sync import sync_from
+    from deputy.project_tasks.task_file import TaskFile, project_root
+
+    try:
+        sync_from(reader, TaskFile(project_root(Path.cwd())))
+    except StorageError as error:
+        click.echo(f"deputy: tasks could not be settled: {print_error(error)}", err=True)
+
+
+_HEADINGS = ("ID", "STATUS", "AGE", "LEFT", "IN", "OUT", "DELEGATION")
+
+
+def _waits_for_approval(state: State) -> bool:
+    return APPROVAL in state.waits.values()
+
+
+def _waits_for_words(state: State) -> bool:
+    asks = state.status in ("blocked", "waiting") and bool(state.question) and state.command != "delegate"
+    return asks and not _waits_for_approval(state)
+
+
+def _levels(statuses: list[RunStatus]) -> dict[str, int]:
+    """How far down each stands in what is shown, callers before callees: a subtask is a level too."""
+    levels: dict[str, int] = {}
+    for state in (status.state for status in statuses):
+        depth = 0 if state.lineage is None else state.lineage.depth + state.lineage.subtask_depth
+        levels[state.run] = levels[state.parent] + 1 if state.parent in levels else depth
+    return levels
+
+
+def _row(status: RunStatus, entry: dict[str, Any], level: int, now: float) -> tuple[str, ...]:
+    state = status.state
+    deadline = None if state.lineage is None or not state.is_live else state.lineage.deadline
+    # A whole call has the questions of its tasks, which stand with them.
+    asked = "" if state.command == "delegate" and not _waits_for_approval(state) else state.question
+    return (
+        state.run,
+        entry["status"],
+        elapsed(max(0.0, time.time() - state.requested_at)),
+        "-" if deadline is None else ("overdue" if deadline < now else elapsed(deadline - now)),
+        f"{'~' * status.usage.estimated}{count(status.usage.input)}",
+        count(status.usage.output),
+        f"{'  ' * level}{state.label or state.command or state.agent}{': ' if asked else ''}{asked}",
+    )
+
+
+def _table(rows: list[tuple[str, ...]]) -> str:
+    """The rows under their headings, none wider than the terminal: the last column is cut, or has a line of its own."""
+    lines = [_HEADINGS, *rows]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)][:-1]
+    room = terminal_width() - sum(widths) - 2 * len(widths)
+    if room >= _LEAST_ROOM:
+        return "\n".join("  ".join([*_padded(line, widths), one_line_at(line[-1], room)]).rstrip() for line in lines)
+    # On a narrow terminal the numbers go, and what it is stands below its id.
+    narrow = [part for line in rows for part in (f"{line[0]}  {line[1]}  {line[2]}", f"  {line[-1]}")]
+    return "\n".join(one_line_at(part, terminal_width()) for part in narrow)
+
+
+def _padded(line: tuple[str, ...], widths: list[int]) -> list[str]:
+    return [cell.ljust(width) for cell, width in zip(line[:-1], widths, strict=True)]

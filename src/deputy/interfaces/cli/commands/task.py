@@ -1,0 +1,283 @@
+"""`deputy task`: the numbered tasks of a project."""
+
+from __future__ import annotations
+
+import time
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from deputy.interfaces.cli.output import show, show_json
+from deputy.interfaces.text_lines import one_line, plain
+
+if TYPE_CHECKING:
+    from deputy.core.project_task import ProjectTask
+    from deputy.project_tasks.task_file import TaskFile
+
+WIDTH = 80
+NOTHING_FOUND, PARTIAL = 3, 4
+MOST_IMPORTED = 10_000
+
+
+@click.group(
+    epilog="\b\nExamples:\n"
+    '  deputy task add "Cache the index" --language python\n'
+    "  deputy task import TODO.md\n"
+    "  deputy task list\n"
+    "  deputy research 1"
+)
+def command() -> None:
+    """Keep the numbered tasks of this project, in .deputy/tasks.json.
+
+    The file is made to be read and committed. A status moves by what commands return: `deputy research 12`, `plan`,
+    `implement`, `revise`, `review`; here tasks are added, changed, given up and taken up again.
+    """
+
+
+_as_json = click.option("--json", "as_json", is_flag=True, help="For programs.")
+_number = click.argument("number", metavar="NUMBER")
+
+
+@command.command()
+@click.argument("title")
+@click.option("--text", default="", help="What is to be done, in as many words as it takes.")
+@click.option("--language", default="", metavar="NAME", help="Chooses the agents, where some are made for it.")
+@_as_json
+def add(title: str, text: str, language: str, as_json: bool) -> None:
+    """Add a task."""
+    _emit(_file().add(title, text=text, language=language, at=_now()), as_json, "Added")
+
+
+@command.command("list")
+@click.option("--all", "everything", is_flag=True, help="Completed and abandoned ones too.")
+@_as_json
+def list_(everything: bool, as_json: bool) -> None:
+    """List the tasks that are not over."""
+    list_tasks(everything, as_json)
+
+
+def list_tasks(everything: bool, as_json: bool) -> None:
+    """Print tasks, one line each; the exit code says when there are none."""
+    from deputy.core.project_task import OVER
+
+    tasks = [task for task in _file().tasks() if everything or task.status not in OVER]
+    if as_json:
+        show_json({"tasks": [_form(task) for task in tasks]})
+    elif tasks:
+        width = max(len(str(task.number)) for task in tasks)
+        for task in tasks:
+            head = f"{task.number:>{width}}  {task.status:<11}  "
+            show(f"{head}{one_line(task.title, WIDTH - len(head))}")
+    else:
+        click.echo('No tasks. Add one: deputy task add "…"', err=True)
+    if not tasks:
+        raise SystemExit(NOTHING_FOUND)
+
+
+@command.command("show")
+@_number
+@_as_json
+def show_(number: str, as_json: bool) -> None:
+    """Show one task with its text, artifacts and history, and where its last changes are."""
+    task = _file().find(_one(number))
+    branch, worktree = _last_changes(task)
+    if as_json:
+        show_json({**_form(task), "branch": branch or None, "worktree": worktree or None})
+    else:
+        show("\n".join(_described(task, branch, worktree)))
+
+
+@command.command()
+@_number
+@click.option("--title")
+@click.option("--text")
+@click.option("--language", metavar="NAME")
+@_as_json
+def edit(number: str, title: str | None, text: str | None, language: str | None, as_json: bool) -> None:
+    """Change a task's title, text or language."""
+    from msgspec import structs
+
+    from deputy.core.errors import UsageError
+    from deputy.project_tasks.task_file import check_title
+
+    given = {"title": title, "text": text, "language": language}
+    fields = {name: value for name, value in given.items() if value is not None}
+    if not fields:
+        raise UsageError("task edit", "nothing to change", "give --title, --text or --language")
+    if title is not None:
+        check_title(title)
+    _emit(_file().change(_one(number), lambda task: structs.replace(task, **fields)), as_json, "Changed")
+
+
+@command.command()
+@_number
+@_as_json
+def abandon(number: str, as_json: bool) -> None:
+    """Give a task up."""
+    from deputy.core.project_task import abandoned
+
+    _emit(_file().change(_one(number), lambda task: abandoned(task, _now())), as_json, "Abandoned")
+
+
+@command.command()
+@_number
+@_as_json
+def reopen(number: str, as_json: bool) -> None:
+    """Take up a task again that is completed, abandoned or blocked."""
+    from deputy.core.project_task import reopened
+
+    _emit(_file().change(_one(number), lambda task: reopened(task, _now())), as_json, "Reopened")
+
+
+@command.command()
+@_number
+@_as_json
+def release(number: str, as_json: bool) -> None:
+    """Give back a task whose command nobody can go on with.
+
+    That is one whose session this machine does not know: it was another's, or it was removed.
+    """
+    from deputy.core.errors import Unquoted, UsageError
+    from deputy.core.project_task import released
+    from deputy.interfaces.cli.journal_access import open_journal
+
+    tasks = _file()
+    work = tasks.find(_one(number)).work
+    if work is None:
+        raise UsageError(f"task {number}", Unquoted("nobody at work"), "there is nothing to give back")
+    with open_journal() as reader:
+        if reader is not None and reader.state(work.session_id) is not None:
+            remedy = f"go on with it (deputy resume {work.session_id}), or cancel it first"
+            raise UsageError(f"task {number}", Unquoted(f"{work.command} at work"), remedy)
+    _emit(tasks.change(_one(number), lambda task: released(task, work, _now())), as_json, "Released")
+
+
+@command.command()
+@_number
+@_as_json
+def remove(number: str, as_json: bool) -> None:
+    """Take a task off the list."""
+    _emit(_file().remove(_one(number)), as_json, "Removed")
+
+
+@command.command("import")
+@click.argument("file", metavar="FILE|-")
+@click.option("--done", "with_done", is_flag=True, help="Items that are ticked off too.")
+@click.option("--language", default="", metavar="NAME", help="Of all that are imported.")
+@_as_json
+def import_(file: str, with_done: bool, language: str, as_json: bool) -> None:
+    """Add the items of a Markdown TODO list.
+
+    Checkboxes count where there are some, else the items of lists. What is indented below an item becomes its text.
+    A title that is a task already is left out, so that a list can be imported again; items of one title are one task.
+    At most 10,000 tasks are added at once; where there are more, the exit code is 4.
+    """
+    from deputy.interfaces.cli.file_argument import read_text
+    from deputy.project_tasks.todo_list import read_todo_list
+
+    tasks = _file()
+    known = {task.title for task in tasks.tasks()}
+    items = [item for item in read_todo_list(read_text(file)) if with_done or not item.is_done]
+    new: dict[str, dict[str, None]] = {}
+    for item in items:
+        if item.title not in known:
+            new.setdefault(item.title, {})[item.text] = None
+    left = max(0, len(new) - MOST_IMPORTED)
+    texts = {title: "\n\n".join(filter(None, parts)) for title, parts in islice(new.items(), MOST_IMPORTED)}
+    added = tasks.add_all([(title, text, language) for title, text in texts.items()], at=_now()) if new else ()
+    if as_json:
+        show_json({"added": [_form(task) for task in added], "known": len(items) - len(added) - left, "left": left})
+    else:
+        for task in added:
+            show(f"{task.number}  {one_line(task.title, WIDTH - 6)}")
+        click.echo(f"Added {len(added)} of {len(items)} items.", err=True)
+    if left:
+        again = f"{left:,} are left: at most {MOST_IMPORTED:,} are added at once; import the list again for the rest"
+        click.echo(f"deputy: {again}", err=True)
+        raise SystemExit(PARTIAL)
+    if not added:
+        raise SystemExit(NOTHING_FOUND)
+
+
+def _form(task: ProjectTask) -> dict[str, Any]:
+    """A task for programs: where it stands is always said."""
+    from msgspec import to_builtins
+
+    return {"number": task.number, "title": task.title, "status": task.status, **to_builtins(task)}
+
+
+def _last_changes(task: ProjectTask) -> tuple[str, str]:
+    """The branch of the last session that left one, and the worktree as long as it is there; else empty."""
+    from deputy.journal.home import WORKTREES, home_path
+    from deputy.journal.transcript import safe_id
+
+    for entry in reversed(task.history):
+        folder = home_path() / WORKTREES / safe_id(entry.session_id)
+        worktree = str(folder) if entry.session_id and folder.is_dir() else ""
+        if entry.branch or worktree:
+            return entry.branch, worktree
+    return "", ""
+
+
+def _described(task: ProjectTask, branch: str, worktree: str) -> list[str]:
+    lines = [f"{task.number}  {task.title}", "", f"status    {task.status}"]
+    if task.language:
+        lines.append(f"language  {task.language}")
+    if task.work is not None:
+        lines.append(f"at work   {task.work.command}, {task.work.session_id}, since {task.work.since}")
+    if task.question:
+        lines.append(f"question  {task.question}")
+    if branch:
+        lines.append(f"branch    {branch}")
+    if worktree:
+        lines.append(f"worktree  {worktree}")
+    if task.text:
+        lines += ["", task.text]
+    if task.artifacts:
+        lines += ["", "Artifacts:", *(f"  {path}" for path in task.artifacts)]
+    lines += ["", "History:"]
+    for entry in task.history:
+        ended = f": {entry.outcome}" if entry.outcome else ""
+        lines.append(f"  {entry.at}  {entry.what}{ended}{f'  {entry.session_id}' if entry.session_id else ''}")
+    return lines
+
+
+def _emit(task: ProjectTask, as_json: bool, what: str) -> None:
+    if as_json:
+        show_json(_form(task))
+    else:
+        show(f"{what}: {task.number}  {one_line(plain(task.title), WIDTH - 20)} ({task.status})")
+
+
+def _one(text: str) -> int:
+    from deputy.core.errors import UsageError
+    from deputy.core.project_task import read_numbers
+
+    numbers = read_numbers(text)
+    if numbers is None or len(numbers) != 1:
+        raise UsageError("NUMBER", text, "give the number of one task, like 12")
+    return numbers[0]
+
+
+def _file() -> TaskFile:
+    """The tasks of this project, those settled whose session has ended meanwhile."""
+    from deputy.project_tasks.sync import unsettled
+    from deputy.project_tasks.task_file import TaskFile, project_root
+
+    tasks = TaskFile(project_root(Path.cwd()))
+    if unsettled(tasks):
+        from deputy.interfaces.cli.journal_access import open_journal
+        from deputy.interfaces.task_sync import sync_from
+
+        with open_journal() as reader:
+            if reader is not None:
+                sync_from(reader, tasks)
+    return tasks
+
+
+def _now() -> str:
+    from deputy.core.request import timestamp
+
+    return timestamp(time.time())

@@ -1,0 +1,208 @@
+"""`deputy watch`: follow a run from another terminal, told by the journal alone."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from math import inf
+from typing import TYPE_CHECKING
+
+import click
+from msgspec import MsgspecError, json, structs
+
+from deputy.core.events import Record, Requested
+from deputy.core.progress import Progress
+from deputy.interfaces.cli.journal_access import expire_overdue, not_found, open_journal
+from deputy.interfaces.cli.runner import CANCELLED, NOTHING_FOUND, exit_code, run_command
+from deputy.interfaces.cli.streams import is_unread
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import TextIO
+
+    from deputy.core.state import State
+    from deputy.interfaces.view.subscribers import Subscribers
+    from deputy.journal.sqlite.reader import JournalReader
+
+EXAMPLES = """\b
+Examples:
+  deputy watch                          the run that began last
+  deputy watch sess_1763190000_x7k2ab
+  deputy watch --json | jq .event
+
+\b
+Exit codes are those of the outcome; 3 when nothing is running, 4 when the
+run was interrupted: its process is gone, and `deputy resume` goes on.
+Of a damaged journal it shows what can still be read."""
+
+LOOK_SECONDS = 0.2
+_LATE_LOOKS = 25
+"""Every how-manieth look is also for runs past their deadline."""
+INTERRUPTED = 4
+
+
+@click.command(epilog=EXAMPLES)
+@click.argument("run", metavar="[ID]", required=False)
+@click.option("--json", "as_json", is_flag=True, help="Print what happens as JSON lines.")
+@click.pass_context
+def command(ctx: click.Context, run: str | None, as_json: bool) -> None:
+    """Follow a run that is at work in another terminal."""
+    with open_journal() as reader:
+        if reader is None:
+            ctx.exit(_nothing())
+        found = run if run is not None else _latest(reader)
+        if found is None or not reader.knows(found):
+            ctx.exit(_nothing(run))
+        ctx.exit(run_command(lambda stop: _watch(reader, found, as_json, stop)))
+
+
+def _nothing(run: str | None = None) -> int:
+    if run is not None:
+        not_found(run)
+    click.echo("deputy: nothing is running; `deputy ps --all` shows what ended", err=True)
+    return NOTHING_FOUND
+
+
+def _latest(reader: JournalReader) -> str | None:
+    roots = [state.run for state in reader.live() if state.parent is None]
+    return roots[-1] if roots else None
+
+
+async def _watch(reader: JournalReader, run: str, as_json: bool, stop: asyncio.Event) -> int:
+    from deputy.interfaces.view.parent_view import ParentView
+    from deputy.interfaces.view.renderers import open_view
+    from deputy.interfaces.view.subscribers import Subscribers, open_events
+
+    async with open_events("-" if as_json else None) as lines:
+        async with open_view(is_quiet=as_json) as view:
+            parent = ParentView(view, is_streaming=sys.stdout.isatty() and not as_json, is_quiet=as_json)
+            told_on = sys.stdout if as_json else sys.stderr
+            code = await _follow(_Follower(reader, run), Subscribers(lines, parent), stop, told_on)
+        parent.finish()
+        state = await asyncio.to_thread(reader.state, run)
+        if code == INTERRUPTED and state is not None and state.is_live:
+            click.echo(f"deputy: it was interrupted; go on with `deputy resume {run}`", err=True)
+        return code
+
+
+async def _follow(follower: _Follower, subscribers: Subscribers, stop: asyncio.Event, is_printed: TextIO) -> int:
+    """Tell what is new until the run has ended, somebody wants to stop, or nobody reads any more."""
+    while True:
+        news, code = await asyncio.to_thread(follower.poll)
+        for progress in news:
+            subscribers.emit(progress)
+        if code is not None or is_unread(is_printed):
+            return CANCELLED if code is None else code
+        try:
+            async with asyncio.timeout(LOOK_SECONDS):
+                await stop.wait()
+        except TimeoutError:
+            continue
+        return CANCELLED
+
+
+class _Follower:
+    """What of a tree of runs was told already, and what is new."""
+
+    def __init__(self, reader: JournalReader, run: str) -> None:
+        self.reader = reader
+        self._run = run
+        self._seen = -1
+        self._looks = 0
+        self._told: dict[str, int] = {}
+        self._usage: dict[str, tuple[int, int]] = {}
+        self._over: set[str] = set()
+        self._began: dict[str, float] = {}
+        self._earliest: dict[str, float] = {}
+
+    def poll(self) -> tuple[list[Progress], int | None]:
+        """What is new, and the exit code when there is nothing more to follow."""
+        if self._looks % _LATE_LOOKS == 0:
+            expire_overdue(self.reader)
+        self._looks += 1
+        changes = self.reader.changes()
+        news = list(self.changes()) if changes != self._seen else []
+        self._seen = changes
+        code = self.ending()
+        return (news if code != INTERRUPTED else [*news, *self._interrupted()]), code
+
+    def changes(self) -> Iterator[Progress]:
+        """What happened since the last look, to the run and all below it."""
+        state = self.reader.state(self._run)
+        every = [] if state is None else [state, *self.reader.descendants(self._run)]
+        found = [one for state in every for one in self._news_of(state)]
+        # As it happened: nobody is told of an end before those below have begun and ended.
+        return (progress for _, progress in sorted(found, key=lambda one: one[0]))
+
+    def ending(self) -> int | None:
+        """The exit code, when there is nothing more to follow."""
+        from deputy.core.events import AdmissionRefused, Returned
+        from deputy.journal.sqlite.rows import DamagedRecord
+
+        state = self.reader.state(self._run)
+        if state is None:
+            return NOTHING_FOUND
+        if state.is_live:
+            holder = self.reader.holders([self._run]).get(self._run)
+            if state.status == "waiting" or (holder is not None and not holder.is_orphaned(time.monotonic())):
+                return None
+            return INTERRUPTED
+        record = self.reader.get(self._run, f"returned:{state.round}")
+        if (
+            record is None
+            or isinstance(record, DamagedRecord)
+            or not isinstance(record.event, Returned | AdmissionRefused)
+        ):
+            return INTERRUPTED
+        return exit_code([record.event.outcome])
+
+    def _interrupted(self) -> Iterator[Progress]:
+        """That those who were at work are no more: their process is gone."""
+        for state in self.reader.descendants(self._run):
+            if state.is_live:
+                label = state.label or state.command
+                yield Progress(event="completed", label=label, session_id=state.run, status="interrupted")
+
+    def _started(self, state: State, label: str) -> Progress:
+        """That it began, with its place among the tasks of its call."""
+        start = next((record.event for record in self.reader.records(state.run) if isinstance(record, Record)), None)
+        began = self._began[state.run]
+        text = Progress(event="started", label=label, session_id=state.run, seconds=_since(began, self.reader.now()))
+        if not isinstance(start, Requested):
+            return text
+        return structs.replace(text, parent=start.parent or "", index=start.options.index, total=start.options.total)
+
+    def _news_of(self, state: State) -> Iterator[tuple[float, Progress]]:
+        """What is new of one run, with the time it is told for: nothing of it before it and those above it began."""
+        label = state.label or state.command or "run"
+        is_parent = state.command and state.parent is None
+        # One clock for all that is told of it, whatever is recorded later.
+        began = self._began.setdefault(state.run, state.began_clock)
+        earliest = self._earliest.setdefault(state.run, max(began, self._earliest.get(state.parent or "", 0.0)))
+        if state.run not in self._told and not is_parent:
+            yield earliest, self._started(state, label)
+        after = self._told.setdefault(state.run, 0)
+        for number, at, body in self.reader.progress(state.run, after):
+            self._told[state.run] = number
+            try:
+                progress = json.decode(body, type=Progress)
+            except MsgspecError:
+                continue
+            is_start = progress.event == "started"
+            yield max(at, earliest), progress if is_start else structs.replace(progress, seconds=_since(began, at))
+        until = inf if state.ended_clock is None else max(state.ended_clock, earliest)
+        used = (state.usage.input, state.usage.output)
+        if used != self._usage.get(state.run, (0, 0)) and not is_parent:
+            self._usage[state.run] = used
+            text = Progress(event="tokens", label=label, session_id=state.run, input=used[0], output=used[1])
+            yield until, structs.replace(text, cost=state.usage.cost, estimated=state.usage.estimated)
+        if not state.is_live and state.run not in self._over and not is_parent:
+            self._over.add(state.run)
+            text = Progress(event="completed", label=label, session_id=state.run, status=state.status)
+            seconds = None if state.ended_clock is None else _since(began, state.ended_clock)
+            yield until, structs.replace(text, reason=state.reason or None, seconds=seconds)
+
+
+def _since(began: float, at: float) -> float:
+    return max(0.0, round(at - began, 3))

@@ -1,0 +1,101 @@
+"""How a run's outcome is shown: its report for people, all of it for programs."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from deputy.interfaces.cli.output import show_json
+from deputy.interfaces.text_lines import one_line, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from deputy.core.outcome import Outcome
+    from deputy.core.results import Result
+    from deputy.interfaces.view.event_lines import EventLines
+
+_WARNINGS, _WARNING_WIDTH = 10, 240
+
+
+def show_outcome(
+    outcome: Outcome,
+    *,
+    as_json: bool,
+    is_shown: bool = False,
+    with_usage: bool = False,
+    results: Sequence[Result] = (),
+    lines: EventLines | None = None,
+) -> None:
+    """The report on standard output, unless it was told already; how it ended on standard error.
+
+    What was used by one that completed is told on a terminal, and wherever it is asked for.
+    Where standard output has the events, the outcome is the last of them.
+    """
+    if lines is not None:
+        lines.write("result", outcome_of(outcome, results))
+        return
+    if as_json:
+        show_json(outcome_of(outcome, results))
+        return
+    if outcome.report and not is_shown and outcome.report != getattr(outcome, "question", ""):
+        from deputy.interfaces.view.renderers import show_markdown
+
+        show_markdown(outcome.report if outcome.report.endswith("\n") else f"{outcome.report}\n")
+    print_warnings(outcome)
+    for line in _ending(outcome, with_usage=with_usage or sys.stderr.isatty()):
+        click.echo(plain(line), err=True)
+
+
+def print_warnings(outcome: Outcome) -> None:
+    """What a person should know of work that ended, on standard error; the report of a call has those of its tasks."""
+    for warning in [warning for warning in outcome.warnings if warning not in outcome.report][:_WARNINGS]:
+        click.echo(f"deputy: warning: {one_line(warning, _WARNING_WIDTH)}", err=True)
+
+
+def outcome_of(outcome: Outcome, results: Sequence[Result] = ()) -> dict[str, Any]:
+    """The outcome as programs read it; of a call of many tasks with the result of each."""
+    from deputy.core.results import results_dict
+    from deputy.core.serialize import outcome_dict
+
+    form = outcome_dict(outcome)
+    return {**form, "results": results_dict(results)["results"]} if results else form
+
+
+def remedy(session_id: str, outcomes: Sequence[Outcome]) -> str:
+    """What a person can do about tasks that did not complete; nothing where they never ran."""
+    statuses = {outcome.status for outcome in outcomes if outcome.session_id and not _is_spent(outcome)}
+    if not statuses & {"partial", "failed", "blocked", "cancelled"}:
+        return ""
+    asking = [outcome.session_id for outcome in outcomes if outcome.status == "blocked"]
+    if len(asking) == 1:
+        return f'answer it, and go on: deputy resume {asking[0]} --answer "…"'
+    text = "answer them, and go on" if asking else "go on with what is not complete"
+    return f"{text}: deputy resume {session_id}"
+
+
+def _is_spent(outcome: Outcome) -> bool:
+    """Whether it ended with its budget, with which it would end again."""
+    return bool(outcome.errors) and outcome.errors[0].type == "budget"
+
+
+def _ending(outcome: Outcome, *, with_usage: bool) -> list[str]:
+    from deputy.interfaces.numbers import dollars, elapsed, tokens
+
+    usage = outcome.usage
+    seconds = elapsed(outcome.duration_seconds)
+    used = " · ".join(
+        filter(None, (tokens(usage.input, usage.output, estimated=usage.estimated), dollars(usage.cost), seconds))
+    )
+    if outcome.status == "completed":
+        return [f"{outcome.session_id} completed · {used}"] if with_usage else []
+    lines = [f"{outcome.session_id} {outcome.status} · {used}"]
+    lines += [f"deputy: {error.message} {error.recommendation}".rstrip() for error in outcome.errors[:3]]
+    if outcome.next_steps and not any(outcome.next_steps in line for line in lines):
+        lines.append(f"next: {outcome.next_steps}")
+    way = remedy(outcome.session_id, [outcome])
+    if way and not any("deputy resume" in line for line in lines):
+        lines.append(f"deputy: {way}")
+    return lines

@@ -1,7 +1,0 @@
-"""`deputy plan`: a command of a project's task."""
-
-from __future__ import annotations
-
-from deputy.interfaces.cli.commanding import task_command
-
-command = task_command("plan", "Make a plan for a task.")

@@ -1,7 +1,0 @@
-"""`deputy review`: a command of a project's task."""
-
-from __future__ import annotations
-
-from deputy.interfaces.cli.commanding import task_command
-
-command = task_command("review", "Look critically at what was done for a task.")

@@ -1,0 +1,88 @@
+"""A call of many tasks as its records tell it: which tasks, which runs they became, and what never began."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from msgspec import UNSET, json, structs
+
+from deputy.core.errors import Error, passed_up, remedy
+from deputy.core.events import RunOpened, Spawned
+from deputy.core.outcome import Cancelled, Partial, Rejected, how_to_resume_call
+from deputy.core.request import task_hop
+from deputy.core.results import Result, results_markdown
+from deputy.engine.call import DELEGATE, RUN, FanOut
+from deputy.interfaces.cancel_tree import cancel_remaining
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from deputy.core.events import Record
+    from deputy.core.outcome import Outcome
+    from deputy.core.state import State
+    from deputy.core.task import Task
+    from deputy.wiring import Runtime
+
+
+def tasks_of(records: Iterable[Record]) -> tuple[Task, ...]:
+    """The tasks that a run was called with; none when it was called with a prompt."""
+    start = next((record.event for record in records if isinstance(record.event, RunOpened)), None)
+    if start is None or start.command != DELEGATE or start.arguments is UNSET:
+        return ()
+    return json.decode(start.arguments, type=FanOut).tasks
+
+
+def children_of(records: Iterable[Record]) -> dict[int, str]:
+    """The runs that a call has spawned, by the place of the task."""
+    spawned = {r.key.rpartition("/")[2]: r.event.child for r in records if isinstance(r.event, Spawned)}
+    return {int(key.removeprefix("task.")): child for key, child in spawned.items() if key.startswith("task.")}
+
+
+def never_started(task: Task, whole: Outcome) -> Cancelled | Rejected:
+    """How a task ended that has no run of its own, and so no session id."""
+    lineage = structs.replace(
+        whole.lineage,
+        session_id="",
+        depth=whole.lineage.depth + 1,
+        path=(*whole.lineage.path, task_hop(task.label)),
+    )
+    if isinstance(whole, Rejected):
+        return structs.replace(whole, lineage=lineage)
+    return Cancelled(lineage=lineage, summary="It was not started: the whole call ended first.")
+
+
+def brought_up_to_date(whole: Outcome, results: Sequence[Result]) -> Outcome:
+    """How a call ended, as its tasks stand now: one that asked when the call ended may have been cancelled since."""
+    outcomes = [result.outcome for result in results]
+    if not isinstance(whole, Partial) or not any(isinstance(outcome, Cancelled) for outcome in outcomes):
+        return whole
+    stopped = Error(
+        type="cancelled",
+        code="CANCELLED",
+        message="Subagents were cancelled.",
+        recoverable=True,
+        recommendation=how_to_resume_call(whole.session_id),
+    )
+    own = [error for error in whole.errors if error.session_id is UNSET and error.type != stopped.type]
+    errors = (stopped, *own, *(error for one in outcomes for error in passed_up(one.errors, one.session_id)))
+    return structs.replace(whole, report=results_markdown(results), errors=errors, next_steps=remedy(errors))
+
+
+async def results_of(of: Runtime, state: State, whole: Outcome) -> tuple[Result, ...]:
+    """The result of each task of a call that has ended, in their order; of a prompt the one that there is."""
+    records = await of.journal.records(state.run)
+    tasks, children = tasks_of(records), children_of(records)
+    if not tasks:
+        return (Result(label=state.label or state.command or RUN, outcome=whole),)
+    if whole.status != "completed":
+        # A call that failed may have left some at work.
+        await cancel_remaining(of, state.run)
+    ended = await of.journal.outcomes(list(children.values()))
+
+    async def outcome_of(index: int, task: Task) -> Outcome:
+        child = children.get(index)
+        if child is None:
+            return never_started(task, whole)
+        return ended.get(child) or await of.engine.result(child)
+
+    return tuple([Result(label=task.label, outcome=await outcome_of(index, task)) for index, task in enumerate(tasks)])

@@ -1,0 +1,161 @@
+"""Streamable HTTP: the server as an application behind its door, and serving it on this machine."""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import socket
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, cast
+
+import h11
+import uvicorn
+from mcp.server.transport_security import TransportSecuritySettings
+from starlette.requests import ClientDisconnect
+
+from deputy.core.errors import UsageError
+from deputy.interfaces.background import background
+from deputy.interfaces.http_bounds import BODY_BYTES, BoundedListener, HttpBounds, bounded_log
+from deputy.interfaces.mcp.auth import LOOPBACK, RequestGuard
+from deputy.journal.home import home_path, make_home, write_whole
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Collection, Generator
+
+    from mcp.server import Server
+    from uvicorn.protocols.http.h11_impl import H11Protocol
+
+    from deputy.interfaces.mcp.server_state import ServerState
+
+PATH = "/mcp"
+TOKEN_VARIABLE = "DEPUTY_MCP_TOKEN"  # noqa: S105  the name of a variable, and not a token
+TOKEN_FILE = "mcp-token"  # noqa: S105  the name of a file, and not a token
+MOST_SESSIONS = 1000
+_LEAST_TOKEN = 16
+_SHUTDOWN_SECONDS = 2
+
+
+def http_app(server: Server[Any], *, token: str, names: Collection[str] = LOOPBACK) -> RequestGuard:
+    """The application that serves MCP at /mcp to whoever has the token."""
+    app = server.streamable_http_app(
+        streamable_http_path=PATH,
+        max_request_body_size=BODY_BYTES,
+        max_sessions=MOST_SESSIONS,
+        # The door has checked the names already, and knows them better.
+        transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
+    )
+    return RequestGuard(app, token=token, names=names)
+
+
+async def serve_http(
+    server: Server[Any],
+    server_state: ServerState,
+    stop: asyncio.Event,
+    *,
+    host: str,
+    port: int,
+    names: Collection[str] = (),
+    announce: Callable[[str, str], None],
+) -> None:
+    """Serve until the process is asked to stop; told is at which address, and where its token is found."""
+    token, source = find_token(server_state)
+    app = http_app(server, token=token, names=LOOPBACK | frozenset(names))
+    logging.getLogger("mcp.server.streamable_http").addFilter(_is_reported)
+    with bounded_log(), _listening(host, port) as sock:
+        address, bound = sock.getsockname()[:2]
+        shown = f"[{address}]" if ":" in address else address
+        announce(f"http://{shown}:{bound}{PATH}", source)
+        config = uvicorn.Config(
+            app,
+            http="h11",
+            log_config=None,
+            log_level="error",
+            access_log=False,
+            ws="none",
+            server_header=False,
+            timeout_graceful_shutdown=_SHUTDOWN_SECONDS,
+        )
+        serving = _Serving(config, sock)
+
+        async def stopped() -> None:
+            await stop.wait()
+            server_state.is_leaving = True
+            serving.should_exit = True
+
+        async with background(stopped()):
+            # It is given no socket: connections come from the bounded listener.
+            await serving.serve(sockets=[])
+
+
+def _is_reported(text: logging.LogRecord) -> bool:
+    """Whether something that the SDK tells is more than that a client hung up in the middle of its request."""
+    return text.exc_info is None or not isinstance(text.exc_info[1], ClientDisconnect)
+
+
+class _Serving(uvicorn.Server):
+    """A server that leaves signals to the command it runs in, and accepting connections to a bounded listener."""
+
+    def __init__(self, config: uvicorn.Config, sock: socket.socket) -> None:
+        super().__init__(config)
+        self._listener = BoundedListener(sock, self._protocol, _waits_for_head, HttpBounds())
+
+    @contextmanager
+    def capture_signals(self) -> Generator[None]:
+        yield
+
+    async def main_loop(self) -> None:
+        """Accept connections between the start of the application and its shutdown."""
+        async with background(self._listener.accept()):
+            await super().main_loop()
+
+    def _protocol(self) -> asyncio.Protocol:
+        make = cast("type[H11Protocol]", self.config.http_protocol_class)
+        return make(config=self.config, server_state=self.server_state, app_state=self.lifespan.state)
+
+
+def _waits_for_head(protocol: asyncio.Protocol) -> bool:
+    return cast("H11Protocol", protocol).conn.their_state is h11.IDLE
+
+
+@contextmanager
+def _listening(host: str, port: int) -> Generator[socket.socket]:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        sock = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise UsageError("--host", host, f"it cannot be served there: {error.strerror or error}") from error
+    with sock:
+        try:
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            sock.bind(address)
+            # Whoever is told the address may call at once; who does waits until it is served.
+            sock.listen()
+        except OSError as error:
+            raise UsageError("--http", port, f"it cannot be served there: {error.strerror or error}") from error
+        yield sock
+
+
+def find_token(server_state: ServerState) -> tuple[str, str]:
+    """The token that clients must send, and where a person finds it; one is made when there is none."""
+    given = os.environ.get(TOKEN_VARIABLE)
+    if given is not None:
+        return _checked(given, TOKEN_VARIABLE), TOKEN_VARIABLE
+    path = make_home(home_path() if server_state.options.home is None else server_state.options.home) / TOKEN_FILE
+    try:
+        return _checked(path.read_text("ascii").strip(), str(path)), str(path)
+    except FileNotFoundError:
+        token = secrets.token_urlsafe(32)
+        write_whole(path, f"{token}\n".encode())
+        return token, str(path)
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError("token", str(path), "it cannot be read; remove it, and another is made") from error
+
+
+def _checked(token: str, source: str) -> str:
+    if len(token) < _LEAST_TOKEN or not token.isascii() or not token.isprintable() or " " in token:
+        raise UsageError("token", source, f"give at least {_LEAST_TOKEN} printable characters without spaces")
+    return token

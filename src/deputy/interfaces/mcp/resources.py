@@ -1,0 +1,147 @@
+"""Resources and prompts: what runs left behind, by address, and the advice for parents."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mcp.shared.exceptions import MCPError
+from mcp_types import (
+    INVALID_PARAMS,
+    GetPromptResult,
+    ListPromptsResult,
+    ListResourcesResult,
+    ListResourceTemplatesResult,
+    Prompt,
+    PromptArgument,
+    PromptMessage,
+    ReadResourceResult,
+    Resource,
+    ResourceTemplate,
+    TextContent,
+    TextResourceContents,
+)
+
+from deputy.core.errors import UnknownRun
+from deputy.interfaces.mcp.tools import delegate_advice
+from deputy.interfaces.text_lines import outgoing_json, plain
+
+if TYPE_CHECKING:
+    from mcp.server.context import ServerRequestContext
+    from mcp_types import GetPromptRequestParams, PaginatedRequestParams, ReadResourceRequestParams
+
+    from deputy.interfaces.mcp.server_state import ServerState
+    from deputy.journal.sqlite.reader import JournalReader
+
+_SCHEME = "deputy://runs/"
+_KINDS = {
+    "transcript": ("text/markdown", "What a subagent and its model said, at any moment of the run."),
+    "notes": ("text/markdown", "What a subagent wrote down while it worked."),
+    "outcome": ("application/json", "Where a run stands and how it ended."),
+}
+_PROMPT = "delegate"
+
+
+class Resources:
+    """The resources and prompts of a server."""
+
+    def __init__(self, server_state: ServerState) -> None:
+        self._server_state = server_state
+
+    async def templates(
+        self, context: ServerRequestContext[Any, Any], params: PaginatedRequestParams | None
+    ) -> ListResourceTemplatesResult:
+        """What can be read of any run."""
+        return ListResourceTemplatesResult(
+            resource_templates=[
+                ResourceTemplate(
+                    uri_template=f"{_SCHEME}{{session_id}}/{kind}", name=kind, description=said, mime_type=mime
+                )
+                for kind, (mime, said) in _KINDS.items()
+            ]
+        )
+
+    async def resources(
+        self, context: ServerRequestContext[Any, Any], params: PaginatedRequestParams | None
+    ) -> ListResourcesResult:
+        """What the runs that this server started have left so far."""
+        from deputy.interfaces.mcp.run_tools import read_journal
+
+        runs = tuple(self._server_state.started)
+        listed: list[Resource] = (
+            await read_journal(self._server_state, lambda reader: _listed(reader, runs)) if runs else []
+        )
+        return ListResourcesResult(resources=listed)
+
+    async def read(
+        self, context: ServerRequestContext[Any, Any], params: ReadResourceRequestParams
+    ) -> ReadResourceResult:
+        """One page of one run."""
+        from deputy.interfaces.mcp.run_tools import read_journal
+
+        run, _, kind = params.uri.removeprefix(_SCHEME).partition("/")
+        if not params.uri.startswith(_SCHEME) or kind not in _KINDS:
+            raise _unknown(params.uri)
+        try:
+            text = await read_journal(self._server_state, lambda reader: _page(reader, run, kind))
+        except UnknownRun:
+            raise _unknown(params.uri) from None
+        return ReadResourceResult(contents=[TextResourceContents(uri=params.uri, mime_type=_KINDS[kind][0], text=text)])
+
+    async def prompts(
+        self, context: ServerRequestContext[Any, Any], params: PaginatedRequestParams | None
+    ) -> ListPromptsResult:
+        """The advice for parents, as a prompt that a person can pick."""
+        work = PromptArgument(name="work", description="What should be done.", required=False)
+        return ListPromptsResult(
+            prompts=[
+                Prompt(
+                    name=_PROMPT, description="Split work among subagents, and use what they report.", arguments=[work]
+                )
+            ]
+        )
+
+    async def prompt(self, context: ServerRequestContext[Any, Any], params: GetPromptRequestParams) -> GetPromptResult:
+        """The advice, before the work."""
+        if params.name != _PROMPT:
+            raise MCPError(code=INVALID_PARAMS, message=f"Unknown prompt: {plain(params.name)!r:.80}")
+        work = (params.arguments or {}).get("work", "").strip()
+        text = f"{delegate_advice()}\n\nUse the Delegate tool for this work:\n\n{work}" if work else delegate_advice()
+        return GetPromptResult(
+            description="How to delegate well.",
+            messages=[PromptMessage(role="user", content=TextContent(type="text", text=text))],
+        )
+
+
+def _unknown(uri: str) -> MCPError:
+    shown = plain(uri)[:200]
+    return MCPError(code=INVALID_PARAMS, message=f"Unknown resource: {shown}", data={"uri": shown})
+
+
+def _listed(reader: JournalReader, runs: tuple[str, ...]) -> list[Resource]:
+    listed: list[Resource] = []
+    for run in reversed(runs):
+        listed.append(_resource(run, "outcome", run))
+        for child in reader.children(run):
+            listed += [_resource(child.run, kind, child.label) for kind in _KINDS]
+    return listed
+
+
+def _resource(run: str, kind: str, label: str) -> Resource:
+    mime, said = _KINDS[kind]
+    return Resource(uri=f"{_SCHEME}{run}/{kind}", name=plain(f"{label} {kind}"), description=said, mime_type=mime)
+
+
+def _page(reader: JournalReader, run: str, kind: str) -> str:
+
+    from deputy.journal.queries import show_run
+    from deputy.journal.transcript import markdown, transcribe
+
+    if kind == "outcome":
+        form = show_run(reader, run)
+        if form is None:
+            raise UnknownRun(run)
+        return outgoing_json(form, indent=2).decode()
+    transcript = transcribe(reader.records(run))
+    if transcript is None:
+        raise UnknownRun(run)
+    return plain(markdown(transcript) if kind == "transcript" else "\n\n".join(transcript.notes))

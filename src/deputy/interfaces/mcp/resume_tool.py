@@ -1,0 +1,112 @@
+"""DelegateResume: going on with a run, held to what the server allows and to the same approval as a new call."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from deputy.core.approval import resume_request
+from deputy.core.errors import DeputyError
+from deputy.engine.call import RUN
+from deputy.engine.refine import REFINE
+from deputy.interfaces.mcp import elicitation
+from deputy.interfaces.mcp.delegate_tools import ask_client
+from deputy.interfaces.mcp.run_tools import RunIdArguments, is_orphaned, read_arguments, status_of
+
+if TYPE_CHECKING:
+    from deputy.client import Deputy
+    from deputy.core.approval import ApprovalRequest
+    from deputy.core.state import State
+    from deputy.interfaces.mcp.server_state import ServerState
+    from deputy.interfaces.mcp.tool_call import Answer, McpCall
+
+_ALLOWABLE = frozenset({"Edit", "Write", "Run"})
+
+
+class ResumeArguments(RunIdArguments, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which run, and what to tell it."""
+
+    answer: str | None = None
+
+
+async def resume(call: McpCall) -> Answer:
+    """Go on with a run that ended or was interrupted, without waiting for its end."""
+    wanted = read_arguments(call, ResumeArguments)
+    run, server_state = wanted.session_id, call.server_state
+    if call.params.request_state is not None:
+        await elicitation.take_answers(server_state, call.context, run, call.params.input_responses or {})
+        return await status_of(server_state, run)
+    deputy = await server_state.deputy()
+    state = await deputy.state(run)
+    is_at_work = state.is_live and not await is_orphaned(server_state, run)
+    if is_at_work and state.is_cancelling:
+        raise DeputyError("It is being cancelled: ask again when it has ended. Nothing was done.")
+    if await deputy.approvals(run):
+        # A caller never approves its own call.
+        raise DeputyError(
+            f"It waits for a person's approval: `deputy approve {run}`, or `deputy approve {run} --deny`. "
+            f"Where its process is gone, `deputy resume {run}` goes on then."
+        )
+    if is_at_work and not state.waits:
+        if wanted.answer is not None:
+            raise DeputyError(
+                "It is running and asks nothing, so the answer was not taken. Nothing was done. "
+                "DelegateResult waits for its end; say it then, or to a task of it that asks, by its own session_id."
+            )
+        return await status_of(server_state, run)
+    _check_end(state, wanted.answer)
+    await check_allowed(server_state, state)
+    is_settled = server_state.options.approval == "granted" or state.is_live
+    request = None if is_settled else await _request(deputy, state, wanted)
+    approval_timeout_seconds = elicitation.approval_timeout(call)
+    await deputy.resume_run(run, wanted.answer, request=request, approval_timeout_seconds=approval_timeout_seconds)
+    server_state.later(_finished(deputy, run))
+    asked = None
+    if request is not None:
+        server_state.questions.open(run, elicitation.client_of(call.context), approval_timeout_seconds)
+        server_state.later(elicitation.withdraw_question(server_state, run, approval_timeout_seconds))
+        asked = await ask_client(call, run)
+    return asked or await status_of(server_state, run)
+
+
+async def check_allowed(server_state: ServerState, state: State) -> None:
+    """Refuse to go on with a run that has more than this server allows, or that nobody has approved as a whole."""
+    if server_state.options.approval == "refuse":
+        raise DeputyError(
+            "Going on needs approval, and this server refuses it. Nothing was done. "
+            f"A person can go on with it in a terminal: `deputy resume {state.run}`."
+        )
+    deputy = await server_state.deputy()
+    beyond = await deputy.not_allowed(await deputy.tools_of(state.run))
+    if beyond:
+        flags = " ".join(f"--allow {name}" for name in beyond if name in _ALLOWABLE)
+        allow = f", or start this server with {flags}" if flags and _ALLOWABLE.issuperset(beyond) else ""
+        raise DeputyError(
+            f"This run may use {', '.join(beyond)}, which this server does not allow. Nothing was done. "
+            f"A person can go on with it in a terminal: `deputy resume {state.run}`{allow}."
+        )
+    root = state if state.lineage is None else await deputy.state(state.lineage.root_id)
+    # Whoever started these was to be asked before each thing they do, and cannot be asked from here.
+    if state.is_live and root.command in (RUN, REFINE) and server_state.options.approval != "granted":
+        raise DeputyError(
+            "This run was interrupted, and a person approves what it does step by step. Nothing was done. "
+            f"Go on with it in a terminal: `deputy resume {state.run}`, or start this server with --yes."
+        )
+
+
+def _check_end(state: State, answer: str | None) -> None:
+    """Refuse to go on with what has nothing left to do."""
+    if state.status == "rejected":
+        raise DeputyError("It was refused and never ran: ask for the work anew. Nothing was done.")
+    if state.status == "completed" and answer is None:
+        raise DeputyError("It is completed: say in `answer` what more is wanted. Nothing was done.")
+
+
+async def _request(deputy: Deputy, state: State, wanted: ResumeArguments) -> ApprovalRequest:
+    tools = await deputy.tools_of(state.run)
+    return resume_request(state.label or state.command, wanted.answer, model=state.model, tools=tools)
+
+
+async def _finished(deputy: Deputy, run: str) -> None:
+    """Once it has ended, bring up to date whatever it belongs to."""
+    await deputy.outcome(run)
+    await deputy.finish_call(run)

@@ -1,0 +1,158 @@
+"""Runs that outlive a request: their status, their results, and stopping them."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from mcp_types import InputRequiredResult
+from msgspec import UNSET, Struct, ValidationError, convert, field
+
+from deputy.core.errors import DeputyError, UnknownRun
+from deputy.interfaces.mcp.outputs import RunStatusOutput, SubagentStatus
+from deputy.interfaces.mcp.progress_notifications import followed
+from deputy.interfaces.mcp.tool_call import json_result
+from deputy.interfaces.mcp.tool_schemas import DEFAULT_WAIT_SECONDS, MOST_WAIT_SECONDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from mcp_types import CallToolResult
+
+    from deputy.interfaces.mcp.server_state import ServerState
+    from deputy.interfaces.mcp.tool_call import Answer, McpCall
+    from deputy.journal.sqlite.reader import JournalReader
+
+
+_Arguments = TypeVar("_Arguments", bound=Struct)
+
+
+class RunIdArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which run."""
+
+    session_id: str
+
+
+class ResultArguments(RunIdArguments, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Which run, how long to wait for it, and in which form."""
+
+    wait: float = DEFAULT_WAIT_SECONDS
+    result_form: str = field(default="markdown", name="return")
+
+
+async def status(call: McpCall) -> Answer:
+    """Say where a run and its subagents stand."""
+    return await status_of(call.server_state, read_arguments(call, RunIdArguments).session_id)
+
+
+async def result(call: McpCall) -> Answer:
+    """Give the results of a run that has ended, or ends in time; else say where it stands."""
+    from deputy.interfaces.mcp.delegate_tools import answer, results_or_question
+    from deputy.interfaces.mcp.elicitation import take_answers
+
+    wanted = read_arguments(call, ResultArguments)
+    run = wanted.session_id
+    if call.params.request_state is not None:
+        await take_answers(call.server_state, call.context, run, call.params.input_responses or {})
+    deputy = await call.server_state.deputy()
+    is_live = (await deputy.state(run)).is_live
+    try:
+        async with (
+            asyncio.timeout(min(max(wanted.wait, 0.0), MOST_WAIT_SECONDS) if is_live else None),
+            followed(call.server_state, call.context.session, run, ()) as following,
+        ):
+            if not await is_orphaned(call.server_state, run):
+                results = await results_or_question(call, run, following)
+                if isinstance(results, InputRequiredResult):
+                    return results
+                call.server_state.answering(call.context.request_id, run)
+                return answer(results, wanted.result_form, run)
+    except TimeoutError:
+        pass
+    return await status_of(call.server_state, run)
+
+
+async def cancel(call: McpCall) -> Answer:
+    """Stop a run and everything below it."""
+    run = read_arguments(call, RunIdArguments).session_id
+    deputy = await call.server_state.deputy()
+    await deputy.cancel(run)
+    with suppress(TimeoutError):
+        async with asyncio.timeout(_CANCEL_SECONDS):
+            await deputy.outcome(run)
+    return await status_of(call.server_state, run, is_cancelling=True)
+
+
+def read_arguments(call: McpCall, kind: type[_Arguments]) -> _Arguments:
+    """The arguments of a call as this kind."""
+    try:
+        return convert(call.arguments, kind)
+    except ValidationError as error:
+        raise DeputyError(f"{error}. Nothing was done.") from error
+
+
+# --- what the journal says --------------------------------------------------------------------------------------------
+
+
+async def status_of(server_state: ServerState, run: str, *, is_cancelling: bool = False) -> CallToolResult:
+    """Where a run and its subagents stand, for models and programs; one that was told to stop may still have to."""
+    return json_result(await read_journal(server_state, lambda reader: _run_status(reader, run, is_cancelling)))
+
+
+async def is_orphaned(server_state: ServerState, run: str) -> bool:
+    """Whether a run is live and nobody is at work on it."""
+    found: RunStatusOutput = await read_journal(server_state, lambda reader: _run_status(reader, run))
+    return found.status == "interrupted"
+
+
+async def read_journal(server_state: ServerState, read: Callable[[JournalReader], Any]) -> Any:
+    """What can be seen in the journal, read off the loop."""
+    from deputy.journal.home import home_path
+
+    folder = home_path() if server_state.options.home is None else server_state.options.home
+    return await asyncio.to_thread(_read_journal, folder, read)
+
+
+def _read_journal(folder: Path, read: Callable[[JournalReader], Any]) -> Any:
+    from deputy.journal.sqlite.reader import JournalReader
+
+    reader = JournalReader.open_any(folder)
+    if reader is None:
+        raise UnknownRun("")
+    with reader:
+        return read(reader)
+
+
+def _run_status(reader: JournalReader, run: str, is_cancelling: bool = False) -> RunStatusOutput:
+    from deputy.journal.queries import entry_dict, statuses
+
+    state = reader.state(run)
+    if state is None:
+        raise UnknownRun(run)
+    now = reader.now()
+    own, *below = (entry_dict(one, now) for one in statuses(reader, [state, *reader.children(run)]))
+    is_stopping = state.is_live and (is_cancelling or state.is_cancelling) and own["status"] != "interrupted"
+    status = "cancelling" if is_stopping else own["status"]
+    return RunStatusOutput(
+        session_id=run,
+        status=status,
+        tasks=tuple(_subagent_status(entry) for entry in below),
+        next=_REMEDY.get(status, "DelegateResult gives the results.").format(run=run),
+        question=UNSET if is_stopping else own["question"] or UNSET,
+    )
+
+
+def _subagent_status(entry: dict[str, Any]) -> SubagentStatus:
+    return convert({name: value for name, value in entry.items() if value is not None}, SubagentStatus)
+
+
+_CANCEL_SECONDS = 5.0
+"""How long a call waits for the end of what it stops."""
+_REMEDY = {
+    "cancelling": "It was told to stop, and ends as cancelled: DelegateResult waits for that.",
+    "running": "DelegateResult waits for the end; DelegateCancel stops it.",
+    "waiting": "A person must answer: `deputy approve {run}`, or `deputy approve {run} --deny`.",
+    "interrupted": "Its process is gone. DelegateResume goes on with it; what is finished is not paid for again.",
+}

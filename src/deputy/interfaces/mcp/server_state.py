@@ -1,0 +1,240 @@
+"""What all connections of an MCP server share: one Deputy, opened when first needed, and who follows which run."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from msgspec import Struct
+
+from deputy.core.errors import DeputyError
+from deputy.core.request import READ_ONLY_TOOLS
+from deputy.interfaces.background import background, cause_of
+from deputy.interfaces.mcp.questions import Questions
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Generator
+
+    from deputy.client import Deputy
+    from deputy.core.progress import Progress
+    from deputy.core.task import DelegateCall
+    from deputy.interfaces.mcp.progress_notifications import ProgressNotifier
+
+MOST_CALLS = 256
+"""How many calls may wait for subagents at once; what is asked for beyond that is refused, and can be asked again."""
+_MOST_ROOTS = 10_000
+_LISTED = 100
+_STOP_SECONDS = 3.0
+
+Approval = Literal["ask", "granted", "refuse"]
+
+
+class Options(Struct, frozen=True, kw_only=True):
+    """How a server was started."""
+
+    workspace: Path = Path()
+    home: Path | None = None
+    model: str | None = None
+    approval: Approval = "ask"
+    approval_seconds: float = 120.0
+    """How long a call waits for somebody to approve it, where the client itself cannot ask."""
+    allow: frozenset[str] = READ_ONLY_TOOLS
+    """What tasks may use at all."""
+
+
+class ServerState:
+    """Holds the Deputy of a server and everything that outlives one request; `async with` bounds its life."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.calls = 0
+        self.questions = Questions()
+        self.started: deque[str] = deque(maxlen=_LISTED)
+        """The runs that this server started, the latest last."""
+        self.is_leaving = False
+        """Whether the client or the process is going, so that what is cut off now was not cancelled by anybody."""
+        self._group = asyncio.TaskGroup()
+        self._opened: asyncio.Future[Deputy] | None = None
+        self._over = asyncio.Event()
+        self._later: set[asyncio.Task[None]] = set()
+        self._stopping: set[asyncio.Task[None]] = set()
+        self._following: dict[str, list[ProgressNotifier]] = {}
+        self._roots: dict[str, str] = {}
+        self._unanswered: dict[Any, str] = {}
+        self.sends_answers = False
+        """Whether the transport says which answers it has written; else an answer counts as written when it is made."""
+
+    async def __aenter__(self) -> Self:
+        await self._group.__aenter__()
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        """Leave what is at work where somebody can go on with it."""
+        self.is_leaving = True
+        for task in self._later:
+            task.cancel()
+        if self._stopping:
+            await asyncio.wait(self._stopping, timeout=_STOP_SECONDS)
+        for task in self._stopping:
+            task.cancel()
+        self._over.set()
+        try:
+            await self._group.__aexit__(None, None, None)
+        except BaseExceptionGroup as raised:
+            raise cause_of(raised) from None
+
+    # --- the Deputy ---------------------------------------------------------------------------------------------------
+
+    async def deputy(self) -> Deputy:
+        """The Deputy, opened by whoever needs it first."""
+        if self._opened is None:
+            self._opened = asyncio.get_running_loop().create_future()
+            self._group.create_task(self._keep(self._opened))
+        return await asyncio.shield(self._opened)
+
+    async def _keep(self, opened: asyncio.Future[Deputy]) -> None:
+        from deputy.client import Deputy
+        from deputy.core.guard import Policy
+
+        options = self.options
+        try:
+            async with (
+                Deputy(
+                    options.model,
+                    workspace=options.workspace,
+                    home=options.home,
+                    policy=Policy(max_live=MOST_CALLS * 4, max_live_per_provider=MOST_CALLS * 4),
+                    allow=options.allow,
+                    approval=options.approval,
+                ) as deputy,
+                background(self._route(deputy)),
+            ):
+                opened.set_result(deputy)
+                await self._over.wait()
+        except DeputyError as error:
+            if opened.done():
+                raise
+            # Told to whoever asked; the next one tries again.
+            self._opened = None
+            opened.set_exception(error)
+
+    # --- who follows what ---------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def follow(self, run: str, following: ProgressNotifier) -> Generator[None]:
+        """Tell somebody what happens to a run and below it, until the block is left."""
+        self._following.setdefault(run, []).append(following)
+        try:
+            yield
+        finally:
+            followers = self._following[run]
+            followers.remove(following)
+            if not followers:
+                del self._following[run]
+
+    async def _route(self, deputy: Deputy) -> None:
+        async for progress in deputy.events():
+            # Who cannot be told now is told by the results.
+            with suppress(DeputyError):
+                root = await self._root_of(progress.session_id, deputy)
+                for following in self._following.get(root, ()):
+                    following.emit(progress)
+                self._deny_later(progress, root)
+
+    def _deny_later(self, progress: Progress, root: str) -> None:
+        """Deny what a subagent asks if it is not approved in time, as the call that started it."""
+        from deputy.interfaces.mcp.elicitation import withdraw_question
+
+        opened = self.questions.opened(root)
+        if opened is not None and progress.event == "waiting" and progress.session_id != root:
+            self.later(withdraw_question(self, progress.session_id, opened.approval_timeout_seconds))
+
+    async def _root_of(self, run: str, deputy: Deputy) -> str:
+        root = self._roots.get(run)
+        if root is None:
+            lineage = (await deputy.state(run)).lineage
+            if len(self._roots) >= _MOST_ROOTS:
+                self._roots.clear()
+            root = self._roots[run] = run if lineage is None else lineage.root_id
+        return root
+
+    # --- runs ---------------------------------------------------------------------------------------------------------
+
+    async def start(self, wanted: DelegateCall, must_ask: bool, approval_timeout_seconds: float) -> str:
+        """Start the run of a call; a caller that is cancelled in the middle of it leaves none behind."""
+        started: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._begin(self._start(wanted, must_ask, approval_timeout_seconds, started), self._stopping)
+        try:
+            run = await asyncio.shield(started)
+        except asyncio.CancelledError:
+            if not self.is_leaving:
+                self._begin(self._stop_when_started(started), self._stopping)
+            raise
+        self.started.append(run)
+        return run
+
+    async def _start(
+        self, wanted: DelegateCall, must_ask: bool, approval_timeout_seconds: float, started: asyncio.Future[str]
+    ) -> None:
+        try:
+            deputy = await self.deputy()
+            run = await deputy.start(
+                wanted.tasks,
+                concurrency=wanted.concurrency,
+                must_ask=must_ask,
+                approval_timeout_seconds=approval_timeout_seconds,
+            )
+        except DeputyError as error:
+            started.set_exception(error)
+        else:
+            started.set_result(run)
+
+    async def _stop_when_started(self, started: asyncio.Future[str]) -> None:
+        await self._stop(await started)
+
+    # --- what outlives a request --------------------------------------------------------------------------------------
+
+    def later(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do something that no request waits for; dropped when the server goes."""
+        self._begin(work, self._later)
+
+    def stop_soon(self, run: str) -> None:
+        """Stop a run and everything below it; waited for when the server goes."""
+        self._begin(self._stop(run), self._stopping)
+
+    async def _stop(self, run: str) -> None:
+        await (await self.deputy()).cancel(run)
+
+    def _begin(self, work: Coroutine[Any, Any, None], among: set[asyncio.Task[None]]) -> None:
+        task = self._group.create_task(_unless_it_fails(work))
+        among.add(task)
+        task.add_done_callback(among.discard)
+
+    def answering(self, request_id: Any, run: str) -> None:
+        """Say that the answer to a request carries a run's result: once it is written, the result is delivered."""
+        if self.sends_answers and request_id is not None:
+            self._unanswered[request_id] = run
+        else:
+            self._deliver(run)
+
+    def answered(self, request_id: Any) -> None:
+        """Say that the answer to a request was written."""
+        run = self._unanswered.pop(request_id, None)
+        if run is not None:
+            self._deliver(run)
+
+    def _deliver(self, run: str) -> None:
+        async def deliver() -> None:
+            await (await self.deputy()).delivered(run)
+
+        if not self._over.is_set():
+            self._begin(deliver(), self._stopping)
+
+
+async def _unless_it_fails(work: Coroutine[Any, Any, None]) -> None:
+    """Nobody waits for this: what goes wrong on purpose is in the journal, and must not end the others."""
+    with suppress(DeputyError):
+        await work

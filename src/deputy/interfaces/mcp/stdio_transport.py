@@ -1,0 +1,207 @@
+"""Standard input and output as a transport: bounded in memory, quick to stop, and nobody else's while it serves."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import os
+import queue
+import select
+import sys
+import threading
+from contextlib import asynccontextmanager, contextmanager, suppress
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import anyio
+from mcp.shared.message import SessionMessage
+from mcp_types import JSONRPCError, JSONRPCResponse
+
+from deputy.core.detect.visible import visible_json_of
+from deputy.interfaces.background import background
+from deputy.interfaces.mcp.framing import NoMessage, read_lines, read_message
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Callable, Generator
+
+    from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+    from mcp.server import Server
+    from mcp_types import JSONRPCMessage
+
+    from deputy.interfaces.mcp.server_state import ServerState
+
+MOST_UNWRITTEN = 256
+"""How many messages may wait for a client that does not read; until it does, no more of what it says is read."""
+PATIENCE_SECONDS = 2.0
+"""How long a client that has closed its side has to take another of the answers that hold its last messages up."""
+
+
+async def serve_stdio(server: Server[Any], server_state: ServerState, stop: asyncio.Event) -> None:
+    """Serve one client until it goes or the process is asked to stop."""
+    server_state.sends_answers = True
+    with _own_streams() as (source, sink):
+        async with anyio.create_task_group() as group:
+
+            async def stopped() -> None:
+                await stop.wait()
+                server_state.is_leaving = True
+                group.cancel_scope.cancel()
+
+            group.start_soon(stopped)
+            async with _streams(server_state, source, sink) as (incoming, outgoing):
+                await server.run(incoming, outgoing, server.create_initialization_options())
+            group.cancel_scope.cancel()
+
+
+@contextmanager
+def _own_streams() -> Generator[tuple[int, int]]:
+    """The two ends of the wire for us alone: children read nothing, and stray output goes to standard error."""
+    sys.stdout.flush()
+    source, sink = os.dup(0), os.dup(1)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.dup2(2, 1)
+    os.close(nothing)
+    try:
+        yield source, sink
+    finally:
+        os.dup2(source, 0)
+        os.dup2(sink, 1)
+
+
+@asynccontextmanager
+async def _streams(
+    server_state: ServerState, source: int, sink: int
+) -> AsyncGenerator[tuple[MemoryObjectReceiveStream[Any], MemoryObjectSendStream[Any]]]:
+    to_server, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+    outgoing, from_server = anyio.create_memory_object_stream[SessionMessage](0)
+    wire = _Wire(server_state, to_server, outgoing)
+    async with background(wire.write_all(sink, from_server)):
+        wire.read_all(source)
+        try:
+            yield incoming, outgoing
+        finally:
+            wire.close()
+
+
+class _Wire:
+    """Passes messages between two file descriptors and the server; threads do what may block, and hold nothing up."""
+
+    def __init__(
+        self, server_state: ServerState, to_server: MemoryObjectSendStream[Any], outgoing: MemoryObjectSendStream[Any]
+    ) -> None:
+        self._server_state = server_state
+        self._to_server = to_server
+        self._outgoing = outgoing
+        self._written = asyncio.Event()
+        self._count = 0
+        """How many messages were written."""
+        self._loop = asyncio.get_running_loop()
+
+    def close(self) -> None:
+        """Nobody is there any more: what is cut off by this was not cancelled."""
+        self._server_state.is_leaving = True
+        self._to_server.close()
+
+    # --- in -----------------------------------------------------------------------------------------------------------
+
+    def read_all(self, source: int) -> None:
+        """Read until the other side goes, in a thread that does not keep the process."""
+        threading.Thread(target=self._pump, args=(source,), name="deputy-mcp-reader", daemon=True).start()
+
+    def _pump(self, source: int) -> None:
+        # The loop may be gone when the last piece comes; then nobody waits for it.
+        with suppress(RuntimeError, concurrent.futures.CancelledError):
+            for line in read_lines(source):
+                receiving = asyncio.run_coroutine_threadsafe(self._receive(read_message(line)), self._loop)
+                if not self._is_received(receiving, source):
+                    break
+            self._loop.call_soon_threadsafe(self.close)
+
+    def _is_received(self, receiving: concurrent.futures.Future[None], source: int) -> bool:
+        """Whether a message got in; not where it is held up by answers that nobody is there to take any more."""
+        while True:
+            written = self._count
+            done, _ = concurrent.futures.wait((receiving,), PATIENCE_SECONDS)
+            if done:
+                receiving.result()
+                return True
+            if self._count == written and _is_hung_up(source):
+                receiving.cancel()
+                return False
+
+    async def _receive(self, said: JSONRPCMessage | NoMessage) -> None:
+        while self._outgoing.statistics().tasks_waiting_send >= MOST_UNWRITTEN:
+            self._written.clear()
+            await self._written.wait()
+        with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
+            match said:
+                case NoMessage(answer=answer):
+                    await self._outgoing.send(SessionMessage(answer))
+                case message:
+                    await self._to_server.send(SessionMessage(message))
+
+    # --- out ----------------------------------------------------------------------------------------------------------
+
+    async def write_all(self, sink: int, messages: MemoryObjectReceiveStream[SessionMessage]) -> None:
+        """Write what the server says, one message after another."""
+        writer = _Writer(sink, self._loop)
+        async with messages:
+            async for one in messages:
+                text = one.message.model_dump_json(by_alias=True, exclude_unset=True)
+                if not await writer.write(visible_json_of(text.encode()) + b"\n", partial(self._wrote, one.message)):
+                    self.close()
+                    return
+
+    def _wrote(self, message: JSONRPCMessage) -> None:
+        self._written.set()
+        self._count += 1
+        if isinstance(message, JSONRPCResponse | JSONRPCError):
+            self._server_state.answered(message.id)
+
+
+class _Writer:
+    """Writes in a thread that does not keep the process: a client that never reads blocks it for ever."""
+
+    def __init__(self, sink: int, loop: asyncio.AbstractEventLoop) -> None:
+        self._sink = sink
+        self._loop = loop
+        self._work: queue.SimpleQueue[tuple[bytes, Callable[[], None], asyncio.Future[bool]]] = queue.SimpleQueue()
+        threading.Thread(target=self._run, name="deputy-mcp-writer", daemon=True).start()
+
+    async def write(self, text: bytes, then: Callable[[], None]) -> bool:
+        """Whether it was written whole; if it was, something is done then, though nobody waits any more."""
+        done: asyncio.Future[bool] = self._loop.create_future()
+        self._work.put((text, then, done))
+        return await done
+
+    def _run(self) -> None:
+        with suppress(RuntimeError):
+            while True:
+                text, then, done = self._work.get()
+                self._loop.call_soon_threadsafe(_resolve, _is_written(self._sink, text), then, done)
+
+
+def _resolve(is_written: bool, then: Callable[[], None], done: asyncio.Future[bool]) -> None:
+    if is_written:
+        then()
+    if not done.done():
+        done.set_result(is_written)
+
+
+def _is_hung_up(source: int) -> bool:
+    """Whether the other side has closed it, also while there is more to read."""
+    poll = select.poll()
+    # Half of a socket can be closed; where that cannot be told apart, it is closed as a whole.
+    poll.register(source, getattr(select, "POLLRDHUP", 0))
+    return bool(poll.poll(0))
+
+
+def _is_written(sink: int, text: bytes) -> bool:
+    view = memoryview(text)
+    try:
+        while view:
+            view = view[os.write(sink, view) :]
+    except OSError:
+        return False
+    return True

@@ -1,0 +1,95 @@
+"""Which run waits for a person's approval, of what exactly, and the one way to answer it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from deputy.core.approval import Decision
+from deputy.core.errors import UnknownRun, Unquoted, UsageError
+from deputy.core.events import APPROVAL, QuestionAsked
+from deputy.core.state import ASKED, answer_key
+
+if TYPE_CHECKING:
+    from deputy.core.approval import ApprovalRequest, Choice
+    from deputy.core.state import State
+    from deputy.journal.sqlite.sqlite_journal import SqliteJournal
+
+
+class PendingApproval(NamedTuple):
+    """A run that waits for approval, under which key, of what, and until when."""
+
+    run: str
+    key: str
+    digest: str
+    question: str
+    """The approval on one line."""
+    request: ApprovalRequest | None = None
+    until: float | None = None
+
+    def is_late(self, now: float) -> bool:
+        """Whether nobody can say yes any more."""
+        return self.until is not None and self.until <= now
+
+
+class Answer(NamedTuple):
+    """What is sent to a run that waits for approval: the key of the message, and what it says."""
+
+    run: str
+    key: str
+    decision: Decision
+
+
+async def find_pending(journal: SqliteJournal, run: str, key: str = "") -> PendingApproval | None:
+    """The approval that a run or one below it waits for, of this key where one is named; None when none does."""
+    state = await journal.state(run)
+    if state is None:
+        raise UnknownRun(run)
+    found = await asking_of(journal, state) or await _asking_below(journal, run)
+    if key:
+        found = [one for one in found if one.key == key]
+    if len(found) > 1:
+        several = ", ".join(f"{one.run} --key {one.key}" for one in found)
+        raise UsageError("ID", run, f"it waits for several approvals; name one of them: {several}")
+    return found[0] if found else None
+
+
+async def all_asking(journal: SqliteJournal, run: str) -> list[PendingApproval]:
+    """Every approval that a run and those below it wait for."""
+    state = await journal.state(run)
+    if state is None:
+        raise UnknownRun(run)
+    return [*await asking_of(journal, state), *await _asking_below(journal, run)]
+
+
+async def _asking_below(journal: SqliteJournal, run: str) -> list[PendingApproval]:
+    return [one for below in await journal.descendants(run) for one in await asking_of(journal, below)]
+
+
+async def asking_of(journal: SqliteJournal, state: State) -> list[PendingApproval]:
+    """What one run waits to be approved."""
+    found: list[PendingApproval] = []
+    for key in [key for key, topic in state.waits.items() if topic == APPROVAL]:
+        record = await journal.get(state.run, f"{key}{ASKED}")
+        if record is not None and isinstance(asked := record.event, QuestionAsked):
+            found.append(PendingApproval(state.run, key, asked.digest, asked.question, asked.request, asked.until))
+    return found
+
+
+def answer_to(asking: PendingApproval, choice: Choice, *, digest: str, now: float) -> Answer:
+    """The answer to what is asked now; one that names another digest is refused, and a yes that is late is a no.
+
+    A no needs no digest: it starts nothing.
+    """
+    if (digest or choice != "no") and digest != asking.digest:
+        raise not_what_is_asked(asking, digest)
+    if choice == "always" and not (asking.request is not None and asking.request.can_always):
+        raise UsageError("choice", choice, "this is approved call by call: answer yes or no")
+    choice = "no" if asking.is_late(now) else choice
+    return Answer(asking.run, answer_key(asking.key), Decision(choice=choice, digest=asking.digest))
+
+
+def not_what_is_asked(asking: PendingApproval, digest: str) -> UsageError:
+    """Why an answer is refused, with what is asked now."""
+    found = digest or Unquoted("none")
+    now = f"{asking.run} asks now for {asking.digest} ({asking.question})"
+    return UsageError("digest", found, f"name the digest of what you approve; {now}")

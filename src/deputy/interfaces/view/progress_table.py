@@ -1,0 +1,254 @@
+"""The board: one row per subagent, folded from what is told of them, and the lines it is shown as."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal, assert_never
+
+from msgspec import Struct, structs
+
+from deputy.core.label import cleaned_label
+from deputy.interfaces.numbers import dollars, elapsed, tokens
+from deputy.interfaces.text_lines import one_line
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from deputy.core.progress import Progress
+
+Tone = Literal["plain", "label", "good", "warning", "bad", "quiet"]
+Span = tuple[str, Tone]
+"""A piece of a line and how it is meant; painters decide on colours."""
+
+_ACTIVITY_WIDTH = 80
+_INDENT = "  "
+
+
+class ProgressRow(Struct, frozen=True, kw_only=True):
+    """One subagent as it stands."""
+
+    label: str
+    session_id: str = ""
+    mark: str = "·"
+    tone: Tone = "quiet"
+    activity: str = "queued"
+    status: str = ""
+    number: int = 1
+    """Which of those with its label it is."""
+    above: int | None = None
+    """The place of whose subagent it is, where that is one too."""
+    depth: int = 0
+    input: int = 0
+    estimated: bool = False
+    output: int = 0
+    cost: int | None = 0
+    began: float | None = None
+    ended: float | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended."""
+        return bool(self.status)
+
+
+class ProgressTable:
+    """The subagents of one delegation, in the order of their tasks, and everybody below them."""
+
+    def __init__(self, labels: Sequence[str] = ()) -> None:
+        self.rows: list[ProgressRow] = []
+        """As they came; those of a call whose tasks are known stand in the places of these."""
+        for label in labels:
+            self.rows.append(ProgressRow(label=label, number=self._number(label, len(self.rows))))
+        self._is_closed = bool(labels)
+        """Whether it is known who is on it; else it grows, up to the size of the call."""
+        self._size = len(labels)
+        self._places: dict[str, int] = {}
+        self.began: float | None = None
+
+    def emit(self, progress: Progress, now: float) -> ProgressRow | None:
+        """Take in what happened; the row it changed, if it is one of ours."""
+        self.began = now if self.began is None else self.began
+        place = self._place(progress)
+        if place is None:
+            return None
+        row = self.rows[place] = _changed(self.rows[place], progress, now)
+        self.began = self.began if row.began is None else min(row.began, self.began)
+        return row
+
+    @property
+    def is_over(self) -> bool:
+        """Whether every subagent has ended, those that have not begun included."""
+        return bool(self.rows) and self.size == len(self.rows) and all(row.is_over for row in self.rows)
+
+    @property
+    def size(self) -> int:
+        """How many subagents there are, begun or not."""
+        below = sum(row.depth > 0 for row in self.rows)
+        return below + max(len(self.rows) - below, self._size)
+
+    def lines(self, now: float, most: int | None = None) -> list[list[Span]]:
+        """The view: a heading, one line per subagent with its own beneath it, and the sum of them.
+
+        Where there is room for so many lines only, those at work are shown first, and the rest is counted.
+        """
+        shown, left = self._tree(), 0
+        if most is not None and len(shown) + 2 > most:
+            by_need = sorted(range(len(shown)), key=lambda place: (shown[place].is_over, place))
+            room = max(0, most - 3)
+            shown, left = [shown[place] for place in sorted(by_need[:room])], len(shown) - room
+        more: list[list[Span]] = [[(f"… {left} more", "quiet")]] if left else []
+        return [[(heading(self.size), "plain")], *(line(row, now) for row in shown), *more, self._total(now)]
+
+    def _tree(self) -> list[ProgressRow]:
+        """The rows as they are read: each before those below it."""
+        below: dict[int | None, list[int]] = {}
+        for place, row in enumerate(self.rows):
+            below.setdefault(row.above, []).append(place)
+        ahead, found = below.get(None, [])[::-1], list[ProgressRow]()
+        while ahead:
+            place = ahead.pop()
+            found.append(self.rows[place])
+            ahead += below.get(place, [])[::-1]
+        return found
+
+    def _place(self, progress: Progress) -> int | None:
+        place = self._places.get(progress.session_id)
+        if place is not None or progress.event not in ("started", "completed"):
+            return place
+        above = self._places.get(progress.parent)
+        if above is not None:
+            return self._seat(progress, len(self.rows), above)
+        if not self._is_closed:
+            self._size = max(self._size, progress.total or 0)
+        free = [i for i, row in enumerate(self.rows) if not row.session_id and not row.is_over]
+        named = [i for i in free if self.rows[i].label == progress.label]
+        if self._is_closed and not named:
+            # One who ended before this view was opened.
+            return None
+        wanted = progress.index if progress.index in named else next(iter(named or free), len(self.rows))
+        return self._seat(progress, wanted, None)
+
+    def _seat(self, progress: Progress, place: int, above: int | None) -> int:
+        if place == len(self.rows):
+            self.rows.append(ProgressRow(label=progress.label))
+        self.rows[place] = structs.replace(
+            self.rows[place],
+            session_id=progress.session_id,
+            label=progress.label,
+            number=self._number(progress.label, place),
+            above=above,
+            depth=0 if above is None else self.rows[above].depth + 1,
+        )
+        if progress.session_id:
+            self._places[progress.session_id] = place
+        return place
+
+    def _number(self, label: str, place: int) -> int:
+        return 1 + sum(row.label == label for row in self.rows[:place])
+
+    def _total(self, now: float) -> list[Span]:
+        over = [row.status for row in self.rows if row.is_over]
+        parts = [f"{over.count(status)} {_WORDS.get(status, status)}" for status in dict.fromkeys(over)]
+        if running := sum(1 for row in self.rows if not row.is_over and row.began is not None):
+            parts.append(f"{running} running")
+        waiting = sum(1 for row in self.rows if row.began is None and not row.is_over)
+        if queued := waiting + self.size - len(self.rows):
+            parts.append(f"{queued} queued")
+        used = tokens(
+            sum(row.input for row in self.rows),
+            sum(row.output for row in self.rows),
+            estimated=any(row.estimated for row in self.rows),
+        )
+        costs = [row.cost for row in self.rows]
+        cost = None if None in costs else sum(cost for cost in costs if cost is not None)
+        until = max((row.ended for row in self.rows if row.ended is not None), default=now) if self.is_over else now
+        seconds = 0.0 if self.began is None else until - self.began
+        said = (", ".join(parts), used, elapsed(seconds), dollars(cost))
+        return [("total  ", "quiet"), (" · ".join(part for part in said if part), "plain")]
+
+
+def heading(count: int) -> str:
+    """What stands above the subagents."""
+    return f"Delegate [{count} subagent{'s' * (count != 1)}]"
+
+
+def line(row: ProgressRow, now: float) -> list[Span]:
+    """One subagent on one line; everything that others wrote is made harmless."""
+    name = one_line(cleaned_label(row.label), 32) + (f" #{row.number}" if row.number > 1 else "")
+    spans: list[Span] = [(f"{_INDENT * row.depth}[{name}]", "label"), (f" {row.mark} ", row.tone)]
+    spans.append((row.activity, row.tone if row.is_over else "plain"))
+    if row.input or row.output:
+        spans.append((f" ({tokens(row.input, row.output, estimated=row.estimated)})", "quiet"))
+    if row.began is not None:
+        seconds = (now if row.ended is None else row.ended) - row.began
+        spans.append(("".join(f" {part}" for part in (elapsed(seconds), dollars(row.cost)) if part), "quiet"))
+    return spans
+
+
+def moment(row: ProgressRow, progress: Progress, now: float) -> float:
+    """When something happened to a subagent: now, unless it is told how long after its start."""
+    if row.began is None or progress.seconds is None:
+        return now
+    return row.began + (0.0 if progress.event == "started" else progress.seconds)
+
+
+def text_of(spans: Sequence[Span]) -> str:
+    """A line as plain text."""
+    return "".join(text for text, _ in spans)
+
+
+# --- what happened, as a person reads it ------------------------------------------------------------------------------
+
+_WORDS = {"completed": "complete"}
+_ENDINGS: dict[str, tuple[str, Tone]] = {
+    "completed": ("✓", "good"),
+    "partial": ("⚠", "warning"),
+    "blocked": ("?", "warning"),
+}
+
+
+def _changed(row: ProgressRow, progress: Progress, now: float) -> ProgressRow:
+    match progress.event:
+        case "started":
+            began = row.began if row.began is not None else now - (progress.seconds or 0.0)
+            return _at_work(structs.replace(row, began=began, ended=None, status=""), "…", "thinking")
+        case "tool_call":
+            return _at_work(row, "→", f"{progress.tool or ''} {progress.args or ''}")
+        case "note":
+            return _at_work(row, "✎", progress.content or "")
+        case "text":
+            return _at_work(row, "…", "writing")
+        case "tokens":
+            given, taken = progress.input or 0, progress.output or 0
+            return structs.replace(row, input=given, output=taken, cost=progress.cost, estimated=progress.estimated)
+        case "retry":
+            return _at_work(row, "↻", f"again: {progress.reason or ''}", "warning")
+        case "fallback":
+            return _at_work(row, "↪", f"{progress.content or 'other model'}: {progress.reason or ''}", "warning")
+        case "warning":
+            return _at_work(row, "⚠", progress.content or "", "warning")
+        case "waiting":
+            return _at_work(row, "?", f"asks: {progress.content or ''}", "warning")
+        case "completed":
+            return _ended(row, progress, now)
+        case _:
+            assert_never(progress.event)
+
+
+def _at_work(row: ProgressRow, mark: str, activity: str, tone: Tone = "good") -> ProgressRow:
+    return structs.replace(row, mark=mark, activity=one_line(activity, _ACTIVITY_WIDTH), tone=tone)
+
+
+def _ended(row: ProgressRow, progress: Progress, now: float) -> ProgressRow:
+    status = progress.status or "failed"
+    mark, tone = _ENDINGS.get(status, ("✗", "bad"))
+    word = {"completed": "complete", "failed": "error"}.get(status, status)
+    reason = (progress.reason or "").replace("_", " ")
+    activity = one_line(f"{word}: {reason}" if reason and status != "completed" else word, _ACTIVITY_WIDTH)
+    if row.began is None and progress.seconds is not None:
+        # It worked elsewhere, and this is all that is told of it here.
+        used = {"input": progress.input or 0, "output": progress.output or 0, "cost": progress.cost}
+        used["estimated"] = progress.estimated
+        row = structs.replace(row, began=now - progress.seconds, **used)
+    return structs.replace(
+        row, mark=mark, tone=tone, activity=activity, status=status, ended=moment(row, progress, now)
+    )

@@ -1,0 +1,259 @@
+"""Who shows the board: a live picture on a terminal, or a line at a time anywhere else."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Protocol
+
+from deputy.interfaces.background import background
+from deputy.interfaces.text_lines import plain
+from deputy.interfaces.view.progress_table import ProgressTable, heading, line, moment, text_of
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Sequence
+
+    from rich.live import Live
+
+    from deputy.core.progress import Progress
+    from deputy.interfaces.view.progress_table import Span, Tone
+
+FRAME_SECONDS = 0.125
+PATIENCE_SECONDS = 0.5
+"""How long the picture waits for a sign of the first request: loading what paints it would delay that one."""
+
+_ECHO = 3
+"""Columns kept free, so that the ^C which a terminal echoes does not wrap and move the picture."""
+
+_HANDS_ON = ("Delegate", "Subtask")
+
+_STYLES: dict[Tone, str] = {
+    "plain": "",
+    "label": "bold",
+    "good": "green",
+    "warning": "yellow",
+    "bad": "red",
+    "quiet": "dim",
+}
+
+
+class View(Protocol):
+    """Something that shows what subagents do."""
+
+    def emit(self, progress: Progress) -> None:
+        """Something happened."""
+        ...
+
+    def pause(self, by: object) -> None:
+        """Leave the terminal to somebody else."""
+        ...
+
+    def unpause(self, by: object) -> None:
+        """Take it back."""
+        ...
+
+
+@asynccontextmanager
+async def open_view(labels: Sequence[str] = (), *, is_quiet: bool = False) -> AsyncGenerator[View]:
+    """The view that fits where we are: standard error is for people, standard output for results."""
+    if is_quiet:
+        yield NoView()
+    elif is_terminal():
+        live = LiveView(ProgressTable(labels))
+        async with background(live.paint()):
+            try:
+                yield live
+            finally:
+                live.finish()
+    else:
+        lines = LinesView(ProgressTable(labels))
+        yield lines
+        lines.finish()
+
+
+def is_terminal() -> bool:
+    """Whether standard error is a terminal that can be painted on."""
+    return sys.stderr.isatty() and os.environ.get("TERM", "") not in ("", "dumb")
+
+
+class NoView:
+    """Shows nothing."""
+
+    def emit(self, progress: Progress) -> None:
+        """Something happened."""
+
+    def pause(self, by: object) -> None:
+        """Leave the terminal to somebody else."""
+
+    def unpause(self, by: object) -> None:
+        """Take it back."""
+
+
+class LinesView:
+    """One line for each thing worth a line."""
+
+    def __init__(self, table: ProgressTable) -> None:
+        self._table = table
+        self._has_heading = False
+        self._handed_on: dict[str, str] = {}
+        """By session, what it was last said to hand on."""
+
+    def emit(self, progress: Progress) -> None:
+        """Something happened."""
+        now = time.monotonic()
+        if progress.event == "started" and self._table.is_over:
+            self._table, self._has_heading = ProgressTable(), False
+        row = self._table.emit(progress, now)
+        if row is None or progress.event in ("text", "tokens") or progress.tool == "Note":
+            return
+        if progress.tool in _HANDS_ON:
+            # Who was put aside until those below it end is told of again when it is taken up.
+            if self._handed_on.get(row.session_id) == row.activity:
+                return
+            self._handed_on[row.session_id] = row.activity
+        if not self._has_heading:
+            self._has_heading = True
+            _print(heading(self._table.size))
+        _print(text_of(line(row, moment(row, progress, now))))
+        if self._table.is_over:
+            self._total()
+
+    def pause(self, by: object) -> None:
+        """Leave the terminal to somebody else."""
+
+    def unpause(self, by: object) -> None:
+        """Take it back."""
+
+    def finish(self) -> None:
+        """Say what it came to, if that was not said yet."""
+        if self._has_heading and not self._table.is_over:
+            self._total()
+
+    def _total(self) -> None:
+        _print(text_of(self._table.lines(time.monotonic())[-1]))
+
+
+class LiveView:
+    """A picture that is painted again as things happen."""
+
+    def __init__(self, table: ProgressTable) -> None:
+        self._table = table
+        self._live: Live | None = None
+        self._shown: ProgressTable | None = None
+        """The board whose last picture stands: nothing on it changes any more."""
+        self._paused_by: set[object] = set()
+        """Who has the terminal: one that gives it back gives nothing of the others'."""
+        self._is_busy = asyncio.Event()
+
+    def emit(self, progress: Progress) -> None:
+        """Something happened."""
+        if progress.event == "started" and self._table.is_over:
+            self.finish()
+            self._table = ProgressTable()
+        self._table.emit(progress, time.monotonic())
+        if progress.event != "started":
+            self._is_busy.set()
+
+    def pause(self, by: object) -> None:
+        """Leave the terminal to somebody else; a picture that will be painted again leaves nothing behind."""
+        if self._live is not None:
+            self._live.transient = not self._table.is_over
+        self.show()
+        self._paused_by.add(by)
+        self._stop()
+
+    def unpause(self, by: object) -> None:
+        """Take it back from them."""
+        self._paused_by.discard(by)
+
+    async def paint(self) -> None:
+        """Keep the picture true, until cancelled."""
+        try:
+            async with asyncio.timeout(PATIENCE_SECONDS):
+                await self._is_busy.wait()
+        except TimeoutError:
+            pass
+        await asyncio.to_thread(_load)
+        while True:
+            self.show()
+            await asyncio.sleep(FRAME_SECONDS)
+
+    def show(self) -> None:
+        """Paint it once."""
+        if self._table.began is None or self._paused_by or self._shown is self._table:
+            return
+        if self._live is None:
+            self._live = _start()
+        self._paint(self._live, self._live.console.height - 1)
+
+    def finish(self) -> None:
+        """Leave the last picture standing, whole."""
+        self.show()
+        if self._live is not None:
+            self._live.vertical_overflow = "visible"
+            self._paint(self._live, None)
+        self._stop()
+
+    def _paint(self, live: Live, most: int | None) -> None:
+        live.update(_picture(self._table.lines(time.monotonic(), most), live.console.width), refresh=True)
+
+    def _stop(self) -> None:
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+            self._shown = self._table if self._table.is_over else None
+
+
+# --- rich, loaded when there is time for it ---------------------------------------------------------------------------
+
+
+def show_markdown(text: str) -> None:
+    """A result on standard output: rendered on a terminal, as it is anywhere else."""
+    if not sys.stdout.isatty() or os.environ.get("TERM", "") in ("", "dumb"):
+        sys.stdout.write(plain(text))
+        sys.stdout.flush()
+        return
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    Console(highlight=False).print(Markdown(plain(text), hyperlinks=False))
+
+
+def _load() -> None:
+    """Import what paints, off the loop."""
+    from importlib import import_module
+
+    for name in ("rich.console", "rich.live", "rich.text"):
+        import_module(name)
+
+
+def _start() -> Live:
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(stderr=True, highlight=False, markup=False, emoji=False)
+    live = Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
+    live.start()
+    return live
+
+
+def _picture(lines: Sequence[Sequence[Span]], width: int) -> Any:
+    from rich.console import Group
+    from rich.constrain import Constrain
+    from rich.text import Text
+
+    picture = Group(
+        *(
+            Text.assemble(*((text, _STYLES[tone]) for text, tone in spans), no_wrap=True, overflow="ellipsis")
+            for spans in lines
+        )
+    )
+    return Constrain(picture, max(1, width - _ECHO))
+
+
+def _print(text: str) -> None:
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()

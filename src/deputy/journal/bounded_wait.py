@@ -1,0 +1,34 @@
+"""Waiting for what blocks, no longer than there is patience."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+CLOSE_SECONDS = 35.0
+"""Longer than any transaction may wait for its turn."""
+
+
+async def bounded_wait(do: Callable[[], object], seconds: float = CLOSE_SECONDS) -> bool:
+    """Do something that blocks in a thread that holds nobody up; whether it was done in time."""
+    loop = asyncio.get_running_loop()
+    done = asyncio.Event()
+
+    def work() -> None:
+        try:
+            do()
+        finally:
+            # The loop may be closed by now.
+            with suppress(RuntimeError):
+                loop.call_soon_threadsafe(done.set)
+
+    threading.Thread(target=work, name="deputy-closing", daemon=True).start()
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await done.wait()
+    return done.is_set()

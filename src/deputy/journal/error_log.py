@@ -1,0 +1,149 @@
+"""The log of errors: each kind of error once, with how often and when it happened."""
+
+from __future__ import annotations
+
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from msgspec import UNSET, Struct, json
+
+from deputy.core.events import errors_of
+from deputy.core.request import timestamp
+from deputy.journal.sqlite.rows import DamagedRecord, error_sum, is_whole_error, read_event
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Sequence
+
+    from deputy.core.errors import Error
+    from deputy.core.state import State
+    from deputy.journal.sqlite.reader import JournalReader
+
+Severity: TypeAlias = Literal["warning", "error"]
+_TRACE_LENGTH = 16_000
+_STEPS_WITH_ERRORS = (
+    "SELECT run, seq, key, at, clock, kind, body, sum FROM events WHERE run = ?1"
+    " AND seq > (SELECT coalesce(max(seq), 0) FROM events WHERE run = ?1 AND kind = 'resumed')"
+    " AND kind IN ('model_call_ended', 'tool_call_ended', 'step_ended') AND instr(body, ?2)"
+)
+
+
+class ErrorContext(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where an error happened."""
+
+    command: str = ""
+    subagent: str = ""
+    task_number: int | None = None
+    session_id: str = ""
+    timeout: float | None = None
+
+
+class LoggedErrorRow(Struct, frozen=True, kw_only=True):
+    """A row of the log: the error as it last happened."""
+
+    id: str
+    first_at: float
+    last_at: float
+    count: int
+    severity: Severity
+    type: str
+    code: str
+    message: str
+    recommendation: str
+    context: ErrorContext
+    trace: str = ""
+
+
+class _Body(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    severity: Severity
+    type: str
+    code: str
+    message: str
+    recommendation: str
+    context: ErrorContext
+    trace: str = ""
+
+
+def context_of(state: State) -> ErrorContext:
+    """Where an error of this run happened."""
+    return ErrorContext(
+        command=state.command,
+        subagent=state.agent,
+        task_number=state.task_number,
+        session_id=state.run,
+        timeout=state.seconds,
+    )
+
+
+def write(connection: sqlite3.Connection, error: Error, at: float, context: ErrorContext, trace: str = "") -> None:
+    """Log an error; the same one again raises its count. One that a child passed up was logged by the child."""
+    if error.session_id not in (UNSET, context.session_id):
+        return
+    code = "" if error.code is UNSET else error.code
+    identity = json.encode([error.type, code, error.message, context.command, context.subagent])
+    body = _Body(
+        severity="warning" if error.recoverable else "error",
+        type=error.type,
+        code=code,
+        message=error.message,
+        recommendation=error.recommendation,
+        context=context,
+        trace=trace[-_TRACE_LENGTH:],
+    )
+    name = f"err_{blake2b(identity, digest_size=6).hexdigest()}"
+    known = connection.execute("SELECT first_at, last_at, count FROM errors WHERE id = ?", (name,)).fetchone()
+    first_at, last_at, count = (float(at), float(at), 0) if known is None else known
+    row = (name, first_at, max(last_at, float(at)), count + 1, json.encode(body))
+    connection.execute("INSERT OR REPLACE INTO errors VALUES (?, ?, ?, ?, ?, ?)", (*row, error_sum(*row)))
+
+
+def not_met(connection: sqlite3.Connection, run: str, errors: Sequence[Error]) -> list[Error]:
+    """Those of a run's last errors that none of its steps has met in this round: what a step met was logged then."""
+    met: set[tuple[object, ...]] = set()
+    for row in connection.execute(_STEPS_WITH_ERRORS, (run, b'"error":')) if errors else ():
+        record = read_event(row)
+        met |= set() if isinstance(record, DamagedRecord) else {_kind(error) for error in errors_of(record.event)}
+    return [error for error in errors if _kind(error) not in met]
+
+
+def _kind(error: Error) -> tuple[object, ...]:
+    return error.type, error.code, error.message
+
+
+def form(logged: LoggedErrorRow) -> dict[str, Any]:
+    """A row of the log as JSON data."""
+    return {
+        **{name: getattr(logged, name) for name in logged.__struct_fields__},
+        "first_at": timestamp(logged.first_at),
+        "last_at": timestamp(logged.last_at),
+    }
+
+
+def read(reader: JournalReader, limit: int) -> list[LoggedErrorRow]:
+    """The latest errors, newest first; a row that cannot be read is left out, and the reader knows of it."""
+    logged: list[LoggedErrorRow] = []
+    for row in reader.errors(limit):
+        name, first_at, last_at, count, body, _ = row
+        try:
+            said = json.decode(body, type=_Body) if is_whole_error(row) else None
+        except ValueError:
+            said = None
+        if said is None:
+            reader.note_damage(f"error {name!r}", "its checksum does not fit")
+            continue
+        logged.append(
+            LoggedErrorRow(
+                id=name,
+                first_at=first_at,
+                last_at=last_at,
+                count=count,
+                severity=said.severity,
+                type=said.type,
+                code=said.code,
+                message=said.message,
+                recommendation=said.recommendation,
+                context=said.context,
+                trace=said.trace,
+            )
+        )
+    return logged

@@ -1,0 +1,154 @@
+"""Whoever looks ends what is past its deadline, or was not approved in time: once, and without a loop or a model."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import TYPE_CHECKING
+
+from deputy.core.errors import StorageCorrupt
+from deputy.core.events import Adopted, Returned, encode
+from deputy.core.messages import NO
+from deputy.core.results import Result
+from deputy.core.state import answer_key
+from deputy.engine.partial_result import late_ending
+from deputy.journal import home, queries, transcript
+from deputy.journal.clock import start_clock
+from deputy.journal.process_identity import this_process
+from deputy.journal.sqlite import connection as connections
+from deputy.journal.sqlite.reader import STALE_SECONDS, JournalReader
+from deputy.journal.sqlite.rows import DamagedRecord
+from deputy.journal.sqlite.transaction import SqliteLease, Transaction
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from deputy.core.events import Event, Moment
+    from deputy.core.outcome import Outcome
+    from deputy.core.state import State
+
+    _End = Callable[[Transaction, Path, State, Moment], bool]
+
+
+def expire_overdue(folder: Path, late: Iterable[State]) -> list[State]:
+    """End these runs, each in a transaction of its own; gives those that nobody else has ended meanwhile."""
+    return _end(folder, late, expire)
+
+
+def expire_unanswered(folder: Path, asking: Iterable[State]) -> list[State]:
+    """Answer no for whoever did not answer these runs in time; gives those that this has ended."""
+    return _end(folder, asking, refuse)
+
+
+def _end(folder: Path, found: Iterable[State], end: _End) -> list[State]:
+    path = folder / home.JOURNAL
+    connection = connections.open_writer(folder, "group")
+    try:
+        with connections.typed(path):
+            ended = [state for state in found if _ended_one(connection, path, state, end)]
+            reader = JournalReader(connection, path)
+            for state in ended:
+                write_ended_transcript(folder, reader, state.run)
+        return ended
+    finally:
+        connection.close()
+
+
+def write_ended_transcript(folder: Path, reader: JournalReader, run: str) -> None:
+    """Write the file that a subagent leaves when it has ended."""
+    made = transcript.of_ended(reader, run)
+    if made is not None:
+        transcript.write_transcript(folder, made)
+
+
+def _ended_one(connection: sqlite3.Connection, path: Path, seen: State, end: _End) -> bool:
+    connections.retry_while_busy(lambda: connection.execute("BEGIN IMMEDIATE"), path)
+    try:
+        tx = Transaction(connection, str(path), this_process().name, STALE_SECONDS)
+        is_ended = end(tx, path, seen, start_clock(connection).moment())
+        tx.index()
+        connection.execute("COMMIT")
+        return is_ended
+    except (sqlite3.IntegrityError, StorageCorrupt):
+        # Where its own records are damaged it stays as it is; the others are ended all the same.
+        return False
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+def expire(tx: Transaction, path: Path, seen: State, at: Moment) -> bool:
+    """End a run that is as it was seen; its lease is void from here on, so that whoever had it writes nothing more."""
+    reader = JournalReader(tx.connection, path)
+    state = _as_it_is(tx, reader, seen.run)
+    if state is None or not state.is_live or (state.round, _deadline(state)) != (seen.round, _deadline(seen)):
+        return False
+    outcome = late_ending(
+        state, _events(reader, seen.run), _results(reader, state), reader.descendants(seen.run), at.clock
+    )
+    lease = _take_lease(tx, state, at)
+    _return(tx, lease, outcome, at)
+    return True
+
+
+def refuse(tx: Transaction, path: Path, seen: State, at: Moment) -> bool:
+    """Answer no where nobody did in time, and end the run if it has not begun and nobody is at work on it.
+
+    Whoever is at work hears the answer; a yes that came in time is not taken back, whoever takes it up.
+    """
+    from deputy.engine.resume_gate import unapproved_ending
+
+    reader = JournalReader(tx.connection, path)
+    state = _as_it_is(tx, reader, seen.run)
+    if state is None or not state.waits or state.answer_by is None or state.answer_by > at.clock:
+        return False
+    for key, topic in state.waits.items():
+        tx.send(state.run, topic, answer_key(key), NO)
+    outcome = unapproved_ending(state, _events(reader, state.run))
+    if outcome is None or tx.is_held(state.run) or tx.has_other(state.run, NO):
+        return False
+    lease = _take_lease(tx, state, at)
+    for key, topic in state.waits.items():
+        tx.receive_message(lease, key, at, topic)
+    _return(tx, lease, outcome, at)
+    return True
+
+
+def _as_it_is(tx: Transaction, reader: JournalReader, run: str) -> State | None:
+    known = reader.state(run)
+    if known is None:
+        return None
+    now = SqliteLease(run, 0, known)
+    tx.catch_up(now)
+    return now.state
+
+
+def _events(reader: JournalReader, run: str) -> list[Event]:
+    return [record.event for record in reader.records(run) if not isinstance(record, DamagedRecord)]
+
+
+def _take_lease(tx: Transaction, state: State, at: Moment) -> SqliteLease:
+    holder = tx.holder(state.run)
+    lease = tx.grant(state.run, state, is_forced=True)
+    if holder is not None and holder.owner:
+        adopted = Adopted(owner=tx.owner, previous_owner=holder.owner)
+        tx.append(lease, f"adopted:{lease.epoch}", at, adopted, encode(adopted))
+    return lease
+
+
+def _return(tx: Transaction, lease: SqliteLease, outcome: Outcome, at: Moment) -> None:
+    returned = Returned(outcome=outcome)
+    tx.append(lease, f"returned:{tx.state(lease).round}", at, returned, encode(returned))
+    tx.release(lease)
+
+
+def _results(reader: JournalReader, state: State) -> list[Result]:
+    """What those that a run spawned came to, as far as they have ended."""
+    if not state.counts.children:
+        return []
+    children = [(child.label, queries.outcome(reader, child)) for child in reader.children(state.run)]
+    return [Result(label=label, outcome=outcome) for label, outcome in children if outcome is not None]
+
+
+def _deadline(state: State) -> float | None:
+    return None if state.lineage is None else state.lineage.deadline

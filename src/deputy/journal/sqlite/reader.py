@@ -1,0 +1,357 @@
+"""Reading the journal: synchronous, never in a writer's way, and never trusting a damaged byte."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+
+from deputy.core.errors import StorageCorrupt
+from deputy.core.events import Record
+from deputy.core.state import State, apply
+from deputy.journal import home
+from deputy.journal.clock import read_clock
+from deputy.journal.process_identity import ProcessIdentity, is_gone
+from deputy.journal.sqlite.connection import open_reader, retry_while_busy, typed
+from deputy.journal.sqlite.integrity_check import JournalDamage, check_integrity
+from deputy.journal.sqlite.rows import (
+    EVENT_UNDER_KEY,
+    EVENTS_AFTER,
+    HOLDER,
+    DamagedRecord,
+    Row,
+    is_whole_state,
+    read_event,
+    read_state,
+    whole_number,
+)
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+    from types import TracebackType
+
+STALE_SECONDS = 15.0
+"""A process that shows no sign of life for so long may be taken for dead."""
+
+_PAGE = 256
+_LISTED = ("runs", "leases", "owners")
+"""The tables by which runs are found: a row that an index has lost would be missing without a word."""
+_ALL_TABLES = "1"
+"""SQLite takes a number for how many problems to name, of any table: the first is enough."""
+# A text in a state has its quotes escaped, so that only the status itself is found. Where none is found as it should
+# be, the state may be damaged; checksums of all of them would cost more than everything else.
+_BLOCKED = """
+SELECT run, state, sum FROM runs WHERE NOT is_live AND (
+    instr(state, CAST('"status":"blocked"' AS BLOB))
+    OR NOT instr(state, CAST('"status":"completed"' AS BLOB))
+    AND NOT instr(state, CAST('"status":"partial"' AS BLOB))
+    AND NOT instr(state, CAST('"status":"failed"' AS BLOB))
+    AND NOT instr(state, CAST('"status":"cancelled"' AS BLOB))
+    AND NOT instr(state, CAST('"status":"rejected"' AS BLOB))
+    AND NOT is_whole(state, sum)
+)
+"""
+
+_PROBES = (
+    "SELECT id, run, seq, key, at, clock, kind, body, sum FROM events LIMIT 0",
+    "SELECT run, parent, root, is_live, is_settled, last_at, state, sum FROM runs LIMIT 0",
+    "SELECT l.run, l.owner, l.epoch, o.beat FROM leases l LEFT JOIN owners o USING (owner) LIMIT 0",
+    "SELECT run, topic, is_taken FROM inbox LIMIT 0",
+    "SELECT run, n, at, body FROM progress LIMIT 0",
+    "SELECT boot, offset FROM clocks LIMIT 0",
+    "SELECT p.run, e.id, e.first_at, e.last_at, e.count, e.body, e.sum FROM pins p, errors e LIMIT 0",
+    # These read pages: of tables that are gone, nothing to list must not look like nothing there.
+    "SELECT count(*) FROM runs",
+    "SELECT count(*) FROM leases",
+    "SELECT max(id) FROM events",
+)
+
+
+class LeaseHolder(Struct, frozen=True, kw_only=True):
+    """Who has the lease of a run, and when it last gave a sign of life."""
+
+    owner: str
+    epoch: int
+    beat: float | None
+
+    @property
+    def pid(self) -> str:
+        """The process as people know it."""
+        owner = ProcessIdentity.named(self.owner)
+        return "unknown" if owner is None else str(owner.pid)
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether there is a process, and it surely does not run any more."""
+        owner = ProcessIdentity.named(self.owner)
+        return owner is not None and is_gone(owner)
+
+    def is_orphaned(self, now: float, stale_seconds: float = STALE_SECONDS) -> bool:
+        """Whether nobody is at work any more: the process is gone, or silent for too long."""
+        if not self.owner or self.beat is None:
+            return True
+        owner = ProcessIdentity.named(self.owner)
+        return owner is None or is_gone(owner) or now - self.beat > stale_seconds
+
+
+class JournalReader:
+    """A view of the journal through one connection that only reads."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
+        self._connection = connection
+        self.path = path
+        self._damage = JournalDamage()
+
+    @property
+    def damage(self) -> str:
+        """The damaged rows that were found so far, in one line; empty when there are none."""
+        return self._damage.description
+
+    def now(self) -> float:
+        """The time by the journal's clock, which limits are measured by."""
+        with typed(self.path):
+            return read_clock(self._connection).now()
+
+    def note_damage(self, where: str, what: str) -> None:
+        """Remember one damaged place that was found."""
+        self._damage.note(where, what)
+
+    @classmethod
+    def open(cls, folder: Path, *, is_written: bool = False) -> JournalReader | None:
+        """A reader of the journal in this home; None when there is none. Say so when this process writes it."""
+        connection = open_reader(folder, is_written=is_written)
+        return None if connection is None else cls(connection, folder / home.JOURNAL)
+
+    @classmethod
+    def open_any(cls, folder: Path) -> JournalReader | None:
+        """The same, after a check of the tables by which runs are found; a damaged journal is a StorageCorrupt."""
+        reader = cls.open(folder)
+        if reader is None:
+            return None
+        try:
+            reader.probe()
+            for table in _LISTED:
+                reader._check_table(table)
+        except BaseException:
+            reader.close()
+            raise
+        return reader
+
+    def probe(self) -> None:
+        """Make sure that the tables are the ones we made."""
+        for query in _PROBES:
+            self._rows(query)
+
+    def close(self) -> None:
+        """Let the file go."""
+        self._connection.close()
+
+    def __enter__(self) -> JournalReader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- runs ---------------------------------------------------------------------------------------------------------
+
+    def knows(self, run: str) -> bool:
+        """Whether there is a run of this id."""
+        return bool(self._rows("SELECT 1 FROM runs WHERE run = ?", run))
+
+    def state(self, run: str) -> State | None:
+        """Where a run stands; None when there is no such run."""
+        rows = self._rows("SELECT state, sum FROM runs WHERE run = ?", run)
+        return self._state(run, rows[0]) if rows else None
+
+    def live(self) -> list[State]:
+        """The runs that have not ended, oldest first."""
+        return self._states("SELECT run, state, sum FROM runs WHERE is_live")
+
+    def blocked(self) -> list[State]:
+        """The runs that ended with a question nobody has answered yet, oldest first."""
+        self._connection.create_function("is_whole", 2, is_whole_state, deterministic=True)
+        return [state for state in self._states(_BLOCKED) if state.status == "blocked"]
+
+    def tree(self, root: str) -> list[State]:
+        """All runs of a root session, oldest first."""
+        return self._states("SELECT run, state, sum FROM runs WHERE root = ?", root)
+
+    def unsettled(self) -> list[State]:
+        """The runs that have not ended, or whose result was not handed over, oldest first."""
+        return self._states("SELECT run, state, sum FROM runs WHERE NOT is_settled")
+
+    def nested(self, root: str) -> list[tuple[str, str, bytes]]:
+        """The runs of processes that runs of a tree have started: id, who started it, and what it reserved."""
+        return list(self._rows("SELECT id, above, body FROM nested WHERE root = ?", root))
+
+    def descendants(self, run: str) -> list[State]:
+        """All runs below a run, oldest first."""
+        return self._states(
+            "WITH RECURSIVE below (run) AS (SELECT run FROM runs WHERE parent = ?"
+            " UNION SELECT r.run FROM runs r JOIN below b ON r.parent = b.run)"
+            " SELECT run, state, sum FROM runs JOIN below USING (run)",
+            run,
+        )
+
+    def children(self, run: str) -> list[State]:
+        """The runs that a run spawned, oldest first."""
+        return self._states("SELECT run, state, sum FROM runs WHERE parent = ?", run)
+
+    def ended(self, limit: int) -> list[State]:
+        """The runs that ended last, oldest first."""
+        return self._states("SELECT run, state, sum FROM runs WHERE NOT is_live ORDER BY last_at DESC LIMIT ?", limit)
+
+    def holders(self, runs: Iterable[str]) -> dict[str, LeaseHolder]:
+        """Who has the leases of these runs."""
+        found: dict[str, LeaseHolder] = {}
+        for run in runs:
+            for owner, epoch, beat in self._rows(HOLDER, run):
+                found[run] = LeaseHolder(owner=owner or "", epoch=epoch, beat=beat)
+        return found
+
+    def owners(self) -> list[str]:
+        """The processes that gave signs of life."""
+        return [row[0] for row in self._rows("SELECT owner FROM owners")]
+
+    def old_roots(self, before: float) -> list[str]:
+        """The root sessions of ended runs in which nothing has happened since."""
+        query = "SELECT DISTINCT root FROM runs WHERE NOT is_live AND last_at < ?"
+        return [row[0] for row in self._rows(query, before)]
+
+    def ids(self) -> list[str]:
+        """All runs there are."""
+        return [row[0] for row in self._rows("SELECT run FROM runs")]
+
+    def pinned(self) -> set[str]:
+        """The runs that are kept for good."""
+        return {row[0] for row in self._rows("SELECT run FROM pins")}
+
+    # --- records ------------------------------------------------------------------------------------------------------
+
+    def get(self, run: str, key: str) -> Record | DamagedRecord | None:
+        """The record of a run under a key."""
+        rows = self._rows(EVENT_UNDER_KEY, run, key)
+        return self._trusted(read_event(rows[0]), run) if rows else None
+
+    def must_get(self, run: str, key: str) -> Record | DamagedRecord | None:
+        """The same of a record that a run has, unless the run was removed meanwhile."""
+        found = self.get(run, key)
+        if found is None and self.knows(run):
+            found = self._lost(f"{run!r} record {key!r}", "it is missing")
+        return found
+
+    def records(self, run: str, after: int = 0) -> Iterator[Record | DamagedRecord]:
+        """The records of a run in order, after a number; a Damaged stands for those that are damaged or missing."""
+        expected = after + 1
+        last = self._last(run)
+        for row in self._pages(run, after):
+            record = self._trusted(read_event(row), run)
+            # The number of a damaged row may be damaged too.
+            seq = record.seq if isinstance(record, Record) else whole_number(row[1], 0)
+            if seq > expected and isinstance(record, Record):
+                yield self._missing(run, expected, seq - 1)
+            yield record
+            expected = seq + 1 if seq == expected or isinstance(record, Record) else expected
+        if expected <= last and self.knows(run):
+            yield self._missing(run, expected, last)
+
+    def _trusted(self, record: Record | DamagedRecord, run: str) -> Record | DamagedRecord:
+        """A record that was read, if it is one of this run; what is damaged is noted."""
+        if isinstance(record, DamagedRecord):
+            return self._lost(record.where, record.what)
+        # A damaged index may lead to a row of another run.
+        return record if record.run == run else self._lost(f"{run!r}", f"an index leads to a record of {record.run!r}")
+
+    def _missing(self, run: str, first: int, last: int) -> DamagedRecord:
+        return self._lost(f"{run!r} records {first} to {last}", "they are missing")
+
+    def _lost(self, where: str, what: str) -> DamagedRecord:
+        self.note_damage(where, what)
+        return DamagedRecord(where=where, what=what)
+
+    def addressed(self) -> list[tuple[str, str]]:
+        """The live runs, and topics, of messages that nobody has taken yet."""
+        query = "SELECT DISTINCT i.run, i.topic FROM inbox i JOIN runs r USING (run) WHERE NOT i.is_taken AND r.is_live"
+        return self._rows(query)
+
+    def progress(self, run: str, after: int = 0) -> list[tuple[int, float, bytes]]:
+        """The last signs of progress of a run: number, time, body."""
+        return self._rows("SELECT n, at, body FROM progress WHERE run = ? AND n > ? ORDER BY n", run, after)
+
+    def errors(self, limit: int) -> list[Row]:
+        """The latest errors: id, first and last time, count, body, checksum."""
+        self._check_table("errors")
+        return self._rows(
+            "SELECT id, first_at, last_at, count, body, sum FROM errors ORDER BY last_at DESC LIMIT ?", limit
+        )
+
+    def changes(self) -> int:
+        """A number that is another one after any process has written."""
+        return self._rows("PRAGMA data_version")[0][0]
+
+    # --- how ----------------------------------------------------------------------------------------------------------
+
+    def _rows(self, query: str, *values: Any) -> list[Any]:
+        with typed(self.path):
+            return retry_while_busy(lambda: self._connection.execute(query, values).fetchall(), self.path)
+
+    def examine(self) -> list[str]:
+        """Read every page and every record: `damage` then has each damaged row. Returns the runs that lack records."""
+        self._check_table(_ALL_TABLES)
+        with typed(self.path):
+            return retry_while_busy(lambda: check_integrity(self._connection, self._damage), self.path)
+
+    def _check_table(self, table: str) -> None:
+        """Refuse a table that is damaged, or whose indexes do not lead to all of its rows."""
+        found = str(self._rows(f"PRAGMA integrity_check({table})")[0][0])
+        if found != "ok":
+            part = "a table" if table == _ALL_TABLES else f"the table {table}"
+            raise StorageCorrupt(str(self.path), f"{part} or one of its indexes is damaged ({found.splitlines()[-1]})")
+
+    def _pages(self, run: str, after: int) -> Iterator[Row]:
+        # A page at a time, so that a slow reader holds no old version of the file open.
+        while True:
+            page = self._rows(EVENTS_AFTER, run, after, _PAGE)
+            yield from page
+            if len(page) < _PAGE:
+                return
+            before, after = after, whole_number(page[-1][1], 0)
+            if after <= before:
+                raise StorageCorrupt(str(self.path), f"the index of the records of {run!r} is damaged")
+
+    def _last(self, run: str) -> int:
+        """How many records a run has, as its state says; where that is damaged, as its records say."""
+        rows = self._rows("SELECT state, sum FROM runs WHERE run = ?", run)
+        state = read_state(rows[0]) if rows else None
+        if state is not None:
+            return state.seq
+        if rows:
+            self._damage.note_state(run)
+        return whole_number(self._rows("SELECT max(seq) FROM events WHERE run = ?", run)[0][0], 0)
+
+    def _states(self, query: str, *values: Any) -> list[State]:
+        states = (self._state(run, row) for run, *row in self._rows(query, *values))
+        return sorted((state for state in states if state is not None), key=_age)
+
+    def _state(self, run: str, row: Any) -> State | None:
+        state = read_state(tuple(row))
+        if state is not None and state.run == run:
+            return state
+        self._damage.note_state(run)
+        return self.fold(run)
+
+    def fold(self, run: str) -> State | None:
+        """The state of a run from its records alone."""
+        state = State()
+        for record in self.records(run):
+            if not isinstance(record, DamagedRecord):
+                state = apply(state, record)
+        return state if state.seq else None
+
+
+def _age(state: State) -> tuple[float, str]:
+    return state.requested_at, state.run

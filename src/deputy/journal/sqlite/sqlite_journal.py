@@ -1,0 +1,442 @@
+"""The journal in one SQLite file: what happened is appended, what stands is folded from it."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from msgspec import Raw
+
+from deputy.core.errors import Error, StorageCorrupt, StorageError, StorageFailed, UnknownRun, UsageError
+from deputy.core.events import Adopted, QuestionAnswered, StepEnded, decode, encode, written
+from deputy.core.events import prime as prime_events
+from deputy.core.state import prime as prime_states
+from deputy.engine.ports import Writing
+from deputy.journal import error_log, expire, home, queries, retention, transcript
+from deputy.journal.bounded_wait import CLOSE_SECONDS, bounded_wait
+from deputy.journal.process_identity import ProcessIdentity, this_process
+from deputy.journal.sqlite.batched_reads import BatchedReads
+from deputy.journal.sqlite.connection import PATIENCE_SECONDS
+from deputy.journal.sqlite.reader import STALE_SECONDS, JournalReader
+from deputy.journal.sqlite.rows import DamagedRecord
+from deputy.journal.sqlite.transaction import Transaction
+from deputy.journal.sqlite.writer import BEAT_SECONDS, Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+    from types import TracebackType
+
+    from deputy.core.events import Event, Record, Requested, RunOpened
+    from deputy.core.outcome import Outcome
+    from deputy.core.state import State
+    from deputy.engine.recover import RunStatus
+    from deputy.journal.clock import Clock
+    from deputy.journal.shared_rate_limit import HeldUntil
+    from deputy.journal.sqlite.connection import Fsync
+    from deputy.journal.sqlite.transaction import SqliteLease
+
+    T = TypeVar("T")
+    E = TypeVar("E", bound=Event)
+
+
+_ID_LENGTH = 200
+_FILES_AT_ONCE = 8
+_CALM_SECONDS, _TRANSCRIPT_SECONDS = 0.5, 3.0
+"""How long nothing ends before transcripts are begun, and after how long they are begun anyway."""
+
+
+class SqliteJournal:
+    """The journal of this process: appenders wait for durability together, readers never wait.
+
+    Records hold what really happened; only `mask` changes them, which hides this process's own provider keys.
+    `redact_progress` hides secrets in progress, which other processes show as it stands.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        fsync: Fsync = "group",
+        owner: ProcessIdentity | None = None,
+        clock: Clock | None = None,
+        mask: Callable[[bytes], bytes] | None = None,
+        redact_progress: Callable[[bytes], bytes] | None = None,
+        beat_seconds: float = BEAT_SECONDS,
+        stale_seconds: float = STALE_SECONDS,
+        max_wait_seconds: float = PATIENCE_SECONDS,
+    ) -> None:
+        self.folder = folder
+        self.path = folder / home.JOURNAL
+        self.owner = (this_process() if owner is None else owner).name
+        self._mask = mask
+        self._stale_seconds = stale_seconds
+        # Before any thread starts.
+        prime_events()
+        prime_states()
+        self._writer = Writer(
+            folder,
+            fsync=fsync,
+            owner=self.owner,
+            clock=clock,
+            redact_progress=redact_progress,
+            beat_seconds=beat_seconds,
+            stale_seconds=stale_seconds,
+            max_wait_seconds=max_wait_seconds,
+        )
+        self.clock = self._writer.clock
+        self._moment = self.clock.moment
+        self._readers: list[JournalReader] = []
+        self._pool = ThreadPoolExecutor(2, "deputy-journal-reader")
+        # Files are synced one by one, and many at once take as long as one.
+        self._files = ThreadPoolExecutor(_FILES_AT_ONCE, "deputy-journal-files")
+        self._composing = threading.Lock()
+        self._to_transcribe: deque[str] = deque()
+        self._transcribing: set[asyncio.Future[None]] = set()
+        self._transcribing_soon: asyncio.TimerHandle | None = None
+        self._ended_at = 0.0
+        self._watcher: JournalReader | None = None
+        self._states = BatchedReads(self._look_up)
+        self._is_closed = False
+
+    async def __aenter__(self) -> SqliteJournal:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def abandon(self) -> None:
+        """Write nothing more and give nothing up, as after a kill: for tests of what comes then."""
+        await self._writer.close(orderly=False)
+
+    async def close(self) -> None:
+        """Write what is waiting, give up all leases, and let the file go."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(CLOSE_SECONDS):
+                while self._to_transcribe or self._transcribing:
+                    self._transcribe()
+                    await asyncio.wait(self._transcribing)
+        # Readers first, so that the writer is the last to leave and clears up behind itself.
+        self._is_closed = True
+        for pool in (self._files, self._pool):
+            await bounded_wait(pool.shutdown)
+        while self._readers:
+            self._readers.pop().close()
+        if self._watcher is not None:
+            self._watcher.close()
+            self._watcher = None
+        await self._writer.close()
+
+    # --- writing ------------------------------------------------------------------------------------------------------
+
+    async def transact(self, do: Callable[[Transaction], T]) -> T:
+        """Run a function in the next transaction and wait until it is durable."""
+        return await self._writer.submit(do)
+
+    def transact_soon(self, do: Callable[[Transaction], T]) -> asyncio.Future[T]:
+        """Run a function in the next transaction, without waiting; its future must be heard."""
+        return self._writer.submit(do)
+
+    async def begin(self, run: str, event: RunOpened | Requested) -> SqliteLease | None:
+        """Make a run with its first record, and take its lease; None when there is such a run already."""
+        _check_id(run)
+        at, (masked, body) = self._moment(), self._written(event)
+        return await self.transact(lambda tx: tx.begin(run, at, masked, body))
+
+    async def acquire(self, run: str) -> SqliteLease:
+        """Take the lease of a run that is left, or has ended."""
+        state = await self.state(run)
+        if state is None:
+            raise UnknownRun(run)
+
+        def do(tx: Transaction) -> SqliteLease:
+            holder = tx.holder(run)
+            lease = tx.grant(run, state)
+            tx.catch_up(lease)
+            if holder is not None and holder.owner not in ("", self.owner) and lease.state.is_live:
+                adopted = Adopted(owner=self.owner, previous_owner=holder.owner)
+                tx.append(lease, f"adopted:{lease.epoch}", self._moment(), adopted, encode(adopted))
+            return lease
+
+        return await self.transact(do)
+
+    async def release(self, lease: SqliteLease) -> None:
+        """Give a lease up, so that anybody may take it."""
+        await self.transact(lambda tx: tx.release(lease))
+
+    async def append(self, lease: SqliteLease, key: str, event: Event) -> Record:
+        """Add a record and wait until it is durable."""
+        at, (masked, body) = self._moment(), self._written(event)
+        return await self._writer.submit(Transaction.append, lease, key, at, masked, body)
+
+    def append_soon(self, lease: SqliteLease, key: str, event: Event) -> Writing:
+        """Add a record under a new key without waiting; one that is appended later is never durable before it."""
+        at, (masked, body) = self._moment(), self._written(event)
+        self._writer.submit_for(lease, Transaction.append, lease, key, at, masked, body)
+        return Writing(masked, at.clock)
+
+    def append_begun(self, lease: SqliteLease, key: str, event: Event) -> None:
+        """The same for a record whose absence would change nothing here."""
+        at, (masked, body) = self._moment(), self._written(event)
+        self._writer.submit_for(lease, Transaction.mark, lease, key, at, masked, body)
+
+    async def wait_durable(self, lease: SqliteLease) -> None:
+        """Until all that was appended to a run is durable; an error when some of it never will be."""
+        await self._writer.submit(Transaction.fence, lease)
+
+    def _written(self, event: E) -> tuple[E, bytes]:
+        """An event and its JSON as they are stored: a provider key of this process stands in neither."""
+        event, body = written(event)
+        masked = body if self._mask is None else self._mask(body)
+        return (event, body) if masked == body else (cast("E", decode(masked)), masked)
+
+    async def spawn(self, lease: SqliteLease, key: str, child: str, event: Requested) -> SqliteLease | None:
+        """Record that a child is spawned and make it, in one; None when that was done before."""
+        _check_id(child)
+        at, (masked, body) = self._moment(), self._written(event)
+        return await self._writer.submit(Transaction.spawn, lease, key, child, at, masked, body)
+
+    async def join(self, lease: SqliteLease, key: str, child: State) -> Record:
+        """Record that a child's outcome is taken, here and with the child, in one."""
+        at = self._moment()
+        return await self.transact(lambda tx: tx.join(lease, key, at, child))
+
+    async def finish(self, lease: SqliteLease, key: str, event: Event) -> Record:
+        """Record how a run ended, and give its lease up, in one."""
+        at, (masked, body) = self._moment(), self._written(event)
+
+        def do(tx: Transaction) -> Record:
+            record = tx.append(lease, key, at, masked, body)
+            tx.release(lease)
+            return record
+
+        record = await self.transact(do)
+        self._write_transcript_soon(lease.run)
+        return record
+
+    async def expire(self, seen: State) -> bool:
+        """End a run whose time is up with what its records show, whoever has its lease, in one; whether this did."""
+        at = self._moment()
+        is_ended = await self.transact(lambda tx: expire.expire(tx, self.path, seen, at))
+        if is_ended:
+            self._write_transcript_soon(seen.run)
+        return is_ended
+
+    def _write_transcript_soon(self, run: str) -> None:
+        """Write the file that a subagent leaves. Nobody waits for it before `close`: it follows from the records."""
+        self._to_transcribe.append(run)
+        self._ended_at = asyncio.get_running_loop().time()
+        if self._transcribing_soon is None:
+            self._wait_for_calm(self._ended_at)
+
+    def _wait_for_calm(self, since: float) -> None:
+        """Ends come in flocks, and each of them matters more than the file behind it; but no file comes very late."""
+        loop = asyncio.get_running_loop()
+        calm_at = min(self._ended_at + _CALM_SECONDS, since + _TRANSCRIPT_SECONDS)
+        if calm_at <= loop.time():
+            self._transcribe()
+        else:
+            self._transcribing_soon = loop.call_at(calm_at, self._wait_for_calm, since)
+
+    def _transcribe(self) -> None:
+        """Write all transcripts that are due, in a few threads at once."""
+
+        def write() -> None:
+            while self._to_transcribe:
+                with suppress(IndexError):
+                    self._write_transcript(self._to_transcribe.popleft(), loop)
+
+        def end(done: asyncio.Future[None]) -> None:
+            self._transcribing.discard(done)
+            _receive(done)
+
+        if self._transcribing_soon is not None:
+            self._transcribing_soon.cancel()
+            self._transcribing_soon = None
+        loop = asyncio.get_running_loop()
+        for _ in range(0 if self._is_closed else min(len(self._to_transcribe), _FILES_AT_ONCE)):
+            writing = loop.run_in_executor(self._files, write)
+            self._transcribing.add(writing)
+            writing.add_done_callback(end)
+
+    def _write_transcript(self, run: str, loop: asyncio.AbstractEventLoop) -> None:
+        try:
+            # To read takes the interpreter, which only one can have, and a connection; to write only takes time.
+            with self._composing:
+                made = self._read(lambda reader: transcript.of_ended(reader, run))
+            if made is not None:
+                transcript.write_transcript(self.folder, made)
+        except StorageError as error:
+            noted = Error(type="storage", message=str(error), recoverable=True, recommendation=error.remedy)
+            loop.call_soon_threadsafe(self._log_soon, run, noted)
+
+    def _log_soon(self, run: str, error: Error) -> None:
+        context, at = error_log.ErrorContext(session_id=run), self._moment()
+        self._writer.submit(lambda tx: error_log.write(tx.connection, error, at.at, context)).add_done_callback(
+            _receive
+        )
+
+    async def receive_message(self, lease: SqliteLease, key: str, topic: str) -> Record | None:
+        """Turn the oldest message of a topic that is for this wait into a record, in one; None when there is none."""
+        at = self._moment()
+        return await self.transact(lambda tx: tx.receive_message(lease, key, at, topic))
+
+    async def send(self, run: str, topic: str, key: str, body: bytes) -> bool:
+        """Leave a message for a run, once per key; whoever is at work on it takes it up. False: another came first."""
+        written(QuestionAnswered(topic=topic, body=Raw(body)))
+        masked = body if self._mask is None else self._mask(body)
+        return await self.transact(lambda tx: tx.send(run, topic, key, masked))
+
+    async def deliver(self, run: str, to: str) -> None:
+        """Record that a result was handed over."""
+        at, state = self._moment(), await self.state(run)
+        if state is None:
+            raise UnknownRun(run)
+        await self.transact(lambda tx: tx.deliver(run, at, to, state))
+
+    async def log(self, run: str, error: Error, trace: str = "") -> None:
+        """Put an error into the log that no record tells of."""
+        at, state = self._moment(), await self.state(run)
+        text = StepEnded(step=trace, error=error)
+        masked, _ = self._written(text)
+        context = error_log.ErrorContext(session_id=run) if state is None else error_log.context_of(state)
+        await self.transact(
+            lambda tx: error_log.write(tx.connection, masked.error or error, at.at, context, masked.step)
+        )
+
+    async def purge(self, run: str) -> None:
+        """Remove a run and all runs below it, with the files they left."""
+        runs = [run, *(state.run for state in await self.descendants(run))]
+
+        def do(tx: Transaction) -> None:
+            tx.has_removed = True
+            retention.remove(tx.connection, runs)
+
+        await self.transact(do)
+        await self.read(lambda _: retention.remove_files(self.folder, runs))
+
+    def show_progress(self, run: str, body: bytes) -> None:
+        """Show progress to watchers, of other processes too."""
+        self._writer.show_progress(run, self.clock.now(), body)
+
+    @property
+    def rate_limits(self) -> dict[str, HeldUntil]:
+        """Until when requests to providers are held back, by account, as of the last commit."""
+        return self._writer.rate_limits
+
+    # --- reading ------------------------------------------------------------------------------------------------------
+
+    async def read(self, do: Callable[[JournalReader], T]) -> T:
+        """Run a function on a reader, off the loop."""
+        return await self._read_soon(do)
+
+    def _read_soon(self, do: Callable[[JournalReader], T]) -> asyncio.Future[T]:
+        if self._is_closed:
+            raise StorageFailed(str(self.path), "this process has closed it", "Open it again.")
+        return asyncio.get_running_loop().run_in_executor(self._pool, self._read, do)
+
+    async def state(self, run: str) -> State | None:
+        """Where a run stands."""
+        return await self._states.ask(run)
+
+    def _look_up(self, runs: Sequence[str]) -> asyncio.Future[list[State | BaseException | None]]:
+        def find(reader: JournalReader) -> list[State | BaseException | None]:
+            return [_found(reader, run) for run in runs]
+
+        return self._read_soon(find)
+
+    async def known(self, runs: Sequence[str]) -> set[str]:
+        """Which of these are runs."""
+        return await self.read(lambda reader: {run for run in runs if reader.knows(run)})
+
+    async def unfinished(self) -> Sequence[RunStatus]:
+        """The runs that have not ended or were not delivered, and whether somebody is at work on them."""
+        return await self.read(lambda reader: queries.statuses(reader, reader.unsettled(), self._stale_seconds))
+
+    async def descendants(self, run: str) -> Sequence[State]:
+        """All runs below a run, oldest first."""
+        return await self.read(lambda reader: reader.descendants(run))
+
+    async def records(self, run: str, after: int = 0) -> Sequence[Record]:
+        """The records of a run; a damaged one is a StorageCorrupt."""
+        return await self.read(lambda reader: [self._whole(record) for record in reader.records(run, after)])
+
+    async def get(self, run: str, key: str) -> Record | None:
+        """One record of a run; a damaged one is a StorageCorrupt."""
+        record = await self.read(lambda reader: reader.get(run, key))
+        return None if record is None else self._whole(record)
+
+    async def outcomes(self, runs: Sequence[str]) -> dict[str, Outcome]:
+        """How those of these runs ended that have."""
+        return await self.read(lambda reader: queries.outcomes(reader, runs))
+
+    async def addressed(self) -> Sequence[tuple[str, str]]:
+        """The live runs, and topics, of messages not yet taken, unless another process is at work on them."""
+        return await self.read(self._addressed)
+
+    def _addressed(self, reader: JournalReader) -> list[tuple[str, str]]:
+        addressed = reader.addressed()
+        holders = reader.holders({run for run, _ in addressed})
+        now = time.monotonic()
+        return [
+            (run, topic)
+            for run, topic in addressed
+            if run not in holders
+            or holders[run].owner == self.owner
+            or holders[run].is_orphaned(now, self._stale_seconds)
+        ]
+
+    async def changes(self) -> int:
+        """A number that differs after any other process, or this one, has written."""
+        return await asyncio.get_running_loop().run_in_executor(self._pool, self._changes)
+
+    def _changes(self) -> int:
+        # The number has a meaning only within one connection.
+        if self._watcher is None:
+            self._watcher = self._open()
+        return self._watcher.changes()
+
+    def _read(self, do: Callable[[JournalReader], T]) -> T:
+        reader = self._readers.pop() if self._readers else self._open()
+        try:
+            return do(reader)
+        finally:
+            self._readers.append(reader)
+
+    def _open(self) -> JournalReader:
+        reader = JournalReader.open(self.folder, is_written=True)
+        if reader is None:
+            raise StorageFailed(str(self.path), "it has gone", "Put it back, or start again.")
+        return reader
+
+    def _whole(self, record: Record | DamagedRecord) -> Record:
+        if isinstance(record, DamagedRecord):
+            raise StorageCorrupt(str(self.path), f"{record.where}: {record.what}")
+        return record
+
+
+def _found(reader: JournalReader, run: str) -> State | BaseException | None:
+    """Where a run stands; that it cannot be read is an answer too, and no trouble of those asked for beside it."""
+    try:
+        return reader.state(run)
+    except StorageError as error:
+        return error
+
+
+def _receive(done: asyncio.Future[Any]) -> None:
+    """Take note of an error that nobody may be listening for."""
+    if not done.cancelled():
+        done.exception()
+
+
+def _check_id(run: str) -> None:
+    # Ids are compared, never read; but they must be text that a database and a person can hold.
+    if not run or len(run) > _ID_LENGTH or not run.isprintable():
+        raise UsageError("session_id", run, f"an id is 1 to {_ID_LENGTH} printable characters")

@@ -1,0 +1,326 @@
+"""What one commit makes durable: records under leases, the states they leave, and nothing by halves."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from msgspec import Raw, json
+
+from deputy.core.errors import LeaseHeld, LeaseLost, StorageCorrupt, UnknownRun
+from deputy.core.events import (
+    CANCEL,
+    CancelRequested,
+    Delivered,
+    Joined,
+    QuestionAnswered,
+    Record,
+    Resumed,
+    Returned,
+    Spawned,
+    encode,
+    errors_of,
+)
+from deputy.core.state import State, apply, is_awaited, may_answer
+from deputy.journal import error_log
+from deputy.journal.sqlite.commit_marker import CommittedPosition
+from deputy.journal.sqlite.lease_table import LeaseTable
+from deputy.journal.sqlite.rows import (
+    ADD_EVENT,
+    ADD_EVENTS,
+    EVENT_UNDER_KEY,
+    EVENTS_AFTER,
+    PUT_RUNS,
+    SET_STATES,
+    DamagedRecord,
+    event_row,
+    execute,
+    is_whole_message,
+    message_sum,
+    read_event,
+    run_row,
+    state_row,
+)
+
+if TYPE_CHECKING:
+    import sqlite3
+    from collections.abc import Sequence
+
+    from deputy.core.errors import Error
+    from deputy.core.events import Event, Moment
+    from deputy.journal.sqlite.reader import LeaseHolder
+    from deputy.journal.sqlite.rows import Row
+
+FIRST = "requested"
+"""The key of a run's first record."""
+
+
+class SqliteLease:
+    """The right to write the records of one run, until another process takes it; and the state they leave."""
+
+    __slots__ = ("epoch", "run", "state", "trouble")
+
+    def __init__(self, run: str, epoch: int, state: State) -> None:
+        self.run = run
+        self.epoch = epoch
+        self.state = state
+        """As of the last commit."""
+        self.trouble: BaseException | None = None
+        """Why a record of it was never written: then no later one is either, and the lease must be taken anew."""
+
+
+class Transaction:
+    """What one commit makes durable: all of it or nothing."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        path: str,
+        owner: str,
+        stale_seconds: float,
+        *,
+        fenced: dict[str, SqliteLease] | None = None,
+        is_hopeful: bool = False,
+    ) -> None:
+        """`fenced` are leases known to hold; a hopeful one takes every key for new, and fails as a whole otherwise."""
+        self.owner = owner
+        self._connection = connection
+        self._is_hopeful = is_hopeful
+        self._rows: list[Row] = []
+        """Records that are not written yet."""
+        self._keys: set[tuple[str, str]] = set()
+        self.granted: set[str] = set()
+        self.released: set[str] = set()
+        self.has_removed = False
+        """Whether records were removed, of which it may have been said that they are there."""
+        self._path = path
+        self._stale_seconds = stale_seconds
+        self._states: dict[SqliteLease, State] = {}
+        self._fenced: dict[str, SqliteLease] = {} if fenced is None else fenced
+        self._leases = LeaseTable(connection, owner)
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """The connection, on which all that was added so far can be seen."""
+        rows, self._rows = self._rows, []
+        execute(self._connection, ADD_EVENTS, rows)
+        self._leases.write()
+        return self._connection
+
+    def state(self, lease: SqliteLease) -> State:
+        """The state of a run with what this transaction has added to it."""
+        return self._states.get(lease, lease.state)
+
+    def fence(self, lease: SqliteLease) -> None:
+        """Refuse to go on when the lease has been taken over, or a record before this one was lost."""
+        if lease.trouble is not None:
+            raise lease.trouble
+        if self._fenced.get(lease.run) is lease:
+            return
+        if not self._leases.has(lease.run, lease.epoch):
+            raise LeaseLost(lease.run, lease.epoch)
+        self._fenced[lease.run] = lease
+
+    def append(self, lease: SqliteLease, key: str, at: Moment, event: Event, body: bytes) -> Record:
+        """Add a record; when the run has one under this key already, that one stands and is returned."""
+        self.fence(lease)
+        state = self.state(lease)
+        record = Record(run=lease.run, seq=state.seq + 1, key=key, at=at.at, clock=at.clock, event=event)
+        row = event_row(record, body)
+        if self._is_hopeful:
+            self._rows.append(row)
+            self._keys.add((lease.run, key))
+        elif not self._connection.execute(ADD_EVENT, row).rowcount:
+            return self.existing(lease.run, key)
+        state = self._states[lease] = apply(state, record)
+        if isinstance(event, Resumed):
+            # What was said to an earlier round neither stops this one nor answers it.
+            self._connection.execute("UPDATE inbox SET is_taken = 1 WHERE run = ? AND NOT is_taken", (lease.run,))
+        errors: Sequence[Error] = errors_of(event)
+        if errors and isinstance(event, Returned):
+            errors = error_log.not_met(self.connection, lease.run, errors)
+        for error in errors:
+            error_log.write(self._connection, error, at.at, error_log.context_of(state))
+        return record
+
+    def mark(self, lease: SqliteLease, key: str, at: Moment, event: Event, body: bytes) -> None:
+        """Add a record that nothing follows from; when there is one under this key, nobody minds how it reads."""
+        self.fence(lease)
+        if self._is_hopeful or not self.has(lease.run, key):
+            self.append(lease, key, at, event, body)
+
+    def has(self, run: str, key: str) -> bool:
+        """Whether a run has a record under a key."""
+        query = "SELECT 1 FROM events WHERE run = ? AND key = ?"
+        return (run, key) in self._keys or self._connection.execute(query, (run, key)).fetchone() is not None
+
+    def existing(self, run: str, key: str) -> Record:
+        """The record that is there."""
+        record = read_event(self.connection.execute(EVENT_UNDER_KEY, (run, key)).fetchone())
+        if isinstance(record, DamagedRecord):
+            raise StorageCorrupt(self._path, f"{record.where}: {record.what}")
+        return record
+
+    def begin(self, run: str, at: Moment, event: Event, body: bytes) -> SqliteLease | None:
+        """Make a run with its first record, and take its lease; None when there is such a run already."""
+        if self._is_hopeful:
+            lease = self._fenced[run] = SqliteLease(run, self._leases.give_first(run), State())
+            self.granted.add(run)
+        elif self._connection.execute("SELECT 1 FROM runs WHERE run = ?", (run,)).fetchone() is not None:
+            return None
+        else:
+            lease = self.grant(run, State())
+        self.append(lease, FIRST, at, event, body)
+        return lease
+
+    def spawn(
+        self, lease: SqliteLease, key: str, child: str, at: Moment, event: Event, body: bytes
+    ) -> SqliteLease | None:
+        """Record that a child is spawned and make it; None when that was done before."""
+        self.fence(lease)
+        if not self._is_hopeful and self.has(lease.run, key):
+            return None
+        born = self.begin(child, at, event, body)
+        if born is not None:
+            spawned = Spawned(child=child)
+            self.append(lease, key, at, spawned, encode(spawned))
+        return born
+
+    def grant(self, run: str, state: State, *, is_forced: bool = False) -> SqliteLease:
+        """Take the lease of a run that nobody else is at work on, unless forced; an older lease of our own is void."""
+        holder = self.holder(run)
+        if holder is not None and holder.owner != self.owner and not (is_forced or self._is_orphaned(holder)):
+            raise LeaseHeld(run, f"process {holder.pid}")
+        epoch = 1 if holder is None else holder.epoch + 1
+        self._leases.give(run, epoch)
+        self.granted.add(run)
+        self._fenced.pop(run, None)
+        return SqliteLease(run, epoch, state)
+
+    def _is_orphaned(self, holder: LeaseHolder) -> bool:
+        return holder.is_orphaned(time.monotonic(), self._stale_seconds)
+
+    def holder(self, run: str) -> LeaseHolder | None:
+        """Who has the lease of a run."""
+        return self._leases.holder(run)
+
+    def is_held(self, run: str) -> bool:
+        """Whether somebody is at work on a run."""
+        holder = self.holder(run)
+        return holder is not None and bool(holder.owner) and not self._is_orphaned(holder)
+
+    def release(self, lease: SqliteLease) -> None:
+        """Give a lease up."""
+        self._leases.give_up(lease.run, lease.epoch)
+        self.released.add(lease.run)
+        self._fenced.pop(lease.run, None)
+
+    def catch_up(self, lease: SqliteLease) -> None:
+        """Fold in what others wrote before this lease was granted."""
+        for row in self.connection.execute(EVENTS_AFTER, (lease.run, lease.state.seq, -1)).fetchall():
+            record = read_event(row)
+            if not isinstance(record, DamagedRecord):
+                lease.state = apply(lease.state, record)
+
+    def deliver(self, run: str, at: Moment, to: str, state: State) -> None:
+        """Record that the result of a run that has ended was handed over."""
+        holder = self.holder(run)
+        if self._is_hopeful and holder is not None and not (holder.owner or state.is_live):
+            # Nobody has it. If somebody has added a record since, this one has the same number, and all is done anew.
+            lease = self._fenced[run] = SqliteLease(run, holder.epoch, state)
+            self._add_delivered(lease, at, to)
+            del self._fenced[run]
+            return
+        if holder is not None and holder.owner and not self._is_orphaned(holder):
+            raise LeaseHeld(run, f"process {holder.pid}")
+        lease = self.grant(run, state)
+        self.catch_up(lease)
+        self._add_delivered(lease, at, to)
+        self.release(lease)
+
+    def _add_delivered(self, lease: SqliteLease, at: Moment, to: str) -> None:
+        if not lease.state.is_live:
+            event = Delivered(to=to)
+            self.append(lease, f"delivered:{lease.state.round}", at, event, encode(event))
+
+    def join(self, lease: SqliteLease, key: str, at: Moment, child: State) -> Record:
+        """Record that a child's outcome is taken, here and with the child."""
+        self.fence(lease)
+        joined = Joined(child=child.run, round=child.round, waited=child.waited, waited_until=child.waited_until)
+        # Somebody may have set the child to work again; what is taken here is its earlier ending.
+        with suppress(LeaseHeld):
+            self.deliver(child.run, at, lease.run, child)
+        return self.append(lease, key, at, joined, encode(joined))
+
+    def send(self, run: str, topic: str, key: str, body: bytes) -> bool:
+        """Leave a message for a run, once per key; whether that is what lies there under the key, and no other."""
+        if self._connection.execute("SELECT 1 FROM runs WHERE run = ?", (run,)).fetchone() is None:
+            raise UnknownRun(run)
+        row = (run, topic, key, body, message_sum(run, topic, key, body))
+        query = (
+            "INSERT INTO inbox (run, topic, key, body, sum) VALUES (?, ?, ?, ?, ?) ON CONFLICT (run, key) DO NOTHING"
+        )
+        self._connection.execute(query, row)
+        under_key = "SELECT body FROM inbox WHERE run = ? AND key = ?"
+        return self._connection.execute(under_key, (run, key)).fetchone()[0] == body
+
+    def has_other(self, run: str, body: bytes) -> bool:
+        """Whether a message lies ready for a run that says something else than this."""
+        query = "SELECT 1 FROM inbox WHERE run = ? AND NOT is_taken AND body != ?"
+        return self._connection.execute(query, (run, body)).fetchone() is not None
+
+    def receive_message(self, lease: SqliteLease, key: str, at: Moment, topic: str) -> Record | None:
+        """Turn the oldest message of a topic that is for this wait into a record; None when there is none."""
+        self.fence(lease)
+        if self.has(lease.run, key):
+            return self.existing(lease.run, key)
+        query = "SELECT id, key, body, sum FROM inbox WHERE run = ? AND topic = ? AND NOT is_taken ORDER BY id"
+        for number, name, body, total in self._connection.execute(query, (lease.run, topic)).fetchall():
+            if not may_answer(name, key):
+                if not is_awaited(name, self.state(lease)):
+                    # Left there, it would have the run looked at again and again.
+                    self._connection.execute("DELETE FROM inbox WHERE id = ?", (number,))
+                continue
+            self._connection.execute("UPDATE inbox SET is_taken = 1 WHERE id = ?", (number,))
+            if is_whole_message((lease.run, topic, name, body, total)):
+                event = (
+                    CancelRequested(reason=_reason(body))
+                    if topic == CANCEL
+                    else QuestionAnswered(topic=topic, body=Raw(body))
+                )
+                return self.append(lease, key, at, event, encode(event))
+        return None
+
+    def index(self) -> None:
+        """Write the states that this transaction has changed beside the records they follow from."""
+        connection = self.connection
+        turned: list[Row] = []
+        moved: list[Row] = []
+        for lease, state in self._states.items():
+            before = lease.state
+            if before.seq and (before.is_live, before.is_settled) == (state.is_live, state.is_settled):
+                turned.append((state.last_at, *state_row(state), lease.run))
+            else:
+                moved.append(run_row(lease.run, state))
+        # Naming no column that an index has keeps every index out of what a turn writes.
+        execute(connection, SET_STATES, turned)
+        execute(connection, PUT_RUNS, moved)
+
+    @property
+    def position(self) -> CommittedPosition | None:
+        """One record of those added, which all stand or fall together; None when nothing was added."""
+        lease, state = next(iter(self._states.items()), (None, None))
+        return None if lease is None or state is None else CommittedPosition(lease.run, state.seq)
+
+    def flush_pending(self) -> None:
+        """After the commit: what was added is so."""
+        for lease, state in self._states.items():
+            lease.state = state
+
+
+def _reason(body: bytes) -> str:
+    try:
+        return json.decode(body, type=str)
+    except ValueError:
+        return ""

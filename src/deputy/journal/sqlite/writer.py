@@ -1,0 +1,365 @@
+"""The one thread that writes: it commits what has gathered while the last commit was under way."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, TypeVarTuple
+
+from deputy.core.errors import DeputyError, StorageError, StorageFailed, StorageGone
+from deputy.journal import home
+from deputy.journal.bounded_wait import bounded_wait
+from deputy.journal.clock import Clock, running_clock, start_clock
+from deputy.journal.shared_rate_limit import HeldUntil, read_rate_limits
+from deputy.journal.sqlite import connection as connections
+from deputy.journal.sqlite.commit_marker import CommitMarker
+from deputy.journal.sqlite.rows import PUT_PROGRESS, execute
+from deputy.journal.sqlite.transaction import SqliteLease, Transaction
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from deputy.journal.sqlite.connection import Fsync
+
+    T = TypeVar("T")
+    Ts = TypeVarTuple("Ts")
+
+BEAT_SECONDS = 3.0
+_LOOK_SECONDS = 0.25
+_BATCH = 512
+_SHOW_SECONDS = 0.1
+"""How often progress is written, at most: watchers look no more often."""
+_RING = 256
+"""How many signs of progress are kept per run."""
+
+
+_Shown: TypeAlias = tuple[str, int, int, float, bytes]
+"""A sign of progress as its row has it: the run, the place in its ring, its number, the journal's clock, and what."""
+
+
+class _Work(NamedTuple):
+    do: Callable[..., Any]
+    args: tuple[Any, ...] = ()
+    done: asyncio.Future[Any] | None = None
+    lease: SqliteLease | None = None
+    """Whose record it writes while nobody waits for it: if it is lost, none must follow it."""
+
+
+class Writer:
+    """A thread with the process's only connection that writes."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        fsync: Fsync,
+        owner: str,
+        clock: Clock | None,
+        redact_progress: Callable[[bytes], bytes] | None,
+        beat_seconds: float,
+        stale_seconds: float,
+        max_wait_seconds: float,
+    ) -> None:
+        self.folder = folder
+        self.path = folder / home.JOURNAL
+        self.owner = owner
+        self._fsync: Fsync = fsync
+        self._redact_progress = redact_progress
+        self._beat_seconds = beat_seconds
+        self._stale_seconds = stale_seconds
+        self._wait_seconds = max_wait_seconds
+        connection = connections.open_writer(folder, fsync, max_wait_seconds)
+        self._connection: sqlite3.Connection | None = connection
+        self.clock = self._start_clock(connection) if clock is None else clock
+        self._file = _identity(self.path)
+        self._is_gone = False
+        self._marker = CommitMarker(folder)
+        self._handed: list[_Work] = []
+        self._work: deque[_Work] = deque()
+        self._wake = threading.Condition()
+        self._closing = False
+        self._is_abandoned = False
+        self._progress: dict[str, deque[_Shown]] = {}
+        self._progressed: dict[str, tuple[int, int]] = {}
+        self._shown_at = float("-inf")
+        self._beat_at: float | None = None
+        self._held: set[str] = set()
+        self._fenced: dict[str, SqliteLease] = {}
+        """Leases that hold for as long as no other connection writes."""
+        self._version = -1
+        """How often others had written, as of the last transaction."""
+        self.rate_limits: dict[str, HeldUntil] = {}
+        """As of the last commit, by account: until when requests are held back."""
+        self._thread = threading.Thread(target=self._write, name="deputy-journal-writer", daemon=True)
+        self._thread.start()
+
+    def _start_clock(self, connection: sqlite3.Connection) -> Clock:
+        try:
+            with connections.typed(self.path):
+                clock = running_clock(connection)
+                if clock is None:
+                    connections.retry_while_busy(
+                        lambda: connection.execute("BEGIN IMMEDIATE"), self.path, self._wait_seconds
+                    )
+                    clock = start_clock(connection)
+                    connection.execute("COMMIT")
+        except BaseException:
+            connection.close()
+            raise
+        return clock
+
+    def submit(self, do: Callable[[Transaction, *Ts], T], *args: *Ts) -> asyncio.Future[T]:
+        """Run a function in the next transaction; done when that is durable. It raises before it writes, or not."""
+        done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._enqueue(_Work(do, args, done))
+        return done
+
+    def submit_for(self, lease: SqliteLease, do: Callable[[Transaction, *Ts], Any], *args: *Ts) -> None:
+        """The same with nobody waiting: when it is lost, so is the lease's right to write any more."""
+        self._enqueue(_Work(do, args, None, lease))
+
+    def _enqueue(self, work: _Work) -> None:
+        if self._closing:
+            raise StorageFailed(str(self.path), "this process has closed it", "Open it again.")
+        if not self._handed:
+            # What is submitted in one tick of the loop is handed over, and committed, together.
+            asyncio.get_running_loop().call_soon(self._hand_over)
+        self._handed.append(work)
+
+    def show_progress(self, run: str, at: float, body: bytes) -> None:
+        """A sign of progress for watchers: written with a commit soon, the oldest forgotten, never waited for."""
+        ring = self._progress.get(run)
+        if ring is None:
+            ring = self._progress.setdefault(run, deque(maxlen=_RING))
+        count, last = self._progressed.get(run, (0, 0))
+        # Numbers follow the clock, so that they go on rising when another process goes on with the run.
+        number = max(last + 1, int(at * 1000))
+        self._progressed[run] = (count + 1, number)
+        ring.append((run, count % _RING, number, at, body))
+
+    async def close(self, *, orderly: bool = True) -> None:
+        """Write what is waiting, give up all leases, and let the file go; or leave it all as a kill would."""
+        if self._closing:
+            return
+        self._hand_over()
+        with self._wake:
+            self._closing = True
+            if not orderly:
+                self._work.clear()
+                self._held.clear()
+                self._is_abandoned = True
+            self._wake.notify()
+        await bounded_wait(self._thread.join)
+
+    def _hand_over(self) -> None:
+        handed, self._handed = self._handed, []
+        with self._wake:
+            self._work.extend(handed)
+            self._wake.notify()
+
+    def _write(self) -> None:
+        while True:
+            batch = self._next_batch()
+            if batch is None:
+                break
+            self._commit(batch)
+        if not self._is_abandoned:
+            self._commit([_Work(self._release_all)])
+        if self._connection is not None:
+            self._connection.close()
+        self._marker.close()
+
+    def _next_batch(self) -> list[_Work] | None:
+        size = 1 if self._fsync == "each" else _BATCH
+        with self._wake:
+            while not self._work and not self._closing:
+                # With nothing at work there is nobody to give a sign of life for.
+                self._wake.wait(_LOOK_SECONDS if self._held or self._progress else None)
+                if self._progress or (self._held and self._is_beat_due()):
+                    break
+            if not self._work and self._closing:
+                return None
+            return [self._work.popleft() for _ in range(min(size, len(self._work)))]
+
+    def _commit(self, batch: list[_Work]) -> None:
+        results: list[_Result]
+        try:
+            results = self._transaction(batch)
+        except StorageError as error:
+            results = [_lost(work, error) for work in batch]
+        except Exception as error:  # noqa: BLE001  the thread outlives a mistake in one piece of work
+            if len(batch) > 1:
+                for work in batch:
+                    self._commit([work])
+                return
+            results = [_lost(work, error) for work in batch]
+        _resolve(results)
+
+    def _transaction(self, batch: Sequence[_Work]) -> list[_Result]:
+        if self._is_gone:
+            # A new file in its place would not have what was written before.
+            raise StorageGone(str(self.path), "it was deleted or replaced while it was written to")
+        try:
+            connection = self._connection
+            if connection is None:
+                connection = self._connection = connections.open_writer(self.folder, self._fsync, self._wait_seconds)
+            connections.retry_while_busy(lambda: connection.execute("BEGIN IMMEDIATE"), self.path, self._wait_seconds)
+            try:
+                tx, results = self._execute(connection, batch, is_hopeful=True)
+            except sqlite3.IntegrityError:
+                # Some record is there already. That is rare, so only now each of them is asked for.
+                connection.execute("ROLLBACK")
+                connections.retry_while_busy(
+                    lambda: connection.execute("BEGIN IMMEDIATE"), self.path, self._wait_seconds
+                )
+                tx, results = self._execute(connection, batch, is_hopeful=False)
+            shown_at = self._write_progress(connection, has_ends=bool(tx.released))
+            beat_at = self._beat(connection)
+            rate_limits = read_rate_limits(connection)
+            if tx.has_removed:
+                self._marker.clear()
+            connection.execute("COMMIT")
+            self._check_file()
+        except sqlite3.Error as error:
+            self._forget_connection()
+            if connections.is_storage(error):
+                raise connections.storage_error(self.path, error) from error
+            raise
+        except BaseException:
+            self._forget_connection()
+            raise
+        if tx.has_removed:
+            # Another process may have said in between what is removed now.
+            self._marker.clear()
+        elif tx.position is not None:
+            self._marker.set(tx.position)
+        tx.flush_pending()
+        self.rate_limits = rate_limits
+        self._shown_at = shown_at
+        self._beat_at = beat_at
+        self._held = (self._held | tx.granted) - tx.released
+        for run in tx.released:
+            self._progressed.pop(run, None)
+        return results
+
+    def _execute(
+        self, connection: sqlite3.Connection, batch: Sequence[_Work], *, is_hopeful: bool
+    ) -> tuple[Transaction, list[_Result]]:
+        """Do all this in the transaction that has begun."""
+        version: int = connection.execute("PRAGMA data_version").fetchone()[0]
+        if version != self._version or not is_hopeful:
+            self._version, self._fenced = version, {}
+        tx = Transaction(
+            connection, str(self.path), self.owner, self._stale_seconds, fenced=self._fenced, is_hopeful=is_hopeful
+        )
+        results = [_attempt(work, tx) for work in batch]
+        tx.index()
+        return tx, results
+
+    def _check_file(self) -> None:
+        """Raise when the file that was written to has lost its name: SQLite itself does not notice."""
+        if _identity(self.path) != self._file:
+            self._is_gone = True
+            raise StorageGone(str(self.path), "it was deleted or replaced while it was written to")
+
+    def _forget_connection(self) -> None:
+        """After a failure nothing is known about the connection; the next transaction opens another."""
+        self._version = -1
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            try:
+                connection.close()
+            except sqlite3.Error:
+                return
+
+    def _write_progress(self, connection: sqlite3.Connection, *, has_ends: bool) -> float:
+        """Write what was shown, when it is time, or when somebody might look for the last time: the moment of that."""
+        now = time.monotonic()
+        is_due = has_ends or self._closing or now - self._shown_at >= _SHOW_SECONDS
+        if not (self._progress and is_due):
+            return self._shown_at
+        rows: list[_Shown] = []
+        while self._progress:
+            rows += self._progress.popitem()[1]
+        bodies = [row[-1] for row in rows]
+        clean = self._redacted(bodies)
+        if clean is not bodies:
+            rows = [(*row[:-1], body) for row, body in zip(rows, clean, strict=True)]
+        execute(connection, PUT_PROGRESS, rows)
+        return now
+
+    def _redacted(self, bodies: list[bytes]) -> list[bytes]:
+        """Progress without secrets, searched together because hardly any has one."""
+        redact = self._redact_progress
+        if redact is None:
+            return bodies
+        together = b"[%b]" % b",".join(bodies)
+        return bodies if redact(together) == together else [redact(body) for body in bodies]
+
+    def _is_beat_due(self) -> bool:
+        return self._beat_at is None or time.monotonic() - self._beat_at >= self._beat_seconds
+
+    def _beat(self, connection: sqlite3.Connection) -> float | None:
+        """Give a sign of life, when it is time: the moment of the last one."""
+        if not self._is_beat_due():
+            return self._beat_at
+        now = time.monotonic()
+        connection.execute("INSERT OR REPLACE INTO owners VALUES (?, ?)", (self.owner, now))
+        return now
+
+    def _release_all(self, tx: Transaction) -> None:
+        tx.connection.execute("UPDATE leases SET owner = NULL WHERE owner = ?", (self.owner,))
+        tx.connection.execute("DELETE FROM owners WHERE owner = ?", (self.owner,))
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Which file has this name; None when there is none."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+_Result = tuple[_Work, Any, BaseException | None]
+
+
+def _attempt(work: _Work, tx: Transaction) -> _Result:
+    try:
+        return work, work.do(tx, *work.args), None
+    except DeputyError as error:
+        return _lost(work, error)
+
+
+def _lost(work: _Work, error: BaseException) -> _Result:
+    """What becomes of work that could not be done: where nobody waits, whoever writes next hears of the trouble."""
+    if work.lease is not None:
+        work.lease.trouble = error
+    return work, None, error
+
+
+def _resolve(results: list[_Result]) -> None:
+    """Tell everybody who waits, with one call per loop."""
+    by_loop: dict[asyncio.AbstractEventLoop, list[_Result]] = {}
+    for result in results:
+        if result[0].done is not None:
+            by_loop.setdefault(result[0].done.get_loop(), []).append(result)
+    for loop, text in by_loop.items():
+        try:
+            loop.call_soon_threadsafe(_emit, text)
+        except RuntimeError:
+            continue
+
+
+def _emit(results: list[_Result]) -> None:
+    for work, value, error in results:
+        if work.done is None or work.done.done():
+            continue
+        if error is None:
+            work.done.set_result(value)
+        else:
+            work.done.set_exception(error)

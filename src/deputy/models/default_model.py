@@ -1,0 +1,109 @@
+"""Which model is asked when none is named: the first provider with a key, else a server here, else the scout."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, cast
+
+from msgspec import DecodeError, Struct, json
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from http.client import HTTPResponse
+
+    from deputy.models.factory import ModelFactory
+
+MODEL_VARIABLE = "DEPUTY_MODEL"
+OFFLINE_MODEL = "offline:scout"
+
+BY_KEY = {
+    "anthropic": "anthropic:claude-sonnet-5-5",
+    "openai": "openai:gpt-5.2",
+    "google": "google:gemini-3.1-pro-preview",
+    "openrouter": "openrouter:openrouter/auto",
+    "groq": "groq:openai/gpt-oss-120b",
+    "deepseek": "deepseek:deepseek-v4-pro",
+    "mistral": "mistral:mistral-large-2512",
+}
+"""In this order, the first provider that has a key."""
+
+LOCAL = ("ollama", "llamacpp")
+"""Then, in this order, the first server on this machine that answers."""
+
+PROBE_SECONDS = 0.5
+_PROBE_BYTES = 1_000_000
+
+
+class ModelChoice(Struct, frozen=True, kw_only=True):
+    """A model, and why it was chosen."""
+
+    model: str
+    reason: str
+
+
+async def choose_model(models: ModelFactory, environ: Mapping[str, str], configured: str | None = None) -> ModelChoice:
+    """The model to ask when none is named."""
+    named = environ.get(MODEL_VARIABLE, "").strip()
+    if named:
+        return ModelChoice(model=named, reason=f"{MODEL_VARIABLE} names it")
+    if configured is not None:
+        return ModelChoice(model=configured, reason="your config.toml names it")
+    for provider, model in BY_KEY.items():
+        if models.has_key(provider):
+            return ModelChoice(model=model, reason=f"{models.key_variable(provider)} is set")
+    for provider in LOCAL:
+        found = await served_by(provider, models, environ)
+        if found:
+            return ModelChoice(model=f"{provider}:{found[0]}", reason=f"no key is set, and {provider} answers here")
+    return ModelChoice(model=OFFLINE_MODEL, reason="no key is set, and no model server answers on this machine")
+
+
+async def served_by(provider: str, models: ModelFactory, environ: Mapping[str, str]) -> list[str]:
+    """The models that a server on this machine has; none when it does not answer in time."""
+    import asyncio
+
+    entry = models.catalog.providers[provider]
+    address = environ.get(entry.base_url_variable) or entry.base_url
+    return await asyncio.to_thread(_models_at, address)
+
+
+def _models_at(address: str) -> list[str]:
+    import http.client
+    from urllib.parse import urlsplit
+
+    try:
+        parts = urlsplit(address)
+        if parts.scheme != "http" or not parts.hostname:
+            return []
+        connection = http.client.HTTPConnection(parts.hostname, parts.port, timeout=PROBE_SECONDS)
+        with closing(connection):
+            connection.request("GET", f"{parts.path.rstrip('/')}/models")
+            answer = connection.getresponse()
+            return _names_in(_read(answer)) if answer.status == 200 else []
+    except (OSError, ValueError, http.client.HTTPException):
+        return []
+
+
+def _read(answer: HTTPResponse) -> bytes:
+    """What is answered, within bounds: a server that drips is none."""
+    deadline = time.monotonic() + PROBE_SECONDS
+    body = b""
+    while (piece := answer.read1(65536)) and len(body) < _PROBE_BYTES and time.monotonic() < deadline:
+        body += piece
+    return body
+
+
+def _names_in(body: bytes) -> list[str]:
+    try:
+        text: Any = json.decode(body)
+    except (DecodeError, RecursionError):
+        return []
+    listed: Any = cast("dict[str, Any]", text).get("data") if isinstance(text, dict) else None
+    names = [
+        cast("dict[str, Any]", one).get("id")
+        for one in cast("list[Any]", listed if isinstance(listed, list) else [])
+        if isinstance(one, dict)
+    ]
+    # Models that only embed texts cannot answer.
+    return [name for name in names if isinstance(name, str) and name and "embed" not in name]

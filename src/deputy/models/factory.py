@@ -1,0 +1,317 @@
+"""Makes models by name: catalog, key and address in, a model that retries under its governor out."""
+
+from __future__ import annotations
+
+from hashlib import sha256
+from typing import TYPE_CHECKING, Final, Self, assert_never
+from urllib.parse import urlsplit
+
+from deputy.core.approval import PriceBounds
+from deputy.core.conversation import TokenUsage
+from deputy.core.errors import UsageError
+from deputy.core.limits import IDLE_SECONDS
+from deputy.core.model_name import SCRIPT, is_script
+from deputy.models.catalog import Catalog, ModelEntry, ProviderEntry, ResolvedName, WireName, read_catalog
+from deputy.models.pricing import priced
+from deputy.models.rate_limiter import RateLimiters, most_requests
+from deputy.models.retry_clock import RetryClock
+from deputy.models.secret import ApiKey
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from deputy.core.conversation import ThinkingLevel
+    from deputy.engine.ports import Model
+    from deputy.models.http_client import HttpClient
+    from deputy.models.rate_limit_store import RateLimitStore
+    from deputy.models.retry import RetryPolicy
+    from deputy.models.wire import Wire
+    from deputy.models.wire_model import Endpoint
+
+OFFLINE: Final = "offline:"
+PYDANTIC_AI: Final = "pydantic-ai:"
+ANYBODYS: Final = "cursor"
+"""The provider whose program has models of all the others, by names of its own."""
+
+
+class ModelFactory:
+    """All models of a process: one pool of connections, one governor per provider and key.
+
+    Keys and addresses come from `environ`; nothing is connected until a model is first asked.
+    """
+
+    def __init__(
+        self,
+        *,
+        environ: Mapping[str, str],
+        catalog: Catalog | None = None,
+        clock: RetryClock | None = None,
+        retry: RetryPolicy | None = None,
+        idle_seconds: float | None = None,
+        max_concurrency: int | None = None,
+        pace_of: Callable[[str], RateLimitStore] | None = None,
+        given: Mapping[str, Model] | None = None,
+    ) -> None:
+        self.catalog = catalog or read_catalog()
+        self._environ = environ
+        self._given: Mapping[str, Model] = {} if given is None else given
+        """Models that are there already, by the names they are asked by."""
+        self._names: dict[str, ResolvedName] = {}
+        self._entries: dict[str, ModelEntry] = {}
+        """What was looked up in the catalog, by the names it was asked for with."""
+        self._clock = clock or RetryClock()
+        self._retry = retry
+        self._idle_seconds = idle_seconds
+        requests = most_requests() if max_concurrency is None else max_concurrency
+        self._limiters = RateLimiters(clock=self._clock, max_concurrency=requests, pace_of=pace_of)
+        self._http: HttpClient | None = None
+        self._opened: dict[str, Model] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._limiters.close()
+        if self._http is not None:
+            await self._http.close()
+
+    def open(self, name: str) -> Model:
+        """The model of this name: an alias, `provider:model`, `script:FILE`, `offline:scout` or `pydantic-ai:NAME`."""
+        opened = self._opened.get(name)
+        if opened is None:
+            from deputy.models.retry import RetryingModel
+
+            model, payer = self._made(name)
+            limiter = self._limiters.of(payer)
+            opened = RetryingModel(model, limiter, policy=self._retry, clock=self._clock)
+            self._opened[name] = opened
+        return opened
+
+    def _made(self, name: str) -> tuple[Model, str]:
+        """A model, and the account that its requests are counted against."""
+        if name in self._given:
+            return self._given[name], name
+        if name.startswith(OFFLINE):
+            from deputy.models.offline.offline_model import OfflineModel
+
+            return OfflineModel.named(name), name
+        if is_script(name):
+            from deputy.models.script_model import ScriptModel
+
+            return ScriptModel.read(name.removeprefix(SCRIPT)), name
+        if name.startswith(PYDANTIC_AI):
+            return pydantic_ai_model(name.removeprefix(PYDANTIC_AI)), name
+        named = self.catalog.resolve(name)
+        endpoint = self._endpoint(named.provider)
+        return self._over_the_wire(named, endpoint), account(named.provider, endpoint.key)
+
+    def check(self, name: str) -> None:
+        """Raise unless a name is known here; what only another program may know is named as `cursor:NAME`."""
+        if self._is_wireless(name):
+            self.open(name)
+        else:
+            self.catalog.resolve(name)
+
+    def thinking(self, name: str) -> ThinkingLevel | None:
+        """How hard a name asks its model to think."""
+        return None if self._is_wireless(name) else self._named(name).thinking
+
+    def has_key(self, provider: str) -> bool:
+        """Whether a provider's models can be asked: it has a key, or needs none."""
+        entry = self.catalog.providers[provider]
+        return entry.protocol is not None and (not entry.needs_key or self.key_variable(provider) is not None)
+
+    def key_variable(self, provider: str) -> str | None:
+        """The variable that holds a provider's key."""
+        found = find_key(self.catalog.providers[provider], self._environ)
+        return found[0] if found is not None else None
+
+    def address(self, provider: str) -> str:
+        """Where a provider's models are asked, without a password that may stand in it."""
+        return without_password(self._base_url(provider))
+
+    def missing_key(self, name: str) -> str | None:
+        """The provider whose key is missing for a model of this name; None when it can be asked."""
+        if self._is_wireless(name):
+            return None
+        provider = self._named(name).provider
+        return None if self.has_key(provider) else provider
+
+    def provider_of(self, name: str) -> str:
+        """Whose model this is; nobody's for one that no provider of the catalog is asked for."""
+        return "" if self._is_wireless(name) else self._named(name).provider
+
+    def full_name(self, name: str) -> str:
+        """A model by its provider and its name there, whatever it is called here."""
+        if self._is_wireless(name):
+            return name
+        named = self._named(name)
+        return name if named.model == name else str(named)
+
+    def _is_wireless(self, name: str) -> bool:
+        """Whether no provider of the catalog is asked: such a model needs no key of ours and has no known price."""
+        return name in self._given or name.startswith((SCRIPT, OFFLINE, PYDANTIC_AI))
+
+    def _named(self, name: str) -> ResolvedName:
+        """What a name stands for; one that nobody knows is a name of the program that has anybody's models."""
+        if (known := self._names.get(name)) is None:
+            try:
+                known = self.catalog.resolve(name)
+            except UsageError:
+                if ":" in name:
+                    raise
+                known = ResolvedName(provider=ANYBODYS, model=name)
+            self._names[name] = known
+        return known
+
+    def max_cost_nanos(self, name: str, input_tokens: int, output_tokens: int) -> int | None:
+        """The most that so many tokens can cost, in billionths of a dollar; None where no price is known."""
+        if self._is_wireless(name):
+            return 0 if name.startswith(OFFLINE) else None
+        prices = self._entry(name).prices
+        return priced(TokenUsage(input_tokens=input_tokens, output_tokens=output_tokens), prices).cost
+
+    def _entry(self, name: str) -> ModelEntry:
+        if (known := self._entries.get(name)) is None:
+            known = self._entries[name] = self.catalog.entry(self._named(name))
+        return known
+
+    def usable(self, spelled: str) -> str | None:
+        """The name of the model that a spelling of other programs stands for, when its provider can be asked."""
+        for name in (spelled, spelled.replace("/", ":", 1), spelled.lower()):
+            try:
+                provider = self.catalog.resolve(name).provider
+            except UsageError:
+                continue
+            if self.has_key(provider):
+                return name
+        return None
+
+    def prices_of(self, name: str) -> PriceBounds:
+        """What is known of a model's prices, for whoever must approve what it can cost."""
+        window = None if self._is_wireless(name) else self._entry(name).window
+        return PriceBounds(lambda given, taken: self.max_cost_nanos(name, given, taken), window)
+
+    def _endpoint(self, provider: str) -> Endpoint:
+        from deputy.models.wire_model import Endpoint
+
+        entry, base_url = self.catalog.providers[provider], self._base_url(provider)
+        found = find_key(entry, self._environ)
+        if found is None:
+            return Endpoint(base_url=base_url, key_variable=next(iter(entry.keys), "") if entry.needs_key else "")
+        variable, secret = found
+        return Endpoint(base_url=base_url, key_header=entry.keys[variable], key=secret, key_variable=variable)
+
+    def _base_url(self, provider: str) -> str:
+        entry = self.catalog.providers[provider]
+        return self._environ.get(entry.base_url_variable) or entry.base_url
+
+    def _base_url_field(self, provider: str) -> str:
+        """Where the address of a provider is set: in its variable, unless it is the catalog's."""
+        variable = self.catalog.providers[provider].base_url_variable
+        return variable if self._environ.get(variable) else f"catalog.providers.{provider}.base_url"
+
+    def _over_the_wire(self, named: ResolvedName, endpoint: Endpoint) -> Model:
+        from deputy.models.http_client import HttpClient
+        from deputy.models.wire import ModelTarget
+        from deputy.models.wire_model import WireModel
+
+        provider = self.catalog.providers[named.provider]
+        if provider.protocol is None:
+            raise UsageError("model", str(named), "it is not reached over the network, only through its own program")
+        _check_address(endpoint, self._base_url_field(named.provider))
+        if self._http is None:
+            self._http = HttpClient()
+        entry = self.catalog.entry(named)
+        return WireModel(
+            wire_of(provider.protocol),
+            ModelTarget(
+                provider=named.provider,
+                model=named.model,
+                max_output_tokens=entry.max_output,
+                thinking_style=entry.thinking,
+                quirks=provider.quirks,
+            ),
+            endpoint,
+            self._http,
+            context_window=entry.window,
+            prices=entry.prices,
+            idle_seconds=entry.idle_seconds or self._idle_seconds or IDLE_SECONDS,
+            wall_clock=self._clock.wall_clock,
+        )
+
+
+def pydantic_ai_model(name: str) -> Model:
+    """A model of pydantic-ai by its name there."""
+    try:
+        from deputy.models.pydantic_ai import PydanticAIModel
+    except ImportError as error:
+        raise UsageError("model", f"{PYDANTIC_AI}{name}", "install deputy-agents[pydantic-ai] to use it") from error
+    return PydanticAIModel.named(name)
+
+
+def find_key(provider: ProviderEntry, environ: Mapping[str, str]) -> tuple[str, ApiKey] | None:
+    """The variable that holds a provider's key, and the key."""
+    for variable in provider.keys:
+        if value := environ.get(variable, "").strip():
+            if not (value.isascii() and value.isprintable()):
+                raise UsageError(variable, ApiKey(value), "it holds characters that no key has; set it anew")
+            return variable, ApiKey(value)
+    return None
+
+
+def _check_address(endpoint: Endpoint, field: str) -> None:
+    """Raise unless requests can be sent to an address, by one way of getting in."""
+    url = endpoint.base_url
+    if not is_address(url):
+        raise UsageError(field, without_password(url), "give an address like https://example.com/v1")
+    # Both are sent in the same header, and it has room for one.
+    if "authorization" in endpoint.headers() and "@" in urlsplit(url).netloc:
+        expected = f"leave the user and password before its host out: {endpoint.key_variable} is how one gets in"
+        raise UsageError(field, without_password(url), expected)
+
+
+def is_address(url: str) -> bool:
+    """Whether requests can be sent there."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        return False
+
+
+def without_password(url: str) -> str:
+    """An address without the user and password before its host."""
+    scheme, separator, rest = url.partition("://")
+    host, slash, path = rest.partition("/")
+    return f"{scheme}{separator}{host.rpartition('@')[2]}{slash}{path}"
+
+
+def account(provider: str, key: ApiKey | None) -> str:
+    """Whom the provider counts requests against: its name, with a fingerprint of the key that tells nothing of it."""
+    if key is None:
+        return provider
+    return f"{provider}/{sha256(b'deputy governor ' + key.reveal().encode()).hexdigest()[:12]}"
+
+
+def wire_of(protocol: WireName) -> Wire:
+    """The protocol of this name; only its own file is loaded."""
+    match protocol:
+        case "anthropic":
+            from deputy.models.anthropic import AnthropicWire
+
+            return AnthropicWire()
+        case "openai-responses":
+            from deputy.models.openai_responses import ResponsesWire
+
+            return ResponsesWire()
+        case "openai-chat":
+            from deputy.models.openai_chat import ChatWire
+
+            return ChatWire()
+        case "google":
+            from deputy.models.google import GoogleWire
+
+            return GoogleWire()
+        case _:
+            assert_never(protocol)

@@ -1,0 +1,137 @@
+"""One pool of connections for all models of a process: no redirects, no decompression, proxies from the environment."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, Self
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from deputy import __version__
+from deputy.core.errors import BadRequest, ModelError, NetworkFailed, Silent
+
+if TYPE_CHECKING:
+    from collections import deque
+    from collections.abc import Mapping
+
+    from aiohttp.abc import AbstractStreamWriter
+    from yarl import URL
+
+CONNECT_SECONDS: Final = 30.0
+PIECE_BYTES: Final = 256 * 1024
+"""How much of a body is handed over at once: what the network does not take yet is copied."""
+
+
+class RequestBody(aiohttp.Payload):
+    """What a request says, let go of once it is said: an answer may be long in coming, and a conversation is large."""
+
+    _autoclose = True
+
+    def __init__(self, content: bytes) -> None:
+        super().__init__(content, content_type="application/json")
+        self._size = len(content)
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        """What is still to be said, as text."""
+        return self._value.decode(encoding, errors)
+
+    async def write(self, writer: AbstractStreamWriter) -> None:
+        """Say it."""
+        content, self._value = self._value, b""
+        for at in range(0, len(content), PIECE_BYTES):
+            await writer.write(content[at : at + PIECE_BYTES])
+
+
+class HttpClient:
+    """A pool of connections, opened with the first request and closed with the `async with` block."""
+
+    def __init__(self) -> None:
+        self._session: aiohttp.ClientSession | None = None
+        self._proxies: dict[URL, str | None] = {}
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Close all connections."""
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    async def post(self, url: URL, headers: Mapping[str, str], body: RequestBody) -> aiohttp.ClientResponse:
+        """Send a request and wait for the head of its answer. What fails is a NetworkFailed."""
+        try:
+            return await self._opened().post(
+                url,
+                data=body,
+                headers=headers,
+                allow_redirects=False,
+                proxy=self._proxy(url),
+            )
+        except aiohttp.InvalidURL as error:
+            raise BadRequest(f"the address {url!s} cannot be used") from error
+        except aiohttp.ClientConnectorCertificateError as error:
+            raise NetworkFailed(f"the certificate of {url.host} is not trusted", retryable=False) from error
+        except aiohttp.ServerTimeoutError as error:
+            raise NetworkFailed(f"no connection to {url.host} within {CONNECT_SECONDS:.0f} s") from error
+        except (aiohttp.ClientError, OSError) as error:
+            raise NetworkFailed(f"no answer from {url.host}:{url.port}: {_reason(error)}") from error
+
+    def _opened(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0, ttl_dns_cache=300),
+                timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS),
+                cookie_jar=aiohttp.DummyCookieJar(),
+                auto_decompress=False,
+                headers={"user-agent": f"deputy/{__version__}"},
+            )
+        return self._session
+
+    def _proxy(self, url: URL) -> str | None:
+        """The environment's proxy for a host, looked up once; aiohttp's own way would also read netrc for passwords."""
+        if url not in self._proxies:
+            self._proxies[url] = proxy_for(f"{url.scheme}://{url.host}:{url.port}")
+        return self._proxies[url]
+
+
+async def read_what_came(content: aiohttp.StreamReader) -> bytes:
+    """The next bytes of an answer, as `readany` gives them; empty at its end.
+
+    A busy process finds many chunks when it comes to look. `readany` takes them out one by one, and has the parser look
+    for more after each, which is a tenth of a turn's cost; so all but the last are taken here at once.
+    """
+    buffer: deque[bytes] | None = getattr(content, "_buffer", None)
+    if buffer is None or len(buffer) <= 1 or content._buffer_offset:  # pyright: ignore[reportPrivateUsage]
+        return await content.readany()
+    *first, last = buffer
+    came = b"".join(first)
+    content._size -= len(came)  # pyright: ignore[reportPrivateUsage]
+    content._cursor += len(came)  # pyright: ignore[reportPrivateUsage]
+    buffer.clear()
+    buffer.append(last)
+    return came + await content.readany()
+
+
+def proxy_for(origin: str) -> str | None:
+    """The proxy that the environment names for an address, unless it excepts its host."""
+    from urllib.request import getproxies, proxy_bypass
+
+    parts = urlsplit(origin)
+    proxies = getproxies()
+    if proxy_bypass(parts.netloc):
+        return None
+    return proxies.get(parts.scheme) or proxies.get("all")
+
+
+def _reason(error: Exception) -> str:
+    cause = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    return str(cause) or type(error).__name__
+
+
+def no_answer(seconds: float) -> ModelError:
+    """The error for a provider that has not even begun to answer."""
+    return Silent(f"no answer began within {seconds:g} s")

@@ -1,0 +1,1 @@
+"""`offline:scout`: a model that searches the workspace without a network."""

@@ -1,0 +1,237 @@
+"""`offline:scout`: an agent without a model, which looks for the words of its task and reports where they stand.
+
+It needs no key and no network, does the same every time, and says what it is. It works with the tools it is given,
+like any subagent: it searches, reads the best places, notes them and reports them with file and line.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from msgspec import json, structs
+
+from deputy.core.conversation import (
+    AssistantMessage,
+    Part,
+    Stop,
+    Text,
+    TextDelta,
+    TokenUsage,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
+from deputy.core.errors import UsageError
+from deputy.models.offline.offline_search import (
+    MOST_HITS,
+    SearchFindings,
+    SearchHit,
+    WordSearch,
+    best_places,
+    key_words,
+    other_places,
+    stem,
+)
+from deputy.models.offline.offline_task import begun_at, task_in, wanted_metadata, wanted_words
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncGenerator, Iterator, Sequence
+
+    from deputy.core.conversation import Conversation, GenerationSettings, Message, StreamEvent, Toolset
+
+NAME = "offline:scout"
+WHAT_IT_IS = "offline scout: no model was asked"
+
+_BEFORE, _SHOWN = 3, 24
+_EXCERPT_BEFORE, _EXCERPT_AFTER = 1, 3
+_WIDTH = 66
+_CHARACTERS_PER_TOKEN = 4
+
+
+class OfflineModel:
+    """The one offline agent; it keeps nothing, all it knows is in the conversation."""
+
+    name = NAME
+    context_window: int | None = None
+
+    @classmethod
+    def named(cls, name: str) -> OfflineModel:
+        """The scout, if that is what the name says."""
+        if name != NAME:
+            raise UsageError("model", name, f"{NAME} is the only one that needs no server and no key")
+        return cls()
+
+    async def stream(
+        self, conversation: Conversation, tools: Toolset, settings: GenerationSettings
+    ) -> AsyncGenerator[StreamEvent, None]:
+        """The next turn: a search, a look, a note, or the report."""
+        text, calls = _turn(conversation.messages, {tool.name for tool in tools.items})
+        for line in text.splitlines(keepends=True):
+            yield TextDelta(line)
+        parts: list[Part] = [Text(text=text)] if text else []
+        for number, (name, arguments) in enumerate(calls):
+            parts.append(ToolCall(id=f"scout_{len(conversation)}_{number}", name=name, arguments=arguments))
+        message = AssistantMessage(parts=tuple(parts), origin=NAME)
+        for call in message.calls:
+            yield call
+        yield _usage(conversation, message)
+        yield Stop(reason="end", message=message)
+
+
+Calls = list[tuple[str, dict[str, Any]]]
+
+
+def _turn(messages: Sequence[Message], offered: set[str]) -> tuple[str, Calls]:
+    """What to say and do next, told by what was done since somebody last said something."""
+    task = task_in(messages)
+    words = key_words(wanted_words(task))
+    done = _Done(messages[begun_at(messages) :])
+    if "Grep" in offered and words and not done.searches:
+        wanted: Calls = [("Grep", _grep(word)) for word in words]
+        if "Glob" in offered:
+            wanted += [("Glob", {"pattern": f"*{word}*", "limit": 20}) for word in words[:3]]
+        return f"{WHAT_IT_IS}. Looking for {', '.join(words)}.", wanted
+    if "Grep" in offered and words and not done.findings.hits and not done.has_broadened:
+        return "Nothing yet; looking for beginnings of the words.", [("Grep", _grep(stem(word))) for word in words]
+    places = best_places(done.findings)
+    if "Read" in offered and places and not done.pages:
+        return "", [("Read", _read(place)) for place in places]
+    if "Note" in offered and places and not done.has_noted:
+        return "", [("Note", {"content": _note(places)})]
+    return _report(task, words, done, places), []
+
+
+def _grep(word: str) -> dict[str, Any]:
+    return {"pattern": word, "literal": True, "ignore_case": True, "limit": MOST_HITS}
+
+
+def _read(place: SearchHit) -> dict[str, Any]:
+    return {"path": place.path, "offset": max(1, place.line - _BEFORE), "limit": _SHOWN}
+
+
+class _Done:
+    """What was done since somebody last said something, and what came of it."""
+
+    def __init__(self, messages: Sequence[Message]) -> None:
+        calls = {call.id: call for m in messages if isinstance(m, AssistantMessage) for call in m.calls}
+        results = [one for m in messages if isinstance(m, ToolMessage) for one in m.results]
+        self.searches: list[WordSearch] = []
+        self.pages: dict[str, str] = {}
+        names: list[str] = []
+        for result in results:
+            call = calls.get(result.call_id)
+            if call is None:
+                continue
+            names.append(call.name)
+            text = "" if result.is_error else result.content
+            if call.name == "Grep":
+                search = WordSearch.read(str(call.arguments.get("pattern", "")), text)
+                self.searches.append(structs.replace(search, has_failed=result.is_error))
+            elif call.name == "Read" and text:
+                self.pages[str(call.arguments.get("path", ""))] = text
+        self.findings = SearchFindings(self.searches)
+        self.has_noted = "Note" in names
+        turns = sum(1 for m in messages if isinstance(m, AssistantMessage) and any(c.name == "Grep" for c in m.calls))
+        self.has_broadened = turns > 1
+
+
+# --- what it says -----------------------------------------------------------------------------------------------------
+
+
+def _note(places: Sequence[SearchHit]) -> str:
+    return "Best places:\n" + "\n".join(f"- {place.path}:{place.line} {place.text.strip()}" for place in places)
+
+
+def _report(task: str, words: Sequence[str], done: _Done, places: Sequence[SearchHit]) -> str:
+    if (metadata := wanted_metadata(task)) is not None:
+        return _in_form(metadata, words, done, places)
+    return "\n".join(_report_lines(words, done, places))
+
+
+def _report_lines(words: Sequence[str], done: _Done, places: Sequence[SearchHit]) -> Iterator[str]:
+    if not done.searches:
+        yield f"**{WHAT_IT_IS}.** Nothing was searched, and nothing was judged."
+        yield ""
+        yield _why_not_searched(words)
+        return
+    yield f"**{WHAT_IT_IS}.** The files were searched for words of the task; nothing was judged."
+    yield ""
+    yield f"Searched for: {', '.join(search.description for search in done.searches)}."
+    if all(search.has_failed for search in done.searches):
+        return
+    if not places:
+        yield "\nNothing was found. Other words may help; a real model (see `deputy doctor`) would know some."
+        return
+    for place in places:
+        yield f"\n**{place.path}:{place.line}**\n"
+        yield _excerpt(place, done.pages.get(place.path, ""))
+    others = other_places(done.findings, places)
+    if others:
+        yield "\nAlso:\n"
+        yield from (f"- {place.path}:{place.line} `{_inline(place.text)}`" for place in others)
+
+
+def _why_not_searched(words: Sequence[str]) -> str:
+    if not words:
+        return "The task has no words to look for. Name what you want to find: a function, a topic, a file."
+    return f"There was no tool to search with: it needs Grep, and would have looked for {', '.join(words)}."
+
+
+def _excerpt(place: SearchHit, page: str) -> str:
+    """The lines around a place, from what Read has shown; the line itself when it was not read."""
+    numbered = [line.partition("\t") for line in page.splitlines()]
+    shown = [
+        f"    {number.strip():>4}  {_cut(text)}"
+        for number, tab, text in numbered
+        if tab and number.strip().isdecimal()
+        if -_EXCERPT_BEFORE <= int(number) - place.line <= _EXCERPT_AFTER
+    ]
+    return "\n".join(shown) or f"    {place.line:>4}  {_cut(place.text)}"
+
+
+def _inline(text: str) -> str:
+    return _cut(" ".join(text.replace("`", "'").split()))
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 1]}…"
+
+
+# --- a form that was asked for ----------------------------------------------------------------------------------------
+
+
+def _in_form(metadata: dict[str, Any], words: Sequence[str], done: _Done, places: Sequence[SearchHit]) -> str:
+    found = ", ".join(f"{place.path}:{place.line}" for place in places) or "nothing"
+    searched = ", ".join(search.description for search in done.searches)
+    text = f"Searched for {searched}; found {found}." if searched else _why_not_searched(words)
+    summary = f"{WHAT_IT_IS}. {text}"
+    form: dict[str, Any] = {
+        "status": "completed",
+        "summary": summary[:400],
+        "artifacts": [],
+        "metadata": {**metadata, "agent_type": "scout"},
+        "errors": [],
+    }
+    return json.encode(form).decode()
+
+
+def _usage(conversation: Conversation, message: AssistantMessage) -> TokenUsage:
+    """What the turn would have come to: counted in characters, nobody was asked and nothing was paid."""
+    given = len(conversation.system) + sum(_size(one) for one in conversation.messages)
+    taken = len(json.encode(message))
+    return TokenUsage(
+        input_tokens=given // _CHARACTERS_PER_TOKEN,
+        output_tokens=taken // _CHARACTERS_PER_TOKEN,
+        cost=0,
+        is_reported=False,
+    )
+
+
+def _size(message: Message) -> int:
+    match message:
+        case UserMessage(text=text):
+            return len(text)
+        case ToolMessage(results=results):
+            return sum(len(result.content) for result in results)
+        case AssistantMessage():
+            return len(message.text)

@@ -1,0 +1,297 @@
+"""The rate governor: how many requests one provider and key get at once, and when, for all who share it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Final
+
+from deputy.core.errors import RateLimited
+from deputy.core.rate_limit import MOST_SLOTS, SlotRequest
+from deputy.models.rate_limit_store import LocalRateLimitStore
+from deputy.models.retry_clock import RetryClock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from deputy.core.rate_limit import SlotShare
+    from deputy.models.rate_limit_store import RateLimitStore
+
+CEILING: Final = 512
+_FEWEST, _OTHER_FILES = 16, 256
+WINDOW_SECONDS: Final = 0.1
+SHARE: Final = 10
+"""No window gets more than a tenth of what a storm threw back."""
+MARGIN: Final = 1.6
+"""How much wider starts are spaced than that needs, so that it holds although the machine delays some of them."""
+CALM_SPACING_SECONDS: Final = 0.001
+"""Starts that close together are not paced any more."""
+QUIET_SECONDS: Final = 1.0
+LONGEST_JITTER_SECONDS: Final = 1.0
+TICK_SECONDS: Final = 0.2
+"""How often a share of the limit is settled anew, while one is in force."""
+IDLE_SECONDS: Final = 2.0
+"""How long a share is kept that nothing is done with."""
+
+
+def most_requests() -> int:
+    """How many requests this process can have under way: as many as it may open sockets, less what else it opens."""
+    import resource
+
+    allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(_FEWEST, min(MOST_SLOTS, allowed - _OTHER_FILES))
+
+
+class RateLimiter:
+    """Slots for requests: the limit halves when the provider throttles and grows back with success.
+
+    While a limit is in force, this process has a share of it, settled with the others every now and then; until a
+    provider throttles there is none, and nobody is asked. After a throttle, starts are paced one by one along a
+    single line, measured by when they really happened, so that a late timer never turns into a burst.
+    """
+
+    def __init__(
+        self, *, clock: RetryClock | None = None, max_concurrency: int = CEILING, store: RateLimitStore | None = None
+    ) -> None:
+        self.limit = float(max_concurrency)
+        """How many requests may be under way, of all who share the limit, as far as was heard."""
+        self.active = 0
+        self._ceiling = max_concurrency
+        self._clock = clock or RetryClock()
+        self._store = store or LocalRateLimitStore()
+        self._waiting: OrderedDict[asyncio.Future[None], None] = OrderedDict()
+        self._share: SlotShare | None = None
+        self._asked: SlotRequest | None = None
+        """While a share is being asked for: what was told then."""
+        self._tick: asyncio.TimerHandle | None = None
+        self._successes = 0
+        self._cutting: float | None = None
+        self._last_cut = float("-inf")
+        self._last_start = float("-inf")
+        self._last_release = float("-inf")
+        self._line = asyncio.Lock()
+        self._in_line = 0
+        self._retries = 0
+        """How many of those that wait here were thrown back before."""
+        self._throttled = 0
+        """How many requests the storm threw back; 0 when there is none."""
+        self._granted_slots = 0
+        """How many starts the line has given since the storm was last at its worst."""
+        self._last_throttle = float("-inf")
+        self._is_closed = False
+
+    async def enter(self, max_wait_seconds: float = float("inf"), *, is_throttle_retry: bool = False) -> float:
+        """Wait for a slot and, in a storm, for its time. Returns when the request starts, for `throttled`.
+
+        RateLimited at once when the provider wants to be left alone for longer than the patience lasts.
+        """
+        self._retries += is_throttle_retry
+        try:
+            now = self._clock.clock()
+            if not self._has_free_slot(now):
+                await self._wait_for_slot(now)
+                now = self._clock.clock()
+            if not self._throttled and not is_throttle_retry and self._store.is_calm(now):
+                self._last_start = now
+                return now
+            try:
+                return await self._wait_for_turn(max_wait_seconds)
+            except BaseException:
+                self.release()
+                raise
+        finally:
+            self._retries -= is_throttle_retry
+
+    def release(self) -> None:
+        """Give the slot back; whoever waits longest gets it."""
+        self.active -= 1
+        self._last_release = self._clock.clock()
+        self._admit(self._last_release)
+
+    def succeeded(self) -> None:
+        """A request was served."""
+        self._successes += 1
+        is_quiet = self._clock.clock() - self._last_throttle > QUIET_SECONDS
+        if is_quiet and not self._in_line and not self._retries:
+            self._end_storm()
+
+    async def throttled(self, started: float, wait_seconds: float) -> None:
+        """A request that had started then was thrown back; nobody starts before the wait is over.
+
+        Requests that were already under way when the limit was cut do not cut it again.
+        """
+        now = self._clock.clock()
+        self._throttled += 1
+        self._last_throttle = now
+        if started > self._last_cut:
+            self._last_cut = now
+            self._throttled = 1
+            self._granted_slots = 0
+            self._cutting = started
+            self._refresh_share()
+        jitter = min(LONGEST_JITTER_SECONDS, wait_seconds / 10) * self._clock.draw()
+        await self._store.hold(now + wait_seconds + jitter)
+
+    async def close(self) -> None:
+        """Give up the share of the limit, so that others need not wait until it lapses."""
+        self._is_closed = True
+        if self._tick is not None:
+            self._tick.cancel()
+            self._tick = None
+        if self._share is None and self._asked is None:
+            return
+        released = asyncio.get_running_loop().create_future()
+        ask = SlotRequest(now=self._clock.clock(), active=0, wanted=0)
+        # An ask under way is answered first: the journal keeps the order.
+        self._store.share(ask, lambda _: None if released.done() else released.set_result(None))
+        await released
+        self._share = None
+
+    # --- the share of the limit ---
+
+    def _room(self, now: float) -> int:
+        """How many requests this process may have under way."""
+        room = self._ceiling
+        if self._share is not None:
+            room = min(room, self._share.slots) if now < self._share.until else 0
+        # What is told to be under way must not become more before it is known what may be.
+        return room if self._asked is None else min(room, self._asked.active)
+
+    def _refresh_share(self) -> None:
+        """Tell the others what this process has and wants, and learn what it may have."""
+        if self._asked is not None or self._is_closed:
+            return  # what is new is told when the answer is there
+        if self._tick is not None:
+            self._tick.cancel()
+            self._tick = None
+        now = self._clock.clock()
+        is_resting = now - self._last_release < IDLE_SECONDS
+        self._asked = SlotRequest(
+            now=now,
+            active=self.active,
+            wanted=self.active + len(self._waiting) or int(is_resting),
+            served_at=max(0.0, self._last_start),
+            successes=0 if self._share is None else self._successes,
+            throttled=self._cutting,
+        )
+        self._successes, self._cutting = 0, None
+        self._store.share(self._asked, self._on_share)
+
+    def _on_share(self, share: SlotShare | None) -> None:
+        has_left = self._asked is not None and not self._asked.wanted
+        self._asked = None
+        self._share = None if has_left else share
+        self.limit = min(float(self._ceiling), float("inf") if share is None else share.limit)
+        self._admit(self._clock.clock())
+        if self._cutting is not None or (has_left and self._waiting):
+            self._refresh_share()
+        elif self._share is not None and not self._is_closed:
+            self._tick = asyncio.get_running_loop().call_later(TICK_SECONDS, self._refresh_share)
+
+    def _admit(self, now: float) -> None:
+        """Let in who waits longest, as long as there is room."""
+        room = self._room(now)
+        while self._waiting and self.active < room:
+            waiter, _ = self._waiting.popitem(last=False)
+            if not waiter.done():
+                self.active += 1
+                waiter.set_result(None)
+
+    def _is_limit_unknown(self, now: float) -> bool:
+        return self._share is None and self._store.is_limited(now)
+
+    def _has_free_slot(self, now: float) -> bool:
+        if self._is_limit_unknown(now) or self._waiting or self.active >= self._room(now):
+            return False
+        self.active += 1
+        return True
+
+    async def _wait_for_slot(self, now: float) -> None:
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting[waiter] = None
+        if self._is_limit_unknown(now):
+            self._refresh_share()
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            self._waiting.pop(waiter, None)
+            if waiter.done() and not waiter.cancelled():
+                self.release()
+            raise
+
+    # --- the line ---
+
+    @property
+    def spacing(self) -> float:
+        """Seconds between two starts in a storm: no window has more starts than there are slots."""
+        return max(self._storm_spacing, MARGIN * WINDOW_SECONDS / max(1, int(self.limit)))
+
+    @property
+    def _storm_spacing(self) -> float:
+        """The spacing that the storm's size asks for; half of it after each round in which nothing is thrown back."""
+        rounds = self._granted_slots // max(1, self._throttled)
+        return MARGIN * WINDOW_SECONDS / max(1, self._throttled // SHARE) / 2 ** min(rounds, 32)
+
+    def _end_storm(self) -> None:
+        self._throttled = self._granted_slots = 0
+
+    async def _wait_for_turn(self, max_wait_seconds: float) -> float:
+        self._in_line += 1
+        if not self._store.is_calm(self._clock.clock()):
+            # Whoever it was that was thrown back: those who wait here for it must not start all at once.
+            self._throttled = max(self._throttled, self._in_line)
+        try:
+            async with self._line:
+                while True:
+                    now = self._clock.clock()
+                    is_calm = self._store.is_calm(now) and not self._retries
+                    if is_calm and self._storm_spacing < CALM_SPACING_SECONDS:
+                        self._end_storm()
+                    if is_calm and not self._throttled:
+                        return self._start_now()
+                    wait = self._last_start + self.spacing - now
+                    if wait <= 0:
+                        wait = await self._store.next_start(now, self.spacing)
+                    if wait <= 0:
+                        self._granted_slots += 1
+                        return self._start_now()
+                    if wait > max_wait_seconds:
+                        raise RateLimited(f"the provider wants to be left alone for {wait:.0f} s", retry_after=wait)
+                    await self._clock.sleep(wait)
+        finally:
+            self._in_line -= 1
+
+    def _start_now(self) -> float:
+        """What counts for those who follow is when a request really starts, however late that is."""
+        self._last_start = self._clock.clock()
+        return self._last_start
+
+
+class RateLimiters:
+    """One governor for each provider and key, made when first asked for."""
+
+    def __init__(
+        self,
+        *,
+        clock: RetryClock | None = None,
+        max_concurrency: int = CEILING,
+        pace_of: Callable[[str], RateLimitStore] | None = None,
+    ) -> None:
+        self._clock = clock
+        self._ceiling = max_concurrency
+        self._pace_of = pace_of
+        self._limiters: dict[str, RateLimiter] = {}
+
+    def of(self, account: str) -> RateLimiter:
+        """The governor of an account: a provider with a fingerprint of the key."""
+        limiter = self._limiters.get(account)
+        if limiter is None:
+            store = self._pace_of(account) if self._pace_of is not None else None
+            limiter = RateLimiter(clock=self._clock, max_concurrency=self._ceiling, store=store)
+            self._limiters[account] = limiter
+        return limiter
+
+    async def close(self) -> None:
+        """Give up every share."""
+        for limiter in self._limiters.values():
+            await limiter.close()

@@ -1,0 +1,88 @@
+"""A program's output within bounds: lines that are not too long, and a file that takes all of it up to its cap."""
+
+from __future__ import annotations
+
+import codecs
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from deputy.core.redaction import Redactor
+
+LINE_BYTES = 4_000_000
+SPILL_BYTES = 10_000_000
+
+
+class LineReader:
+    """Chunks of bytes taken apart into lines; a line that is too long is left out and counted."""
+
+    def __init__(self, limit_bytes: int = LINE_BYTES) -> None:
+        self.too_long = 0
+        self._limit = limit_bytes
+        self._held = bytearray()
+        self._is_skipping = False
+
+    def feed(self, chunk: bytes) -> Iterator[bytes]:
+        """The lines that this chunk completes."""
+        start = 0
+        while (end := chunk.find(b"\n", start)) >= 0:
+            if not self._is_skipping and len(self._held) + end - start <= self._limit:
+                yield bytes(self._held) + chunk[start:end]
+            elif not self._is_skipping:
+                self.too_long += 1
+            self._held.clear()
+            self._is_skipping = False
+            start = end + 1
+        self._hold(chunk[start:])
+
+    def rest(self) -> bytes:
+        """What came after the last line end."""
+        return bytes(self._held)
+
+    def _hold(self, data: bytes) -> None:
+        if self._is_skipping:
+            return
+        if len(self._held) + len(data) > self._limit:
+            self.too_long += 1
+            self._is_skipping = True
+            self._held.clear()
+        else:
+            self._held += data
+
+
+class SpillFile:
+    """A file of its owner's that takes output until it is full, without the secrets that are in it."""
+
+    def __init__(self, path: str, redactor: Redactor | None = None, limit_bytes: int = SPILL_BYTES) -> None:
+        self._left = limit_bytes
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._redacting = None if redactor is None else redactor.stream()
+        self._file: int | None = None
+        with suppress(OSError):
+            self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+
+    def feed(self, chunk: bytes) -> None:
+        """Take what came next, while there is room."""
+        if self._file is None or self._left <= 0:
+            return
+        text = self._decoder.decode(chunk)
+        self._write(text if self._redacting is None else self._redacting.feed(text))
+
+    def close(self) -> None:
+        """Write what was held back, and be done."""
+        if self._file is None:
+            return
+        if self._redacting is not None and self._left > 0:
+            self._write(self._redacting.flush())
+        os.close(self._file)
+        self._file = None
+
+    def _write(self, text: str) -> None:
+        data = text.encode("utf-8", "replace")[: self._left]
+        self._left -= len(data)
+        with suppress(OSError):
+            if self._file is not None:
+                os.write(self._file, data)

@@ -1,0 +1,130 @@
+"""A command takes its task before it works on it: in the flow, so that whoever goes on with the run takes it too."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import UNSET, Raw, Struct, json, structs
+
+from deputy.core.errors import Error, StorageError, TaskBusy, UsageError
+from deputy.core.events import Requested, StepEnded, StepLost
+from deputy.core.outcome import Rejected, shortened
+from deputy.core.project_task import MOVES, OVER, begun, has_worked_on
+from deputy.core.request import timestamp
+from deputy.core.resume_rounds import CLAIM
+from deputy.engine.dispatch import run_workflow
+from deputy.engine.resume_gate import denied_outcome, outcome_before
+from deputy.project_tasks.task_file import TaskFile
+
+if TYPE_CHECKING:
+    from deputy.core.outcome import Outcome
+    from deputy.core.project_task import ProjectTask
+    from deputy.engine.ports import RunContext, RunStart
+    from deputy.engine.services import Services
+
+
+class ClaimArgs(Struct, frozen=True, kw_only=True):
+    """Which task of which project, for which command and go of which session."""
+
+    project: str
+    number: int
+    command: str
+    session_id: str
+    round: int
+    at: float
+    title: str = ""
+    """What the task was called when the session was asked to work on it."""
+
+
+async def claim_and_run(run: RunContext, start: RunStart, services: Services) -> Outcome:
+    """Carry out a run, whatever it is; a command of a numbered task only where the task can be taken."""
+    before = await denied_outcome(run, services)
+    if before is not None:
+        return before
+    number = run.state.task_number
+    if isinstance(start, Requested) and start.parent is None and number is not None and start.command in MOVES:
+        args = ClaimArgs(
+            project=start.workspace,
+            number=number,
+            command=start.command,
+            session_id=run.run,
+            round=run.state.round,
+            at=run.state.requested_at if run.state.resumed_at is None else run.state.resumed_at,
+            title=_title(start),
+        )
+        refusal = await _refusal(run, args)
+        if refusal is not None:
+            return _unchanged_outcome(run, refusal)
+    return await run_workflow(run, start, services)
+
+
+def _unchanged_outcome(run: RunContext, refusal: Rejected) -> Outcome:
+    """How a run ends that could not take its task: what an earlier round came to is not lost by it."""
+    before = outcome_before(run)
+    if before is None:
+        return refusal
+    warnings = dict.fromkeys((*before.warnings, refusal.summary))
+    return structs.replace(before, warnings=tuple(warnings))
+
+
+async def _refusal(run: RunContext, args: ClaimArgs) -> Rejected | None:
+    ended = await run.step(CLAIM, _claim, args, view=None)
+    if isinstance(ended, StepLost) or ended.result is UNSET:
+        raise TypeError("taking may be repeated, is never lost and has a result")
+    error = json.decode(ended.result, type=Error | None)
+    lineage = run.state.lineage
+    if error is None or lineage is None:
+        return None
+    return Rejected(lineage=lineage, summary=shortened(f"Not started: {error.message}"), errors=(error,))
+
+
+async def _claim(args: ClaimArgs, _: None) -> StepEnded:
+    return StepEnded(step=CLAIM, result=Raw(json.encode(await asyncio.to_thread(_claimed, args))))
+
+
+def _claimed(args: ClaimArgs) -> Error | None:
+    """Take the task, under the lock of the project's file; why not, where that cannot be."""
+    file, at = TaskFile(Path(args.project)), timestamp(args.at)
+
+    def take(task: ProjectTask) -> ProjectTask:
+        _check_same(task, args)
+        return begun(task, args.command, args.session_id, at, args.round)
+
+    try:
+        file.change(args.number, take)
+    except TaskBusy as error:
+        return _not_claimed("TASK_BUSY", str(error), f"Follow it: deputy watch {error.session_id}")
+    except UsageError as error:
+        return _not_claimed("TASK_STATE", str(error), _remedy(file, args))
+    except StorageError as error:
+        return _not_claimed("TASK_FILE", str(error), "Put the file of tasks right, then ask again.")
+    return None
+
+
+def _remedy(file: TaskFile, args: ClaimArgs) -> str:
+    """What makes a task one that the command takes."""
+    task = next((task for task in file.tasks() if task.number == args.number), None)
+    if task is not None and task.status in OVER and not _is_another(task, args):
+        return f"If it is to be done after all: deputy task reopen {args.number}"
+    return f"See where it stands: deputy task show {args.number}"
+
+
+def _title(start: Requested) -> str:
+    context = start.request.task_context
+    return "" if context is None else context.description or ""
+
+
+def _check_same(task: ProjectTask, args: ClaimArgs) -> None:
+    """Refuse a session that goes on where its number is that of another task by now."""
+    if _is_another(task, args):
+        raise UsageError(f"task {task.number}", task.title, f"session {args.session_id} was about another task")
+
+
+def _is_another(task: ProjectTask, args: ClaimArgs) -> bool:
+    return bool(args.round) and not has_worked_on(task, args.session_id) and task.title != args.title
+
+
+def _not_claimed(code: str, message: str, remedy: str) -> Error:
+    return Error(type="validation", code=code, message=message, recoverable=True, recommendation=remedy)

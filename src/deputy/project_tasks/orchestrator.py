@@ -1,0 +1,269 @@
+"""The flow of a command: preflight → routing → register and delegate → validate → clean up."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from msgspec import UNSET, Struct, structs
+
+from deputy.core.errors import StorageError, UsageError
+from deputy.core.events import Requested
+from deputy.core.fallback import cannot_spawn
+from deputy.core.outcome import Outcome
+from deputy.core.project_task import ProjectTask
+from deputy.core.request import Grant, Hop, Lineage, Nesting, Request, TaskContext
+from deputy.core.role import HANDING_ON, WRITING_TOOLS, NoRole, Role, in_role
+from deputy.core.task import Task, options_of
+from deputy.engine.call import PARENT_OUTPUT_TOKENS, not_approved
+from deputy.project_tasks.command_table import TaskCommand, commands
+from deputy.project_tasks.task_file import FOLDER
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from deputy.core.effective_settings import EffectiveSettings
+    from deputy.core.task import TaskOptions
+    from deputy.engine.ports import Agents, Engine
+    from deputy.project_tasks.task_file import TaskFile
+
+WORK = f"{FOLDER}/work"
+"""Where the artifacts of all tasks go, in the main tree."""
+EMPTY_PROMPT = "(No arguments were given.)"
+
+
+class CommandRequest(Struct, frozen=True, kw_only=True):
+    """A command as it was given; its session id is made before anything else happens."""
+
+    session_id: str
+    command: str
+    number: int | None = None
+    """The task it is for; None for a direct one, which has a prompt instead."""
+    draft: ProjectTask | None = None
+    """A task that is not on the list yet: it is added once the order is approved."""
+    prompt: str = ""
+    seconds: float | None = None
+
+
+class CommandResult(Struct, frozen=True, kw_only=True):
+    """How a command ended, and where its task stands then."""
+
+    outcome: Outcome
+    task: ProjectTask | None = None
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class CommandContext:
+    """What commands are carried out with."""
+
+    engine: Engine
+    agents: Agents
+    tasks: TaskFile
+    settings: EffectiveSettings
+    workspace: Path
+    choose_model: Callable[[Role], Awaitable[str]]
+    missing_backend: Callable[[str], Awaitable[str | None]]
+    """The provider of a model that nothing here can ask; None when something can."""
+    approve: Callable[[Task, str], Awaitable[bool]]
+    """Whether whoever gave the order lets it begin, given the task and the model."""
+    sync_tasks: Callable[[], Awaitable[None]]
+    """Bring the file of tasks up to date with the journal."""
+    agents_by_command: Mapping[str, Mapping[str, str]]
+    on_added: Callable[[ProjectTask], None] = lambda task: None
+    """Say that a draft is on the list now."""
+    nesting: Callable[[str], Awaitable[Nesting | None]]
+    """Where a session stands when a run has started this process, with its caps reserved."""
+    tracking: Callable[[str], AbstractContextManager[object]] = nullcontext
+    """What a run is waited for in, once it is on record under its session id."""
+
+
+class PreparedCommand(Struct, frozen=True, kw_only=True):
+    """An order whose arguments and limits are right."""
+
+    request: CommandRequest
+    command: TaskCommand
+    seconds: float | None
+    task: ProjectTask | None
+
+    @property
+    def folder(self) -> str:
+        """Where its artifacts go; nowhere for direct ones."""
+        return "" if self.task is None else f"{WORK}/{self.task.folder}"
+
+
+class RoutedCommand(Struct, frozen=True, kw_only=True):
+    """An order with whoever carries it out."""
+
+    prepared: PreparedCommand
+    task: Task
+    model: str
+    grant: Grant
+
+
+async def orchestrate(request: CommandRequest, context: CommandContext) -> CommandResult:
+    """Carry out a command from its order to the status of its task."""
+    prepared = await preflight(request, context)
+    routed = await route(prepared, context)
+    if not await context.approve(routed.task, routed.model):
+        return CommandResult(
+            outcome=not_approved(_caller(request)), task=None if request.draft is not None else prepared.task
+        )
+    shown, routed = routed.task, await listed(routed, context)
+    # Another task may have taken the number that was shown.
+    if routed.task != shown and not await context.approve(routed.task, routed.model):
+        return CommandResult(outcome=not_approved(_caller(request)), task=routed.prepared.task)
+    await register_and_delegate(routed, context)
+    with context.tracking(request.session_id):
+        outcome = await validated(request, context)
+    return await clean_up(routed.prepared.request, outcome, context)
+
+
+async def preflight(request: CommandRequest, context: CommandContext) -> PreparedCommand:
+    """The order with its arguments and limits checked; what ended meanwhile is settled first."""
+    await context.sync_tasks()
+    return PreparedCommand(
+        request=request,
+        command=commands()[request.command],
+        seconds=context.settings.seconds(request.command, request.seconds),
+        task=request.draft if request.number is None else context.tasks.find(request.number),
+    )
+
+
+async def route(prepared: PreparedCommand, context: CommandContext) -> RoutedCommand:
+    """Which agent carries it out, on which model, with which of the tools that the command has."""
+    request, command, task = prepared.request, prepared.command, prepared.task
+    name = command.agent("" if task is None else task.language, context.agents_by_command.get(request.command, {}))
+    match await context.agents.find(name):
+        case NoRole(reason=reason):
+            raise UsageError(f"the agent of {request.command}", name, reason)
+        case Role() as role:
+            model = await context.choose_model(role)
+    if (provider := await context.missing_backend(model)) is not None:
+        raise UsageError("--model", model, f"{cannot_spawn(model, provider)}; `deputy doctor` says what to set")
+    grant = _grant(prepared)
+    asked = Task(
+        label=_label(prepared),
+        prompt=_prompt(prepared),
+        model=model,
+        agent=role.name,
+        max_output_tokens=PARENT_OUTPUT_TOKENS,
+        timeout=_within(prepared.seconds, role.seconds if request.seconds is None else None),
+        return_format="json",
+    )
+    task = in_role(asked, role, grant)
+    # A command is approved as a whole, and its approval names what its agent may do without asking.
+    named = WRITING_TOOLS | HANDING_ON
+    task = structs.replace(task, without_asking=tuple(name for name in task.tools or () if name in named))
+    return RoutedCommand(prepared=prepared, task=task, model=model, grant=grant)
+
+
+async def listed(routed: RoutedCommand, context: CommandContext) -> RoutedCommand:
+    """The same with its task on the list, where that was a draft: whoever does not approve leaves nothing behind."""
+    request = routed.prepared.request
+    if request.draft is None:
+        return routed
+    added = await asyncio.to_thread(context.tasks.add_draft, request.draft)
+    context.on_added(added)
+    request = structs.replace(request, number=added.number, draft=None)
+    prepared = structs.replace(routed.prepared, request=request, task=added)
+    task = structs.replace(routed.task, label=_label(prepared), prompt=_prompt(prepared))
+    return structs.replace(routed, prepared=prepared, task=task, grant=_grant(prepared))
+
+
+async def register_and_delegate(routed: RoutedCommand, context: CommandContext) -> None:
+    """Hand it over: the journal knows of it before anything is done; the run takes its task before it works on it."""
+    prepared, task = routed.prepared, routed.task
+    if prepared.folder:
+        context.tasks.make_folder(prepared.folder)
+    nesting = await context.nesting(prepared.request.session_id)
+    grant = routed.grant
+    if nesting is not None:
+        grant = structs.replace(grant, budget=grant.budget.narrowed(nesting.budget))
+    request = Request(
+        session_id=prepared.request.session_id,
+        target=Hop(task.agent or "", "agent"),
+        prompt=task.prompt,
+        caller=_caller(prepared.request, None if nesting is None else nesting.lineage),
+        caller_grant=grant,
+        wanted=task.wanted,
+        is_recursive=task.role is not None and task.role.is_recursive,
+        seconds=task.timeout,
+        provider=routed.model.partition(":")[0],
+        task_context=None if prepared.task is None else _context(prepared.task),
+    )
+    start = Requested(
+        request=request,
+        label=task.label,
+        command=prepared.request.command,
+        model=routed.model,
+        options=_terms(prepared, task),
+        workspace=str(context.workspace),
+    )
+    await context.engine.submit(prepared.request.session_id, start)
+
+
+async def validated(request: CommandRequest, context: CommandContext) -> Outcome:
+    """The outcome as the journal has it: the return was held against its contract and the files before it got there."""
+    return await context.engine.result(request.session_id)
+
+
+async def clean_up(request: CommandRequest, outcome: Outcome, context: CommandContext) -> CommandResult:
+    """Settle the task by what was validated, and say that the result has arrived."""
+    await context.engine.deliver(request.session_id, "caller")
+    try:
+        await context.sync_tasks()
+        return CommandResult(
+            outcome=outcome, task=None if request.number is None else context.tasks.find(request.number)
+        )
+    except (StorageError, UsageError) as error:
+        # What was done is not lost for a file that broke meanwhile: whoever looks next settles it.
+        warning = f"The task is not settled yet: {error}"
+        return CommandResult(outcome=structs.replace(outcome, warnings=(*outcome.warnings, warning)))
+
+
+# --- what is handed over ----------------------------------------------------------------------------------------------
+
+
+def _caller(request: CommandRequest, above: Lineage | None = None) -> Lineage:
+    """The command on its path: it adds no depth, and the session is its own root."""
+    return Lineage.root(request.session_id, command=request.command, above=above)
+
+
+def _label(prepared: PreparedCommand) -> str:
+    command, task = prepared.request.command, prepared.task
+    return command if task is None else f"{command}-{task.number}"
+
+
+def _grant(prepared: PreparedCommand) -> Grant:
+    command, folder = prepared.command, prepared.folder
+    places = {"anywhere": None, "work folder": (folder,) if folder else (), "nowhere": ()}
+    return Grant(tools=frozenset(command.tools), writable=places[command.writes], work_folder=folder)
+
+
+def _prompt(prepared: PreparedCommand) -> str:
+    task = prepared.task
+    if task is None:
+        return prepared.request.prompt.strip() or EMPTY_PROMPT
+    parts = [f"Task: {task.number}", task.title, task.text]
+    if task.artifacts:
+        parts.append("\n".join(("Artifacts so far:", *(f"- {path}" for path in task.artifacts))))
+    parts.append(f"Work folder: {prepared.folder} (reports, plans and other documents of this task go there)")
+    return "\n\n".join(filter(None, parts))
+
+
+def _context(task: ProjectTask) -> TaskContext:
+    return TaskContext(task_number=task.number, description=task.title, language=task.language or UNSET)
+
+
+def _terms(prepared: PreparedCommand, task: Task) -> TaskOptions:
+    kind = "" if prepared.task is None else prepared.request.command
+    return structs.replace(options_of(task, 0, 1), kind=kind, folder=prepared.folder)
+
+
+def _within(limit: float | None, own: float | None) -> float | None:
+    """The shorter of the two, where an agent's definition sets a limit of its own."""
+    return own if limit is None else limit if own is None else min(limit, own)

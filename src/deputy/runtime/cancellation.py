@@ -1,0 +1,132 @@
+"""Runs are stopped: because somebody wants it, because those above them stop, or because their time is up."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Generic
+
+from msgspec import json
+
+from deputy.core.errors import UnknownRun
+from deputy.core.events import CANCEL
+from deputy.engine.ports import L
+from deputy.engine.recover import has_time_below, seconds_late
+from deputy.runtime.storage_failures import storage_trouble
+
+if TYPE_CHECKING:
+    from collections.abc import Coroutine, Iterable, Sequence
+
+    from deputy.core.state import State
+    from deputy.engine.ports import Journal
+    from deputy.runtime.supervisor import RunSupervisor
+
+GRACE_SECONDS = 0.5
+"""What a run at work here gets to end by itself when its time is up."""
+_CALLER_STOPPED = "its caller was cancelled"
+
+
+class Canceller(Generic[L]):
+    """Stops runs, those at work here and by message or through the journal all others."""
+
+    def __init__(self, supervisor: RunSupervisor[L], journal: Journal[L]) -> None:
+        self._supervisor = supervisor
+        self._journal = journal
+
+    async def stop_tree(self, run: str, reason: str) -> None:
+        """Want a run and all runs below it stopped."""
+        state = await self._journal.state(run)
+        if state is None:
+            raise UnknownRun(run)
+        # First the top: if those below ended first, it might go on from their ends as if nothing had been asked.
+        await self.stop_all([state], reason)
+        below = await self._journal.descendants(run)
+        await self.stop_all(below, reason)
+        if not state.is_live:
+            await self.dismiss((state, *below))
+
+    async def stop_all(self, states: Sequence[State], reason: str) -> None:
+        """Want all these runs stopped, asked together so that they are asked in one commit."""
+        await _together(
+            [
+                self._ask_to_stop(state, reason)
+                for state in states
+                if state.is_live
+                and not ((work := self._supervisor.work.get(state.run)) is not None and work.is_cancelled)
+            ]
+        )
+
+    async def stop_below(self, states: Sequence[State], reason: str) -> None:
+        """Stop runs below one that is known to stop: those at work here need no message that could be lost."""
+        elsewhere: list[State] = []
+        for state in states:
+            work = self._supervisor.work.get(state.run)
+            if work is None or work.is_parking:
+                elsewhere.append(state)
+            elif not (work.is_cancelled or work.is_late):
+                work.stopped_because = reason
+                work.cancel()
+        await self.stop_all(elsewhere, reason)
+
+    async def dismiss(self, states: Iterable[State]) -> None:
+        """End those as cancelled that have ended with a question, which nobody will answer now."""
+        await _together([self._supervisor.rounds.dismiss(state.run) for state in states if state.status == "blocked"])
+
+    async def _ask_to_stop(self, state: State, reason: str) -> None:
+        await self._journal.send(state.run, CANCEL, f"{CANCEL}:{state.round}", json.encode(reason))
+        await self._supervisor.deliver([(state.run, CANCEL)])
+
+    async def stop_children(self, run: str, *, is_late: bool) -> None:
+        """Stop all below a run that stops, and wait for those at work here."""
+        children = await self._journal.descendants(run)
+        if is_late:
+            await self.end_late(children)
+        else:
+            await self.stop_below(children, _CALLER_STOPPED)
+        for child in children:
+            if child.run in self._supervisor.work:
+                await self._supervisor.work[child.run].over()
+        if not is_late:
+            children = await self._journal.descendants(run)
+            # One whose storage failed before it had written that it stops would go on when the storage works again.
+            await self.stop_all(
+                [child for child in children if child.run not in self._supervisor.work], _CALLER_STOPPED
+            )
+            await self.dismiss(children)
+
+    # --- time is up ---------------------------------------------------------------------------------------------------
+
+    async def stop_late(self) -> None:
+        """Stop the runs at work here that did not end by themselves when their time was up."""
+        now = self._supervisor.world.now() - GRACE_SECONDS
+        for work in [work for work in self._supervisor.work.values() if seconds_late(work.lease.state, now)]:
+            if not work.is_late and await self.is_late(work.lease.state, now):
+                work.end_late()
+
+    async def end_late(self, states: Iterable[State]) -> list[str]:
+        """End runs whose time is up, whoever is at work on them; gives those that nobody here was at work on."""
+        ended: list[str] = []
+        for state in states:
+            work = self._supervisor.work.get(state.run)
+            if work is not None:
+                work.end_late()
+            elif state.is_live and not self._supervisor.is_starting(state.run) and await self._journal.expire(state):
+                await self._supervisor.finalize_absent(state)
+                ended.append(state.run)
+        return ended
+
+    async def is_late(self, state: State, now: float) -> bool:
+        """Whether a run's time is up, and nobody below it still has some."""
+        return bool(seconds_late(state, now)) and not has_time_below(await self._journal.descendants(state.run), now)
+
+
+async def _together(work: Sequence[Coroutine[Any, Any, None]]) -> None:
+    """Do all of this at once; of several troubles with the journal the one that counts is raised alone."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for one in work:
+                group.create_task(one)
+    except ExceptionGroup as raised:
+        trouble = storage_trouble(raised)
+        if trouble is None:
+            raise
+        raise trouble from raised

@@ -1,0 +1,429 @@
+"""The runs at work in this process: started, woken, and always brought to an outcome."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from contextlib import contextmanager, suppress
+from typing import TYPE_CHECKING, Generic
+
+from deputy.core.errors import LeaseHeld, LeaseLost, StorageCorrupt, StorageError, UnknownRun
+from deputy.core.events import CANCEL, AdmissionRefused, Requested, Returned, RunOpened
+from deputy.core.outcome import Rejected
+from deputy.core.request import ID_LENGTH, ID_LETTERS, new_session_id
+from deputy.engine.partial_result import PartialResult
+from deputy.engine.ports import L
+from deputy.runtime.active_run import ActiveRun, CompletedRun, cancel_key, ending_key
+from deputy.runtime.cancellation import Canceller
+from deputy.runtime.completions import Completions
+from deputy.runtime.context import DurableRunContext
+from deputy.runtime.finalize import Finalizer, keep_no_worktree
+from deputy.runtime.gc_tuning import GcTuner
+from deputy.runtime.resume_run import ResumeRounds
+from deputy.runtime.storage_failures import failed_by, storage_trouble
+from deputy.runtime.suspension import SUSPEND_SECONDS, SuspendedRuns
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
+
+    from deputy.core.events import Event, Record
+    from deputy.core.outcome import Outcome
+    from deputy.core.state import Counts, State
+    from deputy.engine.ports import Journal, RunStart, Workflow, Worktree, World
+
+_RETRY_SECONDS = (0.05, 0.5)
+"""How long a run whose storage failed is left before each time that it goes on by itself."""
+
+
+async def no_cleanup(_: str) -> None:
+    """What is cleaned up behind a run where nothing can be left."""
+
+
+class RunSupervisor(Generic[L]):
+    """Carries runs out as tasks of a group that belongs to the engine."""
+
+    def __init__(
+        self,
+        journal: Journal[L],
+        workflow: Workflow,
+        world: World,
+        group: asyncio.TaskGroup,
+        clean_up: Callable[[str], Awaitable[None]] = no_cleanup,
+        *,
+        keep: Callable[[Worktree, str, Outcome], Awaitable[Outcome]] = keep_no_worktree,
+        suspend_seconds: float = SUSPEND_SECONDS,
+        is_over: Callable[[State], None] = lambda _: None,
+    ) -> None:
+        self.world = world
+        self.work: dict[str, ActiveRun[L]] = {}
+        """The runs at work here."""
+        self.parking: SuspendedRuns[L] = SuspendedRuns(suspend_seconds)
+        self.endings = Completions(journal, self.work.__contains__)
+        self.stopping = Canceller(self, journal)
+        self.rounds = ResumeRounds(self, journal)
+        self._closing = Finalizer(journal, world, self.endings, self.stopping, keep)
+        self._is_over = is_over
+        """Hears of every end, also of runs that were put aside and came to theirs without being taken up."""
+        self._clean_up = clean_up
+        """Ends what a step of a run may have left in the world when its process died."""
+        self._journal = journal
+        self._workflow = workflow
+        self._group = group
+        self._starting: Counter[str] = Counter()
+        """Runs that are being put to work: the journal may show them before anything of them is here."""
+        self._unwanted: set[str] = set()
+        """Runs that were cancelled while they were being started."""
+        self._tries: dict[str, tuple[Counts, int]] = {}
+        """How often a run was gone on with after trouble, since it had done how much."""
+        self._leaving = False
+        self._collecting = GcTuner()
+
+    # --- going to work ------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def starting(self, run: str) -> Generator[None]:
+        """Keep everybody else here from taking up a run while it is being put to work."""
+        self._starting[run] += 1
+        try:
+            yield
+        finally:
+            self._starting[run] -= 1
+            if not self._starting[run]:
+                del self._starting[run]
+                self._unwanted.discard(run)
+
+    def want(self, run: str) -> None:
+        """Forget who wanted a run stopped that is being put to work."""
+        self._unwanted.discard(run)
+
+    def start(self, lease: L, start: RunStart, history: Sequence[Record] = (), *, is_late: bool = False) -> None:
+        """Put a run to work; one that is late only ends."""
+        if self._leaving:
+            # Nobody would stop it any more, and whoever comes next goes on with it.
+            return
+        work = ActiveRun(DurableRunContext(self, self._journal, lease, history), lease)
+        self.work[lease.run] = work
+        self._collecting.see(len(self.work))
+        work.is_cancelled = lease.run in self._unwanted
+        work.is_late = is_late
+        self.endings.forget_trouble(lease.run)
+        self.parking.forget(lease.run)
+        work.task = self._group.create_task(self._execute(work, start))
+
+    async def resume_run(self, lease: L) -> None:
+        """Put a run to work from where its records leave it; one whose time is up only ends."""
+        is_late = await self.stopping.is_late(lease.state, self.world.now())
+        history = await self._journal.records(lease.run)
+        start = next((record.event for record in history if isinstance(record.event, RunOpened | Requested)), None)
+        if start is None:
+            raise UnknownRun(lease.run)
+        self.start(lease, start, history, is_late=is_late)
+
+    async def ensure_running(self, run: str) -> bool:
+        """Put a run to work that should be and is not; whether that was so."""
+        if run in self.work or run in self._starting:
+            return False
+        with self.starting(run):
+            try:
+                return await self._adopt(run)
+            except (LeaseHeld, LeaseLost):
+                return False
+            except StorageCorrupt as error:
+                # One damaged run must not keep anybody from all others.
+                self.endings.trouble(run, error)
+                return False
+
+    async def _adopt(self, run: str) -> bool:
+        state = await self._journal.state(run)
+        if state is None or not state.is_live:
+            self._forget_trouble(run)
+            return False
+        lease = await self._journal.acquire(run)
+        try:
+            # Somebody may have ended it since, or wanted it stopped while nobody was there to do it.
+            if lease.state.is_live:
+                await self._journal.receive_message(lease, cancel_key(lease.state), CANCEL)
+            await self._remove_run(lease.state)
+            if lease.state.is_live:
+                await self.resume_run(lease)
+                return True
+        except StorageCorrupt as error:
+            # It can never go on; whoever waits for it gets that as its ending.
+            found = PartialResult().fields(lease.state, self.world.now())
+            ending = Returned(outcome=failed_by(error, found))
+            await self._journal.finish(lease, ending_key(lease.state.round), ending)
+            self._forget_trouble(run)
+            self.endings.notify(run)
+        finally:
+            if run not in self.work:
+                await self.release(lease)
+        return False
+
+    async def release(self, lease: L) -> None:
+        """Give up the lease of a run that was not put to work; one that cannot be given up is ours to see to."""
+        try:
+            await self._journal.release(lease)
+        except LeaseLost:
+            return
+        except StorageError as trouble:
+            self.endings.note_trouble(lease.run, trouble)
+
+    @property
+    def is_leaving(self) -> bool:
+        """Whether all work here is being left to whoever comes next."""
+        return self._leaving
+
+    def owns(self, run: str | None) -> bool:
+        """Whether a run is at work here, or was put aside here until its children end."""
+        return run in self.work or self.parking.is_suspended(run)
+
+    def is_starting(self, run: str) -> bool:
+        """Whether a run is being put to work."""
+        return run in self._starting
+
+    async def resume_suspended(self, run: str | None) -> None:
+        """Go on with a run that was put aside here until its children end."""
+        if run is None or not self.parking.is_suspended(run) or self._leaving:
+            return
+        try:
+            await self.ensure_running(run)
+        except StorageError as trouble:
+            self._group.create_task(self._retry_later(run, trouble))
+
+    async def finalize_absent(self, state: State) -> None:
+        """Clear up behind a run that was put aside, or another's, and came to its end without being taken up.
+
+        The state is the one before its end, which knows what was under way.
+        """
+        await self._remove_run(state)
+        self.parking.forget(state.run)
+        self._forget_trouble(state.run)
+        ended = state
+        with suppress(StorageError):
+            ended = await self._journal.state(state.run) or state
+        self._is_over(ended)
+        self.endings.notify(state.run)
+        await self.resume_suspended(state.parent)
+
+    def suspend_soon(self, run: str) -> None:
+        """Put a run aside if it still only waits after a while."""
+        work = self.work.get(run)
+        if work is not None:
+            self.parking.suspend_soon(work)
+
+    # --- what others want to know -------------------------------------------------------------------------------------
+
+    async def new_ids(self, count: int) -> list[str]:
+        """So many session ids that no run has."""
+        tried: set[str] = set()
+        drawn: list[str] = []
+        while len(drawn) < count:
+            fresh = [self._new_id(tried) for _ in range(count - len(drawn))]
+            known = await self._journal.known(fresh)
+            drawn += [one for one in fresh if one not in known]
+        return drawn
+
+    def _new_id(self, tried: set[str]) -> str:
+        drawn = new_session_id(
+            int(self.world.wall()), lambda: self.world.random_string(ID_LETTERS, ID_LENGTH), tried.__contains__
+        )
+        tried.add(drawn)
+        return drawn
+
+    async def poll(self, *, wake: bool) -> None:
+        """See what other processes did: messages they sent, runs they ended."""
+        await self.deliver(await self._journal.addressed(), wake=wake)
+        for run in self.endings.awaited:
+            state = await self._journal.state(run)
+            if state is not None and not state.is_live:
+                self.endings.notify(run)
+
+    # --- messages -----------------------------------------------------------------------------------------------------
+
+    async def deliver(self, addressed: Iterable[tuple[str, str]], *, wake: bool = False) -> None:
+        """Pass on that messages have come; runs that are put aside are woken if they are ours, or if told so."""
+        for run, topic in addressed:
+            work = self.work.get(run)
+            if work is not None and work.is_parking:
+                await work.over()
+                work = self.work.get(run)
+            if work is None and topic == CANCEL and run in self._starting:
+                self._unwanted.add(run)
+            elif work is None:
+                await self._wake(run, topic, is_ours=wake or self.parking.has(run))
+            elif topic == CANCEL:
+                work.cancel()
+            else:
+                work.context.notice()
+
+    async def _wake(self, run: str, topic: str, *, is_ours: bool) -> None:
+        state = await self._journal.state(run)
+        if state is None:
+            return
+        is_ours = is_ours or self.owns(state.parent)
+        if topic == CANCEL or (is_ours and topic in state.waits.values()):
+            await self.ensure_running(run)
+
+    async def _remove_run(self, state: State) -> None:
+        """End what a step that must not be repeated may have left running."""
+        if any(not step.is_repeatable for step in state.under_way.values()):
+            await self._clean_up(state.run)
+
+    def close(self) -> None:
+        """Stop all work without ending it: whoever comes next goes on with it."""
+        self._leaving = True
+        self._collecting.see(0)
+        for work in self.work.values():
+            work.context.is_leaving = True
+            if work.task is not None:
+                work.task.cancel()
+
+    # --- from the flow to the outcome ---------------------------------------------------------------------------------
+
+    async def _execute(self, work: ActiveRun[L], start: RunStart) -> None:
+        run = work.lease.run
+        ended: CompletedRun | None = None
+        try:
+            ending = await self._outcome_of(work, start)
+            work.is_ending = True
+            if ending is not None:
+                ending = await self._closing.completed_outcome(work, ending)
+            if ending is None and work.awaited:
+                self.parking.suspend(run)
+            elif ending is None:
+                self.parking.suspend_now(run)
+                await self._journal.release(work.lease)
+            else:
+                key = ending_key(work.lease.state.round)
+                event: Event = (
+                    AdmissionRefused(outcome=ending) if isinstance(ending, Rejected) else Returned(outcome=ending)
+                )
+                record = await self._journal.finish(work.lease, key, event)
+                ended = _ended(work.lease.state, record)
+        except LeaseLost:
+            # Another process has it now, and will end it.
+            return
+        except StorageError as error:
+            ended = await self._stopped_by(error, work)
+        finally:
+            self.parking.cancel_suspend(work)
+            work.is_over.set()
+            if self.work.get(run) is work:
+                del self.work[run]
+                self._collecting.see(len(self.work))
+            if ended is not None:
+                self._forget_trouble(run)
+            self.endings.notify(run, ended)
+        # What the journal keeps from being seen here is seen when it is looked at again.
+        if ended is not None:
+            self._is_over(ended.state)
+        with suppress(StorageError):
+            if ended is not None:
+                await self.resume_suspended(ended.state.parent)
+            elif self.parking.is_suspended(run) and await self._has_ended(work.awaited):
+                # A child ended while the run was being put aside, and found nobody to tell.
+                await self.resume_suspended(run)
+
+    async def _has_ended(self, runs: Iterable[str]) -> bool:
+        """Whether one of these runs has ended."""
+        for run in runs:
+            if not self.owns(run):
+                state = await self._journal.state(run)
+                if state is not None and not state.is_live:
+                    return True
+        return False
+
+    async def _outcome_of(self, work: ActiveRun[L], start: RunStart) -> Outcome | None:
+        """How the run ended; None when it was only put aside."""
+        work.has_begun = True
+        try:
+            if not (work.is_cancelled or work.is_late or work.lease.state.is_cancelling):
+                outcome = await self._workflow(work.context, start)
+                await work.context.durable()
+                return outcome
+        except asyncio.CancelledError as cancelled:
+            if self._leaving:
+                raise
+            if not (work.is_cancelled or work.is_late or work.is_parking):
+                task = asyncio.current_task()
+                if task is None or task.cancelling():
+                    raise
+                # Nobody wanted it, so nobody would go on with it.
+                return await self._closing.failed(work, _cancelled_within(cancelled))
+            if not (work.is_cancelled or work.is_late):
+                return None
+        except Exception as bug:  # whatever a flow raises, its run must come to an outcome
+            trouble = storage_trouble(bug)
+            if trouble is not None:
+                raise trouble from bug
+            return await self._closing.failed(work, bug)
+        return await self._closing.stopped(work)
+
+    async def _stopped_by(self, trouble: StorageError, work: ActiveRun[L]) -> CompletedRun | None:
+        """What becomes of a run whose storage failed: it is left, goes on after a moment, or ends."""
+        if self._leaving:
+            return None
+        if not self._is_retryable(work.lease.state, trouble):
+            return await self._ended_by(trouble, work)
+        self._group.create_task(self._retry_later(work.lease.run, trouble))
+        return None
+
+    def _is_retryable(self, state: State, trouble: StorageError) -> bool:
+        """Whether a run may go on by itself after trouble: it may have been for a moment, and not again and again."""
+        counts, times = self._tries.get(state.run, (state.counts, 0))
+        times = times + 1 if counts == state.counts else 1
+        self._tries[state.run] = (state.counts, times)
+        return trouble.retryable and times <= len(_RETRY_SECONDS)
+
+    async def _retry_later(self, run: str, trouble: StorageError) -> None:
+        """Go on with a run from its records after a moment; whoever waits for it hears of trouble that stays."""
+        times = self._tries.get(run, (None, 1))[1]
+        await asyncio.sleep(_RETRY_SECONDS[min(times, len(_RETRY_SECONDS)) - 1])
+        try:
+            await self.ensure_running(run)
+        except StorageError:
+            await self._give_up(run, trouble)
+
+    def _forget_trouble(self, run: str) -> None:
+        """An end was seen: whatever came between is not kept any longer."""
+        self._tries.pop(run, None)
+        self.endings.forget_trouble(run)
+
+    async def _give_up(self, run: str | None, trouble: StorageError) -> None:
+        """Let whoever waits for a run hear of trouble that stays; who was put aside until it ends waits no longer."""
+        while run is not None:
+            self.parking.forget(run)
+            self.endings.trouble(run, trouble)
+            with suppress(StorageError):
+                state = await self._journal.state(run)
+                run = None if state is None else state.parent
+            if not self.parking.is_suspended(run):
+                return
+
+    async def _ended_by(self, trouble: StorageError, work: ActiveRun[L]) -> CompletedRun | None:
+        """End a run whose storage failed, if that can be written; if not, its records say where to go on from."""
+        work.is_cancelled = True
+        try:
+            # The old lease has lost a record, and takes none after it.
+            work.lease = await self._journal.acquire(work.lease.run)
+            outcome = await self._closing.failed_by(work, trouble)
+            key = ending_key(work.lease.state.round)
+            return _ended(work.lease.state, await self._journal.finish(work.lease, key, Returned(outcome=outcome)))
+        except (LeaseHeld, LeaseLost):
+            return None
+        except StorageError:
+            await self._give_up(work.lease.run, trouble)
+            return None
+
+
+def _ended(state: State, record: Record) -> CompletedRun | None:
+    """How a run ended, as it was written: what was there before stands."""
+    event = record.event
+    return CompletedRun(state, event.outcome) if isinstance(event, Returned | AdmissionRefused) else None
+
+
+def _cancelled_within(cancelled: asyncio.CancelledError) -> RuntimeError:
+    """What a flow is mistaken in that was cancelled by something it waited for."""
+    mistake = RuntimeError("something that it waited for was cancelled, and nobody has stopped it")
+    mistake.__cause__ = cancelled
+    return mistake

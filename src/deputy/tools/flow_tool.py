@@ -1,0 +1,49 @@
+"""A tool of the flow, made of an argument type and a Markdown file beside the code."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from msgspec import Struct
+
+from deputy.engine.ports import ToolOutput
+from deputy.tools.arguments import read_arguments, schema_of
+from deputy.tools.struct_tool import described
+from deputy.tools.tool_error import ToolError
+
+if TYPE_CHECKING:
+    from deputy.core.conversation import ToolCall
+    from deputy.engine.agent_context import AgentContext
+    from deputy.engine.ports import RunContext
+
+_Arguments = TypeVar("_Arguments", bound=Struct)
+
+
+class StructFlowTool(ABC, Generic[_Arguments]):
+    """What a tool of the flow tells a model about itself; it is only carried out with arguments of its type."""
+
+    name: str
+    arguments: type[_Arguments]
+
+    @property
+    def description(self) -> str:
+        """What it does and when to use it."""
+        return described(f"{self.name.lower()}.md")
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The JSON Schema of its arguments, which allows no others."""
+        return schema_of(self.arguments)
+
+    async def run(self, call: ToolCall, key: str, run: RunContext, agent: AgentContext) -> ToolOutput:
+        """Read the arguments and carry out the call; bad arguments are told to the model."""
+        try:
+            wanted = read_arguments(call.arguments, self.arguments)
+        except ToolError as error:
+            return ToolOutput(text=str(error), is_error=True)
+        return await self.execute(wanted, key, run, agent)
+
+    @abstractmethod
+    async def execute(self, wanted: _Arguments, key: str, run: RunContext, agent: AgentContext) -> ToolOutput:
+        """Do what was asked."""

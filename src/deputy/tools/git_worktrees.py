@@ -1,0 +1,271 @@
+"""Workplaces as git worktrees under the home: made from HEAD, found again after a crash, kept as a branch."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from msgspec import DecodeError, Struct, ValidationError, json
+
+from deputy.engine.ports import NoWorktree, Worktree, WorktreeChanges
+from deputy.tools.caches import is_cache
+from deputy.tools.git import Git, GitFailed, GitStopped
+from deputy.tools.interruptible import interruptible
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from deputy.tools.interruptible import StopSignal
+
+_LABEL_LENGTH = 32
+_TITLE_LENGTH = 200
+_SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
+_MOST_CHANGED = 1000
+
+
+class _Beginning(Struct, frozen=True, kw_only=True):
+    """What is kept beside a worktree, as a branch does not know where it began."""
+
+    branch: str
+    base: str
+
+
+class GitWorktrees:
+    """Makes worktrees below a folder, one for each run."""
+
+    def __init__(
+        self, folder: Path, workspace: Path, environ: Mapping[str, str], safe_id: Callable[[str], str]
+    ) -> None:
+        self._folder = folder
+        self._workspace = workspace
+        self._environ = environ
+        self._safe_id = safe_id
+        # git's own locks refuse instead of waiting.
+        self._turn = asyncio.Lock()
+
+    async def open(self, run: str, label: str, root: str) -> Worktree | NoWorktree:
+        """The worktree of a run, made from HEAD of the repository around a directory, or found again."""
+        if shutil.which("git", path=self._environ.get("PATH")) is None:
+            return NoWorktree(reason="git is not installed")
+        try:
+            async with self._turn:
+                return await interruptible(partial(self._opened, run, label, root or str(self._workspace)))
+        except (GitFailed, OSError) as error:
+            return NoWorktree(reason=f"no worktree could be made: {_one_line(str(error))}")
+
+    async def close(self, place: Worktree, title: str, named: Sequence[str] = ()) -> WorktreeChanges:
+        """Commit what was done, ignored files only where they are named; without anything done, all of it goes."""
+        try:
+            async with self._turn:
+                return await interruptible(partial(self._closed, place, title, named))
+        except (GitFailed, OSError) as error:
+            warning = f"What was done is in {place.folder} and could not be committed: {_one_line(str(error))}"
+            return WorktreeChanges(branch=place.branch, warning=warning)
+
+    def _opened(self, run: str, label: str, root: str, stop: StopSignal) -> Worktree | NoWorktree:
+        directory = os.path.realpath(root)
+        git = Git(directory, self._environ, stop)
+        try:
+            top = git.run("rev-parse", "--show-toplevel").removesuffix("\n")
+        except GitFailed as error:
+            if "not a git repository" in str(error):
+                return NoWorktree(reason="the workspace is not in a git repository")
+            raise
+        # A repository's settings may say that its files are elsewhere.
+        prefix = os.path.relpath(directory, top)
+        if prefix.startswith(".."):
+            return NoWorktree(reason="its repository has its files elsewhere")
+        git = git.hardened()
+        try:
+            head = git.run("rev-parse", "--verify", "--quiet", "HEAD^{commit}").strip()
+        except GitFailed:
+            return NoWorktree(reason="its repository has no commit yet")
+        # Links would lead tools out of the worktree, so it is named without them.
+        folder = Path(os.path.realpath(self._folder)) / self._safe_id(run)
+        beginning = _read(folder) or _Beginning(branch=branch_name(label, run), base=head)
+        if not _is_there(git, folder):
+            _make(git, folder, beginning)
+        _unlock(git.within(str(folder)), folder, beginning.branch)
+        place = Path(os.path.normpath(folder / prefix))
+        place.mkdir(parents=True, exist_ok=True)
+        is_behind = bool(git.run("status", "--porcelain", "-z", "--untracked-files=normal"))
+        return Worktree(
+            root=str(place), folder=str(folder), branch=beginning.branch, base=beginning.base, is_behind=is_behind
+        )
+
+    def _closed(self, place: Worktree, title: str, named: Sequence[str], stop: StopSignal) -> WorktreeChanges:
+        if not Path(place.folder).is_dir():
+            return WorktreeChanges()
+        git = Git(place.folder, self._environ, stop).hardened()
+        _unlock(git, Path(place.folder), place.branch)
+        git.run("add", "--all")
+        _add_ignored(git, place, named)
+        if git.run("diff", "--cached", "--name-only", "-z", "--no-ext-diff", "--no-textconv"):
+            message = _one_line(title)[:_TITLE_LENGTH] or "Work of a subagent"
+            git.run("commit", "--quiet", "--no-verify", "--no-gpg-sign", "--cleanup=verbatim", "-m", message)
+        head = git.run("rev-parse", "HEAD").strip()
+        if head == place.base:
+            if _has_others(git):
+                warning = f"What it wrote is ignored by git; it stays in {place.folder} and is in no commit."
+                return WorktreeChanges(branch=place.branch, warning=warning)
+            _remove(git, place)
+            return WorktreeChanges()
+        # Whoever left the branch still hands in what it committed.
+        git.run("update-ref", f"refs/heads/{place.branch}", head)
+        names = git.run("diff", "--name-only", "-z", "--no-renames", "--no-ext-diff", place.base, head)
+        prefix = os.path.relpath(place.root, place.folder)
+        changed = [os.path.relpath(name, prefix) for name in names.split("\0") if name]
+        return WorktreeChanges(changed=tuple(changed[:_MOST_CHANGED]), branch=place.branch)
+
+
+def untouched(
+    worktrees: Path, environ: Mapping[str, str], root: str, paths: Sequence[str], stop: StopSignal
+) -> Callable[[str], bool]:
+    """Which files of a worktree, at or below these paths, are as in the commit that it began with.
+
+    Where nothing can be told of them, all are: what git does not know of is in no branch. Elsewhere than in a worktree
+    none are, as far as git tells.
+    """
+    top = os.path.realpath(worktrees)
+    name, _, prefix = os.path.relpath(os.path.realpath(root), top).partition("/")
+    beginning = None if name in ("", ".", "..") else _read(Path(top) / name)
+    if beginning is None or not paths:
+        return lambda path: False
+    names = [os.path.normpath(f"{prefix or '.'}/{path}") for path in paths]
+    try:
+        git = Git(f"{top}/{name}", environ, stop).hardened()
+        known = git.run("ls-tree", "-r", "-z", "--name-only", beginning.base, "--", *names)
+        # What is only gone from the index is still there; what was only written again is the same.
+        quiet = ("--literal-pathspecs", "-c", "diff.autoRefreshIndex=true")
+        plain = ("--name-only", "-z", "--no-renames", "--no-ext-diff", "--no-textconv", "--diff-filter=d")
+        differing = git.run(*quiet, "diff", *plain, beginning.base, "--", *names)
+    except GitFailed:
+        return lambda path: True
+    same = set(known.split("\0")) - set(differing.split("\0"))
+    return lambda path: os.path.normpath(f"{prefix or '.'}/{path}") in same
+
+
+def _is_there(git: Git, folder: Path) -> bool:
+    """Whether there is a whole worktree of this repository; half of one is taken away."""
+    if not folder.is_dir():
+        return False
+    try:
+        there = git.within(str(folder))
+        there.run("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
+        top = there.run("rev-parse", "--show-toplevel").removesuffix("\n")
+        # Files are checked out before there is an index: without one, those that lack would be taken for removed.
+        has_index = (_own(there) / "index").exists()
+        is_whole = has_index and top == str(folder) and _common(there) == _common(git)
+    except GitStopped:
+        raise
+    except GitFailed:
+        is_whole = False
+    if not is_whole:
+        shutil.rmtree(folder)
+    return is_whole
+
+
+def _make(git: Git, folder: Path, beginning: _Beginning) -> None:
+    _prepare(folder, beginning)
+    with suppress(GitFailed):
+        # One that was killed while it was being made is locked, and would stay for ever.
+        git.run("worktree", "unlock", "--", str(folder))
+    git.run("worktree", "prune")
+    try:
+        git.run("rev-parse", "--verify", "--quiet", f"refs/heads/{beginning.branch}")
+        what = ("--", str(folder), beginning.branch)
+    except GitFailed:
+        what = ("-b", beginning.branch, "--", str(folder), beginning.base)
+    git.run("worktree", "add", "--quiet", *what)
+
+
+def _add_ignored(git: Git, place: Worktree, named: Sequence[str]) -> None:
+    """Add the files that the work consists of, where what the repository ignores has them left out."""
+    prefix = os.path.relpath(place.root, place.folder)
+    paths = [os.path.normpath(f"{prefix}/{path.removeprefix(f'{place.root}/')}") for path in named[:_MOST_CHANGED]]
+    inside = [path for path in paths if not path.startswith(("/", "../")) and _is_file(Path(place.folder) / path)]
+    if not inside:
+        return
+    left = git.run("--literal-pathspecs", "ls-files", "--others", "-z", "--", *inside)
+    if ignored := [path for path in left.split("\0") if path]:
+        git.run("--literal-pathspecs", "add", "--force", "--", *ignored)
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except (OSError, ValueError):
+        return False
+
+
+def _has_others(git: Git) -> bool:
+    """Whether there are files that git was not given, caches apart; a worktree has none when it is made."""
+    found = git.run("ls-files", "--others", "--directory", "--no-empty-directory", "-z").split("\0")
+    return any(path and not is_cache(path) for path in found)
+
+
+def _remove(git: Git, place: Worktree) -> None:
+    outside = git.within(_common(git))
+    outside.run("worktree", "remove", "--force", "--", place.folder)
+    outside.run("branch", "--quiet", "-D", "--", place.branch)
+    _kept_beside(Path(place.folder)).unlink(missing_ok=True)
+
+
+def _common(git: Git) -> str:
+    """The directory that all worktrees of a repository share."""
+    return os.path.realpath(git.run("rev-parse", "--path-format=absolute", "--git-common-dir").removesuffix("\n"))
+
+
+def _own(git: Git) -> Path:
+    """The directory where git keeps what is one worktree's own."""
+    return Path(git.run("rev-parse", "--path-format=absolute", "--git-dir").removesuffix("\n"))
+
+
+def _unlock(git: Git, folder: Path, branch: str) -> None:
+    """Take away the locks that a killed git left in a worktree; its run is at work here, so nobody holds them."""
+    own = _own(git)
+    try:
+        belongs_to = os.path.realpath(own / (own / "gitdir").read_text().removesuffix("\n"))
+    except (OSError, ValueError):
+        return
+    # Whatever works there may have written into the folder that it belongs to another repository.
+    if belongs_to != os.path.realpath(folder / ".git"):
+        return
+    for left in (own / "index.lock", own / "HEAD.lock", Path(_common(git)) / "refs/heads" / f"{branch}.lock"):
+        left.unlink(missing_ok=True)
+
+
+def branch_name(label: str, run: str) -> str:
+    """The branch of a run's work: a name that git takes, whatever the label is."""
+    safe = "".join(letter if letter in _SAFE else "-" for letter in label[:_LABEL_LENGTH]).strip("-_")
+    unique = "".join(letter if letter in _SAFE else "-" for letter in run.removeprefix("sess_"))[:64]
+    return f"deputy/{safe or 'task'}-{unique}"
+
+
+def _prepare(folder: Path, beginning: _Beginning) -> None:
+    folder.parent.mkdir(mode=0o700, exist_ok=True)
+    folder.parent.chmod(0o700)
+    kept = _kept_beside(folder)
+    descriptor = os.open(kept, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(json.encode(beginning))
+
+
+def _read(folder: Path) -> _Beginning | None:
+    try:
+        return json.decode(_kept_beside(folder).read_bytes(), type=_Beginning)
+    except (OSError, DecodeError, ValidationError):
+        return None
+
+
+def _kept_beside(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.json")
+
+
+def _one_line(text: str) -> str:
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())

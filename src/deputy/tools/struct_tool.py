@@ -1,0 +1,78 @@
+"""A tool made of an argument type, a description beside the code, and a function."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from msgspec import Struct
+
+from deputy.core.approval import call_parts
+from deputy.engine.ports import Preview, ToolOutput
+from deputy.tools.arguments import read_arguments, schema_of
+from deputy.tools.tool_error import ToolError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+    from deputy.engine.ports import ToolContext, ToolTraits
+
+_Arguments = TypeVar("_Arguments", bound=Struct)
+
+
+class StructTool(Generic[_Arguments]):
+    """A tool whose function is only called with arguments of its type, and whose failures become outputs here."""
+
+    def __init__(
+        self,
+        name: str,
+        arguments: type[_Arguments],
+        traits: ToolTraits,
+        execute: Callable[[_Arguments, ToolContext], Awaitable[ToolOutput]],
+        *,
+        description_file: str,
+        preview: Callable[[_Arguments], Preview] | None = None,
+    ) -> None:
+        self.name = name
+        self.traits = traits
+        self._arguments = arguments
+        self._execute = execute
+        self._description_file = description_file
+        self._preview = preview
+
+    @property
+    def description(self) -> str:
+        """What it does, from the Markdown file beside the code."""
+        return described(self._description_file)
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The JSON Schema of its arguments, which allows no others."""
+        return schema_of(self._arguments)
+
+    async def preview(self, arguments: Mapping[str, Any]) -> Preview:
+        """What a call would do; of one that cannot be made, and of a tool that changes no file, its arguments."""
+        plain = Preview(parts=call_parts(self.schema, arguments))
+        if self._preview is None:
+            return plain
+        try:
+            return await asyncio.to_thread(self._preview, read_arguments(arguments, self._arguments))
+        except (ToolError, OSError):
+            return plain
+
+    async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
+        """Read the arguments and carry out the call; what fails outside is told to the model."""
+        try:
+            return await self._execute(read_arguments(arguments, self._arguments), context)
+        except ToolError as error:
+            return ToolOutput(text=str(error), is_error=True)
+        except OSError as error:
+            return ToolOutput(text=f"It failed: {error.strerror or error}.", is_error=True)
+
+
+@cache
+def described(file: str) -> str:
+    """What a tool tells models about itself: a Markdown file beside the code."""
+    return Path(__file__).with_name(file).read_text("utf-8").strip()

@@ -1,0 +1,28 @@
+"""Output within bounds: text that is cut says how much is missing, and names that could deceive are quoted."""
+
+from __future__ import annotations
+
+_PATH_LENGTH = 4096
+
+
+def cut(text: str, limit_bytes: int, remedy: str = "") -> str:
+    """The beginning of a text that is too long, up to a line end where one is near, and how much is missing."""
+    kept = beginning(text, limit_bytes)
+    missing = len(text) - len(kept)
+    return f"{kept}\n[cut here: {missing:,} more characters{remedy and '; '}{remedy}]" if missing else text
+
+
+def beginning(text: str, limit_bytes: int) -> str:
+    """As much of a text as fits, up to a line end where one is near."""
+    encoded = text[:limit_bytes].encode("utf-8", "replace")
+    if len(encoded) <= limit_bytes and len(text) <= limit_bytes:
+        return text
+    kept = encoded[:limit_bytes].decode("utf-8", "ignore")
+    line_end = kept.rfind("\n")
+    return kept[: line_end + 1] if line_end > len(kept) // 2 else kept
+
+
+def shown_path(path: str) -> str:
+    """A path on one line: a name with line ends, escapes or bytes that are no text is quoted, an endless one cut."""
+    shown = path if path.isprintable() else repr(path)
+    return shown if len(shown) <= _PATH_LENGTH else f"{shown[:_PATH_LENGTH]}…"

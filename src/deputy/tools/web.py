@@ -1,0 +1,219 @@
+"""One bounded answer from the public web: every address checked and pinned, every hop judged anew, no bomb unpacked."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import aiohttp
+from aiohttp.abc import AbstractResolver, ResolveResult
+from msgspec import Struct
+from yarl import URL
+
+from deputy import __version__
+from deputy.tools.addresses import why_not_public
+from deputy.tools.tool_error import ToolError
+from deputy.tools.urls import check_url
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+    from ipaddress import IPv4Network, IPv6Network
+
+_MOST_REDIRECTS = 5
+_REDIRECTS = frozenset({301, 302, 303, 307, 308})
+_CHUNK = 65_536
+_HEADERS = {
+    "User-Agent": f"deputy/{__version__}",
+    "Accept": "text/html, text/*;q=0.9, application/json;q=0.9, */*;q=0.1",
+    # What is compressed although we did not ask is unpacked within a bound, or refused.
+    "Accept-Encoding": "identity",
+}
+
+
+class WebResponse(Struct, frozen=True, kw_only=True):
+    """What a server answered, at the end of the redirects."""
+
+    url: str
+    status: int
+    content_type: str
+    body: bytes
+    is_cut: bool
+    length: int | None
+    """How long the server says it is."""
+
+
+class Web:
+    """The public web, and in tests the networks that stand for it. Proxies of the environment are not used."""
+
+    def __init__(
+        self,
+        *,
+        resolve: Callable[[str], Awaitable[Sequence[str]]] | None = None,
+        allowed: Sequence[IPv4Network | IPv6Network] = (),
+    ) -> None:
+        self._resolve = resolve or _resolve
+        self._allowed = tuple(allowed)
+
+    async def get(self, text: str, *, seconds: float, limit_bytes: int) -> WebResponse:
+        """Fetch a URL, following a few redirects, within a time for all of it."""
+        try:
+            async with asyncio.timeout(seconds), self._session() as session:
+                return await self._follow(session, text, limit_bytes)
+        except TimeoutError as error:
+            raise ToolError(f"{text!r:.200} did not answer within {seconds:g} s.") from error
+        except (aiohttp.ClientError, OSError, ValueError) as error:
+            raise ToolError(f"{text!r:.200} could not be fetched: {_reason(error)}.") from error
+
+    def _session(self) -> aiohttp.ClientSession:
+        connector = aiohttp.TCPConnector(
+            resolver=_CheckedResolver(self._resolve, self._allowed),
+            socket_factory=self._open_socket,
+            use_dns_cache=False,
+            force_close=True,
+        )
+        return aiohttp.ClientSession(
+            connector=connector,
+            headers=_HEADERS,
+            auto_decompress=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            timeout=aiohttp.ClientTimeout(total=None),
+            trust_env=False,
+        )
+
+    def _open_socket(self, info: tuple[int, int, int, str, tuple[Any, ...]]) -> socket.socket:
+        """The last word, at connect time, on the very address that is connected to."""
+        family, kind, protocol, _, address = info
+        _expect_public(str(address[0]), self._allowed)
+        return socket.socket(family, kind, protocol)
+
+    async def _follow(self, session: aiohttp.ClientSession, text: str, limit_bytes: int) -> WebResponse:
+        url = check_url(text, self._allowed)
+        for _ in range(_MOST_REDIRECTS + 1):
+            async with session.get(url, allow_redirects=False) as response:
+                location = response.headers.get("Location")
+                if response.status not in _REDIRECTS or location is None:
+                    return await _answer(response, limit_bytes)
+            url = self._next(url, location)
+        raise ToolError(f"{text!r:.200} was redirected more than {_MOST_REDIRECTS} times.")
+
+    def _next(self, url: URL, location: str) -> URL:
+        target = check_url(str(url.join(URL(location))), self._allowed)
+        if url.scheme == "https" and target.scheme == "http":
+            raise ToolError(f"{str(target)!r:.200} was not fetched: a redirect leads from https to http.")
+        return target
+
+
+async def read_body(response: aiohttp.ClientResponse, limit_bytes: int) -> tuple[bytes, bool]:
+    """The body up to a limit after decompression, and whether there was more."""
+    unpack = _unpacker(response.headers.get("Content-Encoding", ""))
+    body = bytearray()
+    async for chunk in response.content.iter_chunked(_CHUNK):
+        body += unpack(chunk, limit_bytes + 1 - len(body))
+        if len(body) > limit_bytes:
+            return bytes(body[:limit_bytes]), True
+    return bytes(body), False
+
+
+async def _answer(response: aiohttp.ClientResponse, limit_bytes: int) -> WebResponse:
+    body, is_cut = await read_body(response, limit_bytes)
+    return WebResponse(
+        url=str(response.url),
+        status=response.status,
+        content_type=response.headers.get("Content-Type", ""),
+        body=body,
+        is_cut=is_cut,
+        length=response.content_length,
+    )
+
+
+class _CheckedResolver(AbstractResolver):
+    """A resolver that answers only when every address is public: one bad address spoils the name."""
+
+    def __init__(
+        self, resolve: Callable[[str], Awaitable[Sequence[str]]], allowed: Sequence[IPv4Network | IPv6Network]
+    ) -> None:
+        self._resolve = resolve
+        self._allowed = allowed
+
+    async def resolve(
+        self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
+    ) -> list[ResolveResult]:
+        addresses = await self._resolve(host)
+        for address in addresses:
+            _expect_public(address, self._allowed)
+        if not addresses:
+            raise OSError(f"{host} has no address")
+        return [
+            ResolveResult(
+                hostname=host,
+                host=address,
+                port=port,
+                family=socket.AF_INET6 if ":" in address else socket.AF_INET,
+                proto=socket.IPPROTO_TCP,
+                flags=socket.AI_NUMERICHOST,
+            )
+            for address in addresses
+        ]
+
+    async def close(self) -> None:
+        """Nothing is kept open."""
+
+
+class _NotPublicError(OSError):
+    """An address that a fetch must not reach."""
+
+
+def _expect_public(address: str, allowed: Sequence[IPv4Network | IPv6Network]) -> None:
+    reason = why_not_public(address, allowed)
+    if reason is not None:
+        raise _NotPublicError(f"its address {address} is not on the public internet ({reason})")
+
+
+async def _resolve(host: str) -> Sequence[str]:
+    found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(address[0]) for *_, address in found))
+
+
+def _unpacker(encoding: str) -> Callable[[bytes, int], bytes]:
+    match encoding.strip().lower():
+        case "" | "identity":
+            return lambda data, _: data
+        case "gzip" | "x-gzip":
+            return _inflate(31)
+        case "deflate":
+            return _inflate_either()
+        case other:
+            raise ToolError(f"The server sent the encoding {other!r:.80}, which was not asked for; it is not unpacked.")
+
+
+def _inflate(window_bits: int) -> Callable[[bytes, int], bytes]:
+    inflater = zlib.decompressobj(window_bits)
+
+    def inflate(data: bytes, most: int) -> bytes:
+        try:
+            return inflater.decompress(data, max(1, most))
+        except zlib.error as error:
+            raise ToolError("The server's answer is damaged: it could not be unpacked.") from error
+
+    return inflate
+
+
+def _inflate_either() -> Callable[[bytes, int], bytes]:
+    """Deflate with its header, as the standard has it, or without, as some servers send it."""
+    chosen: list[Callable[[bytes, int], bytes]] = []
+
+    def inflate(data: bytes, most: int) -> bytes:
+        if not chosen:
+            has_header = len(data) > 1 and data[0] & 0x0F == 8 and (data[0] << 8 | data[1]) % 31 == 0
+            chosen.append(_inflate(15 if has_header else -15))
+        return chosen[0](data, most)
+
+    return inflate
+
+
+def _reason(error: BaseException) -> str:
+    """What really went wrong, without the layers around it."""
+    inner = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
+    return f"{str(inner) or type(inner).__name__:.300}"

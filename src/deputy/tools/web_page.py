@@ -1,0 +1,84 @@
+"""What a server answered, as text that a model can read."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from functools import partial
+from pathlib import Path
+from subprocess import DEVNULL, PIPE, Popen
+from tempfile import TemporaryFile
+from typing import TYPE_CHECKING
+
+from deputy.processes.head_and_tail import HeadAndTail
+from deputy.tools.child_process import watch
+from deputy.tools.interruptible import interruptible
+from deputy.tools.tool_error import ToolError
+
+if TYPE_CHECKING:
+    from deputy.tools.interruptible import StopSignal
+
+CONVERSION_SECONDS = 20
+_MOST_MARKDOWN = 8 * 1024 * 1024
+_HTML = frozenset({"text/html", "application/xhtml+xml"})
+_TEXT = frozenset({
+    "application/json", "application/ld+json", "application/xml", "application/javascript", "application/ecmascript",
+    "application/yaml", "application/x-yaml", "application/toml", "application/sql", "application/x-sh",
+    "application/x-ndjson", "application/graphql", "image/svg+xml",
+})  # fmt: skip
+_CHARSETS = frozenset({
+    "utf-8", "utf8", "us-ascii", "ascii", "utf-16", "utf-16le", "utf-16be", "windows-1250", "windows-1251",
+    "windows-1252", "windows-1253", "windows-1254", "windows-1255", "windows-1256", "windows-1257", "windows-1258",
+    "koi8-r", "koi8-u", "iso-8859-1", "iso-8859-2", "iso-8859-3", "iso-8859-4", "iso-8859-5", "iso-8859-6",
+    "iso-8859-7", "iso-8859-8", "iso-8859-9", "iso-8859-10", "iso-8859-13", "iso-8859-14", "iso-8859-15",
+    "iso-8859-16", "latin1", "macintosh", "shift_jis", "euc-jp", "iso-2022-jp", "gb2312", "gbk", "gb18030", "big5",
+    "euc-kr",
+})  # fmt: skip
+"""What the web really uses; Python knows stranger ones that are no text, or slow."""
+
+
+def media_type(content_type: str, body: bytes) -> str:
+    """The media type as the server says, or where it says nothing, as the content looks."""
+    named = content_type.split(";", 1)[0].strip().lower()
+    if named:
+        return named
+    start = body[:1024].lstrip().lower()
+    if start.startswith((b"<!doctype html", b"<html")):
+        return "text/html"
+    return "application/octet-stream" if b"\0" in body[:8192] else "text/plain"
+
+
+def is_readable(media: str) -> bool:
+    """Whether a media type is text."""
+    return media.startswith("text/") or media in _HTML or media in _TEXT or media.endswith(("+json", "+xml"))
+
+
+async def readable(media: str, content_type: str, body: bytes) -> str:
+    """The text of a readable body: Markdown for HTML, anything else as it is."""
+    text = body.decode(_charset(content_type, body), "replace").removeprefix("\ufeff")
+    return await interruptible(partial(_to_markdown, text)) if media in _HTML else text
+
+
+def _charset(content_type: str, body: bytes) -> str:
+    if body.startswith((b"\xff\xfe", b"\xfe\xff")):
+        return "utf-16"
+    named = re.search(r"charset=[\"']?([\w-]{1,40})", content_type.lower())
+    text = named or re.search(r"charset=[\"']?([\w-]{1,40})", body[:2048].decode("ascii", "replace").lower())
+    return text[1] if text and text[1] in _CHARSETS else "utf-8"
+
+
+def _to_markdown(html: str, stop: StopSignal) -> str:
+    program = [sys.executable, "-S", "-P", str(Path(__file__).with_name("html_filter.py"))]
+    output = HeadAndTail(_MOST_MARKDOWN, 0)
+    with TemporaryFile() as page:
+        page.write(html.encode("utf-8", "replace"))
+        page.seek(0)
+        environment = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        child = Popen(program, stdin=page, stdout=PIPE, stderr=DEVNULL, env=environment, start_new_session=True)
+    with child:
+        ended = watch(child, {child.stdout: output.feed}, stop=stop, seconds=CONVERSION_SECONDS)
+    if ended.how != "exited" or ended.code != 0:
+        raise ToolError("The page could not be made readable: converting it took too long or failed.")
+    title, _, markdown = output.text.partition("\n")
+    return f"# {title}\n\n{markdown}" if title and title not in markdown[:200] else markdown

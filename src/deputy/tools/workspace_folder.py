@@ -1,0 +1,176 @@
+"""The workspace as the flow of a delegation needs it: files before a prompt, evidence, and what was left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, TypeAlias
+
+from msgspec import structs
+
+from deputy.core.contract import FileFact
+from deputy.core.contract.evidence import is_kept
+from deputy.tools.interruptible import interruptible
+from deputy.tools.tool_error import ToolError
+from deputy.tools.workspace import Workspace
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from deputy.core.approval import FileDigest
+    from deputy.core.request import Grant
+    from deputy.core.subtask.context_passing import PassedFile
+    from deputy.engine.ports import TaskFiles
+    from deputy.tools.interruptible import StopSignal
+
+CONTEXT_BYTES = 200_000
+MOST_CHANGED = 200
+_MOST_LOOKED_AT = 20_000
+
+Untouched: TypeAlias = "Callable[[str, Sequence[str], StopSignal], Callable[[str], bool]]"
+"""Tells of a directory, given paths in it, which of the files there are as the work began with them."""
+
+
+class WorkspaceFolder:
+    """A directory, as much of it as a grant gives."""
+
+    def __init__(
+        self,
+        root: Path | str,
+        grant: Grant | None = None,
+        *,
+        private: Sequence[Path | str] = (),
+        main: Path | str | None = None,
+        untouched: Untouched | None = None,
+    ) -> None:
+        self._workspace = Workspace(root, grant, private=private, main=main)
+        self._untouched = untouched
+
+    @property
+    def root(self) -> str:
+        """Its absolute path, free of links."""
+        return self._workspace.root
+
+    async def before_prompt(self, paths: Sequence[str], approved: Mapping[str, str] | None = None) -> TaskFiles:
+        """The files that a task names, each under its path."""
+        from deputy.tools.context_files import files_before_prompt
+
+        return await asyncio.to_thread(files_before_prompt, paths, self._workspace, CONTEXT_BYTES, approved)
+
+    async def digests(self, paths: Sequence[str]) -> Sequence[FileDigest]:
+        """The files that a task names, as a person approves them."""
+        from deputy.tools.context_files import context_digest
+
+        return await asyncio.to_thread(lambda: [context_digest(path, self._workspace, CONTEXT_BYTES) for path in paths])
+
+    async def named(self, paths: Sequence[str]) -> Sequence[PassedFile]:
+        """The files that a subtask is always given."""
+        from deputy.tools.passed_files import named_files
+
+        return await named_files(paths, self._workspace)
+
+    async def candidates(self) -> Sequence[PassedFile]:
+        """The text files that may match a subtask."""
+        from deputy.tools.passed_files import candidate_files
+
+        return await candidate_files(self._workspace)
+
+    async def facts(self, paths: Sequence[str]) -> Sequence[FileFact]:
+        """What is on disk where artifacts are said to be; what cannot be looked at is not there."""
+        return await interruptible(partial(self._facts, paths))
+
+    async def changed_in(self, folder: str, since: float) -> Sequence[str]:
+        """The files of a folder that were written since a moment, a bounded number of them."""
+        return await asyncio.to_thread(lambda: list(islice(self._changed(folder, since), MOST_CHANGED)))
+
+    def _facts(self, paths: Sequence[str], stop: StopSignal) -> list[FileFact]:
+        if self._untouched is None:
+            return [self.fact(path) for path in paths]
+        own = [where for path in paths if (where := self._where(path)) is not None]
+        is_untouched = self._untouched(self.root, own, stop)
+        return [self.fact(path, is_untouched) for path in paths]
+
+    def _where(self, path: str) -> str | None:
+        """The path from the root, free of links, of what is there and no other worktree's."""
+        try:
+            with self._workspace.place(path) as place:
+                is_own = place.status is not None and not self._workspace.is_elsewhere(place)
+                return place.path if is_own and not is_kept(place.parts) else None
+        except (ToolError, OSError, ValueError):
+            return None
+
+    def fact(self, path: str, is_untouched: Callable[[str], bool] = lambda path: False) -> FileFact:
+        """What is on disk at a path, given which files are as the work began with them."""
+        try:
+            with self._workspace.place(path) as place:
+                found = place.status
+                if found is None:
+                    return FileFact(path=path, exists=False)
+                fact = FileFact(
+                    path=path,
+                    exists=True,
+                    size=found.st_size,
+                    modified_at=found.st_mtime,
+                    is_file=stat.S_ISREG(found.st_mode),
+                    is_kept=is_kept(place.parts),
+                )
+                if place.is_directory:
+                    return fact if fact.is_kept else self._directory(fact, place.path, is_untouched)
+                is_own = not self._workspace.is_elsewhere(place)
+                return structs.replace(fact, is_touched=not (is_own and is_untouched(place.path)))
+        except (ToolError, OSError, ValueError):
+            return FileFact(path=path, exists=self._leads_out(path), is_inside=False)
+
+    def _directory(self, fact: FileFact, path: str, is_untouched: Callable[[str], bool]) -> FileFact:
+        """A directory is worth what the files in it are."""
+        root = self._workspace.top_of(path)
+        full = [(name, status) for name, status in self._files(path) if status.st_size]
+        is_own = root == self.root
+        times = [status.st_mtime for name, status in full if not (is_own and is_untouched(name))]
+        newest = max(times, default=None)
+        return structs.replace(fact, size=min(1, len(full)), modified_at=newest, is_touched=newest is not None)
+
+    def _leads_out(self, path: str) -> bool:
+        try:
+            real = os.path.realpath(os.path.join(self.root, path), strict=True)  # noqa: PTH118  the path is foreign text
+        except (OSError, ValueError):
+            return False
+        return os.path.commonpath((real, self.root)) != self.root
+
+    def _changed(self, folder: str, since: float) -> Iterator[str]:
+        return (path for path, status in self._files(folder) if status.st_mtime >= since)
+
+    def _files(self, folder: str) -> Iterator[tuple[str, os.stat_result]]:
+        """The regular files below a folder that are shown, a bounded number of them; none that others keep."""
+        try:
+            with self._workspace.place(folder) as place:
+                root = self._workspace.top_of(place.path)
+                top = os.path.normpath(f"{root}/{place.path}")
+        except (ToolError, OSError, ValueError):
+            return
+        left = _MOST_LOOKED_AT
+        for directory, folders, files in os.walk(top):
+            # What programs keep for themselves is not what was worked on.
+            folders[:] = sorted(name for name in folders if not name.startswith("."))
+            left -= len(folders) + len(files)
+            if left < 0:
+                return
+            for name in sorted(files):
+                path = os.path.relpath(f"{directory}/{name}", root)
+                parts = tuple(path.split("/"))
+                status = None if is_kept(parts) else _status(f"{directory}/{name}")
+                if status is not None and self._workspace.shows(parts):
+                    yield path, status
+
+
+def _status(path: str) -> os.stat_result | None:
+    """The status of a regular file; None for whatever else."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return found if stat.S_ISREG(found.st_mode) else None

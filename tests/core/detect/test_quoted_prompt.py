@@ -1,0 +1,113 @@
+"""Requests in prose, beyond what the corpus shows."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from deputy.core.detect import SHIPPED, detect
+
+QUOTED = '\n\n"Do it well."\n'
+
+pytestmark = pytest.mark.rule("text.prose")
+
+
+@pytest.mark.parametrize(
+    "trigger",
+    [
+        "**Try to use Task tool to spawn a subprocess:**",
+        "Try to use Task tool to spawn a subprocess:",
+        "try to use the task tool to spawn a subagent:",
+        "**Try to use Task tool** to spawn a subprocess:",
+        "1. Try to use Task tool to spawn a subprocess using Advanced Elicitation:",
+        "> Try to use Task tool\n> to spawn a subprocess:",
+        "First load the file. Then try to use `Task` tool with a sub-agent for it :",
+        "### Try to use Task tool with sub-agent:",
+        "Essaie d'utiliser l'outil Task avec un sous-agent :",
+        "**Tentez d’utiliser l’outil Task\npour créer un sous-processus :**",
+    ],
+)
+def test_a_line_is_a_trigger(trigger: str) -> None:
+    assert [request.prompt for request in detect(trigger + QUOTED)] == ["Do it well."]
+
+
+@pytest.mark.parametrize(
+    "trigger",
+    [
+        "Try to use Task tool to spawn a subprocess.",
+        "Try to use Task tool\n\nto spawn a subprocess:",
+        "Never try to use Task tool to spawn a subprocess:",
+        "You must not\ntry to use Task tool to spawn a subprocess:",
+        "Try to use Task tool " + "x" * 500 + " to spawn a subprocess:",
+        "Try to use Task tools to spawn a subprocess:",
+    ],
+)
+def test_a_line_is_no_trigger(trigger: str) -> None:
+    assert detect(trigger + QUOTED) == ()
+
+
+def test_the_quote_opens_before_the_next_heading_and_not_too_far_away() -> None:
+    trigger = "Try to use Task tool with sub-agent:\n\n"
+    assert detect(trigger + "Like this:" + QUOTED) != ()
+    assert detect(trigger + "# Next" + QUOTED) == ()
+    assert detect(trigger + "word " * 200 + QUOTED) == ()
+
+
+def test_a_prompt_on_lines_of_its_own_may_have_its_quotes_apart() -> None:
+    (request,) = detect('Try to use Task tool with sub-agent:\n"\nDo it well.\n"\n"More"\n')
+    assert request.prompt == "Do it well."
+
+
+def test_an_unclosed_prompt_ends_before_the_next_heading() -> None:
+    (request,) = detect('Try to use Task tool with sub-agent:\n\n"Do it well.\n\n# Next\n\nSomething.')
+    assert request.prompt == "Do it well."
+
+
+def test_the_indentation_inside_of_a_prompt_stays() -> None:
+    (request,) = detect('  Try to use Task tool with sub-agent:\n\n  "Do:\n    - a\n      - b\n  End."\n')
+    assert request.prompt == "Do:\n  - a\n    - b\nEnd."
+
+
+@pytest.mark.rule("text.degradation")
+@pytest.mark.parametrize(
+    ("after", "expected"),
+    [
+        ("**Graceful degradation (if no Task tool):**\n- a\n- b\n\nNo more.", "- a\n- b"),
+        ("**Graceful degradation:** do it here.\n\nNo more.", "do it here."),
+        ("**Graceful degradation**: do it here.", "do it here."),
+        ("Graceful degradation:\n\n1. a\n\n2. b\n\n**Next:**", "1. a\n\n2. b"),
+        ("## Graceful degradation\n\na\n\n### sub\n\nb\n\n## Next\n\nc", "a\n\n### sub\n\nb"),
+        ("### 2. Graceful Degradation (if Task tool unavailable)\na\n# Next", "a"),
+        ("If no Task tool, do it here.\n\nNo more.", "do it here."),
+        ("Show it. If the Task tool is not available, do it here.", "do it here."),
+        ("**If no Task tool is available:**\n- a\n\n**Also:**\n- b\n\n# Next", "- a"),
+        ("Si l'outil Task n'est pas disponible, fais-le ici.", "fais-le ici."),
+        ("### Dégradation élégante (si pas d'outil Task)\n\nIci.", "Ici."),
+        ("- Graceful degradation was used", None),
+        ("We like graceful degradation: it helps.", None),
+        ("Nothing of that kind.", None),
+    ],
+)
+def test_degradation_instructions_are_found(after: str, expected: str | None) -> None:
+    (request,) = detect(f"Try to use Task tool with sub-agent:{QUOTED}\n{after}\n")
+    assert request.degradation == expected
+
+
+@pytest.mark.rule("text.degradation")
+def test_degradation_instructions_stay_out_of_the_prompt_for_a_subagent() -> None:
+    (request,) = detect(f"Try to use Task tool with sub-agent:{QUOTED}\nIf no Task tool, sing a song.\n")
+    assert request.degradation == "sing a song."
+    assert "song" not in request.normalized
+
+
+def test_further_phrases_are_a_matter_of_data() -> None:
+    text = f"Versuche das Task-Werkzeug mit einem Helfer:{QUOTED}\n**Notfalls:**\n- hier\n"
+    tables = msgspec.structs.replace(
+        SHIPPED,
+        triggers=(*SHIPPED.triggers, "versuche das task-werkzeug"),
+        purposes=(*SHIPPED.purposes, "mit [einem] helfer"),
+        degradations=(*SHIPPED.degradations, "notfalls"),
+    )
+    assert detect(text) == ()
+    (request,) = detect(text, tables)
+    assert (request.prompt, request.degradation) == ("Do it well.", "- hier")

@@ -1,0 +1,206 @@
+"""Alarms: what is up rings, in order and once; what is called off does not; a limit ends its block and nothing else."""
+
+import asyncio
+import gc
+import weakref
+
+import pytest
+
+from deputy.engine.shared_timer import SharedTimer, shared_timer
+from deputy.engine.timeouts import timeout
+from deputy.testing.virtual_clock import run_in_virtual_time
+
+
+def rung(*after: float, off: tuple[int, ...] = ()) -> list[tuple[int, float]]:
+    """Which alarms ring of those that are set at the beginning, and when."""
+    heard: list[tuple[int, float]] = []
+
+    async def go() -> None:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        given = [
+            shared_timer().set(seconds, lambda number=number: heard.append((number, round(loop.time() - began, 6))))
+            for number, seconds in enumerate(after)
+        ]
+        for number in off:
+            shared_timer().cancel(given[number])
+        await asyncio.sleep(100)
+
+    run_in_virtual_time(go())
+    return heard
+
+
+def test_each_rings_at_its_time_however_they_were_set():
+    assert rung(60, 5, 30, 5) == [(1, 5), (3, 5), (2, 30), (0, 60)]
+
+
+def test_what_is_called_off_rings_never_and_those_behind_it_do():
+    assert rung(5, 60, 7, off=(0, 2)) == [(1, 60)]
+    assert rung(5, off=(0,)) == []
+
+
+def test_what_is_up_already_rings_at_once():
+    assert rung(10, 0, -3) == [(2, 0), (1, 0), (0, 10)]
+
+
+def test_one_timer_stands_for_all():
+    async def go() -> tuple[int, int]:
+        loop = asyncio.get_running_loop()
+        timers = vars(loop)["_scheduled"]
+        own = SharedTimer()
+        given = [own.set(60 + number, lambda: None) for number in range(1000)]
+        most = len(timers)
+        for alarm in given:
+            own.cancel(alarm)
+        return most, sum(not timer.cancelled() for timer in timers)
+
+    assert asyncio.run(go()) == (1, 0)
+
+
+def test_an_alarm_may_set_another_when_it_rings():
+    async def go() -> list[float]:
+        loop = asyncio.get_running_loop()
+        heard: list[float] = []
+
+        def again() -> None:
+            heard.append(round(loop.time(), 6))
+            if len(heard) < 3:
+                shared_timer().set(2, again)
+
+        began = loop.time()
+        shared_timer().set(1, again)
+        await asyncio.sleep(20)
+        return [at - began for at in heard]
+
+    assert run_in_virtual_time(go()) == [1, 3, 5]
+
+
+def test_a_loop_that_is_gone_leaves_nothing():
+    async def go() -> weakref.ref[asyncio.AbstractEventLoop]:
+        async with timeout(60):
+            await asyncio.sleep(0)
+        return weakref.ref(asyncio.get_running_loop())
+
+    gone = asyncio.run(go())
+    gc.collect()
+    assert gone() is None
+
+
+@pytest.mark.parametrize("seconds", [0, -1])
+def test_no_time_at_all_ends_a_block_as_soon_as_it_waits(seconds: float):
+    async def go() -> list[bool]:
+        is_up: list[bool] = []
+        for limit in (asyncio.timeout(seconds), timeout(seconds)):
+            try:
+                async with limit:
+                    await asyncio.sleep(0)
+                is_up.append(False)
+            except TimeoutError:
+                is_up.append(True)
+        return is_up
+
+    assert asyncio.run(go()) == [True, True]
+
+
+def test_a_process_that_stood_still_finds_all_that_are_up_at_once():
+    async def go() -> tuple[int, list[int]]:
+        loop = asyncio.get_running_loop()
+        heard: list[int] = []
+        for number in range(50):
+            shared_timer().set(0.001 * (50 - number), lambda number=number: heard.append(number))
+        until = loop.time() + 0.06
+        while loop.time() < until:
+            pass
+        turns = 0
+        while len(heard) < 50:
+            turns += 1
+            await asyncio.sleep(0)
+        return turns, heard
+
+    turns, heard = asyncio.run(go())
+    assert turns <= 2
+    assert heard == list(range(49, -1, -1))
+
+
+def test_one_that_fails_when_it_rings_keeps_no_other_from_it():
+    async def go() -> list[str]:
+        loop = asyncio.get_running_loop()
+        heard: list[str] = []
+        loop.set_exception_handler(lambda _, context: heard.append(type(context["exception"]).__name__))
+
+        def fail() -> None:
+            raise KeyError
+
+        shared_timer().set(1, fail)
+        shared_timer().set(1, lambda: heard.append("other"))
+        await asyncio.sleep(5)
+        return heard
+
+    assert run_in_virtual_time(go()) == ["KeyError", "other"]
+
+
+def test_a_loop_that_was_closed_with_an_alarm_set_is_let_go():
+    async def leave() -> weakref.ref[asyncio.AbstractEventLoop]:
+        shared_timer().set(60, lambda: None)
+        return weakref.ref(asyncio.get_running_loop())
+
+    async def go() -> None:
+        shared_timer()
+
+    left = asyncio.run(leave())
+    asyncio.run(go())
+    gc.collect()
+    assert left() is None
+
+
+def test_a_block_is_ended_when_its_time_is_up():
+    async def go() -> float:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        with pytest.raises(TimeoutError):
+            async with timeout(3):
+                await asyncio.sleep(50)
+        # What comes behind it goes on undisturbed.
+        await asyncio.sleep(1)
+        return loop.time() - began
+
+    assert run_in_virtual_time(go()) == pytest.approx(4)
+
+
+def test_of_two_limits_the_inner_one_ends_its_own_block():
+    async def go() -> str:
+        async with timeout(10):
+            try:
+                async with timeout(3):
+                    await asyncio.sleep(50)
+            except TimeoutError:
+                return "inner"
+        return "outer"
+
+    assert run_in_virtual_time(go()) == "inner"
+
+
+def test_a_cancel_is_never_turned_into_a_timeout():
+    async def go() -> asyncio.Task[None]:
+        async def block() -> None:
+            async with timeout(3):
+                await asyncio.sleep(50)
+
+        task = asyncio.create_task(block())
+        asyncio.get_running_loop().call_later(3, task.cancel)
+        await asyncio.wait([task])
+        return task
+
+    assert run_in_virtual_time(go()).cancelled()
+
+
+def test_an_error_in_the_block_stays_what_it_is():
+    async def go() -> None:
+        async with timeout(3):
+            try:
+                await asyncio.sleep(50)
+            except asyncio.CancelledError:
+                raise KeyError("own") from None
+
+    with pytest.raises(KeyError):
+        run_in_virtual_time(go())

@@ -1,0 +1,133 @@
+import json
+import subprocess
+import sys
+
+import pytest
+from click.testing import CliRunner
+
+from deputy.interfaces.cli.commands.doctor import command
+from deputy.testing import install_fake_programs
+
+
+def doctor(house, *arguments: str, **env: str):
+    unset = dict.fromkeys(("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "DEPUTY_MODEL"))
+    return CliRunner(env={**unset, **house.env, **env}).invoke(command, arguments)
+
+
+def test_a_fresh_machine_can_work_and_is_told_what_would_be_better(house):
+    run = house.run("doctor")
+    assert run.returncode == 0
+    assert "✓ model     offline:scout: no key is set, and no model server answers on this machine" in run.stdout
+    assert "ANTHROPIC_API_KEY" in run.stdout
+    assert "✓ search    ripgrep" in run.stdout
+    assert not house.home.exists(), "looking makes nothing"
+
+
+def test_it_says_which_model_and_why(house):
+    form = json.loads(house.run("doctor", "--json", OPENAI_API_KEY="sk-secret-value").stdout)
+    assert (form["ok"], form["model"], form["reason"]) == (True, "openai:gpt-5.2", "OPENAI_API_KEY is set")
+    assert "sk-secret-value" not in json.dumps(form)
+
+
+@pytest.mark.parametrize(
+    ("env", "said"),
+    [
+        ({"DEPUTY_MODEL": "anthropic:claude-sonnet-4-5"}, "It needs a key: set ANTHROPIC_API_KEY"),
+        ({"DEPUTY_MODEL": "nonsense"}, "write provider:model"),
+        ({"DEPUTY_MODEL": "script:/no/such/script"}, "the script cannot be read"),
+        ({"DEPUTY_MODEL": "composer-1"}, "It is reached only by its own program"),
+        ({"DEPUTY_HOME": "/dev/null"}, "it is not a directory"),
+        ({"DEPUTY_HOME": "/dev/null/below"}, "Not a directory"),
+        ({"DEPUTY_HOME": "/proc/self/home"}, "DEPUTY_HOME"),
+    ],
+)
+def test_what_must_be_done_first_is_said_and_is_exit_code_one(house, env, said):
+    run = doctor(house, **env)
+    assert run.exit_code == 1
+    assert said in run.stdout
+
+
+def test_a_home_that_takes_nothing_is_found_by_writing_to_it(house):
+    house.home.mkdir(mode=0o700)
+    line = f"ulimit -f 1; {sys.executable} -m deputy doctor"
+    run = subprocess.run(["sh", "-c", line], env=house.env, cwd=house.workspace, capture_output=True, text=True)
+    assert run.returncode == 1
+    assert f"✗ home      {house.home}: File too large" in run.stdout
+    assert list(house.home.iterdir()) == [], "what was tried is taken back"
+
+
+def test_a_journal_whose_pages_are_gone_is_not_taken_for_an_empty_one(house):
+    assert house.run("delegate", "-y", "-t", "a=Where is it?").returncode == 0
+    journal = house.home / "journal.db"
+    pages = journal.stat().st_size // 4096
+    with journal.open("r+b") as file:
+        file.seek(2 * 4096)
+        file.write(b"\xa5" * 4096 * (pages - 2))
+    for name in ("doctor", "ps"):
+        run = house.run(name)
+        assert run.returncode == 1, run.stdout
+        assert f"{journal}: database disk image is malformed" in run.stdout + run.stderr
+
+
+@pytest.mark.parametrize("page", [6, 9, 10])
+def test_a_page_that_no_run_needs_is_found_and_repaired(house, page):
+    assert house.run("delegate", "-y", "-t", "a=Where is it?").returncode == 0
+    listed = json.loads(house.run("ps", "--all", "--json").stdout)["delegations"]
+    journal = house.home / "journal.db"
+    content = journal.read_bytes()
+    journal.write_bytes(content[: (page - 1) * 4096] + bytes(4096) + content[page * 4096 :])
+    run = doctor(house)
+    assert run.exit_code == 1
+    assert f"✗ home      {journal}: " in run.stdout
+    assert "Run `deputy doctor --repair`" in " ".join(run.stdout.split())
+    run = doctor(house, "--repair")
+    assert run.exit_code == 0, run.output
+    kept = next(path for path in house.home.iterdir() if path.name.startswith("damaged-"))
+    assert run.stdout.endswith(f"The damaged files are in {kept}.\n")
+    assert (kept / "journal.db").read_bytes() == content[: (page - 1) * 4096] + bytes(4096) + content[page * 4096 :]
+    assert doctor(house).exit_code == 0
+    ps = house.run("ps", "--all", "--json")
+    assert (ps.returncode, json.loads(ps.stdout)["delegations"]) == (0, listed)
+
+
+def test_settings_that_cannot_be_read_are_named(house):
+    (house.workspace / "deputy.toml").write_text("[limits]\nrepairs = 9\n")
+    run = house.run("doctor")
+    assert run.returncode == 1
+    assert "✗ settings  deputy.toml: limits.repairs: found 9; it must be a whole number from 0 to 2" in run.stdout
+
+
+def test_the_model_of_the_configuration_is_taken(house):
+    person = house.workspace.parent / "person"
+    (person / ".config/deputy").mkdir(parents=True)
+    (person / ".config/deputy/config.toml").write_text('[models]\ndefault = "sonnet"\n')
+    form = json.loads(house.run("doctor", "--json", HOME=str(person), ANTHROPIC_API_KEY="k").stdout)
+    assert (form["model"], form["reason"]) == ("sonnet", "your config.toml names it")
+
+
+def test_on_a_narrow_terminal_its_lines_stand_below_each_other(house):
+    terminal = house.terminal("doctor", columns=40)
+    assert terminal.end() == 0
+    lines = terminal.text.replace("\r", "").splitlines()
+    assert all(line.startswith(("✓ ", "· ", " " * 12)) for line in lines)
+
+
+def test_it_says_which_programs_of_other_agents_are_there(house, tmp_path):
+    programs = install_fake_programs(tmp_path / "bin")
+    programs.play("cursor-agent", (), version="1.0.3")
+    form = json.loads(
+        house.run("doctor", "--json", PATH=f"{tmp_path / 'bin'}:/usr/bin:/bin", OPENAI_API_KEY="sk-test").stdout
+    )
+    found = [check for check in form["checks"] if check["name"] == "programs"]
+    assert "claude 2.1.325 (Claude Code) (no login seen), codex codex-cli 0.166.0, gemini" in found[0]["found"]
+    assert "cursor-agent is not the program that is meant" in found[1]["found"]
+    assert "another program" in found[1]["advice"]
+
+
+@pytest.mark.parametrize("make", [lambda place: place.write_text(""), lambda place: place.symlink_to("elsewhere")])
+def test_what_stands_where_subagents_leave_their_files_is_found(house, make):
+    house.home.mkdir(mode=0o700)
+    make(house.home / "subagent")
+    run = doctor(house)
+    assert run.exit_code == 1
+    assert "subagent is no folder" in " ".join(run.stdout.split())

@@ -1,0 +1,17 @@
+"""What a person is told to do about work that did not complete."""
+
+from deputy.core.errors import Error
+from deputy.core.outcome import Partial
+from deputy.core.request import Lineage
+from deputy.interfaces.cli.outcome_output import remedy
+
+
+def _partial(run: str, kind: str) -> Partial:
+    error = Error(type=kind, message="It is over.", recoverable=True, recommendation="")
+    return Partial(lineage=Lineage.root(run), summary="so far", errors=(error,))
+
+
+def test_nobody_is_told_to_go_on_with_what_a_spent_budget_would_stop_again() -> None:
+    spent, late = _partial("sess_1_a", "budget"), _partial("sess_1_b", "timeout")
+    assert remedy("sess_1_call", [spent]) == ""
+    assert remedy("sess_1_call", [spent, late]) == "go on with what is not complete: deputy resume sess_1_call"

@@ -1,0 +1,164 @@
+"""What a person types, and when: at a real terminal with its own line editing."""
+
+import asyncio
+import os
+import sys
+
+import pytest
+from tests.interfaces.mcp.conftest import entries
+
+from deputy.core.approval import ApprovalRequest, Decision
+from deputy.interfaces.cli import keyboard
+from deputy.interfaces.cli.terminal_prompt import TerminalPrompt
+from deputy.interfaces.questions import Question
+
+NO = Decision(choice="no", digest="d")
+ASK = {"name": "Ask", "arguments": {"question": "Which options?"}}
+RUN = {"name": "Run", "arguments": {"command": "echo ran > made.txt"}}
+
+
+def asker(house, *calls: dict) -> str:
+    return house.script("asker", {"turns": [*({"calls": [call]} for call in calls), {"text": "Done."}]})
+
+
+def test_what_was_typed_before_a_question_does_not_answer_it(house):
+    terminal = house.terminal("run", "do it", "--model", asker(house, RUN))
+    terminal.type("y\nyes\ny")
+    terminal.until("Go ahead? [y/N/a/d] ")
+    terminal.type("n\n")
+    assert terminal.end() == 0
+    assert not (house.workspace / "made.txt").exists()
+
+
+@pytest.mark.parametrize("pasted", ["y\ny\ny\n", "use these:\n a\nyes\ny\n", "y\ny\ny" + "\n" * 30])
+def test_a_paste_answers_the_question_that_is_shown_and_none_after_it(house, pasted):
+    terminal = house.terminal("run", "do it", "--model", asker(house, ASK, RUN))
+    terminal.until("asks: Which options?\r\n> ")
+    terminal.type(pasted)
+    terminal.until("Go ahead? [y/N/a/d] ")
+    terminal.type("n\n")
+    assert terminal.end() == 0
+    assert not (house.workspace / "made.txt").exists()
+
+
+def test_several_lines_are_no_clear_yes(house):
+    terminal = house.terminal("run", "do it", "--model", asker(house, RUN))
+    terminal.until("Go ahead? [y/N/a/d] ")
+    terminal.type("yes\nbut not now\n")
+    assert terminal.end() == 0
+    assert not (house.workspace / "made.txt").exists()
+
+
+@pytest.mark.parametrize("ends", ["\n", ""])
+def test_a_paste_of_several_lines_arrives_whole_also_when_its_last_line_is_ended_by_hand(house, ends):
+    terminal = house.terminal("run", "do it", "--model", asker(house, ASK))
+    terminal.until("asks: Which options?\r\n> ")
+    terminal.type(f"first line\n  second line\nthird{ends}")
+    if not ends:
+        terminal.until("third")
+        terminal.type(" line\n")
+    assert terminal.end() == 0
+    run = house.run("ps", "--all").stdout.splitlines()[1].split()[0]
+    third = "third" if ends else "third line"
+    assert f"first line\n  second line\n{third}\n" in house.run("transcript", run).stdout
+
+
+def test_a_question_that_is_answered_elsewhere_gives_way_to_the_next(house):
+    terminal = house.terminal("run", "do it", "--model", asker(house, RUN, ASK))
+    terminal.until("Go ahead? [y/N/a/d] ")
+    assert house.approve(entries(house)[0]["session_id"]).returncode == 0
+    terminal.until("asks: Which options?\r\n> ")
+    assert "(It is not asked any more.)" in terminal.text
+    terminal.type("these\n")
+    assert terminal.end() == 0
+    assert (house.workspace / "made.txt").exists()
+
+
+# --- the end of input, and the word to stop ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def typing(monkeypatch):
+    """What is typed is written here, and read by whoever asks."""
+    theirs, ours = os.pipe()
+    with os.fdopen(theirs) as read, os.fdopen(ours, "wb", buffering=0) as write:
+        monkeypatch.setattr(sys, "stdin", read)
+        yield write
+
+
+def answered(topic: str, do) -> bool | str | Decision:
+    """What comes of a question when this is done while it is asked."""
+
+    async def go() -> bool | str | Decision:
+        stop = asyncio.Event()
+        request = None if topic == "answer" else ApprovalRequest(tool="Run", title="Use Run", parts=(), risk="high")
+        question = Question(session_id="sess_1_a", label="a", topic=topic, text="Which?", request=request, digest="d")
+        asked = asyncio.create_task(TerminalPrompt(stop).answer(question))
+        await asyncio.sleep(0)
+        do(stop)
+        async with asyncio.timeout(20):
+            return await asked
+
+    return asyncio.run(go())
+
+
+@pytest.mark.parametrize("topic", ["answer", "approval"])
+@pytest.mark.parametrize("typed", [b"", b"y", b"y\n"])
+def test_the_word_to_stop_is_no_answer(typing, topic, typed):
+    def stop(word: asyncio.Event) -> None:
+        typing.write(typed)
+        word.set()
+
+    assert answered(topic, stop) == (False if topic == "answer" else NO)
+
+
+@pytest.mark.parametrize(("topic", "answer"), [("answer", "the blue one"), ("approval", NO)])
+def test_what_was_typed_when_input_ended_is_the_answer(typing, topic, answer):
+    def end(_: asyncio.Event) -> None:
+        typing.write(b"the blue one")
+        typing.close()
+
+    assert answered(topic, end) == answer
+
+
+@pytest.mark.parametrize("topic", ["answer", "approval"])
+def test_input_that_ends_without_a_word_is_no_answer(typing, topic):
+    assert answered(topic, lambda _: typing.close()) == (False if topic == "answer" else NO)
+
+
+def test_a_terminal_that_goes_away_is_only_the_end_of_input(typing, monkeypatch):
+    monkeypatch.setattr(keyboard, "_is_ours", lambda: True)
+    keyboard.forget_typed()
+    keyboard.push_unfinished_line()
+
+
+# --- what a question says is never obeyed by the terminal, wherever it is told ----------------------------------------
+
+SLY = "\x1b[2K\x9b31mWhich\x07 \u202eone?"
+
+
+def tasks_file(house) -> str:
+    path = house.workspace / "tasks.json"
+    path.write_text('{"tasks": [{"label": "a", "prompt": "b", "fo\\u001b[31mo\\u202e": 1}]}')
+    return str(path)
+
+
+def test_what_models_and_files_say_in_an_error_is_harmless(house):
+    ask = {"name": "Ask", "arguments": {"question": SLY}}
+    model = house.script("sly", {"times": 9, "turns": [{"calls": [ask]}]})
+    asked = house.run("delegate", "-y", "-t", "label=x", "--json", "--model", model)
+    assert asked.returncode == 5, asked
+    root = next(entry for entry in entries(house) if entry["parent"] is None)["session_id"]
+    refused = house.run("resume", root)
+    assert (refused.returncode, refused.stdout) == (2, "")
+    assert "one?" in refused.stderr
+    wrong = house.run("delegate", "-y", "--tasks", tasks_file(house), "--model", model)
+    assert wrong.returncode == 2
+    assert "tasks[0]" in wrong.stderr
+    label = house.run("delegate", "-y", "-t", f"la{SLY}bel=x", "--model", model)
+    assert label.returncode == 2
+    assert "tasks[0].label" in label.stderr
+    unknown = house.run("run", f"--{SLY}")
+    assert unknown.returncode == 2
+    for said in (refused.stderr, wrong.stderr, label.stderr, unknown.stderr):
+        assert not set("\x1b\x07\x9b\u202e") & set(said), said

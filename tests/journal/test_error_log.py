@@ -1,0 +1,75 @@
+"""The errors log: every error of every run, each kind once."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from deputy.core.errors import Error
+from deputy.core.events import ModelCallEnded, Resumed, Returned, RunOpened
+from deputy.core.outcome import Failed
+from deputy.core.request import Lineage
+from deputy.journal.clock import Clock
+from deputy.journal.error_log import LoggedErrorRow, form, read
+from deputy.journal.sqlite.sqlite_journal import SqliteJournal
+
+RUN = "sess_1_aaaaaa"
+ERROR = Error(type="provider", code="OVERLOADED", message="No room.", recoverable=True, recommendation="Wait a little.")
+FINAL = replace(ERROR, code="BAD_KEY", message="No.", recoverable=False)
+
+
+@pytest.mark.rule("errors.log")
+def test_a_repeated_error_raises_its_count(tmp_path: Path) -> None:
+    clock = iter(range(1, 1000))
+
+    async def main() -> list[LoggedErrorRow]:
+        async with SqliteJournal(tmp_path / "home", clock=Clock(wall=lambda: float(next(clock)))) as journal:
+            opened = RunOpened(lineage=Lineage.root(RUN), command="research", seconds=60.0)
+            lease = await journal.begin(RUN, opened)
+            assert lease is not None
+            for number in range(3):
+                await journal.append(lease, f"m{number}", ModelCallEnded(model="m", error=ERROR))
+            # The same record again is the same error, not another one.
+            await journal.append(lease, "m0", ModelCallEnded(model="m", error=ERROR))
+            passed_up = replace(FINAL, session_id="sess_1_child0")
+            outcome = Failed(lineage=opened.lineage, summary="no", errors=(FINAL, passed_up))
+            await journal.finish(lease, "returned:0", Returned(outcome=outcome))
+            await journal.log(RUN, replace(FINAL, code="INTERNAL_ERROR"), trace="Traceback: here")
+            await journal.log("sess_0_nobody", ERROR)
+            return await journal.read(lambda reader: read(reader, 10))
+
+    logged = asyncio.run(main())
+    assert [(error.code, error.count) for error in logged] == [
+        ("OVERLOADED", 1),
+        ("INTERNAL_ERROR", 1),
+        ("BAD_KEY", 1),
+        ("OVERLOADED", 3),
+    ]
+    first = logged[-1]
+    assert (first.type, first.severity, first.message) == ("provider", "warning", "No room.")
+    assert (first.context.command, first.context.session_id, first.context.timeout) == ("research", RUN, 60.0)
+    assert first.first_at < first.last_at
+    assert logged[1].trace == "Traceback: here"
+    assert logged[2].severity == "error"
+    assert len({error.id for error in logged}) == 4
+    assert form(first)["first_at"] == "1970-01-01T00:00:02Z"
+
+
+@pytest.mark.rule("errors.log")
+def test_an_error_that_a_run_meets_and_ends_with_counts_once_in_each_of_its_rounds(tmp_path: Path) -> None:
+    async def main() -> list[LoggedErrorRow]:
+        async with SqliteJournal(tmp_path / "home") as journal:
+            opened = RunOpened(lineage=Lineage.root(RUN))
+            lease = await journal.begin(RUN, opened)
+            assert lease is not None
+            outcome = Failed(lineage=opened.lineage, summary="no", errors=(ERROR, FINAL))
+            await journal.append(lease, "m0", ModelCallEnded(model="m", error=ERROR))
+            await journal.finish(lease, "returned:0", Returned(outcome=outcome))
+            lease = await journal.acquire(RUN)
+            await journal.append(lease, "resumed:1", Resumed(round=1))
+            await journal.append(lease, "m1", ModelCallEnded(model="m", error=FINAL))
+            await journal.finish(lease, "returned:1", Returned(outcome=outcome))
+            return await journal.read(lambda reader: read(reader, 10))
+
+    assert {error.code: error.count for error in asyncio.run(main())} == {"OVERLOADED": 2, "BAD_KEY": 2}

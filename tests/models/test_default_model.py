@@ -1,0 +1,86 @@
+import asyncio
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from deputy.models.default_model import BY_KEY, choose_model
+from deputy.models.factory import ModelFactory
+
+NOBODY = {"OLLAMA_BASE_URL": "http://127.0.0.1:9/v1", "LLAMACPP_BASE_URL": "http://127.0.0.1:9/v1"}
+
+
+def chosen(**environ: str):
+    known = {**NOBODY, **environ}
+    return asyncio.run(choose_model(ModelFactory(environ=known), known))
+
+
+@pytest.fixture
+def server():
+    bodies = {"": b'{"data": [{"id": "embed-small"}, {"id": "qwen3:8b"}]}'}
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_GET(self):
+            body = bodies[""]
+            self.send_response(200 if self.path == "/v1/models" else 404)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Answer) as http:
+        thread = threading.Thread(target=http.serve_forever)
+        thread.start()
+        yield bodies, f"http://127.0.0.1:{http.server_port}/v1"
+        http.shutdown()
+        thread.join()
+
+
+def test_without_anything_it_is_the_scout():
+    choice = chosen()
+    assert choice.model == "offline:scout"
+    assert "no key is set" in choice.reason
+
+
+def test_the_first_provider_with_a_key_wins_in_the_documented_order():
+    assert chosen(MISTRAL_API_KEY="k", OPENAI_API_KEY="k").model == BY_KEY["openai"]
+    both = chosen(OPENAI_API_KEY="k", ANTHROPIC_API_KEY="k")
+    assert (both.model, both.reason) == (BY_KEY["anthropic"], "ANTHROPIC_API_KEY is set")
+
+
+def test_a_blank_key_is_none():
+    assert chosen(ANTHROPIC_API_KEY="  ").model == "offline:scout"
+
+
+def test_a_named_model_beats_every_key():
+    choice = chosen(DEPUTY_MODEL="google:x", ANTHROPIC_API_KEY="k")
+    assert (choice.model, choice.reason) == ("google:x", "DEPUTY_MODEL names it")
+
+
+def test_every_default_is_a_model_of_the_catalog_or_of_a_provider_that_routes():
+    catalog = ModelFactory(environ={}).catalog
+    for provider, name in BY_KEY.items():
+        named = catalog.resolve(name)
+        assert named.provider == provider
+        assert provider == "openrouter" or named.model in catalog.providers[provider].models
+
+
+def test_a_server_on_this_machine_is_asked_for_its_models(server):
+    _, address = server
+    assert chosen(OLLAMA_BASE_URL=address).model == "ollama:qwen3:8b"
+    assert chosen(LLAMACPP_BASE_URL=address).model == "llamacpp:qwen3:8b"
+    assert chosen(OLLAMA_BASE_URL=address, GEMINI_API_KEY="k").model == BY_KEY["google"]
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{}", b'{"data": 7}', b'{"data": [1, {"id": 5}]}', b"[" * 100_000])
+def test_a_server_that_talks_nonsense_is_none(server, body):
+    bodies, address = server
+    bodies[""] = body
+    assert chosen(OLLAMA_BASE_URL=address).model == "offline:scout"
+
+
+@pytest.mark.parametrize("address", ["https://127.0.0.1:1", "nonsense", "http://", "http://127.0.0.1:99999/v1"])
+def test_an_address_that_is_none_is_no_server(address):
+    assert chosen(OLLAMA_BASE_URL=address).model == "offline:scout"

@@ -1,0 +1,45 @@
+import stat
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from deputy.core.redaction import Redactor
+from deputy.processes.bounded_output import LineReader, SpillFile
+
+
+@given(st.lists(st.binary(max_size=30)), st.integers(1, 20))
+def test_lines_are_those_of_the_whole_however_it_is_cut(chunks, limit):
+    lines = LineReader(limit)
+    found = [line for chunk in chunks for line in lines.feed(chunk)]
+    *whole, rest = b"".join(chunks).split(b"\n")
+    assert found == [line for line in whole if len(line) <= limit]
+    assert lines.rest() == (rest if len(rest) <= limit else b"")
+    assert lines.too_long == sum(len(line) > limit for line in (*whole, rest))
+
+
+def test_a_file_takes_output_up_to_its_cap_and_is_its_owners_alone(tmp_path):
+    spill = SpillFile(str(tmp_path / "raw"), limit_bytes=10)
+    for _ in range(5):
+        spill.feed("äb\n".encode())
+    spill.close()
+    spill.close()
+    kept = (tmp_path / "raw").read_bytes()
+    assert kept == "äb\näb\nä".encode()[:10]
+    assert stat.S_IMODE((tmp_path / "raw").stat().st_mode) == 0o600
+
+
+def test_secrets_do_not_get_into_the_file(tmp_path):
+    spill = SpillFile(str(tmp_path / "raw"), Redactor(["hunter2hunter2"]))
+    for piece in (b"key: hunter2", b"hunter2 and ", b"more"):
+        spill.feed(piece)
+    spill.close()
+    assert (tmp_path / "raw").read_text() == "key: [redacted] and more"
+
+
+def test_a_file_that_cannot_be_made_is_done_without(tmp_path):
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    for path in (tmp_path / "no" / "folder", tmp_path / "link"):
+        spill = SpillFile(str(path))
+        spill.feed(b"x")
+        spill.close()
+    assert not (tmp_path / "elsewhere").exists()
