@@ -11,6 +11,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+import pytest
 from tests.engine.conftest import House, call, talk, turn
 from tests.journal.stored_names import STORED_NAMES, stored_names
 
@@ -26,8 +27,8 @@ SUBAGENT = "You are a subagent"
 
 def main() -> None:
     """Write a journal with one run, or tree of runs, for every way that a run can go."""
-    with tempfile.TemporaryDirectory(prefix="deputy-") as folder:
-        house = House(Path(folder), None)  # type: ignore[arg-type]
+    with tempfile.TemporaryDirectory(prefix="deputy-") as folder, pytest.MonkeyPatch.context() as environment:
+        house = House(Path(folder), environment)
         house.model = "script:recorded"
         record(house)
         with sqlite3.connect(house.home / JOURNAL) as connection:

@@ -16,8 +16,11 @@ from deputy.tools.delegate import DelegateTool
 __all__ = ["house"]
 
 MODEL = "anthropic:claude-sonnet-4-5"
-UNPRICED = lambda _: PriceBounds(lambda given, taken: None)  # noqa: E731  a table of prices in one line
 ONE = {"label": "one", "prompt": "the work of one"}
+
+
+def unpriced(_: str) -> PriceBounds:
+    return PriceBounds(lambda given, taken: None)
 
 
 def told(house: House, outcome) -> str:
@@ -34,7 +37,7 @@ def run(house: House, arguments: dict, *children, **options):
 
 @pytest.mark.rule("delegate.traits")
 def test_it_has_side_effects_needs_approval_and_is_of_medium_risk():
-    traits = DelegateTool(lambda _: None, UNPRICED).traits
+    traits = DelegateTool(lambda _: None, unpriced).traits
     assert (traits.reads_only, traits.repeatable, traits.needs_approval, traits.risk) == (False, False, True, "medium")
 
 
@@ -43,7 +46,7 @@ def test_it_has_side_effects_needs_approval_and_is_of_medium_risk():
     "advice", ["when it pays", "Two to four", "distinct objective", "reconcile", "go on with what"]
 )
 def test_its_description_advises_parents(advice):
-    assert advice in DelegateTool(lambda _: None, UNPRICED).description
+    assert advice in DelegateTool(lambda _: None, unpriced).description
 
 
 @pytest.mark.rule("delegate.markdown")
