@@ -137,6 +137,10 @@ class ModelCallEnded(_Event, frozen=True, kw_only=True, tag="model_call_ended"):
     """The program that asked its model by itself, where one did."""
     turn: Raw | UnsetType = UNSET
     """What that program told of its turn: its own session, the tools it used, the files it changed."""
+    context_tokens: int | None = None
+    """How full the context is after the call; None where only a program knows."""
+    context_window: int | None = None
+    """How many tokens the context may have; None where that is not known."""
 
 
 class ToolCallBegun(_Event, frozen=True, kw_only=True, tag="tool_call_begun"):

@@ -9,7 +9,19 @@ from msgspec import Struct, structs
 if TYPE_CHECKING:
     from deputy.core.redaction import Redactor
 
-Kind = Literal["started", "tool_call", "note", "tokens", "text", "retry", "fallback", "waiting", "warning", "completed"]
+Kind = Literal[
+    "started",
+    "tool_call",
+    "note",
+    "tokens",
+    "thinking",
+    "text",
+    "retry",
+    "fallback",
+    "waiting",
+    "warning",
+    "completed",
+]
 
 
 class Progress(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
@@ -27,6 +39,7 @@ class Progress(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     content: str | None = None
     input: int | None = None
     output: int | None = None
+    """Tokens; of `thinking`: how many this turn has spent on it so far, by our estimate."""
     cost: int | None = None
     estimated: bool = False
     """Whether some of what it used is our own estimate."""

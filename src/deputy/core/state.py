@@ -105,6 +105,9 @@ class State(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     started_clock: float | None = None
     ended_clock: float | None = None
     usage: Usage = NO_USAGE
+    context_tokens: int | None = None
+    """How full the context was after the last model call."""
+    context_window: int | None = None
     counts: Counts = Counts()
     under_way: dict[str, StepInProgress] = {}
     """Steps that began and did not end, by key: never more than run at once."""
@@ -299,7 +302,13 @@ def _at_work(state: State, event: _Step | _Turn, record: Record) -> dict[str, An
             return {"under_way": {**state.under_way, key: step}}
         case ModelCallEnded():
             fields = _stepped(state, event, record.key)
-            return {**fields, "usage": state.usage + event.usage, "model": event.model or state.model}
+            return {
+                **fields,
+                "usage": state.usage + event.usage,
+                "context_tokens": event.context_tokens or state.context_tokens,
+                "context_window": event.context_window or state.context_window,
+                "model": event.model or state.model,
+            }
         case ToolCallEnded():
             return _stepped(state, event, record.key)
         case Admitted():

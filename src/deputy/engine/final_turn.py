@@ -110,6 +110,7 @@ async def run_final_turn(
         ),
         tokens=last.tokens,
         estimate=last.estimate,
+        window=agent.window,
         ledger=agent.ledger,
         max_cost_nanos=agent.max_cost_nanos,
         seconds=_seconds_left(run, agent),

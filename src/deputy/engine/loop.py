@@ -62,6 +62,7 @@ async def run_loop(run: RunContext, history: History, agent: AgentContext) -> Re
             settings=structs.replace(agent.settings, idempotency_key=call),
             tokens=history.tokens,
             estimate=history.estimate,
+            window=agent.window,
             ledger=agent.ledger,
             max_cost_nanos=agent.max_cost_nanos,
             seconds=agent.seconds_left(run),

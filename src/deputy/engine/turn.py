@@ -33,6 +33,9 @@ from deputy.engine.ports.model import is_metered
 from deputy.engine.step_cancelled import StepCancelled
 from deputy.engine.timeouts import timeout
 
+_THINKING_SECONDS = 1.0
+"""How often watchers hear of thinking, at most."""
+
 
 class TurnArgs(Struct, frozen=True, kw_only=True, gc=False):
     """What a model call is made of that is small: the rest is in memory."""
@@ -52,6 +55,8 @@ class TurnView(Struct, frozen=True, kw_only=True):
     tokens: int
     estimate: int
     """Our own estimate of how many tokens are sent."""
+    window: int | None
+    """How many tokens the context may have; None where that is not known."""
     ledger: BudgetLedger
     max_cost_nanos: Callable[[int, int], int | None]
     seconds: float | None
@@ -101,6 +106,9 @@ class _TurnProgress:
         self._is_metered = is_metered(view.model)
         self._received = 0
         """How many bytes came of the request under way."""
+        self._thought = 0
+        """How many bytes of thinking came."""
+        self._thinking_shown_at = float("-inf")
         self._window: int | None = None
         self.error: Error | None = None
 
@@ -112,6 +120,7 @@ class _TurnProgress:
                 self._show(self._shown.feed(text))
             case ThinkingDelta(text=text):
                 self._received += text_size(text)
+                self._show_thinking(text_size(text))
             case ToolCall():
                 self._received += call_size(event)
             case TokenUsage():
@@ -147,6 +156,15 @@ class _TurnProgress:
         if text:
             self._view.emit(Progress(event="text", label=self._view.label, content=text))
 
+    def _show_thinking(self, size: int) -> None:
+        """Show how much the model has thought, never what."""
+        self._thought += size
+        now = asyncio.get_running_loop().time()
+        if now - self._thinking_shown_at >= _THINKING_SECONDS:
+            self._thinking_shown_at = now
+            thought = estimated_tokens(self._thought)
+            self._view.emit(Progress(event="thinking", label=self._view.label, output=thought))
+
     def fail(self, failure: ModelError) -> None:
         if failure.used is not None:
             self._charge(failure.used)
@@ -181,6 +199,8 @@ class _TurnProgress:
             stop="" if stop is None else stop.reason,
             window=self._window,
             budgets=self._view.ledger.uses(),
+            context_tokens=self.usage.input + self.usage.output if self.usage.input else self._view.tokens,
+            context_window=self._view.window,
         )
 
 

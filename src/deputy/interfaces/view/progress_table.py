@@ -215,6 +215,8 @@ def _changed(row: ProgressRow, progress: Progress, now: float) -> ProgressRow:
             return _at_work(row, "→", f"{progress.tool or ''} {progress.args or ''}")
         case "note":
             return _at_work(row, "✎", progress.content or "")
+        case "thinking":
+            return _at_work(row, "…", "thinking")
         case "text":
             return _at_work(row, "…", "writing")
         case "tokens":

@@ -107,7 +107,7 @@ class LinesView:
         if progress.event == "started" and self._table.is_over:
             self._table, self._has_heading = ProgressTable(), False
         row = self._table.emit(progress, now)
-        if row is None or progress.event in ("text", "tokens") or progress.tool == "Note":
+        if row is None or progress.event in ("text", "thinking", "tokens") or progress.tool == "Note":
             return
         if progress.tool in _HANDS_ON:
             # Who was put aside until those below it end is told of again when it is taken up.

@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from tests.engine.conftest import House, call, talk, turn
+
+from deputy.core.conversation import (
+    AssistantMessage,
+    Conversation,
+    GenerationSettings,
+    Stop,
+    Text,
+    TextDelta,
+    ThinkingDelta,
+    TokenUsage,
+    Toolset,
+)
+from deputy.core.events import ModelCallEnded
+from deputy.core.limits import Budget
+from deputy.core.redaction import Redactor
+from deputy.engine.budget import BudgetLedger
+from deputy.engine.turn import TurnArgs, TurnView, call_model
+from deputy.testing import run_in_virtual_time
+
+if TYPE_CHECKING:
+    from deputy.core.progress import Progress
+
+
+class Thinker:
+    """A model that thinks aloud, four times a second for three seconds."""
+
+    name = "thinker"
+    context_window = 1000
+
+    async def stream(self, conversation: Conversation, tools: Toolset, settings: GenerationSettings):
+        for _ in range(12):
+            yield ThinkingDelta("hm, let me see. ")
+            await asyncio.sleep(0.25)
+        yield TextDelta("Three.")
+        yield TokenUsage(input_tokens=90, output_tokens=10)
+        yield Stop(reason="end", message=AssistantMessage(parts=(Text(text="Three."),), origin="thinker"))
+
+
+def test_watchers_hear_how_much_a_model_thinks_at_most_once_a_second_and_never_what():
+    seen: list[Progress] = []
+    view = TurnView(
+        label="scout",
+        model=Thinker(),
+        conversation=Conversation("system"),
+        toolset=Toolset(),
+        settings=GenerationSettings(),
+        tokens=50,
+        estimate=50,
+        window=1000,
+        ledger=BudgetLedger(Budget()),
+        max_cost_nanos=lambda _in, _out: None,
+        seconds=None,
+        limit=None,
+        emit=seen.append,
+        redactor=Redactor(),
+    )
+    ended = run_in_virtual_time(call_model(TurnArgs(turn=0, model="thinker"), view))
+    thought = [one for one in seen if one.event == "thinking"]
+    assert [one.output for one in thought] == [4, 20, 36]
+    assert all(one.content is None for one in thought)
+    assert (ended.context_tokens, ended.context_window) == (100, 1000)
+
+
+def test_the_record_of_a_model_call_says_how_full_the_context_is(house: House):
+    (house.workspace / "a.txt").write_text("hello\n")
+    house.script(talk(turn("I look.", call("Read", path="a.txt")), turn("done")))
+    outcome = house.one(window=4000)
+    ended = [record.event for record in house.records(outcome.session_id) if isinstance(record.event, ModelCallEnded)]
+    assert [(one.context_tokens, one.context_window) for one in ended] == [(120, 4000)] * 2
