@@ -1,18 +1,25 @@
-"""No key, and another agent's program instead: the outcome says which way was gone, and why."""
+"""Without a key, another agent's program does the work: the outcome names the backend and why."""
 
 import os
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from deputy import Task, run_sync
-from deputy.core.model_script import ScriptedTurn
-from deputy.testing.programs import install_fake_programs
+
+# Stands for the real `claude`, which Deputy finds on the PATH in the same way.
+CLAUDE = """#!/bin/sh
+[ "$1" = --version ] && echo "2.1.325 (Claude Code)" && exit
+cat >/dev/null
+echo '{"type": "system", "subtype": "init", "session_id": "ses_1", "model": "claude-sonnet-4-5"}'
+echo '{"type": "result", "subtype": "success", "session_id": "ses_1", "result": "The parser reads one line at a time."}'
+"""
 
 with TemporaryDirectory() as folder:
-    # Stands for the real `claude`, which would be found on the PATH just so.
-    programs = install_fake_programs(Path(folder) / "bin", ["claude"])
-    programs.play("claude", [ScriptedTurn(text="The parser reads one line at a time.")])
-    os.environ["PATH"] = f"{programs.folder}{os.pathsep}{os.environ['PATH']}"
+    program = Path(folder) / "bin" / "claude"
+    program.parent.mkdir()
+    program.write_text(CLAUDE)
+    program.chmod(0o755)
+    os.environ["PATH"] = f"{program.parent}{os.pathsep}{os.environ['PATH']}"
     os.environ.pop("ANTHROPIC_API_KEY", None)
 
     task = Task(label="parser", prompt="What does the parser do?", model="anthropic:claude-sonnet-4-5")

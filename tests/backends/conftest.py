@@ -2,11 +2,11 @@ import os
 from contextlib import asynccontextmanager
 
 import pytest
+from tests.support.programs import install_fake_programs
 
 from deputy.backends.acp import acp_backend
 from deputy.backends.acp.known_agents import AGENTS
 from deputy.backends.cli import cli_backend
-from deputy.testing.programs import install_fake_programs
 from deputy.tools.workspace_text_files import open_text_files
 
 KEYS = {

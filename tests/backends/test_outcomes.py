@@ -6,6 +6,7 @@ from contextlib import contextmanager
 
 import pytest
 from msgspec import Struct, structs
+from tests.support.programs import install_fake_programs
 
 from deputy.backends.acp.known_agents import AGENTS
 from deputy.client import Deputy
@@ -16,7 +17,6 @@ from deputy.core.model_script import ModelScript, ScriptedCall, ScriptedConversa
 from deputy.core.outcome import Blocked, Completed, Failed, Partial
 from deputy.core.task import Task
 from deputy.testing import ProviderServer
-from deputy.testing.programs import install_fake_programs
 
 MODELS = {
     "native": "anthropic:claude-sonnet-4-5",

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
     from deputy.core.outcome import Outcome
     from deputy.core.state import State
-    from deputy.testing.provider_requests import ProviderRequest
+    from deputy.testing.provider import ProviderRequest
 
     Tell = Callable[[str], object]
 

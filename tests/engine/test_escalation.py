@@ -5,12 +5,12 @@ import os
 
 import pytest
 from tests.engine.conftest import House, call, talk, turn
+from tests.support.programs import install_fake_programs
 
 from deputy.client import Deputy
 from deputy.core.errors import UsageError
 from deputy.core.outcome import Blocked, Completed
 from deputy.core.task import Task
-from deputy.testing.programs import install_fake_programs
 
 ASKS = "Which one?\n\n[AWAITING_HUMAN_INPUT]"
 

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import pytest
 from tests.engine.conftest import House, call, talk, turn
+from tests.support.programs import FakePrograms, install_fake_programs
 
 from deputy.core.effective_settings import EffectiveSettings
 from deputy.core.events import FellBack, ModelCallEnded, Started, Validated
@@ -16,7 +17,6 @@ from deputy.core.task import Task
 from deputy.journal.sqlite.reader import JournalReader
 from deputy.journal.transcript import transcribe
 from deputy.testing import ProviderServer
-from deputy.testing.programs import FakePrograms, install_fake_programs
 
 KEYS = ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GEMINI_API_KEY", "GOOGLE_API_KEY")
 SONNET = "anthropic:claude-sonnet-4-5"

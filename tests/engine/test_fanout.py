@@ -13,8 +13,7 @@ from deputy.engine.fanout import fan_out
 from deputy.engine.ports import RunContext
 from deputy.runtime.engine import LocalEngine
 from deputy.testing.memory_journal import MemoryDisk, MemoryJournal
-from deputy.testing.virtual_clock import run_in_virtual_time
-from deputy.testing.virtual_world import VirtualWorld
+from deputy.testing.virtual_clock import VirtualWorld, run_in_virtual_time
 
 ROOT = "sess_1_root00"
 TASKS = [Task(label=f"task-{number}", prompt="Look.") for number in range(12)]

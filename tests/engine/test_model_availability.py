@@ -14,7 +14,7 @@ from deputy.engine.model_availability import why_unreachable
 from deputy.engine.ports import RunContext
 from deputy.journal.sqlite.sqlite_journal import SqliteJournal
 from deputy.runtime.engine import LocalEngine
-from deputy.testing.virtual_world import VirtualWorld
+from deputy.testing.virtual_clock import VirtualWorld
 
 RUN = "sess_1_a"
 MODELS = ("openai:gpt-5.2", "anthropic:claude-sonnet-4-5")

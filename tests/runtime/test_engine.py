@@ -26,8 +26,7 @@ from deputy.runtime.engine import LocalEngine
 from deputy.testing.memory_journal import MemoryDisk, MemoryJournal
 from deputy.testing.runtime_suite import CASES, Host
 from deputy.testing.runtime_suite.case_helpers import blocked
-from deputy.testing.virtual_clock import run_in_virtual_time
-from deputy.testing.virtual_world import VirtualWorld
+from deputy.testing.virtual_clock import VirtualWorld, run_in_virtual_time
 
 if TYPE_CHECKING:
     from deputy.core.state import State

@@ -6,6 +6,8 @@ from collections.abc import Callable
 import pytest
 from msgspec import structs
 from tests.simulation.stage import LocalStage
+from tests.support.simulation import draw_scenario
+from tests.support.simulation.trial import Trial
 
 from deputy.core.events import Record, RunOpened
 from deputy.core.outcome import Completed, Outcome
@@ -13,10 +15,7 @@ from deputy.core.request import Lineage, timestamp
 from deputy.engine.ports import RunContext
 from deputy.runtime.engine import LocalEngine
 from deputy.testing.memory_journal import MemoryDisk, MemoryJournal
-from deputy.testing.simulation import draw_scenario
-from deputy.testing.simulation.trial import Trial
-from deputy.testing.virtual_clock import run_in_virtual_time
-from deputy.testing.virtual_world import EPOCH, VirtualWorld
+from deputy.testing.virtual_clock import EPOCH, VirtualWorld, run_in_virtual_time
 
 RUN = "sess_1_run000"
 

@@ -8,8 +8,7 @@ import time
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 
 from tests.simulation.stage import LocalStage
-
-from deputy.testing.simulation import Violation, simulate
+from tests.support.simulation import Violation, simulate
 
 PROCESSES = 2
 BATCH = 100

@@ -6,12 +6,12 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from msgspec import structs
 from tests.simulation.stage import LocalStage
+from tests.support.simulation import Violation, draw_scenario, simulate
 
 from deputy.core.errors import StorageError
 from deputy.core.outcome import NO_USAGE, Outcome
 from deputy.runtime.engine import LocalEngine
 from deputy.testing.memory_journal import MemoryJournal, MemoryLease
-from deputy.testing.simulation import Violation, draw_scenario, simulate
 
 if TYPE_CHECKING:
     from deputy.engine.ports import RunContext, RunStart, Workflow, World

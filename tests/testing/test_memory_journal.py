@@ -9,7 +9,7 @@ from deputy.runtime.engine import LocalEngine
 from deputy.testing import run_in_virtual_time
 from deputy.testing.memory_journal import MemoryDisk, MemoryJournal
 from deputy.testing.runtime_suite import CASES
-from deputy.testing.virtual_world import VirtualWorld
+from deputy.testing.virtual_clock import VirtualWorld
 
 
 class MemoryHost:

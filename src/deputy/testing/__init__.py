@@ -1,18 +1,15 @@
 """What tests of agents need: a scripted, strict provider on a real socket with every fault, and time that flies."""
 
 from deputy.core.model_script import ModelScript, ScriptedCall, ScriptedConversation, ScriptedTurn, script_of
-from deputy.testing.programs import FakePrograms, install_fake_programs
 from deputy.testing.provider import ProviderServer
 from deputy.testing.virtual_clock import run_in_virtual_time
 
 __all__ = [
-    "FakePrograms",
     "ModelScript",
     "ProviderServer",
     "ScriptedCall",
     "ScriptedConversation",
     "ScriptedTurn",
-    "install_fake_programs",
     "run_in_virtual_time",
     "script_of",
 ]

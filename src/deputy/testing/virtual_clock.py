@@ -7,9 +7,12 @@ import selectors
 from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import Callable, Coroutine
+    from random import Random
 
 _Result = TypeVar("_Result")
+
+EPOCH = 1_700_000_000.0
 
 
 class _JumpingSelector(selectors.DefaultSelector):
@@ -41,3 +44,30 @@ def run_in_virtual_time(main: Coroutine[Any, Any, _Result]) -> _Result:
     """Run a coroutine on a loop where waiting takes no time; only for code that does no real input or output."""
     with asyncio.Runner(loop_factory=_VirtualLoop) as runner:
         return runner.run(main)
+
+
+class VirtualWorld:
+    """A world that a seed replays exactly."""
+
+    def __init__(
+        self, chance: Random, *, stands_at: float | None = None, jump: Callable[[float], float] | None = None
+    ) -> None:
+        """`jump` gives how far the wall clock is wrong, by the seconds that have passed."""
+        self._chance = chance
+        self._stands_at = stands_at
+        self._jump = jump
+
+    def now(self) -> float:
+        """The journal's clock, moved by the loop's clock alone, unless it stands still."""
+        if self._stands_at is not None:
+            return self._stands_at
+        return EPOCH + asyncio.get_running_loop().time()
+
+    def wall(self) -> float:
+        """The wall clock: the same, until it jumps."""
+        now = self.now()
+        return now if self._jump is None else now + self._jump(now - EPOCH)
+
+    def random_string(self, letters: str, count: int) -> str:
+        """So many letters, drawn as the seed says."""
+        return "".join(self._chance.choices(letters, k=count))

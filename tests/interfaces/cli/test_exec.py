@@ -6,9 +6,9 @@ import signal
 from typing import NamedTuple
 
 import pytest
+from tests.support.programs import FakePrograms, install_fake_programs
 
 from deputy.core.model_script import ScriptedTurn
-from deputy.testing.programs import FakePrograms, install_fake_programs
 
 TWO = """\
 Some words.

@@ -4,9 +4,9 @@ import sys
 
 import pytest
 from click.testing import CliRunner
+from tests.support.programs import install_fake_programs
 
 from deputy.interfaces.cli.commands.doctor import command
-from deputy.testing import install_fake_programs
 
 
 def doctor(house, *arguments: str, **env: str):

@@ -6,11 +6,7 @@ from random import Random
 from typing import TYPE_CHECKING
 
 from msgspec import structs
-
-from deputy.core.events import AdmissionRefused, CancelRequested, Resumed, Returned
-from deputy.core.outcome import Cancelled, Rejected
-from deputy.engine.partial_result import STOPPED_LATE
-from deputy.testing.simulation.invariants import (
+from tests.support.simulation.invariants import (
     BEGINNINGS,
     Violation,
     check_budgets,
@@ -23,10 +19,13 @@ from deputy.testing.simulation.invariants import (
     is_storage_trouble,
     outcome_facts,
 )
-from deputy.testing.simulation.scenario import Scenario, draw_scenario
-from deputy.testing.simulation.trial import ROOT, EngineStage, Process, Trial
-from deputy.testing.virtual_clock import run_in_virtual_time
-from deputy.testing.virtual_world import VirtualWorld
+from tests.support.simulation.scenario import Scenario, draw_scenario
+from tests.support.simulation.trial import ROOT, EngineStage, Process, Trial
+
+from deputy.core.events import AdmissionRefused, CancelRequested, Resumed, Returned
+from deputy.core.outcome import Cancelled, Rejected
+from deputy.engine.partial_result import STOPPED_LATE
+from deputy.testing.virtual_clock import VirtualWorld, run_in_virtual_time
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,6 +8,7 @@ from random import Random
 from typing import TYPE_CHECKING, Any
 
 from msgspec import json
+from tests.support.simulation.invariants import CANCEL_SECONDS, Violation, expect, is_well_formed
 
 from deputy.core import errors
 from deputy.core.approval import FileDigest
@@ -26,17 +27,17 @@ from deputy.core.events import ModelCallEnded, ToolCallEnded
 from deputy.core.outcome import NO_USAGE
 from deputy.core.subtask.context_passing import PassedFile
 from deputy.engine.ports import TaskFiles, ToolContext, ToolOutput, ToolTraits
-from deputy.testing.simulation.invariants import CANCEL_SECONDS, Violation, expect, is_well_formed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable, Generator, Mapping, Sequence
+
+    from tests.support.simulation.scenario import Scenario
 
     from deputy.core.conversation import Conversation, GenerationSettings, Message, StreamEvent, Toolset
     from deputy.core.outcome import Usage
     from deputy.core.request import Grant
     from deputy.engine.ports import Tool
     from deputy.testing.memory_journal import MemoryDisk
-    from deputy.testing.simulation.scenario import Scenario
 
 TOOL_LIMIT_SECONDS = 2.0
 _FAILURES = (

@@ -36,13 +36,14 @@ from deputy.engine.partial_result import STOPPED_LATE
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from tests.support.simulation.actors import Ledger
+
     from deputy.core.conversation import Message
     from deputy.core.events import Event, Record
     from deputy.core.limits import Budget
     from deputy.core.outcome import Outcome, Usage
     from deputy.core.state import State
     from deputy.testing.memory_journal import MemoryDisk
-    from deputy.testing.simulation.actors import Ledger
 
 GRACE_SECONDS = 2.0
 CANCEL_SECONDS = 1.0

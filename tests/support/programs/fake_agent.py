@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from deputy.testing.programs.dialects import FAULTS, SESSION_ID, Line, addressee, pieces
-    from deputy.testing.programs.misbehaviour import FOR_EVER, how_now, misbehave_first, misbehave_midway
+    from tests.support.programs.dialects import FAULTS, SESSION_ID, Line, addressee, pieces
+    from tests.support.programs.misbehaviour import FOR_EVER, how_now, misbehave_first, misbehave_midway
 else:
     from dialects import FAULTS, SESSION_ID, Line, addressee, pieces
     from misbehaviour import FOR_EVER, how_now, misbehave_first, misbehave_midway

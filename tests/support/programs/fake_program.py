@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from deputy.testing.programs.dialects import DIALECTS, FAULTS, SESSION_ID, Dialect, Line, addressee
-    from deputy.testing.programs.fake_agent import AGENTS, play_agent
-    from deputy.testing.programs.misbehaviour import FOR_EVER, how_now, misbehave_first, misbehave_midway
+    from tests.support.programs.dialects import DIALECTS, FAULTS, SESSION_ID, Dialect, Line, addressee
+    from tests.support.programs.fake_agent import AGENTS, play_agent
+    from tests.support.programs.misbehaviour import FOR_EVER, how_now, misbehave_first, misbehave_midway
 else:
     from dialects import DIALECTS, FAULTS, SESSION_ID, Dialect, Line, addressee
     from fake_agent import AGENTS, play_agent

@@ -8,6 +8,9 @@ from random import Random
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from msgspec import Raw, json, structs
+from tests.support.simulation.actors import Ledger, Life, SimFiles, SimModel, SimTools
+from tests.support.simulation.invariants import AGAIN_SECONDS, Violation, expect
+from tests.support.simulation.scenario import TOOLS
 
 from deputy.core.approval import Decision
 from deputy.core.errors import DeputyError, LeaseHeld, StorageError, StorageFull, UnknownRun, UsageError
@@ -21,20 +24,18 @@ from deputy.engine.dispatch import run_workflow
 from deputy.engine.ports import Engine
 from deputy.engine.services import Services
 from deputy.testing.memory_journal import MemoryDisk, MemoryJournal
-from deputy.testing.simulation.actors import Ledger, Life, SimFiles, SimModel, SimTools
-from deputy.testing.simulation.invariants import AGAIN_SECONDS, Violation, expect
-from deputy.testing.simulation.scenario import TOOLS
-from deputy.testing.virtual_world import VirtualWorld
+from deputy.testing.virtual_clock import VirtualWorld
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Sequence
     from contextlib import AbstractAsyncContextManager
 
+    from tests.support.simulation.scenario import Disturbance, Outage, Scenario
+
     from deputy.core.outcome import Outcome
     from deputy.core.progress import Progress
     from deputy.core.state import State
     from deputy.engine.ports import Files, FlowTool, RunContext, RunStart, Workflow, World
-    from deputy.testing.simulation.scenario import Disturbance, Outage, Scenario
 
 ROOT = "sess_1_root00"
 LIMIT_SECONDS = 300.0
