@@ -76,7 +76,7 @@ def test_tasks_of_a_nested_call_stand_below_the_run_and_within_its_limits(house)
     assert 0 < caps.tokens < 90_000
     with closing(sqlite3.connect(house.home / "journal.db")) as damaged, damaged:
         damaged.execute("UPDATE nested SET body = 5")
-    with JournalReader.open(house.home) as reader, pytest.raises(StorageCorrupt, match="has reserved cannot be read"):
+    with JournalReader.open(house.home) as reader, pytest.raises(StorageCorrupt, match="cannot be read"):
         list(nested_amounts(reader, top["session_id"]))
 
 
@@ -108,7 +108,7 @@ def test_a_run_whose_journal_is_gone_lets_nothing_start(house, monkeypatch):
         async with Deputy("offline:scout", workspace=house.workspace, home=house.home) as deputy:
             await deputy.run("work")
 
-    with pytest.raises(NotAdmitted, match="there is no journal"):
+    with pytest.raises(NotAdmitted, match="has no journal of it"):
         asyncio.run(main())
 
 

@@ -317,10 +317,10 @@ def failed_opening(folder: Path) -> sqlite3.Error:
 
 def test_a_read_only_file_system_is_named_with_the_way_out(tmp_path: Path) -> None:
     found = meaning("journal.db", failed_opening(tmp_path), homes.Disk(is_read_only=True))
-    output = "it is on a read-only file system. Have it mounted for writing, or name a home elsewhere with DEPUTY_HOME."
+    output = "it is on a read-only file system. Mount it for writing, or name another home with DEPUTY_HOME."
     assert isinstance(found, StorageDenied)
     assert str(found) == f"journal.db: {output}"
-    with pytest.raises(StorageDenied, match=r"read-only file system\. Have it mounted"):
+    with pytest.raises(StorageDenied, match=r"read-only file system\. Mount it for writing"):
         homes.explain(tmp_path, OSError(errno.EROFS, "Read-only file system"))
 
 

@@ -168,7 +168,7 @@ def test_where_no_room_can_be_made_it_is_to_be_freed_elsewhere(tmp_path: Path, m
         raise StorageFull(str(home), "no space is left")
 
     monkeypatch.setattr(retention, "remove", full)
-    with pytest.raises(StorageFull, match="elsewhere") as error:
+    with pytest.raises(StorageFull, match="Free some space") as error:
         prune(home, NOW)
     assert "deputy prune" not in str(error.value)
     assert runs(home) == {"sess_1_old", "sess_1_oldc"}

@@ -1,1 +1,1 @@
-"""The journal: the only truth about state, kept in one SQLite file of the home directory."""
+"""The journal: the record of everything that happened, in one SQLite file of the home directory."""

@@ -1,4 +1,4 @@
-"""Waiting for what blocks, no longer than there is patience."""
+"""Wait for a blocking call, for a bounded time."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 CLOSE_SECONDS = 35.0
-"""Longer than any transaction may wait for its turn."""
+"""Longer than a transaction may wait for the lock."""
 
 
 async def bounded_wait(do: Callable[[], object], seconds: float = CLOSE_SECONDS) -> bool:
-    """Do something that blocks in a thread that holds nobody up; whether it was done in time."""
+    """Run a blocking call in a daemon thread; whether it ended in time."""
     loop = asyncio.get_running_loop()
     done = asyncio.Event()
 

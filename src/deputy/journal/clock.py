@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _TOLERANCE_SECONDS = 1.0
-"""How far before the latest record this process may read the clock; further back, the machine was started again."""
+"""How far the clock may be behind the latest record; further back, the machine was rebooted."""
 
 
 class Machine(NamedTuple):
-    """The clocks of a machine, and what names this start of it."""
+    """The clocks of a machine, and the id of its boot."""
 
     boot: str
     wall: Callable[[], float] = time.time
@@ -40,22 +40,22 @@ class Clock:
         self._monotonic = monotonic
 
     def now(self) -> float:
-        """Seconds by the journal's clock. It begins with the wall clock's time, and then only time moves it."""
+        """Seconds by the journal's clock; it starts at the wall clock's time, and later changes do not move it."""
         return self._monotonic() + self._offset
 
     def moment(self) -> Moment:
-        """Now, by both clocks."""
+        """The current time by both clocks."""
         return Moment(self.wall(), self.now())
 
 
 def read_clock(connection: sqlite3.Connection, machine: Machine | None = None) -> Clock:
-    """The journal's clock; before anything is written in this boot it stands at the latest record. Writes nothing."""
+    """The journal's clock; before the first write of this boot it starts at the latest record. Writes nothing."""
     machine = Machine(boot_id()) if machine is None else machine
     return running_clock(connection, machine) or _clock(machine, _new_offset(connection, machine))
 
 
 def start_clock(connection: sqlite3.Connection, machine: Machine | None = None) -> Clock:
-    """The same in a transaction that writes: from its commit on, every process of this boot has this clock."""
+    """The same in a write transaction: after its commit every process of this boot uses this clock."""
     machine = Machine(boot_id()) if machine is None else machine
     found = running_clock(connection, machine)
     if found is not None:
@@ -67,13 +67,13 @@ def start_clock(connection: sqlite3.Connection, machine: Machine | None = None) 
 
 
 def running_clock(connection: sqlite3.Connection, machine: Machine | None = None) -> Clock | None:
-    """The clock that some process of this boot has started; None when there is none."""
+    """The clock that a process of this boot has started; None when there is none."""
     machine = Machine(boot_id()) if machine is None else machine
     row = connection.execute("SELECT CAST(offset AS REAL) FROM clocks WHERE boot = ?", (machine.boot,)).fetchone()
     if row is None:
         return None
     clock, latest = _clock(machine, row[0]), _latest(connection)
-    # Where boots have no name, a clock that went back tells that there was one.
+    # Where the system gives no boot id, a clock that went back shows a reboot.
     return None if latest is not None and clock.now() < latest - _TOLERANCE_SECONDS else clock
 
 

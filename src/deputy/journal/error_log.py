@@ -1,4 +1,4 @@
-"""The log of errors: each kind of error once, with how often and when it happened."""
+"""The error log: one row per kind of error, with its count and times."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class ErrorContext(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class LoggedErrorRow(Struct, frozen=True, kw_only=True):
-    """A row of the log: the error as it last happened."""
+    """A row of the log: the last occurrence of an error."""
 
     id: str
     first_at: float
@@ -76,7 +76,7 @@ def context_of(state: State) -> ErrorContext:
 
 
 def write(connection: sqlite3.Connection, error: Error, at: float, context: ErrorContext, trace: str = "") -> None:
-    """Log an error; the same one again raises its count. One that a child passed up was logged by the child."""
+    """Log an error, or raise its count. An error that a child passed up is skipped: the child logged it."""
     if error.session_id not in (UNSET, context.session_id):
         return
     code = "" if error.code is UNSET else error.code
@@ -98,7 +98,7 @@ def write(connection: sqlite3.Connection, error: Error, at: float, context: Erro
 
 
 def not_met(connection: sqlite3.Connection, run: str, errors: Sequence[Error]) -> list[Error]:
-    """Those of a run's last errors that none of its steps has met in this round: what a step met was logged then."""
+    """The errors of an outcome that no step of this round has logged."""
     met: set[tuple[object, ...]] = set()
     for row in connection.execute(_STEPS_WITH_ERRORS, (run, b'"error":')) if errors else ():
         record = read_event(row)
@@ -120,7 +120,7 @@ def form(logged: LoggedErrorRow) -> dict[str, Any]:
 
 
 def read(reader: JournalReader, limit: int) -> list[LoggedErrorRow]:
-    """The latest errors, newest first; a row that cannot be read is left out, and the reader knows of it."""
+    """The latest errors, newest first; a damaged row is left out and noted in the reader."""
     logged: list[LoggedErrorRow] = []
     for row in reader.errors(limit):
         name, first_at, last_at, count, body, _ = row

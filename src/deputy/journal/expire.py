@@ -1,4 +1,4 @@
-"""Whoever looks ends what is past its deadline, or was not approved in time: once, and without a loop or a model."""
+"""End runs past their deadline, and refuse approvals that were not answered in time; any process may do it."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 
 def expire_overdue(folder: Path, late: Iterable[State]) -> list[State]:
-    """End these runs, each in a transaction of its own; gives those that nobody else has ended meanwhile."""
+    """End these runs, one transaction each; returns those that no other process ended first."""
     return _end(folder, late, expire)
 
 
 def expire_unanswered(folder: Path, asking: Iterable[State]) -> list[State]:
-    """Answer no for whoever did not answer these runs in time; gives those that this has ended."""
+    """Refuse the unanswered approvals of these runs; returns the runs that this ended."""
     return _end(folder, asking, refuse)
 
 
@@ -55,7 +55,7 @@ def _end(folder: Path, found: Iterable[State], end: _End) -> list[State]:
 
 
 def write_ended_transcript(folder: Path, reader: JournalReader, run: str) -> None:
-    """Write the file that a subagent leaves when it has ended."""
+    """Write the transcript file of a subagent that has ended."""
     made = transcript.of_ended(reader, run)
     if made is not None:
         transcript.write_transcript(folder, made)
@@ -70,7 +70,7 @@ def _ended_one(connection: sqlite3.Connection, path: Path, seen: State, end: _En
         connection.execute("COMMIT")
         return is_ended
     except (sqlite3.IntegrityError, StorageCorrupt):
-        # Where its own records are damaged it stays as it is; the others are ended all the same.
+        # A run with damaged records is left as it is; the others are still ended.
         return False
     finally:
         if connection.in_transaction:
@@ -78,7 +78,7 @@ def _ended_one(connection: sqlite3.Connection, path: Path, seen: State, end: _En
 
 
 def expire(tx: Transaction, path: Path, seen: State, at: Moment) -> bool:
-    """End a run that is as it was seen; its lease is void from here on, so that whoever had it writes nothing more."""
+    """End a run, unless it has changed since it was read. Its lease becomes void: its process writes nothing more."""
     reader = JournalReader(tx.connection, path)
     state = _as_it_is(tx, reader, seen.run)
     if state is None or not state.is_live or (state.round, _deadline(state)) != (seen.round, _deadline(seen)):
@@ -92,9 +92,9 @@ def expire(tx: Transaction, path: Path, seen: State, at: Moment) -> bool:
 
 
 def refuse(tx: Transaction, path: Path, seen: State, at: Moment) -> bool:
-    """Answer no where nobody did in time, and end the run if it has not begun and nobody is at work on it.
+    """Refuse the unanswered approvals of a run; end the run if it has not begun and no process holds it.
 
-    Whoever is at work hears the answer; a yes that came in time is not taken back, whoever takes it up.
+    A process that holds the run receives the refusal. An approval that came in time still counts.
     """
     from deputy.engine.resume_gate import unapproved_ending
 
@@ -143,7 +143,7 @@ def _return(tx: Transaction, lease: SqliteLease, outcome: Outcome, at: Moment) -
 
 
 def _results(reader: JournalReader, state: State) -> list[Result]:
-    """What those that a run spawned came to, as far as they have ended."""
+    """The results of the ended children of a run."""
     if not state.counts.children:
         return []
     children = [(child.label, queries.outcome(reader, child)) for child in reader.children(state.run)]

@@ -1,4 +1,4 @@
-"""One run as a folder that can be kept, sent and read without Deputy: events, transcripts, notes, outcome."""
+"""Export of a run as a folder that is readable without Deputy: events, transcripts, notes, outcome."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ if TYPE_CHECKING:
     from deputy.journal.sqlite.reader import JournalReader
 
 SCHEMA = 1
-"""The version of the folder's form."""
+"""The version of the folder's format."""
 
 BELOW = "subagents"
 
 
 def export(reader: JournalReader, state: State, place: Path, now: float) -> dict[str, Any]:
-    """Write a run and all below it into a new folder; what was written, as its `export.json` says."""
+    """Write a run and its descendants into a new folder; returns the content of its `export.json`."""
     try:
         place.mkdir(0o700, parents=False)
     except FileExistsError as error:
-        raise UsageError("--to", str(place), "it is there already, and nothing is overwritten; name another") from error
+        raise UsageError("--to", str(place), "it already exists; name a folder that does not exist") from error
     except FileNotFoundError as error:
-        raise UsageError("--to", str(place), "the folder that it should be made in does not exist") from error
+        raise UsageError("--to", str(place), "its parent folder does not exist; create it first") from error
     except OSError as error:
         explain(place, error)
     try:
         return _fill(reader, state, place, now)
     except BaseException as error:
-        # Half of a run would look like the whole of it.
+        # An incomplete export would look complete.
         rmtree(place, ignore_errors=True)
         if isinstance(error, OSError):
             explain(place, error)
@@ -57,7 +57,7 @@ def _fill(reader: JournalReader, top: State, place: Path, now: float) -> dict[st
     if below:
         (place / BELOW).mkdir(0o700)
     for state in (top, *below):
-        # Neither a label nor an id can lead anywhere else.
+        # Label and id are made safe: they cannot leave the folder.
         name = f"{BELOW}/{shown_label(state.label or state.agent)}-{safe_id(state.run)}"
         folder = place if state is top else place / name
         if state is not top:
@@ -90,7 +90,7 @@ def _write_run(reader: JournalReader, state: State, folder: Path, now: float) ->
 
 
 def _readable(text: str) -> bytes:
-    """A text for people, who look at it in a terminal: as plain as it is shown there."""
+    """A text without terminal escapes and secrets."""
     return outgoing_text(text).encode(errors="replace")
 
 

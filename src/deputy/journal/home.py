@@ -1,4 +1,4 @@
-"""The home directory: where it is, that it is ours alone, and files in it that nobody else can read."""
+"""The home directory and its files, which only their owner can read."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 JOURNAL = "journal.db"
 WORKTREES = "worktrees"
-"""Where runs that change something work; git forgets what is gone from here by itself."""
+"""The folder of the git worktrees of runs; git drops worktrees whose folder is gone."""
 _DIRECTORY = 0o700
 _FILE = 0o600
 _OTHERS_WRITE = 0o022
@@ -25,21 +25,21 @@ _NO_LINKS = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS)
 
 
 class Disk(NamedTuple):
-    """What keeps a file from being written, though its own rights would let it."""
+    """Conditions of a disk that prevent writing whatever the permissions are."""
 
     is_full: bool = False
-    """It has no room for as much as SQLite needs beside the file."""
+    """It has less room than SQLite needs beside the file."""
     is_read_only: bool = False
 
 
 def home_path(environment: Mapping[str, str] | None = None) -> Path:
-    """Where state lives: `DEPUTY_HOME`, or `.deputy` in the user's own directory."""
+    """The home: `DEPUTY_HOME`, or `.deputy` in the user's home directory."""
     given = (os.environ if environment is None else environment).get("DEPUTY_HOME", "")
     return Path(given).expanduser().absolute() if given else Path.home() / ".deputy"
 
 
 def make_home(path: Path) -> Path:
-    """The home, made if it is missing; an unsafe one is refused."""
+    """Create the home if it is missing; an unsafe one is refused."""
     try:
         _make_directory(path)
     except OSError as error:
@@ -48,7 +48,7 @@ def make_home(path: Path) -> Path:
 
 
 def check_home(path: Path) -> bool:
-    """Whether the home is there; an unsafe one is refused. Makes nothing."""
+    """Whether the home exists; an unsafe one is refused. Creates nothing."""
     try:
         found = path.lstat()
     except FileNotFoundError:
@@ -69,7 +69,7 @@ def check_home(path: Path) -> bool:
 
 
 def make_file(path: Path, content: Callable[[], bytes]) -> bool:
-    """Make a file that only its owner can read, whole or not at all; False when it is there already."""
+    """Create a file that only its owner can read, atomically; False when it already exists."""
     draft = path.with_name(f".{path.name}.{os.urandom(8).hex()}.new")
     try:
         # Never opened when it exists: closing it would drop the locks that SQLite holds on it in this process.
@@ -80,7 +80,7 @@ def make_file(path: Path, content: Callable[[], bytes]) -> bool:
             _link(draft, path)
             sync_directory(path.parent)
         except (FileExistsError, FileNotFoundError):
-            # Whoever made it in the meantime may have cleared this draft away.
+            # The process that created it meanwhile may have removed this draft.
             if not _is_there(path):
                 raise
             return False
@@ -94,7 +94,7 @@ def make_file(path: Path, content: Callable[[], bytes]) -> bool:
 
 
 def _write_new(path: Path, content: bytes) -> None:
-    """Write a file that is not there yet, and wait until it is safe."""
+    """Write a new file and sync it."""
     descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, _FILE)
     with os.fdopen(descriptor, "wb") as file:
         os.fchmod(descriptor, _FILE)
@@ -104,19 +104,19 @@ def _write_new(path: Path, content: bytes) -> None:
 
 
 def _link(draft: Path, path: Path) -> None:
-    """Give a file its name, which nobody else may have taken."""
+    """Give the draft its name, unless the name is taken."""
     try:
         path.hardlink_to(draft)
     except OSError as error:
         if error.errno not in _NO_LINKS:
             raise
-        # Where a file cannot have two names, an empty one is made: SQLite fills it in a transaction of its own.
+        # Without hard links an empty file is created: SQLite fills it in a transaction.
         os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, _FILE))
         path.chmod(_FILE)
 
 
 def clear_drafts(path: Path) -> None:
-    """Remove what was to become a file that is there now: processes that died over it have left theirs."""
+    """Remove the drafts that dead processes left beside a file."""
     with suppress(OSError):
         for left in path.parent.glob(f".{path.name}.*.new") if path.exists() else ():
             left.unlink(missing_ok=True)
@@ -126,7 +126,7 @@ def make_directory(path: Path) -> Path:
     """A directory inside the home that only its owner can enter."""
     try:
         if not path.is_dir() or path.is_symlink():
-            # Two may make it at the same moment; a link or a file in its place is still refused.
+            # Two processes may create it at once; a link or a file in its place is still refused.
             path.mkdir(_DIRECTORY, exist_ok=not path.is_symlink())
             path.chmod(_DIRECTORY)
             sync_directory(path.parent)
@@ -136,12 +136,12 @@ def make_directory(path: Path) -> Path:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file so that any reader, at any moment and after any crash, finds the old content or the new."""
+    """Replace a file atomically: a reader finds the old content or the new, also after a crash."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         draft.unlink(missing_ok=True)
         _write_new(draft, content)
-        # The new name is not waited for: a power cut may bring the old state back, never a torn file.
+        # The directory is not synced: a power cut may bring the old content back, never a torn file.
         draft.replace(path)
     except OSError as error:
         with suppress(OSError):
@@ -150,7 +150,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def open_own(path: Path, flags: int = 0) -> int:
-    """A descriptor to write a file by that only its owner can read; it is made if it is missing."""
+    """Open a file for writing that only its owner can read; it is created if it is missing."""
     descriptor = os.open(path, flags | os.O_CREAT | os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC, _FILE)
     try:
         os.fchmod(descriptor, _FILE)
@@ -161,7 +161,7 @@ def open_own(path: Path, flags: int = 0) -> int:
 
 
 def append_to(path: Path, content: bytes) -> None:
-    """Add to the end of a file in one write; it is made if it is missing."""
+    """Append to a file; it is created if it is missing."""
     try:
         descriptor = open_own(path, os.O_APPEND)
         try:
@@ -176,7 +176,7 @@ def append_to(path: Path, content: bytes) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Make the names in a directory durable."""
+    """Sync the entries of a directory."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -185,7 +185,7 @@ def sync_directory(path: Path) -> None:
 
 
 def disk_of(path: Path) -> Disk:
-    """What can be written beside a file."""
+    """The condition of the disk that holds a file."""
     try:
         found = os.statvfs(path.parent)
     except OSError:
@@ -197,13 +197,13 @@ def disk_of(path: Path) -> Disk:
 
 
 def read_only(name: str) -> StorageDenied:
-    """The error of a file system that nobody can write to, whatever their rights."""
-    remedy = "Have it mounted for writing, or name a home elsewhere with DEPUTY_HOME."
+    """The error of a read-only file system."""
+    remedy = "Mount it for writing, or name another home with DEPUTY_HOME."
     return StorageDenied(name, "it is on a read-only file system", remedy)
 
 
 def explain(path: Path, error: OSError) -> NoReturn:
-    """Raise an error of the operating system as ours, with the path and the way out."""
+    """Raise an OSError as a StorageError with the path and a remedy."""
     name = str(error.filename or path)
     what = error.strerror or str(error)
     match error.errno:
@@ -233,7 +233,7 @@ def _make_directory(path: Path) -> None:
     if (path / JOURNAL).exists() or not any(path.iterdir()):
         path.chmod(_DIRECTORY)
     elif mode & _OTHERS_WRITE:
-        # A directory with other things in it (a shared one, perhaps) is not ours to close to others.
+        # A directory with other files may be shared on purpose: its mode is not changed.
         raise StorageDenied(
             str(path),
             f"others may write to it (mode {mode:04o})",
@@ -242,7 +242,7 @@ def _make_directory(path: Path) -> None:
 
 
 def has_file(path: Path) -> bool:
-    """Whether a file is there; a pipe, which would be waited for without end, or a link is refused."""
+    """Whether a file exists; anything but a regular file is refused (opening a pipe would block)."""
     try:
         found = path.lstat()
     except (FileNotFoundError, NotADirectoryError):
@@ -254,7 +254,7 @@ def has_file(path: Path) -> bool:
 
 
 def _is_there(path: Path) -> bool:
-    """Whether a file is there; one that is not ours alone is made so, or refused."""
+    """Whether a file exists; its mode is set to owner-only, and a file of another user is refused."""
     try:
         found = path.lstat()
     except FileNotFoundError:

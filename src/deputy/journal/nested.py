@@ -1,4 +1,4 @@
-"""Runs of processes that a run has started: each reserves what that run has left as caps of its own."""
+"""Nested runs: a Deputy started by a run's command reserves its budget from what that run has left."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ if TYPE_CHECKING:
 _RESOURCES: tuple[Resource, ...] = ("tokens", "cost", "requests", "spawns")
 _DEEPEST = 32
 _NO_AGENTS = ("delegate", "refine")
-"""Commands whose top only starts others."""
+"""Commands whose root run is no agent."""
 
 
 def reserve(folder: Path, run: str, nested: str, max_spawns: int) -> Nesting:
-    """Reserve for a nested run what is left to the run that started its process.
+    """Reserve for a nested run the remaining budget of the run that started its process.
 
-    The check and the hold are one transaction in the journal of that run, so two processes never get the same rest.
+    Check and reservation are one transaction in the journal of that run, so two processes never get the same budget.
     """
     reader = JournalReader.open(folder)
     if reader is None:
-        raise NotAdmitted(f"{run} started this process, and there is no journal in {folder}; nothing was started")
+        raise NotAdmitted(f"Run {run} started this process, but {folder} has no journal of it; nothing was started")
     path = folder / home.JOURNAL
     with reader, connections.typed(path):
         connection = connections.open_writer(folder, "group")
@@ -42,7 +42,7 @@ def reserve(folder: Path, run: str, nested: str, max_spawns: int) -> Nesting:
             connections.retry_while_busy(lambda: connection.execute("BEGIN IMMEDIATE"), path)
             state = reader.state(run)
             if state is None or state.lineage is None:
-                raise NotAdmitted(f"{run} started this process, and is not in {path}; nothing was started")
+                raise NotAdmitted(f"Run {run} started this process, but is not in {path}; nothing was started")
             budget = _left(reader, state, max_spawns)
             held = Amount(**{name: getattr(budget, name) or 0 for name in _RESOURCES})
             row = (nested, run, state.lineage.root_id, json.encode(held))
@@ -54,9 +54,9 @@ def reserve(folder: Path, run: str, nested: str, max_spawns: int) -> Nesting:
 
 
 def nested_amounts(reader: JournalReader, root: str, depth: int = 0) -> Iterator[tuple[str, str, Amount]]:
-    """What the nested runs of a tree count for: id, the run that started its process, and how much.
+    """The nested runs of a tree: id, the run that started its process, and the amount it counts for.
 
-    One that is at work, or that is in another journal, counts for all it has reserved; else for what it has used.
+    A live one, or one in another journal, counts for its whole reservation; an ended one for its usage.
     """
     for nested, above, body in reader.nested(root) if depth < _DEEPEST else ():
         state = reader.state(nested)
@@ -64,20 +64,20 @@ def nested_amounts(reader: JournalReader, root: str, depth: int = 0) -> Iterator
         try:
             held = json.decode(body, type=Amount)
         except (DecodeError, TypeError) as error:
-            # Skipped, its reservation would be free to spend again.
-            raise StorageCorrupt(str(reader.path), f"what {nested!r} has reserved cannot be read") from error
+            # If it were skipped, its reservation could be spent twice.
+            raise StorageCorrupt(str(reader.path), f"the reservation of {nested!r} cannot be read") from error
         yield nested, above, _total(reader, state, depth) if state is not None and is_over else held
 
 
 def _total(reader: JournalReader, top: State, depth: int) -> Amount:
-    """What a nested run has used with all below it; one that is an agent is a spawn itself."""
+    """The usage of a nested run with its descendants; an agent counts as a spawn itself."""
     tree = {state.run: state for state in reader.tree(top.run)}
     used = _used(reader, tree, top.run, depth + 1).get(top.run, NOTHING)
     return used + Amount(spawns=int(top.command not in _NO_AGENTS))
 
 
 def _left(reader: JournalReader, state: State, max_spawns: int) -> Budget:
-    """What is left to a run: of its own budget, of those above it, and of the spawns of its tree."""
+    """The remaining budget of a run: of its own, of its ancestors, and of the spawns of its tree."""
     root = state.run if state.lineage is None else state.lineage.root_id
     tree = {one.run: one for one in reader.tree(root)}
     used = _used(reader, tree, root)
@@ -88,7 +88,7 @@ def _left(reader: JournalReader, state: State, max_spawns: int) -> Budget:
         for name in _RESOURCES:
             cap, spent = getattr(caps, name), getattr(used.get(above, NOTHING), name)
             if cap is not None:
-                # A cost that is not known leaves nothing of a budget that must be kept.
+                # With an unknown cost nothing of the budget can be promised.
                 rest = 0 if spent is None else cap - spent
                 left[name] = min(rest, left.get(name, rest))
         above = tree[above].parent
@@ -96,7 +96,7 @@ def _left(reader: JournalReader, state: State, max_spawns: int) -> Budget:
 
 
 def _used(reader: JournalReader, tree: Mapping[str, State], root: str, depth: int = 0) -> dict[str, Amount]:
-    """What each run of a tree has used with all below it, nested runs included."""
+    """The usage of each run of a tree with its descendants, nested runs included."""
     used: dict[str, Amount] = {}
 
     def add(run: str | None, amount: Amount) -> None:

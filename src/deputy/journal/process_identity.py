@@ -1,4 +1,4 @@
-"""Who is at work on a run: a process, told apart from every other that ever had its number."""
+"""The identity of a process, unique across reused process ids."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from msgspec import Struct
 
 
 class ProcessIdentity(Struct, frozen=True, kw_only=True):
-    """A process: its number, when it started, in which boot and in which space of process numbers."""
+    """A process: its id, start time, boot and PID namespace."""
 
     boot: str
     space: str
@@ -19,12 +19,12 @@ class ProcessIdentity(Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """The owner as one word, which is how the journal has it."""
+        """The identity as one word, as the journal stores it."""
         return "/".join((self.boot, self.space, str(self.pid), self.started, self.nonce))
 
     @classmethod
     def named(cls, name: str) -> ProcessIdentity | None:
-        """The owner of this name; None when it is not a name."""
+        """The identity of this name; None when it is not one."""
         parts = name.split("/")
         if len(parts) != 5 or not parts[2].isdecimal():
             return None
@@ -33,7 +33,7 @@ class ProcessIdentity(Struct, frozen=True, kw_only=True):
 
 
 def this_process() -> ProcessIdentity:
-    """The owner that this process is; each call is one of its own."""
+    """A new identity of this process; each call has its own nonce."""
     return ProcessIdentity(
         boot=boot_id(),
         space=_space(),
@@ -44,14 +44,14 @@ def this_process() -> ProcessIdentity:
 
 
 def is_gone(owner: ProcessIdentity) -> bool:
-    """Whether that process surely does not run any more; what cannot be seen from here may still run."""
+    """Whether that process has certainly ended; in another PID namespace it may still run."""
     if owner.boot != boot_id():
         return True
     return owner.space == _space() and _started(owner.pid) != owner.started
 
 
 def boot_id() -> str:
-    """What names this start of the machine."""
+    """The id of this boot."""
     return _line("/proc/sys/kernel/random/boot_id") or "-"
 
 
@@ -63,8 +63,8 @@ def _space() -> str:
 
 
 def _started(pid: int) -> str | None:
-    """When a process started, in ticks since boot; None when there is none, or only its remains."""
-    # The name, which may hold anything, stands between parentheses; the fields after it are plain.
+    """The start time of a process in ticks since boot; None when it has ended, zombies included."""
+    # The name is in parentheses and may hold any character; the fields after it are plain.
     fields = _line(f"/proc/{pid}/stat").rpartition(")")[2].split()
     return fields[19] if len(fields) > 19 and fields[0] not in "ZX" else None
 

@@ -1,4 +1,4 @@
-"""The registry: every delegation with where it stands, as a view over the journal that any process can have."""
+"""The registry: all delegations and their status, read from the journal."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 
 def statuses(reader: JournalReader, states: Sequence[State], stale_seconds: float = STALE_SECONDS) -> list[RunStatus]:
-    """These runs, and whether somebody is at work on them."""
+    """The status of these runs, with whether a process holds them."""
     holders = reader.holders(state.run for state in states if state.is_live)
     now = time.monotonic()
-    # A process with a thousand runs is looked for once.
+    # Each process is looked up once, however many runs it has.
     left: dict[tuple[str, float | None], bool] = {}
 
     def is_orphaned(run: str) -> bool:
@@ -43,17 +43,14 @@ def statuses(reader: JournalReader, states: Sequence[State], stale_seconds: floa
         return left[name]
 
     def as_it_is(state: State) -> State:
-        # One that ended after it was looked at has nobody any more, and was not left for all that.
+        # A run that ended since it was read has no holder, and is no orphan.
         return reader.state(state.run) or state if state.is_live and is_orphaned(state.run) else state
 
     return [RunStatus(state=as_it_is(state), is_orphaned=is_orphaned(state.run)) for state in states]
 
 
 def list_runs(reader: JournalReader, *, ended: int = 0) -> list[RunStatus]:
-    """The delegations that are live or wait for a person and, if asked for, the latest ended ones.
-
-    Each tree stands together, callers before callees.
-    """
+    """The live and the blocked delegations, and the latest `ended` ones; in tree order."""
     states = {state.run: state for state in (*reader.live(), *_with_callers(reader, reader.blocked()))}
     if ended:
         states |= {state.run: state for state in reader.ended(ended)}
@@ -61,7 +58,7 @@ def list_runs(reader: JournalReader, *, ended: int = 0) -> list[RunStatus]:
 
 
 def with_usage(reader: JournalReader, found: Sequence[RunStatus]) -> list[RunStatus]:
-    """These runs with what each and everybody below it has used."""
+    """These runs with the usage of their subtrees."""
     roots = {one.state.lineage.root_id for one in found if one.state.counts.children and one.state.lineage is not None}
     used: dict[str, Usage] = {}
     for root in roots:
@@ -75,7 +72,7 @@ def with_usage(reader: JournalReader, found: Sequence[RunStatus]) -> list[RunSta
 
 
 def _with_callers(reader: JournalReader, states: Iterable[State]) -> Iterable[State]:
-    """These runs and all above them, so that it is seen what they belong to."""
+    """These runs and their ancestors."""
     known: dict[str, State] = {}
     for state in states:
         above: State | None = state
@@ -86,28 +83,28 @@ def _with_callers(reader: JournalReader, states: Iterable[State]) -> Iterable[St
 
 
 class ExpiredRuns(NamedTuple):
-    """The runs that whoever looks should see to."""
+    """Live runs whose time is up."""
 
     late: list[State]
-    """Those past their deadline, those below before those above."""
+    """Runs past their deadline, children first."""
     unanswered: list[State]
-    """Those that asked a person who did not answer in time."""
+    """Runs whose approval was not answered in time."""
 
 
 def out_of_time(reader: JournalReader, now: float) -> ExpiredRuns:
-    """The runs whose time is up, or that of whom they asked."""
+    """The live runs past their deadline, and those whose approval was not answered in time."""
     found = statuses(reader, reader.live())
     return ExpiredRuns(overdue(found, now), unanswered(found, now))
 
 
 def orphaned(reader: JournalReader) -> list[str]:
-    """The runs whose process died in the middle of what may still go on in the world: a command of theirs, perhaps."""
+    """The runs whose process died during a step that must not be repeated: its command may still run."""
     at_work = [state.run for state in reader.live() if any(not step.is_repeatable for step in state.under_way.values())]
     return [run for run, holder in reader.holders(at_work).items() if holder.is_gone]
 
 
 def as_tree(statuses: Iterable[RunStatus]) -> list[RunStatus]:
-    """In the order of a tree: every run after its caller, siblings by when they began."""
+    """In tree order: every run after its caller, siblings by time."""
     ordered = sorted(statuses, key=lambda status: (status.state.requested_at, status.state.run))
     present = {status.state.run for status in ordered}
     below: dict[str | None, list[RunStatus]] = {}
@@ -158,7 +155,7 @@ def entry_dict(status: RunStatus, now: float) -> dict[str, Any]:
 
 
 def show_run(reader: JournalReader, run: str) -> dict[str, Any] | None:
-    """One delegation whole: its entry, and its outcome once it has ended; None when there is none of this id."""
+    """A delegation's entry, with its outcome once it has ended; None when there is no such run."""
     state = reader.state(run)
     if state is None:
         return None
@@ -172,7 +169,7 @@ def show_run(reader: JournalReader, run: str) -> dict[str, Any] | None:
 
 
 def always_approved(reader: JournalReader, state: State) -> list[str]:
-    """The tools that a person has approved for every call in this round of a run."""
+    """The tools that a person has approved for the rest of this round."""
     asked: dict[str, tuple[str, str]] = {}
     tools: list[str] = []
     for record in reader.records(state.run):
@@ -191,14 +188,14 @@ def always_approved(reader: JournalReader, state: State) -> list[str]:
 
 
 def outcomes(reader: JournalReader, runs: Iterable[str]) -> dict[str, Outcome]:
-    """How those of these runs ended that have."""
+    """The outcomes of those of these runs that have ended."""
     states = ((run, reader.state(run)) for run in runs)
     found = ((run, None if state is None else outcome(reader, state)) for run, state in states)
     return {run: ended for run, ended in found if ended is not None}
 
 
 def outcome(reader: JournalReader, state: State) -> Outcome | None:
-    """How a run's last round ended; None when it has not, or the record of it is damaged."""
+    """The outcome of a run's last round; None when it is live, or the record is damaged."""
     record = None if state.is_live else reader.must_get(state.run, f"returned:{state.round}")
     if record is None or isinstance(record, DamagedRecord) or not isinstance(record.event, Returned | AdmissionRefused):
         return None

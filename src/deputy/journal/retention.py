@@ -1,4 +1,4 @@
-"""How long ended runs are kept: seven days unless told otherwise, and for ever when pinned."""
+"""Retention: ended runs are removed after seven days, or the configured time; pinned runs stay."""
 
 from __future__ import annotations
 
@@ -31,27 +31,27 @@ KEPT_SECONDS = 7 * DAY_SECONDS
 _LOOKED_AT = 200
 _LONG_LOG = 16 << 20
 _FREE_ELSEWHERE = (
-    "Free some space elsewhere on its disk, then try again: removing records needs a little of it."
-    " The files of the runs that may go are removed already."
+    "Free some space on its disk, then try again: removing records needs a little space."
+    " The files of the runs to remove are already deleted."
 )
 
 
 class RunTree(Struct, frozen=True, kw_only=True):
-    """All runs of one root session: they go together."""
+    """All runs of one root session: they are removed together."""
 
     root: str
     states: tuple[State, ...]
 
     @property
     def last_at(self) -> float:
-        """When anything last happened in it."""
+        """The time of its last event."""
         return max(state.last_at for state in self.states)
 
 
 def is_prunable(tree: RunTree, before: float, pinned: set[str], *, delivered_only: bool) -> bool:
-    """Whether a tree may go: all of it ended, nobody has to answer, nothing pinned, and old enough."""
+    """Whether a tree may be removed: all its runs have ended, none is blocked or pinned, and it is old enough."""
     for state in tree.states:
-        # A blocked run waits for a person, however long that takes.
+        # A blocked run waits for a person without a limit.
         if state.is_live or state.status == "blocked" or state.run in pinned:
             return False
     roots = [state for state in tree.states if state.parent is None]
@@ -61,7 +61,7 @@ def is_prunable(tree: RunTree, before: float, pinned: set[str], *, delivered_onl
 
 
 def find_old(reader: JournalReader, before: float, *, delivered_only: bool = False) -> list[RunTree]:
-    """The trees that may go, oldest first."""
+    """The trees that may be removed, oldest first."""
     pinned = reader.pinned()
     trees = (RunTree(root=root, states=tuple(reader.tree(root))) for root in reader.old_roots(before))
     fit = [tree for tree in trees if tree.states and is_prunable(tree, before, pinned, delivered_only=delivered_only)]
@@ -76,7 +76,7 @@ def prune(
     delivered_only: bool = False,
     worktrees: WorktreeRemover | None = None,
 ) -> list[RunTree]:
-    """Remove what may go, with its files; tells what that is, or would be. Worktrees that hold work stay behind."""
+    """Remove old trees with their files, and return them. Worktrees with unmerged work are kept."""
     reader = JournalReader.open(folder)
     if reader is None:
         return []
@@ -103,17 +103,17 @@ def _remove_trees(
 
 
 def _free_space(folder: Path, trees: Sequence[RunTree], before: float, worktrees: WorktreeRemover | None) -> None:
-    """Make room on a full disk for what removes records, which needs some itself: their files go first."""
+    """Delete the files of old runs first: removing their records needs space on a full disk."""
     path = folder / home.JOURNAL
     try:
         connection = open_writer(folder, "group")
     except StorageFull:
-        # Where not even that can be had, nobody resumes anything.
+        # If the journal cannot be opened for writing, no process can resume a run.
         _remove_orphaned(folder, trees, worktrees)
         return
     try:
         with typed(path):
-            # Whoever would resume one of them waits meanwhile.
+            # The lock keeps other processes from resuming one of them.
             retry_while_busy(lambda: connection.execute("BEGIN IMMEDIATE"), path)
             old = [tree for tree in trees if not _is_wanted(connection, tree, before)]
             _remove_orphaned(folder, old, worktrees)
@@ -124,7 +124,7 @@ def _free_space(folder: Path, trees: Sequence[RunTree], before: float, worktrees
 
 
 def _empty_log(connection: sqlite3.Connection) -> None:
-    """Give back the room of the log, unless somebody still reads it."""
+    """Truncate the write-ahead log, unless a reader still uses it."""
     with suppress(sqlite3.Error):
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
 
@@ -132,7 +132,7 @@ def _empty_log(connection: sqlite3.Connection) -> None:
 def prune_expired(
     folder: Path, now: float, kept_seconds: float = KEPT_SECONDS, worktrees: WorktreeRemover | None = None
 ) -> int:
-    """What is done at start-up: old runs go, but for those whose result was never handed over. Tells how many trees."""
+    """Remove old runs at start-up, except undelivered ones; returns the number of trees removed."""
     home.clear_drafts(folder / home.JOURNAL)
     trees = prune(folder, now - kept_seconds, delivered_only=True, worktrees=worktrees)
     reader = JournalReader.open(folder)
@@ -148,7 +148,7 @@ def prune_expired(
 
 
 def _write_missing_transcripts(folder: Path, reader: JournalReader) -> None:
-    """A process that died right after a run's end had no time to; they are made from the same records now."""
+    """Write the transcripts that a process did not write before it died."""
     for state in (*reader.unsettled(), *reader.ended(_LOOKED_AT)):
         if not state.is_live and not transcript.transcript_path(folder, state.label or state.agent, state.run).exists():
             made = transcript.of_ended(reader, state.run)
@@ -157,7 +157,7 @@ def _write_missing_transcripts(folder: Path, reader: JournalReader) -> None:
 
 
 def pin(folder: Path, run: str, *, pinned: bool) -> None:
-    """Keep a run, and the tree it belongs to, for good; or no longer."""
+    """Pin a run and its tree, or unpin it."""
     reader = JournalReader.open(folder)
     if reader is None:
         raise UnknownRun(run)
@@ -169,7 +169,7 @@ def pin(folder: Path, run: str, *, pinned: bool) -> None:
 
 
 def remove(connection: sqlite3.Connection, runs: Iterable[str]) -> None:
-    """Remove all that the journal has about these runs."""
+    """Remove all rows of these runs."""
     names = [(run,) for run in runs]
     for query in _REMOVALS:
         connection.executemany(query, names)
@@ -186,7 +186,7 @@ _REMOVALS = (
 
 
 def _remove_orphaned(folder: Path, trees: Sequence[RunTree], worktrees: WorktreeRemover | None) -> None:
-    """Remove the files that these trees left, but for worktrees that hold work, or that nobody here knows about."""
+    """Remove the files of these trees, except worktrees with unmerged work."""
     runs = [state.run for tree in trees for state in tree.states]
     _remove_transcripts(folder, runs)
     if worktrees is not None:
@@ -195,7 +195,7 @@ def _remove_orphaned(folder: Path, trees: Sequence[RunTree], worktrees: Worktree
 
 
 def remove_files(folder: Path, runs: Sequence[str]) -> None:
-    """Remove the transcripts, the scratchpads and the worktrees of these runs, whatever is in them; branches stay."""
+    """Remove the transcripts, scratchpads and worktrees of these runs; branches stay."""
     _remove_transcripts(folder, runs)
     with _explained(folder):
         for place in (worktree_of(folder, run) for run in runs):
@@ -226,7 +226,7 @@ def _remove_tree(connection: sqlite3.Connection, folder: Path, tree: RunTree, be
 
 
 def _is_wanted(connection: sqlite3.Connection, tree: RunTree, before: float) -> bool:
-    """Whether it was resumed since it was looked at."""
+    """Whether it was resumed since it was read."""
     query = "SELECT 1 FROM runs WHERE root = ? AND (is_live OR last_at >= ?)"
     return connection.execute(query, (tree.root, before)).fetchone() is not None
 
@@ -248,9 +248,9 @@ def _write(folder: Path, do: Callable[[sqlite3.Connection], T]) -> T:
             retry_while_busy(lambda: connection.execute("BEGIN IMMEDIATE"), path)
             result = do(connection)
             connection.execute("COMMIT")
-        # What is done is done, also where there is no room to give room back.
+        # The removal is committed, even if a full disk prevents the vacuum.
         with suppress(StorageFull), typed(path):
-            # A script is stepped to its end; a single statement without columns would give back one page only.
+            # `execute` would step this statement once and free one page; a script runs to its end.
             retry_while_busy(lambda: connection.executescript("PRAGMA incremental_vacuum"), path)
         return result
     finally:

@@ -1,4 +1,4 @@
-"""The worktrees of runs in the home: they go with their runs, unless they hold work that is nowhere else."""
+"""The worktrees of runs: removed with their runs, unless they hold unmerged work."""
 
 from __future__ import annotations
 
@@ -14,46 +14,46 @@ if TYPE_CHECKING:
 
 
 class WorktreeRemover(Protocol):
-    """Who knows about worktrees, and takes them away."""
+    """Inspects and removes git worktrees."""
 
     def holds_work(self, folder: Path) -> bool:
-        """Whether work is in there that is nowhere else."""
+        """Whether a worktree has work that is in no other place."""
         ...
 
     def remove(self, folder: Path) -> None:
-        """Take one away."""
+        """Remove a worktree."""
         ...
 
 
 def worktree_of(folder: Path, run: str) -> Path:
-    """Where the worktree of a run is, if it has one."""
+    """The folder of a run's worktree, if it has one."""
     return folder / home.WORKTREES / safe_id(run)
 
 
 def remove_worktree(place: Path, worktrees: WorktreeRemover) -> None:
-    """Take one away, with what is kept beside it."""
+    """Remove a worktree and the file beside it."""
     if place.is_dir():
         worktrees.remove(place)
     forget_worktree(place)
 
 
 def forget_worktree(place: Path) -> None:
-    """Remove what is kept beside a worktree."""
+    """Remove the file beside a worktree."""
     place.with_name(f"{place.name}.json").unlink(missing_ok=True)
 
 
 def clear_worktrees(folder: Path, runs: Iterable[str], worktrees: WorktreeRemover) -> None:
-    """Take away the worktrees of these runs, but for those that hold work."""
+    """Remove the worktrees of these runs, except those with unmerged work."""
     for place in (worktree_of(folder, run) for run in runs):
         if not place.is_dir() or not worktrees.holds_work(place):
             remove_worktree(place, worktrees)
 
 
 def orphaned_worktrees(folder: Path, before: float, going: Iterable[str]) -> list[Path]:
-    """The worktrees of these runs, and those that nothing changed in since whose runs are gone."""
+    """The worktrees of these runs, and unchanged ones whose runs are no longer in the journal."""
     among = folder / home.WORKTREES
     places = sorted(path for path in among.iterdir() if path.is_dir()) if among.is_dir() else []
-    # The journal is read afterwards: a run stands in it before its worktree is made.
+    # The journal is read after the folder: a run is recorded before its worktree is made.
     reader = JournalReader.open(folder) if places else None
     if reader is None:
         return []
@@ -69,5 +69,5 @@ def _is_unchanged(place: Path, since: float) -> bool:
     try:
         return place.stat().st_mtime <= since
     except OSError:
-        # Somebody else takes it away at this moment.
+        # Another process removes it at this moment.
         return False

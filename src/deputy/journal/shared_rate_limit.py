@@ -1,4 +1,4 @@
-"""When and how many requests to a provider may start, agreed on by all processes of a machine through the journal."""
+"""The rate limit of a provider account, shared by all processes of a machine through the journal."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ if TYPE_CHECKING:
 
 _NEVER: Final = float("-inf")
 _LONGEST_HOLD_SECONDS: Final = 7 * 86_400.0
-"""A hold beyond this is no provider's wish but damage."""
+"""A longer hold comes from a damaged row."""
 _LATEST_SECONDS: Final = 1.0
-"""How far ahead of this process another can have read the clock; a start later than that is damage."""
+"""How far ahead another process may have read the clock; a later start comes from a damaged row."""
 
 
 class HeldUntil(NamedTuple):
-    """Until when starts to one provider are held back, and until when they are limited in number."""
+    """The time until which requests to an account are held back, and until which their number is limited."""
 
     until: float = _NEVER
     limited_until: float = _NEVER
 
 
 class JournalRateLimitStore:
-    """The pace of one provider and key. Times are on the machine's monotonic clock, which means the same everywhere.
+    """The shared rate limit of one provider and key. Times are on the machine's monotonic clock.
 
-    Nothing is asked of the journal until a provider throttles: what every commit reads anyway tells when one has.
+    Until a provider throttles, the journal is not asked: every commit reads the table anyway.
     """
 
     def __init__(self, journal: SqliteJournal, account: str) -> None:
         self._journal = journal
-        # After a reboot the clock starts anew, and what was agreed on before means nothing.
+        # The monotonic clock restarts at boot, so earlier rows have no meaning.
         self._boot = f"{journal.owner.partition('/')[0]}/"
         self._key = self._boot + account
         self._joined: float | None = None
 
     def is_calm(self, now: float) -> bool:
-        """Whether nobody holds starts back, as of this process's last commit."""
+        """Whether requests may start, as of this process's last commit."""
         return self._journal.rate_limits.get(self._key, _FREE).until <= now
 
     def is_limited(self, now: float) -> bool:
@@ -55,7 +55,7 @@ class JournalRateLimitStore:
         return self._journal.rate_limits.get(self._key, _FREE).limited_until > now
 
     async def hold(self, until: float) -> None:
-        """Nobody starts before this time, in any process."""
+        """Hold back requests of all processes until this time."""
 
         def do(tx: Transaction) -> None:
             held, last = self._held(tx.connection, until)
@@ -66,7 +66,7 @@ class JournalRateLimitStore:
         await self._journal.transact(do)
 
     async def next_start(self, now: float, spacing: float) -> float:
-        """Take a start now: 0 when it is given, else how many seconds to wait before asking again."""
+        """Reserve a start now: 0 when granted, else the seconds to wait before the next try."""
 
         def do(tx: Transaction) -> float:
             held, last = self._held(tx.connection, now)
@@ -79,7 +79,7 @@ class JournalRateLimitStore:
         return await self._journal.transact(do)
 
     def share(self, ask: SlotRequest, on_share: Callable[[SlotShare | None], None]) -> None:
-        """Ask for a share of the limit; told when it is known to all, None when there is no limit."""
+        """Ask for a share of the limit; `on_share` gets it once it is committed, or None when there is no limit."""
 
         def notify(done: asyncio.Future[SlotShare | None]) -> None:
             on_share(least(ask.now) if done.cancelled() or done.exception() else done.result())
@@ -99,7 +99,7 @@ class JournalRateLimitStore:
         if is_misleading or before.limit != after.limit or not _is_unchanged(old, new, ask.now):
             self._write_agreement(connection, after)
         elif old is not None and share is not None:
-            return replace(share, until=old.until)  # as the others have it
+            return replace(share, until=old.until)  # as the other processes see it
         return share
 
     def _agreement(self, connection: sqlite3.Connection) -> SharedLimit:
@@ -108,7 +108,7 @@ class JournalRateLimitStore:
         try:
             agreement = json.decode(row[0], type=SharedLimit) if row is not None else SharedLimit()
         except MsgspecError:
-            return SharedLimit()  # damaged: the next throttle makes another
+            return SharedLimit()  # damaged; the next throttling creates a new one
         living = tuple(use for use in agreement.uses if not _is_orphaned(use.owner))
         return SharedLimit(limit=agreement.limit, uses=living)
 
@@ -139,7 +139,7 @@ _FREE: Final = HeldUntil()
 
 
 def read_rate_limits(connection: sqlite3.Connection) -> dict[str, HeldUntil]:
-    """Until when starts are held back, by account."""
+    """The held-back accounts."""
     query = "SELECT account, CAST(held_until AS REAL), CAST(limited_until AS REAL) FROM rate_limits"
     return {account: HeldUntil(until, limited) for account, until, limited in connection.execute(query).fetchall()}
 
@@ -154,7 +154,7 @@ def _use(agreement: SharedLimit, owner: str) -> SlotUse | None:
 
 
 def _is_unchanged(old: SlotUse | None, new: SlotUse | None, now: float) -> bool:
-    """Whether the others would learn nothing from the new one, and the old one lasts for a while."""
+    """Whether the new use says the same, and the old one lasts for a while."""
     if old is None or new is None:
         return old is new
     return (old.slots, old.wanted) == (new.slots, new.wanted) and old.until - now > LEASE_SECONDS / 2

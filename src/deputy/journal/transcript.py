@@ -1,4 +1,4 @@
-"""The readable record of one subagent's conversation, made from its records at any moment; and its scratchpad."""
+"""Transcripts of subagents, made from their records; and their scratchpads."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 FOLDER = "subagent"
 _ASK = "Ask"
-"""The tool whose result is what a person answers."""
+"""The tool whose result is a person's answer."""
 _LABEL_LENGTH = 32
 _ID_LENGTH = 64
 _SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
@@ -51,7 +51,7 @@ Ending: TypeAlias = Literal[
 
 
 class Transcript(Struct, frozen=True, kw_only=True):
-    """A conversation, whole or as far as it went."""
+    """A conversation, complete or so far."""
 
     session_id: str
     label: str
@@ -62,11 +62,11 @@ class Transcript(Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...]
     usage: dict[str, Any]
     damaged: tuple[str, ...] = ()
-    """What could not be read, and is left out."""
+    """Records that could not be read and are left out."""
 
 
 def transcribe(records: Iterable[Record | DamagedRecord], final_state: State | None = None) -> Transcript | None:
-    """The transcript of these records, folded into a state unless it is known; None when there is no run in them."""
+    """The transcript of these records; None when they are of no run."""
     state = State() if final_state is None else final_state
     records = list(records)
     text = _Conversation(not_begun(record for record in records if not isinstance(record, DamagedRecord)))
@@ -97,7 +97,7 @@ def transcribe(records: Iterable[Record | DamagedRecord], final_state: State | N
 
 
 def ending(state: State) -> Ending:
-    """How a run ended, in a transcript's words."""
+    """The status of a run in a transcript's words."""
     match state.status:
         case "completed":
             return "success"
@@ -112,23 +112,23 @@ def ending(state: State) -> Ending:
 
 
 class _Conversation:
-    """What records tell of a conversation: every call that is left behind has a result, as the model is told it."""
+    """Builds the messages of a conversation from records; every tool call gets a result."""
 
     def __init__(self, unsaid: frozenset[int]) -> None:
         self._unsaid = unsaid
-        """The rounds that did not come to say what they were begun with."""
+        """Rounds that never started: their opening message is left out."""
         self.notes: list[str] = []
         self._opening: list[Message] = []
         self._messages: list[Message] = []
         self._under_way: dict[str, str] = {}
-        """The calls that began, by their records' keys."""
+        """Tool calls that began, by record key."""
         self._pending: dict[str, str] = {}
-        """The tools of the calls without a result, by the calls' ids."""
+        """The tools of calls without a result, by call id."""
         self._order: dict[str, int] = {}
-        """The calls that were made together last, in which order."""
+        """The position of each call in the last turn."""
 
     def on_event(self, record: Record) -> None:
-        """One record more."""
+        """Add a record."""
         said = tuple(_said(record.event))
         match record.event:
             case Noted(content=content):
@@ -143,7 +143,7 @@ class _Conversation:
             case Resumed(is_dismissed=True):
                 return
             case QuestionAnswered(topic=topic) if topic != ANSWER or self._pending:
-                # A yes or no is not said to the subagent; the answer to a call is its result.
+                # An approval is no message; the answer to a tool call is its result.
                 return
             case Resumed(round=number) if number in self._unsaid:
                 return
@@ -161,12 +161,12 @@ class _Conversation:
             self._add(message)
 
     def flush_pending(self) -> None:
-        """No result comes any more for the calls that have none."""
+        """Close the calls that will get no result."""
         for call in tuple(self._pending):
             self._add(_result(call, INTERRUPTED_CALL))
 
     def whole(self) -> list[Message]:
-        """All messages; the task as it was asked for stands at the top, unless what was really said does."""
+        """All messages; the requested task comes first, unless the first recorded message is the prompt."""
         is_said = bool(self._messages) and self._messages[0].role == "user"
         return self._messages if is_said else self._opening + self._messages
 
@@ -177,14 +177,14 @@ class _Conversation:
             self._order = {call.id: number for number, call in enumerate(message.tool_calls)}
         if message.tool_call_id is not UNSET:
             self._pending.pop(message.tool_call_id, None)
-            # Calls that are carried out together end as they like; the model has their results in its own order.
+            # Parallel calls end in any order; the model gets their results in the order of the calls.
             number = self._turn_of(message)
             while place and self._turn_of(self._messages[place - 1]) > number:
                 place -= 1
         self._messages.insert(place, message)
 
     def _turn_of(self, message: Message) -> int:
-        """Which of the calls that were made together last a message is the result of; of any other it is -1."""
+        """The position of the call in the last turn that a message is the result of; else -1."""
         return -1 if message.tool_call_id is UNSET else self._order.get(message.tool_call_id, -1)
 
 
@@ -218,7 +218,7 @@ def _said(event: Event) -> Iterator[Message]:
 
 
 def _used(ended: ModelCallEnded) -> Iterator[Message]:
-    """The tools that a program used in its turn, each with the beginning of its result."""
+    """The tool calls of a program's turn, each with the start of its result."""
     text: Any = {} if ended.turn is UNSET else json.decode(ended.turn)
     for index, use in enumerate(text.get("tools_used", ())):
         call = f"{use['name']}-{index}"
@@ -233,7 +233,7 @@ def _used(ended: ModelCallEnded) -> Iterator[Message]:
 
 
 def markdown(transcript: Transcript) -> str:
-    """The transcript for people. Secrets are found in its fields: text that quotes JSON would hide some of them."""
+    """The transcript as Markdown. It is redacted by field: quoted JSON in text would hide some secrets."""
     transcript = json.decode(outgoing_json(transcript), type=Transcript)
     usage = transcript.usage
     mark = "~" if usage["estimated"] else ""
@@ -264,7 +264,7 @@ def _of(message: Message) -> str:
 
 
 def _fenced(text: str, language: str = "") -> str:
-    """Text in a fence that nothing in it can close."""
+    """Text in a code fence longer than any run of backticks in it."""
     import re
 
     fence = "`" * max(3, *(len(ticks) + 1 for ticks in re.findall("`+", text)), 0)
@@ -275,17 +275,17 @@ def _fenced(text: str, language: str = "") -> str:
 
 
 def transcript_path(folder: Path, label: str, run: str) -> Path:
-    """Where a subagent's transcript is: neither its label nor its id can lead anywhere else."""
+    """The path of a subagent's transcript; label and id are made safe."""
     return folder.joinpath(FOLDER, f"{shown_label(label)}-{safe_id(run)}.transcript.json")
 
 
 def scratchpad_path(folder: Path, label: str, run: str) -> Path:
-    """Where a subagent's notes are."""
+    """The path of a subagent's notes."""
     return folder.joinpath(FOLDER, f"subagent-{shown_label(label)}-{safe_id(run)}.scratch.md")
 
 
 def write_transcript(folder: Path, transcript: Transcript) -> Path:
-    """Leave a transcript as a file."""
+    """Write a transcript file."""
     path = transcript_path(folder, transcript.label, transcript.session_id)
     home.make_directory(path.parent)
     home.write_whole(path, outgoing_json(transcript, indent=2))
@@ -293,7 +293,7 @@ def write_transcript(folder: Path, transcript: Transcript) -> Path:
 
 
 def of_ended(reader: JournalReader, run: str) -> Transcript | None:
-    """The transcript that a subagent leaves; None for one that never began, or stands at the top."""
+    """The transcript of an ended subagent; None for a rejected run or a root run."""
     state = reader.state(run)
     if state is None or state.status == "rejected" or state.lineage is None or state.lineage.is_top:
         return None
@@ -307,7 +307,7 @@ def add_note(path: Path, content: str) -> None:
 
 
 def files_of(folder: Path, run: str) -> list[Path]:
-    """The files that a run has left, with those that a process died over."""
+    """The files of a run, unfinished drafts included."""
     name = safe_id(run)
     there = folder / FOLDER
     return [path for end in (".transcript.json*", ".scratch.md") for path in there.glob(f"*-{name}{end}")]

@@ -1,1 +1,1 @@
-"""Programs of others as child processes: supervised, bounded, and gone when they should be."""
+"""Child processes: supervised, bounded, and ended with everything they started."""

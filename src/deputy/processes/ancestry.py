@@ -1,4 +1,4 @@
-"""The run that a process was started by: found among its parent processes, then in its environment."""
+"""Find the run that started this process: by its parent processes, then by its environment."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ if TYPE_CHECKING:
 
 HOME_VARIABLE = "DEPUTY_HOME"
 REAPER_END = "/deputy/processes/reaper.py"
-"""How the path of a supervisor's script ends, in whatever installation."""
+"""The end of the path of the supervisor script, in any installation."""
 _SESSION = "sess_"
 _MOST_PARENTS = 4096
 
 
 class Supervisor(Struct, frozen=True, kw_only=True):
-    """What supervises this process: for which run, and where the journal of that run is."""
+    """A supervisor above this process: its run and the home of that run's journal."""
 
     run: str
-    """The session id; empty for a program that no single run started, as an MCP server."""
+    """The session id; empty for a program of no single run, such as an MCP server."""
     home: str
-    """The home of the Deputy that started it; empty where that is not known."""
+    """The home of the Deputy that started it; empty if unknown."""
     pid: int = 0
-    """The supervisor's process; 0 where only the environment says so."""
+    """The supervisor's process; 0 if only the environment names it."""
 
 
 def below_run(environment: Mapping[str, str] | None = None) -> Supervisor | None:
     """The nearest supervisor above this process; None when no Deputy started it.
 
-    A child cannot change who its parents are, so they count first; its environment is what else is known.
+    Parents are checked first, because a child cannot change them; the environment is the fallback.
     """
     for pid in _parents(os.getpid()):
         if (found := _supervisor(pid)) is not None:
@@ -45,20 +45,20 @@ def below_run(environment: Mapping[str, str] | None = None) -> Supervisor | None
 
 
 def supervisor_arguments(owner: str, environment: Mapping[str, str]) -> tuple[str, str]:
-    """What a supervisor's command line says of the run it works for: its id and its home."""
+    """The arguments of a supervisor that name its run and home."""
     return run_of(owner), environment.get(HOME_VARIABLE, "")
 
 
 def run_of(owner: str) -> str:
-    """The run that an owner of processes is; empty when it is none."""
+    """The owner of a process, if it is a run; else empty."""
     return owner if owner.startswith(_SESSION) else ""
 
 
 def _parents(pid: int) -> Iterator[int]:
-    """The processes above one, the nearest first."""
+    """The parent processes, nearest first."""
     for _ in range(_MOST_PARENTS):
         try:
-            # The name, which may hold anything, stands between parentheses; the fields after it are plain.
+            # The name is in parentheses and may hold any character; the fields after it are plain.
             pid = int(Path(f"/proc/{pid}/stat").read_bytes().rpartition(b")")[2].split()[1])
         except (OSError, IndexError, ValueError):
             return
@@ -68,7 +68,7 @@ def _parents(pid: int) -> Iterator[int]:
 
 
 def _supervisor(pid: int) -> Supervisor | None:
-    """What a process supervises, by its command line: `python -I -S warden.py LEASH RUN HOME PROGRAM …`."""
+    """The supervisor with this command line: `python -I -S reaper.py LEASH RUN HOME PROGRAM …`."""
     try:
         words = [os.fsdecode(word) for word in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")]
     except OSError:

@@ -1,4 +1,4 @@
-"""A program's output within bounds: lines that are not too long, and a file that takes all of it up to its cap."""
+"""Bounded output of programs: a line reader with a line limit, and a file with a size limit."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SPILL_BYTES = 10_000_000
 
 
 class LineReader:
-    """Chunks of bytes taken apart into lines; a line that is too long is left out and counted."""
+    """Splits chunks of bytes into lines; a line that is too long is skipped and counted."""
 
     def __init__(self, limit_bytes: int = LINE_BYTES) -> None:
         self.too_long = 0
@@ -39,7 +39,7 @@ class LineReader:
         self._hold(chunk[start:])
 
     def rest(self) -> bytes:
-        """What came after the last line end."""
+        """The bytes after the last line end."""
         return bytes(self._held)
 
     def _hold(self, data: bytes) -> None:
@@ -54,7 +54,7 @@ class LineReader:
 
 
 class SpillFile:
-    """A file of its owner's that takes output until it is full, without the secrets that are in it."""
+    """A private file that takes redacted output up to a size limit."""
 
     def __init__(self, path: str, redactor: Redactor | None = None, limit_bytes: int = SPILL_BYTES) -> None:
         self._left = limit_bytes
@@ -65,14 +65,14 @@ class SpillFile:
             self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
 
     def feed(self, chunk: bytes) -> None:
-        """Take what came next, while there is room."""
+        """Write a chunk, up to the limit."""
         if self._file is None or self._left <= 0:
             return
         text = self._decoder.decode(chunk)
         self._write(text if self._redacting is None else self._redacting.feed(text))
 
     def close(self) -> None:
-        """Write what was held back, and be done."""
+        """Write the text held back by the redactor, and close."""
         if self._file is None:
             return
         if self._redacting is not None and self._left > 0:

@@ -1,4 +1,4 @@
-"""What of our own environment a program may see: whatever is not named stays out."""
+"""The environment variables that programs may see; all others are removed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from deputy.processes.ancestry import HOME_VARIABLE
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-# Keys and tokens have too many names to list, so what may pass is listed.
+# Names of secrets cannot be listed completely, so the allowed names are listed.
 PASSED_ON = frozenset({
     "PATH", "HOME", "USER", "LOGNAME", "SHELL", "LANG", "LANGUAGE", "TZ", "TMPDIR", "XDG_CACHE_HOME", "XDG_RUNTIME_DIR",
     "VIRTUAL_ENV", "CONDA_PREFIX", "PYENV_ROOT", "UV_CACHE_DIR", "PIP_CACHE_DIR", "NVM_DIR", "NODE_PATH", "JAVA_HOME",
@@ -18,17 +18,17 @@ PASSED_ON = frozenset({
     "SSL_CERT_FILE", "SSL_CERT_DIR", "CI", "SYSTEMROOT", HOME_VARIABLE,
 })  # fmt: skip
 SET = {"TERM": "dumb", "NO_COLOR": "1", "PAGER": "cat", "GIT_PAGER": "cat", "GIT_TERMINAL_PROMPT": "0"}
-"""Nobody sits at a terminal: no colours, no pager, no question."""
+"""No terminal: no colours, no pager, no prompt."""
 
 NETWORK = (
     "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy",
     "NODE_EXTRA_CA_CERTS", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME",
 )  # fmt: skip
-"""What a program needs that talks to its own service and keeps its own files."""
+"""Variables for programs that reach their own service and keep their own files."""
 
 
 def scrubbed(environment: Mapping[str, str], also: Iterable[str] = ()) -> dict[str, str]:
-    """What of an environment a program may see, with those whose names match one of the patterns."""
+    """The allowed variables of an environment, and those that match one of the patterns."""
     patterns = ("LC_*", *also)
     kept = {
         name: value

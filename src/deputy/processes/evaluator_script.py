@@ -1,4 +1,4 @@
-"""A script that judges: run in a process group of its own, within its time, with as much of its output as is kept."""
+"""Evaluator scripts: run under supervision, with a timeout and bounded output."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
 OUTPUT_BYTES = 200_000
 TIMED_OUT, CANNOT_RUN = 124, 127
-"""The exit codes that shells have for these."""
+"""The exit codes that shells use for these."""
 _HEAD = 4096
-"""More than the first line of a script has, and enough of a program to see that it is not text."""
+"""Enough to read the first line of a script, and to recognise a binary."""
 
 
 class ProgramScripts:
-    """Runs programs of this machine in the workspace; of the environment only what is harmless is passed on."""
+    """Runs programs in the workspace with a scrubbed environment."""
 
     def __init__(self, workspace: Path, environment: Mapping[str, str]) -> None:
         self._workspace = workspace
         self._environment = scrubbed(environment)
 
     async def run(self, argv: Sequence[str], given: str, *, seconds: float, owner: str) -> ScriptOutput:
-        """Run one with a text as its input."""
+        """Run a program with a text as its input."""
         program = found_program(argv[0], self._workspace, self._environment)
         if program is None:
             return ScriptOutput(stderr=f"{argv[0]}: there is no such program", exit_code=CANNOT_RUN)
@@ -56,7 +56,7 @@ class ProgramScripts:
 
 
 def found_program(name: str, workspace: Path, environment: Mapping[str, str]) -> str | None:
-    """The program of this name, on the PATH or as a path from the workspace."""
+    """The program of this name, on the PATH or relative to the workspace."""
     if "/" in name:
         path = workspace / name
         return str(path) if os.access(path, os.X_OK) and path.is_file() else None
@@ -64,7 +64,7 @@ def found_program(name: str, workspace: Path, environment: Mapping[str, str]) ->
 
 
 def why_not_startable(name: str, workspace: Path, environment: Mapping[str, str]) -> str:
-    """What keeps a program from being started, as far as one can see without starting it; nothing when it can be."""
+    """Why a program cannot be started, as far as can be seen without starting it; empty when it can."""
     program = found_program(name, workspace, environment)
     if program is None:
         is_there = "/" in name and (workspace / name).is_file()
@@ -73,7 +73,7 @@ def why_not_startable(name: str, workspace: Path, environment: Mapping[str, str]
         with Path(program).open("rb") as file:
             head = file.read(_HEAD)
     except OSError:
-        # What may be run and not read is not ours to look into.
+        # An executable without read permission cannot be inspected.
         return ""
     if head.startswith(b"#!"):
         interpreter = head[2:].partition(b"\n")[0].split()[:1]

@@ -1,4 +1,4 @@
-"""The beginning, the end and the size of output that may have no end."""
+"""Keep the beginning, the end and the size of unbounded output."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _CHUNK = 65_536
 
 
 class HeadAndTail:
-    """The beginning, the end and the size of a stream, in bounded memory whatever comes."""
+    """The beginning, the end and the size of a stream, in bounded memory."""
 
     def __init__(self, head_bytes: int, tail_bytes: int) -> None:
         self.total = 0
@@ -21,7 +21,7 @@ class HeadAndTail:
         self._tail_bytes = tail_bytes
 
     def feed(self, data: bytes) -> bool:
-        """Take what came next; there is always room."""
+        """Add a chunk; always True."""
         self.total += len(data)
         free = self._head_bytes - len(self._head)
         if free > 0:
@@ -34,7 +34,7 @@ class HeadAndTail:
 
     @property
     def text(self) -> str:
-        """What was kept, with a marker where something is missing."""
+        """The kept text, with a marker where bytes are missing."""
         tail = bytes(self._tail[-self._tail_bytes :])
         missing = self.total - len(self._head) - len(tail)
         if not missing:
@@ -44,6 +44,6 @@ class HeadAndTail:
 
 
 async def take(stream: asyncio.StreamReader, kept: HeadAndTail) -> None:
-    """Take all that comes until the stream ends."""
+    """Read a stream to its end."""
     while data := await stream.read(_CHUNK):
         kept.feed(data)

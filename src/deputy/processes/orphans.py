@@ -1,4 +1,4 @@
-"""Processes that left their group, found and killed by a mark in their environment."""
+"""Find and kill processes that left their process group, by a tag in their environment."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 TAG = "DEPUTY_CALL"
-"""The variable that marks a call's processes, wherever they went and whatever group they are in."""
+"""The environment variable that tags the processes of a call."""
 
 _POLL_SECONDS = 0.02
 _SWEEPS = 50
@@ -23,12 +23,12 @@ _TAG_LETTERS = frozenset(ascii_letters + digits + "-_")
 
 
 def environment_tag(call_id: str) -> str:
-    """How the tags of a call's processes begin; ids come from models, so only harmless characters are kept."""
+    """The prefix of a call's tags; ids come from models, so only safe characters are kept."""
     return "".join(letter for letter in call_id[:100] if letter in _TAG_LETTERS) + ":"
 
 
 def kill_orphans(*tags: str) -> None:
-    """Kill every process whose environment has a tag that begins so: those that left their group cannot hide."""
+    """Kill every process whose environment has a tag with one of these prefixes."""
     marks = [f"\0{TAG}={tag}".encode() for tag in tags]
     for _ in range(_SWEEPS if tags else 0):
         seen = [_kill(pid, marks) for pid in _processes()]
@@ -43,9 +43,9 @@ def _processes() -> Iterator[int]:
 
 
 def _kill(pid: int, marks: Sequence[bytes]) -> bool | None:
-    """Whether a process carries a mark, in which case it is killed; None when that cannot be seen yet.
+    """Kill a process that has a mark; whether it had one, or None when that cannot be seen yet.
 
-    Its number cannot be another's by the time it is killed.
+    The pidfd makes sure that a reused process id is not killed.
     """
     if pid == os.getpid():
         return False
@@ -72,7 +72,7 @@ def _carries(pid: int, marks: Sequence[bytes]) -> bool | None:
         if not environ:
             if _is_becoming(pid):
                 return None
-            # It may have become one since.
+            # The exec may have finished since.
             environ = _environ(pid)
     except OSError:
         return False
@@ -84,7 +84,7 @@ def _environ(pid: int) -> bytes:
 
 
 def _is_becoming(pid: int) -> bool:
-    """Whether it is just becoming another program, which for a moment shows nothing of itself: no arguments either."""
+    """Whether a process is in the middle of an exec: it has neither environment nor arguments then."""
     if Path(f"/proc/{pid}/cmdline").read_bytes():
         return False
     state, *fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()

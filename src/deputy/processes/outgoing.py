@@ -1,4 +1,4 @@
-"""What leaves this process for people and programs: text and JSON without secrets."""
+"""Redacted text and JSON for output."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from deputy.core.redaction import Redactor
 
 _MOST_CONFIGURATION = 64 * 1024
-"""How many bytes a configuration file may have; a larger one is refused where it is read for its settings."""
+"""The size limit of a configuration file; a larger one is refused when its settings are read."""
 
 
 def process_redactor() -> Redactor:
@@ -44,7 +44,7 @@ def _configuration() -> bytes:
 
 @lru_cache(4)
 def _secrets_in(configuration: bytes) -> tuple[str, ...]:
-    """The secrets in a configuration file; none in one that is not TOML: commands refuse it."""
+    """The secrets in a configuration file; none if it is not TOML, which commands refuse."""
     import tomllib
 
     from deputy.core.redaction import known_secrets
@@ -84,14 +84,11 @@ def _redactor(known: tuple[str, ...]) -> Redactor:
 
 
 def outgoing_text(text: str) -> str:
-    """Text without secrets and invisible characters.
-
-    What cannot be seen is removed first: it could split a secret.
-    """
+    """Text without secrets and invisible characters; those are removed first, because they could split a secret."""
     return process_redactor().redact(plain(text))
 
 
 def outgoing_json(value: Any, *, indent: int = 0) -> bytes:
-    """A value as JSON without secrets, in which every character can be seen."""
+    """A value as JSON without secrets and invisible characters."""
     data = process_redactor().redact_json(json.encode(value))
     return visible_json_of(json.format(data, indent=indent) if indent else data)

@@ -1,4 +1,4 @@
-"""A process whose environment and memory other processes of the same user cannot read."""
+"""Hide this process's environment and memory from other processes of the same user."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ _SET_DUMPABLE = 4
 
 
 def make_private() -> None:
-    """Keep other processes of this user from reading this one, on Linux; root still can.
+    """Make this process unreadable for other processes of this user, on Linux; root still can read it.
 
-    The system then writes no core dump of it, and a debugger cannot attach. It ends with the next `exec`, so every
-    program that should have it calls this itself.
+    It also prevents core dumps and debuggers. An `exec` resets it, so every program calls this itself.
     """
     if sys.platform == "linux":
         import ctypes

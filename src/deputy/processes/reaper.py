@@ -1,8 +1,8 @@
-"""Runs one program, and ends everything that it started when it exits or when whoever wanted it is gone.
+"""The supervisor script: runs one program, and kills everything it started when it exits or the parent process dies.
 
-A script of its own, so that it lives on when the process that started it is killed. It is the reaper of all orphans
-below it: what leaves its group, forks twice or clears its environment is still its child. A socket is its leash: a byte
-on it is a signal for the program, its end is the end of them all, and the program's exit is told through it.
+It is a separate process, so it survives the death of its parent. As a child subreaper it is the parent of all orphans
+below it, also of those that fork twice, leave the group or clear the environment. It has a socket to its parent, the
+leash: a byte is a signal for the program, the end of the stream ends everything, and the exit status is sent back.
 """
 
 from __future__ import annotations
@@ -21,12 +21,11 @@ _CANNOT_RUN = 127
 
 
 def main() -> None:
-    """Run the program named after the leash's number and its run, and tell how it ended once nothing of it is left.
+    """Run the program in the arguments after leash, run and home; send its exit status once all descendants are gone.
 
-    The run and its home are in the command line for whatever is started below: a child can clear its environment,
-    and cannot change who its parents are.
+    Run and home are in the command line for processes below: a child can clear its environment, but not its parents.
     """
-    # Other processes of this user may read neither our environment nor our memory.
+    # Other processes of this user must not read our environment and memory.
     _control(_SET_DUMPABLE, 0)
     leash = int(sys.argv[1])
     os.set_inheritable(leash, False)
@@ -48,18 +47,18 @@ def main() -> None:
 
 
 def _heard(_number: int, _frame: object) -> None:
-    """Nothing is done here: hearing of it is what wakes the watch up."""
+    """The wakeup descriptor does the work; without a handler the signal would be ignored."""
 
 
 def _start(argv: list[str]) -> tuple[int, int]:
-    """The program's process, and the error's number when it could not be run."""
+    """The program's process id, and the errno when it could not be run."""
     reading, writing = os.pipe()
     reaper = os.getpid()
     program = os.fork()
     if program == 0:
         try:
             os.setpgid(0, 0)
-            # Whoever started us may be deaf to some of them, in the background of a shell for one; that is inherited.
+            # Ignored signals are inherited, for example from a shell's background job.
             for number in _DEAF_TO:
                 signal.signal(number, signal.SIG_DFL)
             _control(_SET_PARENT_DEATH_SIGNAL, signal.SIGKILL)
@@ -75,7 +74,7 @@ def _start(argv: list[str]) -> tuple[int, int]:
 
 
 def _watch(leash: int, woken: int, program: int) -> int | None:
-    """The program's status once it has exited; None when the leash was let go before."""
+    """The program's status once it has exited; None when the leash was closed before."""
     while True:
         ready, _, _ = select.select([leash, woken], [], [])
         if woken in ready:
@@ -95,7 +94,7 @@ def _watch(leash: int, woken: int, program: int) -> int | None:
 
 
 def _end_all(program: int, status: int | None) -> int | None:
-    """Kill whatever is left until nothing is: as the reaper of all, having no child is having no descendant."""
+    """Kill descendants until none is left: a subreaper without children has no descendants."""
     deadline = time.monotonic() + _KILL_SECONDS
     while time.monotonic() < deadline:
         for pid in _descendants(os.getpid()):
@@ -110,7 +109,7 @@ def _end_all(program: int, status: int | None) -> int | None:
 
 
 def _reap(program: int) -> int | None:
-    """Take in all that are dead; the program's status if it is among them."""
+    """Reap all dead children; the program's status if it is among them."""
     status: int | None = None
     while True:
         try:

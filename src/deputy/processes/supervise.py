@@ -1,4 +1,4 @@
-"""A program under supervision: its streams, how it ended, and the promise that nothing of it is left."""
+"""Run a program under a supervisor: its streams, its exit status, and the end of everything it started."""
 
 from __future__ import annotations
 
@@ -23,43 +23,43 @@ if TYPE_CHECKING:
 
 GRACE_SECONDS = 1.5
 _SETTLE_SECONDS = 6.0
-"""Longer than the warden tries to kill what cannot be killed; as a rule it is over in milliseconds."""
+"""Longer than the reaper tries to kill; usually it takes milliseconds."""
 _STREAM_BYTES = 64 * 1024
 _REAPER = str(Path(__file__).with_name("reaper.py"))
 
 
 class Command(Struct, frozen=True, kw_only=True):
-    """What to run, where, and how it is asked to end."""
+    """A program to run, and how to end it."""
 
     argv: tuple[str, ...]
     """The program by its full path, and its arguments."""
     cwd: str
     environment: Mapping[str, str]
     owner: str
-    """The run it works for, by its session id: what a dead process left running is found by it."""
+    """The session id of its run; orphans are found by it."""
     has_input: bool = True
-    """Whether something is written to it; else its input is empty."""
+    """Whether its input is written; else it is empty."""
     merges_errors: bool = False
-    """Whether its errors stand in its output, where they were said."""
+    """Whether stderr goes to stdout."""
     polite: signal.Signals = signal.SIGTERM
-    """What asks it to end."""
+    """The signal that asks it to end."""
     grace_seconds: float = GRACE_SECONDS
-    """How long it has for that."""
+    """How long it may take to end."""
     stream_bytes: int = _STREAM_BYTES
-    """How much of each stream waits in memory to be read."""
+    """The read buffer of each stream."""
 
 
 class ExitStatus(Struct, frozen=True, kw_only=True):
-    """How a program ended: its code (negative: the signal that ended it), or why it never ran."""
+    """The exit code of a program (negative: a signal), or why it never ran."""
 
     code: int | None = None
-    """None when it never ran, or when nobody was left who could tell."""
+    """None when it never ran, or when the reaper died."""
     errno: int = 0
-    """The system's error when it could not be run."""
+    """The errno when it could not be run."""
 
 
 class SupervisedChild:
-    """A program at work."""
+    """A running program."""
 
     def __init__(
         self,
@@ -78,11 +78,11 @@ class SupervisedChild:
 
     @property
     def reaper(self) -> int:
-        """The process that watches over it."""
+        """The process id of its reaper."""
         return self._reaper.pid
 
     async def exited(self) -> ExitStatus:
-        """Wait until the program has exited and all that it started is gone."""
+        """Wait until the program has exited and everything it started is gone."""
         if self._exit is None:
             self._exit = asyncio.ensure_future(self._receive())
         return await asyncio.shield(self._exit)
@@ -93,12 +93,12 @@ class SupervisedChild:
             self._leash.send(bytes([number]))
 
     def kill(self) -> None:
-        """Have it and all that it started killed, now; it is the warden's work, and needs this process no more."""
+        """Have the reaper kill the program and everything it started."""
         with suppress(OSError):
             self._leash.shutdown(socket.SHUT_WR)
 
     async def feed(self, data: bytes) -> None:
-        """Write all of its input and close it; a program that does not want it all is no error."""
+        """Write its input and close it; a program may end without reading all of it."""
         if self.stdin is None:
             return
         with suppress(ConnectionError):
@@ -107,7 +107,7 @@ class SupervisedChild:
             self.stdin.close()
 
     async def end(self, polite: signal.Signals, grace_seconds: float) -> None:
-        """Ask it to end, wait a little, then have everything killed; bounded, also when cancelled in between."""
+        """Ask it to end, wait for the grace period, then kill; bounded, also when cancelled."""
         try:
             if not self._is_over:
                 self.ask(polite)
@@ -146,10 +146,7 @@ class SupervisedChild:
 
 @asynccontextmanager
 async def supervise(command: Command) -> AsyncGenerator[SupervisedChild]:
-    """Run a program for as long as the block lasts; afterwards nothing that it started is left.
-
-    Also when this process dies in the middle, however: the warden between them sees to it.
-    """
+    """Run a program during the block; afterwards nothing that it started is left, even if this process dies."""
     tag = f"{environment_tag(command.owner)}{token_hex(8)}"
     ours, theirs = socket.socketpair()
     try:
@@ -221,12 +218,12 @@ async def _writer(pipe: IO[bytes], transports: list[asyncio.BaseTransport]) -> a
 
 def _pipe(pipe: IO[bytes] | None) -> IO[bytes]:
     if pipe is None:
-        raise TypeError("a stream that was asked for as a pipe is one")
+        raise TypeError("Popen has no pipe for a stream opened as PIPE")
     return pipe
 
 
 def _close(reaper: Popen[bytes], leash: socket.socket, transports: list[asyncio.BaseTransport]) -> None:
-    """Close what is open; a warden that was never spoken to has nobody to end it but us."""
+    """Close the streams, and kill a reaper that was never connected."""
     for transport in transports:
         if not transport.is_closing():
             transport.abort() if isinstance(transport, asyncio.WriteTransport) else transport.close()

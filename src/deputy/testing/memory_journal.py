@@ -1,4 +1,4 @@
-"""A journal in memory that behaves like the real one: group commit, leases, fencing, a power switch, and trouble."""
+"""A journal in memory with group commit, leases, fencing, crashes and storage errors."""
 
 from __future__ import annotations
 
@@ -47,23 +47,23 @@ class MemoryLease:
         self.epoch = epoch
         self.state = state
         self.trouble: StorageError | None = None
-        """Why a record of it was never written: then no later one is either."""
+        """Why a record was lost: no later record is written."""
 
 
 class _Work(NamedTuple):
     do: Callable[[], Any]
     done: asyncio.Future[Any]
     lease: MemoryLease | None
-    """Whose record it writes while nobody waits for it."""
+    """The lease of a record that no caller awaits."""
 
 
 class MemoryDisk:
-    """What survives a crash."""
+    """The data that survives a crash."""
 
     def __init__(self) -> None:
         self.records: dict[str, list[Record]] = {}
         self.order: dict[tuple[str, int], int] = {}
-        """The how-manieth record of all each one is, by run and place in it."""
+        """The position of each record among all, by run and seq."""
         self.leases: dict[str, tuple[str | None, int]] = {}
         self.inbox: list[list[Any]] = []
         self.alive: set[str] = set()
@@ -92,7 +92,7 @@ class MemoryDisk:
 
 
 class MemoryJournal:
-    """One process's hold on a disk. After `crash` it writes nothing and answers nobody."""
+    """The journal of one process on a disk. After `crash` it writes and answers nothing."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class MemoryJournal:
         latency: Callable[[], float] = lambda: 0.0,
         trouble: Callable[[], StorageError | None] = lambda: None,
     ) -> None:
-        """A commit takes its `latency`, and fails as a whole when there is `trouble`."""
+        """A commit takes `latency`, and fails as a whole when there is `trouble`."""
         self._disk = disk
         self._owner = owner
         self._clock = clock
@@ -117,24 +117,24 @@ class MemoryJournal:
         disk.alive.add(owner)
 
     def crash(self) -> None:
-        """Lose what is not durable yet; whoever waits for it waits for ever."""
+        """Lose what is not durable yet; its callers wait for ever."""
         self._is_dead = True
         self._pending.clear()
         self._disk.alive.discard(self._owner)
 
     async def close(self) -> None:
-        """An orderly end: what is waiting is written, and all leases are given up."""
+        """Write what is pending and release all leases."""
         self._flush()
         self._disk.alive.discard(self._owner)
 
     # --- writing ------------------------------------------------------------------------------------------------------
 
     async def begin(self, run: str, event: RunOpened | Requested) -> MemoryLease | None:
-        """Make a run with its first record and take its lease."""
+        """Create a run with its first record and take its lease."""
         return await self._commit(lambda: self._begin(run, event))
 
     async def acquire(self, run: str) -> MemoryLease:
-        """Take the lease of a run that nobody is at work on."""
+        """Take the lease of a run that no process holds."""
 
         def do() -> MemoryLease:
             state = self._disk.state(run)
@@ -149,7 +149,7 @@ class MemoryJournal:
         return await self._commit(do)
 
     async def release(self, lease: MemoryLease) -> None:
-        """Give a lease up."""
+        """Release a lease."""
         await self._commit(lambda: self._release(lease))
 
     async def append(self, lease: MemoryLease, key: str, event: Event) -> Record:
@@ -164,15 +164,15 @@ class MemoryJournal:
         return Writing(written, clock)
 
     def append_begun(self, lease: MemoryLease, key: str, event: Event) -> None:
-        """The same for a record that nothing follows from here."""
+        """The same for a record that no decision depends on."""
         self.append_soon(lease, key, event)
 
     async def wait_durable(self, lease: MemoryLease) -> None:
-        """Until all that was appended to a run is durable; an error when some of it never will be."""
+        """Wait until all records of a run are durable; raises when one was lost."""
         await self._commit(lambda: self._fence(lease))
 
     async def spawn(self, lease: MemoryLease, key: str, child: str, event: Requested) -> MemoryLease | None:
-        """Record that a child is spawned and make it, in one."""
+        """Record a spawn and create the child, in one transaction."""
 
         def do() -> MemoryLease | None:
             self._fence(lease)
@@ -186,7 +186,7 @@ class MemoryJournal:
         return await self._commit(do)
 
     async def finish(self, lease: MemoryLease, key: str, event: Event) -> Record:
-        """Record how a run ended, and give its lease up, in one."""
+        """Record the end of a run and release its lease, in one transaction."""
 
         def do() -> Record:
             record = self._append(lease, key, event)
@@ -196,7 +196,7 @@ class MemoryJournal:
         return await self._commit(do)
 
     async def expire(self, seen: State) -> bool:
-        """End a run whose time is up with what its records show, whoever has its lease, in one; whether this did."""
+        """End an overdue run, even if another process holds its lease; whether this ended it."""
 
         def do() -> bool:
             state = self._disk.state(seen.run)
@@ -215,7 +215,7 @@ class MemoryJournal:
         return await self._commit(do)
 
     async def join(self, lease: MemoryLease, key: str, child: State) -> Record:
-        """Record that a child's outcome is taken, here and with the child, in one."""
+        """Record the join here and the delivery with the child, in one transaction."""
 
         def do() -> Record:
             self._fence(lease)
@@ -226,7 +226,7 @@ class MemoryJournal:
         return await self._commit(do)
 
     async def receive_message(self, lease: MemoryLease, key: str, topic: str) -> Record | None:
-        """Turn the oldest message of a topic that is for this wait into a record, in one."""
+        """Turn the oldest message that answers this wait into a record."""
 
         def do() -> Record | None:
             self._fence(lease)
@@ -253,7 +253,7 @@ class MemoryJournal:
         return await self._commit(do)
 
     async def send(self, run: str, topic: str, key: str, body: bytes) -> bool:
-        """Leave a message for a run, once per key; False when another one was left under that key before."""
+        """Send a run a message, once per key; False when another message has this key."""
 
         def do() -> bool:
             if run not in self._disk.records:
@@ -267,15 +267,15 @@ class MemoryJournal:
         return await self._commit(do)
 
     async def deliver(self, run: str, to: str) -> None:
-        """Record that a result was handed over."""
+        """Record that a result was delivered."""
         await self._commit(lambda: self._deliver(run, to))
 
     async def log(self, run: str, error: Error, trace: str = "") -> None:
-        """Put an error into the log."""
+        """Log an error."""
         await self._commit(lambda: self._disk.errors.append((trace or run, error)))
 
     async def purge(self, run: str) -> None:
-        """Remove a run and all runs below it."""
+        """Remove a run and its descendants."""
         below = [state.run for state in await self.descendants(run)]
         await self._commit(lambda: [self._disk.forget(name) for name in (run, *below)])
 
@@ -286,7 +286,7 @@ class MemoryJournal:
     # --- reading ------------------------------------------------------------------------------------------------------
 
     async def state(self, run: str) -> State | None:
-        """Where a run stands."""
+        """The state of a run."""
         return await self._read(lambda: self._disk.state(run))
 
     async def known(self, runs: Sequence[str]) -> set[str]:
@@ -294,7 +294,7 @@ class MemoryJournal:
         return await self._read(lambda: self._disk.records.keys() & set(runs))
 
     async def unfinished(self) -> Sequence[RunStatus]:
-        """The runs that have not ended or were not delivered."""
+        """The runs that are live or undelivered."""
         return await self._read(
             lambda: [
                 RunStatus(state=state, is_orphaned=self._is_orphaned(state.run))
@@ -317,7 +317,7 @@ class MemoryJournal:
         return await self._read(lambda: self._find(run, key))
 
     async def addressed(self) -> Sequence[tuple[str, str]]:
-        """The live runs, and topics, of messages not yet taken, unless another process is at work on them."""
+        """The live runs with untaken messages and their topics, except runs that another process holds."""
 
         def do() -> list[tuple[str, str]]:
             return [
@@ -329,7 +329,7 @@ class MemoryJournal:
         return await self._read(do)
 
     async def changes(self) -> int:
-        """A number that differs after anybody has written."""
+        """A number that changes when any process has written."""
         return await self._read(lambda: sum(map(len, self._disk.records.values())) + len(self._disk.inbox))
 
     # --- how ----------------------------------------------------------------------------------------------------------
@@ -418,7 +418,7 @@ class MemoryJournal:
         found = self._find(lease.run, key)
         if found is not None:
             return found
-        # Through JSON and back, so that what is read later is what a real disk would give.
+        # Through JSON and back, so that a reader gets what a real disk would give.
         written = decode(encode(event))
         record = Record(
             run=lease.run,
@@ -432,7 +432,7 @@ class MemoryJournal:
         self._disk.order[lease.run, record.seq] = len(self._disk.order)
         lease.state = apply(lease.state, record)
         if isinstance(event, Resumed):
-            # What came too late was meant for an earlier round.
+            # Messages to an earlier round do not count for this one.
             for message in self._disk.inbox:
                 message[4] = message[4] or message[0] == lease.run
         return record

@@ -1,1 +1,1 @@
-"""The journal in one SQLite file: writer and reader and schema."""
+"""The SQLite journal: writer, reader and schema."""

@@ -1,4 +1,4 @@
-"""Where runs stand, for all who ask in one tick of the loop: one look answers them, since a look crosses threads."""
+"""Batch the state reads of one event-loop tick into one read, because each read crosses threads."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 
 class BatchedReads:
-    """Gathers what is asked in one tick, and asks for all of it at once."""
+    """Collects the runs asked for in one tick and reads them together."""
 
     def __init__(self, read: Callable[[Sequence[str]], asyncio.Future[list[Found]]]) -> None:
         self._read = read
         self._asked: list[Asked] = []
 
     def ask(self, run: str) -> asyncio.Future[State | None]:
-        """Where a run stands."""
+        """The state of a run."""
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[State | None] = loop.create_future()
         if not self._asked:
@@ -35,7 +35,7 @@ class BatchedReads:
         asked, self._asked = self._asked, []
         try:
             self._read([run for run, _ in asked]).add_done_callback(partial(_answer, asked))
-        except Exception as error:  # noqa: BLE001  it is told to those who ask, who would wait for ever
+        except Exception as error:  # noqa: BLE001  the callers get it; else they would wait for ever
             _emit(asked, [error] * len(asked))
 
 

@@ -1,4 +1,4 @@
-"""A witness beside the journal of what it last made durable: tells a log that lost its end from one that has it all."""
+"""The commit marker: a file that names the last durable record, to detect a truncated write-ahead log."""
 
 from __future__ import annotations
 
@@ -18,17 +18,16 @@ _LONGEST: Final = 2048
 
 
 class CommittedPosition(NamedTuple):
-    """That a run has a record of this number, and with it all that was committed before or together."""
+    """A record that is durable, and with it all commits up to its own."""
 
     run: str
     seq: int
 
 
 class CommitMarker:
-    """The file, held open by whoever writes the journal.
+    """The marker file, held open by the writer.
 
-    It is written behind every commit and never synced: what it says is true whenever it is read, and if it is older
-    than the journal, or gone, it only says less. So it costs one small write, and trouble with it is nobody's.
+    It is written after every commit and never synced. An old or missing marker only proves less, so errors are ignored.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -36,31 +35,31 @@ class CommitMarker:
         self._descriptor: int | None = None
 
     def set(self, position: CommittedPosition) -> None:
-        """Say what is durable now."""
+        """Name the last durable record."""
         with suppress(OSError):
             if self._descriptor is None:
                 self._descriptor = home.open_own(self._path)
             os.pwrite(self._descriptor, _line(position), 0)
 
     def clear(self) -> None:
-        """Say nothing: what was said may be removed now."""
+        """Empty the marker before its record is removed."""
         clear(self._path.parent)
 
     def close(self) -> None:
-        """Let the file go."""
+        """Close the file."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None
 
 
 def clear(folder: Path) -> None:
-    """Say nothing any more, whoever wrote the mark; the file stays, as others may have it open."""
+    """Empty the marker file; it is not deleted, because other processes may have it open."""
     with suppress(OSError):
         os.truncate(folder / NAME, 0)
 
 
 def read_marker(folder: Path) -> CommittedPosition | None:
-    """What was promised last; None when nothing says so. Read it before the journal, which then has at least that."""
+    """The marked record, or None. Read it before opening the journal, which must contain that record."""
     try:
         descriptor = os.open(folder / NAME, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:

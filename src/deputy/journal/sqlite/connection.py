@@ -1,4 +1,4 @@
-"""Connections to the journal's file: how they are set up, how long they wait, and what their errors mean."""
+"""Connections to the journal's file: setup, waiting for locks, and error translation."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ if TYPE_CHECKING:
     T = TypeVar("T")
 
 Fsync: TypeAlias = Literal["group", "each", "off"]
-"""When a record is durable: with its group, by itself, or whenever the system likes."""
+"""When to sync: once per group of records, per record, or never."""
 
 PATIENCE_SECONDS = 30.0
 _PAUSE_SECONDS = 0.02
 BROKEN = (sqlite3.DatabaseError, UnicodeDecodeError)
-"""What reading a damaged file raises; its words may themselves be damaged text."""
+"""Exceptions of reading a damaged file; its text may be invalid UTF-8."""
 _CLOSED = frozenset({sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_IOERR})
 _NO_TEXT = "Could not decode"
-"""How Python's own complaint begins about bytes that are no text; it has no code."""
+"""The start of sqlite3's message about invalid text; that error has no code."""
 _BUSY = frozenset({sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PROTOCOL})
 
 
 def open_writer(folder: Path, fsync: Fsync, wait_seconds: float = PATIENCE_SECONDS) -> sqlite3.Connection:
-    """A connection that writes; home, file and tables are made if they are missing."""
+    """Open a writing connection; home, file and tables are created if they are missing."""
     path = home.make_home(folder) / home.JOURNAL
     promise = _refuse_lost(folder, path)
     if home.make_file(path, schema.fresh):
-        # What was said of a journal that was here before does not hold for this one.
+        # The marker of an earlier journal is not valid for this one.
         commit_marker.clear(folder)
     with typed(path):
         connection = retry_while_busy(lambda: connect(path, "rw"), path, wait_seconds)
@@ -58,9 +58,9 @@ def open_writer(folder: Path, fsync: Fsync, wait_seconds: float = PATIENCE_SECON
 def open_reader(
     folder: Path, wait_seconds: float = PATIENCE_SECONDS, *, is_written: bool = False
 ) -> sqlite3.Connection | None:
-    """A connection that only reads; None when there is no journal. Makes and changes nothing.
+    """Open a read-only connection; None when there is no journal. Creates and changes nothing.
 
-    One that this process writes itself is never taken to be at rest, or what it writes later would not be seen.
+    A journal that this process writes is never opened as immutable: later writes would not be seen.
     """
     path = folder / home.JOURNAL
     if not home.check_home(folder):
@@ -85,41 +85,41 @@ def open_reader(
             connection.close()
             raise
     connection.close()
-    # An older, empty or half made file is brought up to date once, by a writer.
+    # An older or unfinished file is migrated once, by a writer.
     open_writer(folder, "group", wait_seconds).close()
     return open_reader(folder, wait_seconds, is_written=is_written)
 
 
 def _refuse_lost(folder: Path, path: Path) -> commit_marker.CommittedPosition | None:
-    """Refuse to make a new journal where the mark or the log shows that there was one; returns what the mark says."""
-    # Both are made after the file itself, and so looked at before it.
+    """Refuse to create a journal where the marker or the log shows that one existed; returns the marked record."""
+    # Both are created after the file itself, so they are read before it.
     promise, log = commit_marker.read_marker(folder), _size(path.with_name(f"{path.name}-wal"))
     size = _size(path)
     if size or not (promise or log):
         return promise
-    known = "its log is still there" if promise is None else f"record {promise.seq} of {promise.run!r} was in it"
+    known = "its log still exists" if promise is None else f"record {promise.seq} of {promise.run!r} was in it"
     raise StorageCorrupt(
         str(path),
         f"it is {'missing' if size is None else 'empty'}, though {known}",
-        "Restore it from a backup; or run `deputy doctor --repair`, which starts a new journal.",
+        "Restore it from a backup, or run `deputy doctor --repair` to start a new journal.",
     )
 
 
 def _refuse_lost_end(
     connection: sqlite3.Connection, path: Path, position: commit_marker.CommittedPosition | None
 ) -> None:
-    """Refuse a journal that lacks a record which the mark, read before it was opened, says was durable."""
+    """Refuse a journal that lacks the marked record."""
     if position is None:
         return
     found = connection.execute("SELECT 1 FROM events WHERE run = ? AND seq = ?", position).fetchone()
-    # When the mark has changed since, the record may have been removed together with its run.
+    # If the marker has changed since, the record may have been removed with its run.
     if found is None and commit_marker.read_marker(path.parent) == position:
         raise StorageCorrupt(str(path), f"its end is missing, with record {position.seq} of {position.run!r}")
 
 
 def _close_unchanged(connection: sqlite3.Connection, path: Path) -> None:
-    """Close a connection that writes so that the log stays as it is."""
-    # The last connection that closes moves the log into the file. One that only reads does not.
+    """Close a writing connection without a checkpoint."""
+    # SQLite checkpoints when the last connection closes, unless that one is read-only.
     with suppress(sqlite3.Error), closing(connect(path, "ro")) as last:
         last.execute("PRAGMA user_version").fetchone()
         connection.close()
@@ -127,7 +127,7 @@ def _close_unchanged(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _size(path: Path) -> int | None:
-    """How large a file is; None when it is not there."""
+    """The size of a file; None when it does not exist."""
     try:
         return path.stat().st_size
     except OSError:
@@ -135,7 +135,7 @@ def _size(path: Path) -> int | None:
 
 
 def retry_while_busy(do: Callable[[], T], path: Path, wait_seconds: float = PATIENCE_SECONDS) -> T:
-    """Do something that another process's lock may keep waiting; after a long bound that is an error of ours."""
+    """Retry while another process holds the lock; after `wait_seconds` raise StorageBusy."""
     until = time.monotonic() + wait_seconds
     while True:
         try:
@@ -150,7 +150,7 @@ def retry_while_busy(do: Callable[[], T], path: Path, wait_seconds: float = PATI
 
 @contextmanager
 def typed(path: Path) -> Generator[None]:
-    """Errors of SQLite in here come out as ours."""
+    """Translate SQLite's errors into StorageErrors."""
     try:
         yield
     except sqlite3.Error as error:
@@ -162,12 +162,12 @@ def typed(path: Path) -> Generator[None]:
 
 
 def storage_error(path: Path, error: sqlite3.Error) -> StorageError:
-    """What an error of SQLite means to a person."""
+    """The StorageError for an error of SQLite."""
     return meaning(str(path), error, home.disk_of(path))
 
 
 def meaning(name: str, error: sqlite3.Error, disk: home.Disk) -> StorageError:
-    """The same where the disk is known to be so."""
+    """The StorageError for an error of SQLite on a disk in this condition."""
     what, code = str(error), _code(error)
     match code:
         case _ if disk.is_read_only and code in _CLOSED:
@@ -177,7 +177,7 @@ def meaning(name: str, error: sqlite3.Error, disk: home.Disk) -> StorageError:
         case sqlite3.SQLITE_IOERR if disk.is_full:
             return StorageFull(name, "no space is left on its disk")
         case sqlite3.SQLITE_CORRUPT | sqlite3.SQLITE_NOTADB | sqlite3.SQLITE_ERROR:
-            # Our statements are right for the tables we made, so that one that fails has found others.
+            # Our statements fit our tables, so SQLITE_ERROR means that the tables are not ours.
             return StorageCorrupt(name, what)
         case sqlite3.SQLITE_READONLY | sqlite3.SQLITE_PERM | sqlite3.SQLITE_AUTH:
             return StorageDenied(name, what)
@@ -190,7 +190,7 @@ def meaning(name: str, error: sqlite3.Error, disk: home.Disk) -> StorageError:
 
 
 def is_storage(error: sqlite3.Error) -> bool:
-    """Whether the file failed, and not the statement."""
+    """Whether the file failed, not the statement."""
     return not isinstance(error, sqlite3.IntegrityError | sqlite3.DataError | sqlite3.ProgrammingError)
 
 
@@ -206,24 +206,24 @@ def _is_readable(connection: sqlite3.Connection, path: Path) -> bool:
     try:
         return schema.check(connection, str(path))
     except sqlite3.OperationalError as error:
-        # A process died over a file that had no write-ahead log yet: what it left half done is undone by who writes.
+        # A rollback journal of a dead process must be rolled back by a writer first.
         if error.sqlite_errorcode != sqlite3.SQLITE_READONLY_ROLLBACK:
             raise
         return False
 
 
 def _is_at_rest(path: Path) -> bool:
-    """Whether the file alone is the whole journal: nothing waits in a log beside it."""
+    """Whether the file alone is the whole journal, without a log beside it."""
     beside = (path.with_name(f"{path.name}{end}") for end in ("-wal", "-journal"))
     return not any(log.exists() and log.stat().st_size for log in beside)
 
 
 def _open_at_rest(path: Path, position: commit_marker.CommittedPosition | None) -> sqlite3.Connection:
-    """A reader where nothing can be written, not even who reads: on a disk that is full or made for reading only."""
+    """Open the journal on a full or read-only disk, where SQLite cannot even create its shared memory."""
     connection = connect(path, "ro&immutable=1")
     try:
         if not schema.check(connection, str(path)):
-            raise StorageDenied(str(path), "it has an older form and cannot be written")
+            raise StorageDenied(str(path), "it has an older format and cannot be migrated here")
         _refuse_lost_end(connection, path, position)
         return connection
     except BaseException:
@@ -235,7 +235,7 @@ def _prepare(connection: sqlite3.Connection, path: Path, fsync: Fsync) -> None:
     connection.execute("PRAGMA trusted_schema = OFF")
     is_current = schema.check(connection, str(path))
     if not is_current:
-        # Means something only before the first table is made: space can be given back to the system.
+        # Takes effect only before the first table: free pages can be returned to the system.
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
     if connection.execute("PRAGMA journal_mode").fetchone()[0] != "wal":
         connection.execute("PRAGMA journal_mode = WAL")
@@ -245,5 +245,5 @@ def _prepare(connection: sqlite3.Connection, path: Path, fsync: Fsync) -> None:
 
 
 def _code(error: sqlite3.Error) -> int:
-    """The primary code; what Python raises by itself has none."""
+    """The primary error code; errors raised by Python itself have none."""
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_MISUSE) & 0xFF

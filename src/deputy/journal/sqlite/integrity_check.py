@@ -1,4 +1,4 @@
-"""A look at every state and every record of a journal, for what is damaged or missing."""
+"""Integrity check: every state and record of a journal, for damaged or missing rows."""
 
 from __future__ import annotations
 

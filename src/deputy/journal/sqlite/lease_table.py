@@ -1,4 +1,4 @@
-"""Who may write which records: the table of leases as one transaction sees and changes it."""
+"""The lease table within one transaction: which process may write which run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class LeaseTable:
-    """The leases, with what is changed about them written together, before anybody looks."""
+    """The leases; changes are collected and written together before the next read."""
 
     def __init__(self, connection: sqlite3.Connection, owner: str) -> None:
         self._connection = connection
@@ -23,33 +23,33 @@ class LeaseTable:
         self._given_up: list[Row] = []
 
     def give_first(self, run: str) -> int:
-        """Give the lease of a run that nobody ever had one of; the transaction fails if somebody did. Its epoch."""
+        """Grant the first lease of a run and return its epoch; the transaction fails if the run already had one."""
         self._given.append((run, self._owner, 1))
         return 1
 
     def give(self, run: str, epoch: int) -> None:
-        """Give the lease of a run, whoever had it."""
+        """Grant the lease of a run, replacing its holder."""
         self.write()
         self._connection.execute("INSERT OR REPLACE INTO leases VALUES (?, ?, ?)", (run, self._owner, epoch))
 
     def give_up(self, run: str, epoch: int) -> None:
-        """Give a lease up, unless somebody else has it by now."""
+        """Release a lease, unless another process holds it by now."""
         self._given_up.append((run, epoch, self._owner))
 
     def has(self, run: str, epoch: int) -> bool:
-        """Whether we have this lease."""
+        """Whether this process holds this lease."""
         self.write()
         query = "SELECT 1 FROM leases WHERE run = ? AND epoch = ? AND owner = ?"
         return self._connection.execute(query, (run, epoch, self._owner)).fetchone() is not None
 
     def holder(self, run: str) -> LeaseHolder | None:
-        """Who has the lease of a run."""
+        """The holder of a run's lease."""
         self.write()
         row = self._connection.execute(HOLDER, (run,)).fetchone()
         return None if row is None else LeaseHolder(owner=row[0] or "", epoch=row[1], beat=row[2])
 
     def write(self) -> None:
-        """Write what was changed."""
+        """Write the collected changes."""
         if self._given:
             execute(self._connection, ADD_LEASES, self._given)
             self._given.clear()

@@ -1,4 +1,4 @@
-"""Reading the journal: synchronous, never in a writer's way, and never trusting a damaged byte."""
+"""The synchronous reader of the journal; it never blocks a writer, and verifies every checksum."""
 
 from __future__ import annotations
 
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 STALE_SECONDS = 15.0
-"""A process that shows no sign of life for so long may be taken for dead."""
+"""A process without a heartbeat for this long counts as dead."""
 
 _PAGE = 256
 _LISTED = ("runs", "leases", "owners")
-"""The tables by which runs are found: a row that an index has lost would be missing without a word."""
+"""The tables that list runs: a row lost from an index would be missing silently."""
 _ALL_TABLES = "1"
-"""SQLite takes a number for how many problems to name, of any table: the first is enough."""
-# A text in a state has its quotes escaped, so that only the status itself is found. Where none is found as it should
-# be, the state may be damaged; checksums of all of them would cost more than everything else.
+"""Checks all tables; the number is how many problems SQLite reports."""
+# Quotes within a text are escaped, so only the status itself matches. A state without a known status may be damaged;
+# only its checksum is verified, because verifying all of them would dominate the cost.
 _BLOCKED = """
 SELECT run, state, sum FROM runs WHERE NOT is_live AND (
     instr(state, CAST('"status":"blocked"' AS BLOB))
@@ -62,7 +62,7 @@ _PROBES = (
     "SELECT run, n, at, body FROM progress LIMIT 0",
     "SELECT boot, offset FROM clocks LIMIT 0",
     "SELECT p.run, e.id, e.first_at, e.last_at, e.count, e.body, e.sum FROM pins p, errors e LIMIT 0",
-    # These read pages: of tables that are gone, nothing to list must not look like nothing there.
+    # These read pages: a lost table must not look like an empty one.
     "SELECT count(*) FROM runs",
     "SELECT count(*) FROM leases",
     "SELECT max(id) FROM events",
@@ -70,7 +70,7 @@ _PROBES = (
 
 
 class LeaseHolder(Struct, frozen=True, kw_only=True):
-    """Who has the lease of a run, and when it last gave a sign of life."""
+    """The holder of a run's lease, and its last heartbeat."""
 
     owner: str
     epoch: int
@@ -78,18 +78,18 @@ class LeaseHolder(Struct, frozen=True, kw_only=True):
 
     @property
     def pid(self) -> str:
-        """The process as people know it."""
+        """The process id as text."""
         owner = ProcessIdentity.named(self.owner)
         return "unknown" if owner is None else str(owner.pid)
 
     @property
     def is_gone(self) -> bool:
-        """Whether there is a process, and it surely does not run any more."""
+        """Whether the process has certainly ended."""
         owner = ProcessIdentity.named(self.owner)
         return owner is not None and is_gone(owner)
 
     def is_orphaned(self, now: float, stale_seconds: float = STALE_SECONDS) -> bool:
-        """Whether nobody is at work any more: the process is gone, or silent for too long."""
+        """Whether the process has ended, or sent no heartbeat for too long."""
         if not self.owner or self.beat is None:
             return True
         owner = ProcessIdentity.named(self.owner)
@@ -97,7 +97,7 @@ class LeaseHolder(Struct, frozen=True, kw_only=True):
 
 
 class JournalReader:
-    """A view of the journal through one connection that only reads."""
+    """A view of the journal through one read-only connection."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path) -> None:
         self._connection = connection
@@ -106,27 +106,27 @@ class JournalReader:
 
     @property
     def damage(self) -> str:
-        """The damaged rows that were found so far, in one line; empty when there are none."""
+        """The damaged rows found so far, in one line; empty when there are none."""
         return self._damage.description
 
     def now(self) -> float:
-        """The time by the journal's clock, which limits are measured by."""
+        """The time by the journal's clock."""
         with typed(self.path):
             return read_clock(self._connection).now()
 
     def note_damage(self, where: str, what: str) -> None:
-        """Remember one damaged place that was found."""
+        """Remember a damaged row."""
         self._damage.note(where, what)
 
     @classmethod
     def open(cls, folder: Path, *, is_written: bool = False) -> JournalReader | None:
-        """A reader of the journal in this home; None when there is none. Say so when this process writes it."""
+        """A reader of the journal in this home; None when there is none. `is_written`: this process writes it."""
         connection = open_reader(folder, is_written=is_written)
         return None if connection is None else cls(connection, folder / home.JOURNAL)
 
     @classmethod
     def open_any(cls, folder: Path) -> JournalReader | None:
-        """The same, after a check of the tables by which runs are found; a damaged journal is a StorageCorrupt."""
+        """The same after a check of the tables that list runs; raises StorageCorrupt when one is damaged."""
         reader = cls.open(folder)
         if reader is None:
             return None
@@ -140,12 +140,12 @@ class JournalReader:
         return reader
 
     def probe(self) -> None:
-        """Make sure that the tables are the ones we made."""
+        """Check that all tables have our columns."""
         for query in _PROBES:
             self._rows(query)
 
     def close(self) -> None:
-        """Let the file go."""
+        """Close the connection."""
         self._connection.close()
 
     def __enter__(self) -> JournalReader:
@@ -163,7 +163,7 @@ class JournalReader:
         return bool(self._rows("SELECT 1 FROM runs WHERE run = ?", run))
 
     def state(self, run: str) -> State | None:
-        """Where a run stands; None when there is no such run."""
+        """The state of a run; None when there is no such run."""
         rows = self._rows("SELECT state, sum FROM runs WHERE run = ?", run)
         return self._state(run, rows[0]) if rows else None
 
@@ -172,7 +172,7 @@ class JournalReader:
         return self._states("SELECT run, state, sum FROM runs WHERE is_live")
 
     def blocked(self) -> list[State]:
-        """The runs that ended with a question nobody has answered yet, oldest first."""
+        """The runs that ended with an open question, oldest first."""
         self._connection.create_function("is_whole", 2, is_whole_state, deterministic=True)
         return [state for state in self._states(_BLOCKED) if state.status == "blocked"]
 
@@ -181,11 +181,11 @@ class JournalReader:
         return self._states("SELECT run, state, sum FROM runs WHERE root = ?", root)
 
     def unsettled(self) -> list[State]:
-        """The runs that have not ended, or whose result was not handed over, oldest first."""
+        """The runs that are live or undelivered, oldest first."""
         return self._states("SELECT run, state, sum FROM runs WHERE NOT is_settled")
 
     def nested(self, root: str) -> list[tuple[str, str, bytes]]:
-        """The runs of processes that runs of a tree have started: id, who started it, and what it reserved."""
+        """The nested runs of a tree: id, the run that started it, and its reservation."""
         return list(self._rows("SELECT id, above, body FROM nested WHERE root = ?", root))
 
     def descendants(self, run: str) -> list[State]:
@@ -206,7 +206,7 @@ class JournalReader:
         return self._states("SELECT run, state, sum FROM runs WHERE NOT is_live ORDER BY last_at DESC LIMIT ?", limit)
 
     def holders(self, runs: Iterable[str]) -> dict[str, LeaseHolder]:
-        """Who has the leases of these runs."""
+        """The lease holders of these runs."""
         found: dict[str, LeaseHolder] = {}
         for run in runs:
             for owner, epoch, beat in self._rows(HOLDER, run):
@@ -214,20 +214,20 @@ class JournalReader:
         return found
 
     def owners(self) -> list[str]:
-        """The processes that gave signs of life."""
+        """The processes with a heartbeat."""
         return [row[0] for row in self._rows("SELECT owner FROM owners")]
 
     def old_roots(self, before: float) -> list[str]:
-        """The root sessions of ended runs in which nothing has happened since."""
+        """The roots of runs that ended before this time."""
         query = "SELECT DISTINCT root FROM runs WHERE NOT is_live AND last_at < ?"
         return [row[0] for row in self._rows(query, before)]
 
     def ids(self) -> list[str]:
-        """All runs there are."""
+        """The ids of all runs."""
         return [row[0] for row in self._rows("SELECT run FROM runs")]
 
     def pinned(self) -> set[str]:
-        """The runs that are kept for good."""
+        """The pinned runs."""
         return {row[0] for row in self._rows("SELECT run FROM pins")}
 
     # --- records ------------------------------------------------------------------------------------------------------
@@ -238,14 +238,14 @@ class JournalReader:
         return self._trusted(read_event(rows[0]), run) if rows else None
 
     def must_get(self, run: str, key: str) -> Record | DamagedRecord | None:
-        """The same of a record that a run has, unless the run was removed meanwhile."""
+        """The same for a record that must exist, unless the run was removed meanwhile."""
         found = self.get(run, key)
         if found is None and self.knows(run):
             found = self._lost(f"{run!r} record {key!r}", "it is missing")
         return found
 
     def records(self, run: str, after: int = 0) -> Iterator[Record | DamagedRecord]:
-        """The records of a run in order, after a number; a Damaged stands for those that are damaged or missing."""
+        """The records of a run after a number, in order; a DamagedRecord stands for damaged or missing ones."""
         expected = after + 1
         last = self._last(run)
         for row in self._pages(run, after):
@@ -260,7 +260,7 @@ class JournalReader:
             yield self._missing(run, expected, last)
 
     def _trusted(self, record: Record | DamagedRecord, run: str) -> Record | DamagedRecord:
-        """A record that was read, if it is one of this run; what is damaged is noted."""
+        """The record, if it is one of this run; damage is noted."""
         if isinstance(record, DamagedRecord):
             return self._lost(record.where, record.what)
         # A damaged index may lead to a row of another run.
@@ -274,12 +274,12 @@ class JournalReader:
         return DamagedRecord(where=where, what=what)
 
     def addressed(self) -> list[tuple[str, str]]:
-        """The live runs, and topics, of messages that nobody has taken yet."""
+        """The live runs with untaken messages, and their topics."""
         query = "SELECT DISTINCT i.run, i.topic FROM inbox i JOIN runs r USING (run) WHERE NOT i.is_taken AND r.is_live"
         return self._rows(query)
 
     def progress(self, run: str, after: int = 0) -> list[tuple[int, float, bytes]]:
-        """The last signs of progress of a run: number, time, body."""
+        """The latest progress of a run: number, time, body."""
         return self._rows("SELECT n, at, body FROM progress WHERE run = ? AND n > ? ORDER BY n", run, after)
 
     def errors(self, limit: int) -> list[Row]:
@@ -290,7 +290,7 @@ class JournalReader:
         )
 
     def changes(self) -> int:
-        """A number that is another one after any process has written."""
+        """A number that changes when another process has written."""
         return self._rows("PRAGMA data_version")[0][0]
 
     # --- how ----------------------------------------------------------------------------------------------------------
@@ -300,20 +300,20 @@ class JournalReader:
             return retry_while_busy(lambda: self._connection.execute(query, values).fetchall(), self.path)
 
     def examine(self) -> list[str]:
-        """Read every page and every record: `damage` then has each damaged row. Returns the runs that lack records."""
+        """Check every page and every record, and note the damage; returns the runs that lack records."""
         self._check_table(_ALL_TABLES)
         with typed(self.path):
             return retry_while_busy(lambda: check_integrity(self._connection, self._damage), self.path)
 
     def _check_table(self, table: str) -> None:
-        """Refuse a table that is damaged, or whose indexes do not lead to all of its rows."""
+        """Raise StorageCorrupt for a table that is damaged, or whose indexes miss rows."""
         found = str(self._rows(f"PRAGMA integrity_check({table})")[0][0])
         if found != "ok":
             part = "a table" if table == _ALL_TABLES else f"the table {table}"
             raise StorageCorrupt(str(self.path), f"{part} or one of its indexes is damaged ({found.splitlines()[-1]})")
 
     def _pages(self, run: str, after: int) -> Iterator[Row]:
-        # A page at a time, so that a slow reader holds no old version of the file open.
+        # Page by page, so that a slow reader keeps no old snapshot open.
         while True:
             page = self._rows(EVENTS_AFTER, run, after, _PAGE)
             yield from page
@@ -324,7 +324,7 @@ class JournalReader:
                 raise StorageCorrupt(str(self.path), f"the index of the records of {run!r} is damaged")
 
     def _last(self, run: str) -> int:
-        """How many records a run has, as its state says; where that is damaged, as its records say."""
+        """The number of a run's last record, from its state or, if that is damaged, from its records."""
         rows = self._rows("SELECT state, sum FROM runs WHERE run = ?", run)
         state = read_state(rows[0]) if rows else None
         if state is not None:

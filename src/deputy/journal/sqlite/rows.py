@@ -1,4 +1,4 @@
-"""Records as rows of the journal, each with a checksum that is verified whenever it is read."""
+"""Rows of the journal; each has a checksum that every read verifies."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ HOLDER = "SELECT l.owner, l.epoch, o.beat FROM leases l LEFT JOIN owners o USING
 
 
 class BulkStatement(NamedTuple):
-    """A statement over rows, with what stands before and after them."""
+    """A statement over many rows."""
 
     before: str
     row: str
@@ -63,13 +63,13 @@ END_LEASES = BulkStatement(
     " WHERE leases.run = ended.run AND leases.epoch = ended.epoch AND leases.owner = ended.owner",
 )
 _PIECE, _LONG = 2047, 64 * 1024
-"""How many bytes are summed up at once, unless there are so many: for one more, hashlib lets go of the interpreter."""
+"""Chunk size below which hashlib keeps the GIL, and the size from which releasing it pays."""
 _AT_ONCE = (256, 64, 8, 1)
-"""How many rows one statement takes; few sizes, so that each is prepared once."""
+"""Rows per statement; few sizes, so that each is prepared once."""
 
 
 def execute(connection: sqlite3.Connection, many: BulkStatement, rows: Sequence[Row]) -> None:
-    """Carry a statement out over all these rows, in as few calls as may be: each call lets go of the interpreter."""
+    """Execute a statement over all rows in few calls: each call releases the GIL."""
     at = 0
     for size in _AT_ONCE:
         while len(rows) - at >= size:
@@ -83,7 +83,7 @@ def _statement(many: BulkStatement, size: int) -> str:
 
 
 class DamagedRecord(Struct, frozen=True, kw_only=True):
-    """A record, or a page of them, that cannot be trusted: skipped, and said so."""
+    """A record that is damaged or missing: skipped and reported."""
 
     where: str
     what: str
@@ -97,7 +97,7 @@ def event_row(record: Record, body: bytes) -> Row:
 
 
 def read_event(row: Row) -> Record | DamagedRecord:
-    """The record of a row, or that it is damaged. Any values at all may stand in a damaged row."""
+    """The record of a row, or a DamagedRecord. A damaged row may hold any values."""
     run, seq, key, at, clock, _, body, _ = row
     try:
         if not is_whole_event(row):
@@ -108,7 +108,7 @@ def read_event(row: Row) -> Record | DamagedRecord:
 
 
 def whole_number(value: object, otherwise: int) -> int:
-    """A value of a row that should be a number, which it may not be in a damaged one."""
+    """An integer of a row; in a damaged row it may be something else."""
     return value if isinstance(value, int) else otherwise
 
 
@@ -131,7 +131,7 @@ def run_row(run: str, state: State) -> Row:
 
 
 def read_state(row: Row) -> State | None:
-    """The state of a row; None when it is damaged and must be folded anew."""
+    """The state of a row; None when it is damaged and must be folded again."""
     body, total = row
     try:
         return decode_state(body) if is_whole_state(body, total) else None
@@ -167,10 +167,10 @@ def is_whole_error(row: Row) -> bool:
 
 
 def _checksum(run: object, seq: object, key: object, at: object, kind: object, body: object) -> bytes:
-    # A zero byte stands in none of the first five, so no two records have the same form.
+    # The first five contain no zero byte, so no two records have the same form.
     total = blake2b(f"{run!s}\0{seq!s}\0{key!s}\0{at!r}\0{kind!s}\0".encode(errors="replace"), digest_size=8)
     held = memoryview(cast("bytes", body))
-    # A longer piece lets go of the interpreter, and to get it back takes longer than the sum unless that is long.
+    # Releasing the GIL costs more than the hash of a short piece.
     piece = _PIECE if len(held) < _LONG else len(held)
     for start in range(0, len(held), piece):
         total.update(held[start : start + piece])

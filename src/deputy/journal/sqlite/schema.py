@@ -1,4 +1,4 @@
-"""The tables on disk, their version, and the way from one version to the next."""
+"""The tables, their version, and the migrations."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     import sqlite3
 
 APPLICATION = 0x44505459
-"""What tells a journal from any other SQLite file."""
+"""The application id of a journal file."""
 
 FIRST_VERSION = 5
-"""The oldest version that is read; there was no release before it."""
+"""The oldest readable version; no release had an earlier one."""
 
 MIGRATIONS: tuple[tuple[str, ...], ...] = (
     (
@@ -31,9 +31,9 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE INDEX runs_unsettled ON runs (run) WHERE NOT is_settled",
         "CREATE INDEX runs_by_root ON runs (root, run)",
         "CREATE INDEX runs_by_parent ON runs (parent, run) WHERE parent IS NOT NULL",
-        # Only of ended runs, so that a turn of a live one does not move it about in here.
+        # Only ended runs, so that a turn of a live run does not update this index.
         "CREATE INDEX runs_by_age ON runs (last_at) WHERE NOT is_live",
-        # Who is at work: one heartbeat per process, one lease per run.
+        # One heartbeat per process, one lease per run.
         "CREATE TABLE owners (owner TEXT PRIMARY KEY, beat REAL NOT NULL)",
         "CREATE TABLE leases (run TEXT PRIMARY KEY, owner TEXT, epoch INTEGER NOT NULL)",
         "CREATE INDEX leases_by_owner ON leases (owner) WHERE owner IS NOT NULL",
@@ -47,8 +47,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
             run TEXT NOT NULL, slot INTEGER NOT NULL, n INTEGER NOT NULL, at REAL NOT NULL, body BLOB NOT NULL,
             PRIMARY KEY (run, slot))""",
         "CREATE TABLE pins (run TEXT PRIMARY KEY)",
-        # When requests to a provider may start: one line for all processes.
-        # How many requests it takes at once, and whose share of that is how large, are in the shared limit.
+        # Rate limits of provider accounts, shared by all processes.
         """CREATE TABLE rate_limits (
             account TEXT PRIMARY KEY, held_until REAL NOT NULL, last_start REAL NOT NULL,
             limited_until REAL NOT NULL DEFAULT 0, shared_limit BLOB NOT NULL DEFAULT '{}')""",
@@ -59,7 +58,7 @@ MIGRATIONS: tuple[tuple[str, ...], ...] = (
         "CREATE TABLE clocks (boot TEXT PRIMARY KEY, offset REAL NOT NULL)",
     ),
     (
-        # Processes that runs have started: what each may use, and in the end what it has used.
+        # Runs in processes that runs have started, and what each has reserved.
         "CREATE TABLE nested (id TEXT PRIMARY KEY, above TEXT NOT NULL, root TEXT NOT NULL, body BLOB NOT NULL)",
         "CREATE INDEX nested_by_root ON nested (root)",
     ),
@@ -70,11 +69,11 @@ VERSION = FIRST_VERSION + len(MIGRATIONS) - 1
 PAGE = 4096
 _MOVE_AWAY = "Move it away, or name another home; if it was a journal of this version, run `deputy doctor --repair`."
 LOGGED = slice(18, 20)
-"""Where a file says that changes go to a write-ahead log first; a database in memory has none."""
+"""The header bytes that say that a file uses a write-ahead log; a database in memory has none."""
 
 
 def check(connection: sqlite3.Connection, path: str) -> bool:
-    """Whether the file has today's tables; a newer or foreign file is refused. Changes nothing."""
+    """Whether the file has the current version; a newer or foreign file is refused. Changes nothing."""
     version: int = connection.execute("PRAGMA user_version").fetchone()[0]
     application: int = connection.execute("PRAGMA application_id").fetchone()[0]
     if version > VERSION:
@@ -87,10 +86,10 @@ def check(connection: sqlite3.Connection, path: str) -> bool:
 
 
 def migrate(connection: sqlite3.Connection, path: str) -> None:
-    """Bring the tables up to today's version, in one transaction."""
+    """Migrate the tables to the current version, in one transaction."""
     connection.execute("BEGIN IMMEDIATE")
     try:
-        # Another process may have done it while this one waited.
+        # Another process may have migrated while this one waited.
         if not check(connection, path):
             version: int = connection.execute("PRAGMA user_version").fetchone()[0]
             for statements in MIGRATIONS[max(0, version - FIRST_VERSION + 1) :]:
@@ -105,13 +104,13 @@ def migrate(connection: sqlite3.Connection, path: str) -> None:
 
 
 def fresh() -> bytes:
-    """A whole journal without a record in it, as it is first written to disk."""
+    """The bytes of an empty journal."""
     import sqlite3
 
     connection = sqlite3.connect(":memory:", isolation_level=None)
     try:
         connection.execute(f"PRAGMA page_size = {PAGE}")
-        # Means something only before the first table is made: space can be given back to the system.
+        # Takes effect only before the first table: free pages can be returned to the system.
         connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
         migrate(connection, ":memory:")
         made = bytearray(connection.serialize())

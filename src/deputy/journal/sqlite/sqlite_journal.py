@@ -1,4 +1,4 @@
-"""The journal in one SQLite file: what happened is appended, what stands is folded from it."""
+"""The Journal port over one SQLite file."""
 
 from __future__ import annotations
 
@@ -48,14 +48,13 @@ if TYPE_CHECKING:
 _ID_LENGTH = 200
 _FILES_AT_ONCE = 8
 _CALM_SECONDS, _TRANSCRIPT_SECONDS = 0.5, 3.0
-"""How long nothing ends before transcripts are begun, and after how long they are begun anyway."""
+"""Transcripts are written after this long without an ended run, and after this long at the latest."""
 
 
 class SqliteJournal:
-    """The journal of this process: appenders wait for durability together, readers never wait.
+    """The journal of this process: one writer thread with group commit, and readers that never wait.
 
-    Records hold what really happened; only `mask` changes them, which hides this process's own provider keys.
-    `redact_progress` hides secrets in progress, which other processes show as it stands.
+    `mask` hides this process's provider keys in records; `redact_progress` hides secrets in progress.
     """
 
     def __init__(
@@ -93,7 +92,7 @@ class SqliteJournal:
         self._moment = self.clock.moment
         self._readers: list[JournalReader] = []
         self._pool = ThreadPoolExecutor(2, "deputy-journal-reader")
-        # Files are synced one by one, and many at once take as long as one.
+        # Syncing many files in parallel takes as long as syncing one.
         self._files = ThreadPoolExecutor(_FILES_AT_ONCE, "deputy-journal-files")
         self._composing = threading.Lock()
         self._to_transcribe: deque[str] = deque()
@@ -113,17 +112,17 @@ class SqliteJournal:
         await self.close()
 
     async def abandon(self) -> None:
-        """Write nothing more and give nothing up, as after a kill: for tests of what comes then."""
+        """Stop without writing or releasing anything, as after a kill; for tests."""
         await self._writer.close(orderly=False)
 
     async def close(self) -> None:
-        """Write what is waiting, give up all leases, and let the file go."""
+        """Write what is pending, release all leases, and close the file."""
         with suppress(TimeoutError):
             async with asyncio.timeout(CLOSE_SECONDS):
                 while self._to_transcribe or self._transcribing:
                     self._transcribe()
                     await asyncio.wait(self._transcribing)
-        # Readers first, so that the writer is the last to leave and clears up behind itself.
+        # Readers first: the writer closes last and checkpoints the log.
         self._is_closed = True
         for pool in (self._files, self._pool):
             await bounded_wait(pool.shutdown)
@@ -141,7 +140,7 @@ class SqliteJournal:
         return await self._writer.submit(do)
 
     def transact_soon(self, do: Callable[[Transaction], T]) -> asyncio.Future[T]:
-        """Run a function in the next transaction, without waiting; its future must be heard."""
+        """Run a function in the next transaction without waiting; the caller must handle the future's error."""
         return self._writer.submit(do)
 
     async def begin(self, run: str, event: RunOpened | Requested) -> SqliteLease | None:
@@ -151,7 +150,7 @@ class SqliteJournal:
         return await self.transact(lambda tx: tx.begin(run, at, masked, body))
 
     async def acquire(self, run: str) -> SqliteLease:
-        """Take the lease of a run that is left, or has ended."""
+        """Take the lease of a run that is orphaned or has ended."""
         state = await self.state(run)
         if state is None:
             raise UnknownRun(run)
@@ -168,7 +167,7 @@ class SqliteJournal:
         return await self.transact(do)
 
     async def release(self, lease: SqliteLease) -> None:
-        """Give a lease up, so that anybody may take it."""
+        """Release a lease."""
         await self.transact(lambda tx: tx.release(lease))
 
     async def append(self, lease: SqliteLease, key: str, event: Event) -> Record:
@@ -177,39 +176,39 @@ class SqliteJournal:
         return await self._writer.submit(Transaction.append, lease, key, at, masked, body)
 
     def append_soon(self, lease: SqliteLease, key: str, event: Event) -> Writing:
-        """Add a record under a new key without waiting; one that is appended later is never durable before it."""
+        """Add a record under a new key without waiting; a later record is never durable before it."""
         at, (masked, body) = self._moment(), self._written(event)
         self._writer.submit_for(lease, Transaction.append, lease, key, at, masked, body)
         return Writing(masked, at.clock)
 
     def append_begun(self, lease: SqliteLease, key: str, event: Event) -> None:
-        """The same for a record whose absence would change nothing here."""
+        """The same for a record that no decision depends on."""
         at, (masked, body) = self._moment(), self._written(event)
         self._writer.submit_for(lease, Transaction.mark, lease, key, at, masked, body)
 
     async def wait_durable(self, lease: SqliteLease) -> None:
-        """Until all that was appended to a run is durable; an error when some of it never will be."""
+        """Wait until all records of a run are durable; raises when one was lost."""
         await self._writer.submit(Transaction.fence, lease)
 
     def _written(self, event: E) -> tuple[E, bytes]:
-        """An event and its JSON as they are stored: a provider key of this process stands in neither."""
+        """An event and its JSON as they are stored, without this process's provider keys."""
         event, body = written(event)
         masked = body if self._mask is None else self._mask(body)
         return (event, body) if masked == body else (cast("E", decode(masked)), masked)
 
     async def spawn(self, lease: SqliteLease, key: str, child: str, event: Requested) -> SqliteLease | None:
-        """Record that a child is spawned and make it, in one; None when that was done before."""
+        """Record a spawn and create the child in one transaction; None when that was done before."""
         _check_id(child)
         at, (masked, body) = self._moment(), self._written(event)
         return await self._writer.submit(Transaction.spawn, lease, key, child, at, masked, body)
 
     async def join(self, lease: SqliteLease, key: str, child: State) -> Record:
-        """Record that a child's outcome is taken, here and with the child, in one."""
+        """Record the join here and the delivery with the child, in one transaction."""
         at = self._moment()
         return await self.transact(lambda tx: tx.join(lease, key, at, child))
 
     async def finish(self, lease: SqliteLease, key: str, event: Event) -> Record:
-        """Record how a run ended, and give its lease up, in one."""
+        """Record the end of a run and release its lease, in one transaction."""
         at, (masked, body) = self._moment(), self._written(event)
 
         def do(tx: Transaction) -> Record:
@@ -222,7 +221,7 @@ class SqliteJournal:
         return record
 
     async def expire(self, seen: State) -> bool:
-        """End a run whose time is up with what its records show, whoever has its lease, in one; whether this did."""
+        """End an overdue run in one transaction, even if another process holds its lease; whether this ended it."""
         at = self._moment()
         is_ended = await self.transact(lambda tx: expire.expire(tx, self.path, seen, at))
         if is_ended:
@@ -230,14 +229,14 @@ class SqliteJournal:
         return is_ended
 
     def _write_transcript_soon(self, run: str) -> None:
-        """Write the file that a subagent leaves. Nobody waits for it before `close`: it follows from the records."""
+        """Write a transcript later; only `close` waits for it, because it can be made again from the records."""
         self._to_transcribe.append(run)
         self._ended_at = asyncio.get_running_loop().time()
         if self._transcribing_soon is None:
             self._wait_for_calm(self._ended_at)
 
     def _wait_for_calm(self, since: float) -> None:
-        """Ends come in flocks, and each of them matters more than the file behind it; but no file comes very late."""
+        """Delay transcripts while many runs end at once, but not for long."""
         loop = asyncio.get_running_loop()
         calm_at = min(self._ended_at + _CALM_SECONDS, since + _TRANSCRIPT_SECONDS)
         if calm_at <= loop.time():
@@ -246,7 +245,7 @@ class SqliteJournal:
             self._transcribing_soon = loop.call_at(calm_at, self._wait_for_calm, since)
 
     def _transcribe(self) -> None:
-        """Write all transcripts that are due, in a few threads at once."""
+        """Write all pending transcripts in a few threads."""
 
         def write() -> None:
             while self._to_transcribe:
@@ -268,7 +267,7 @@ class SqliteJournal:
 
     def _write_transcript(self, run: str, loop: asyncio.AbstractEventLoop) -> None:
         try:
-            # To read takes the interpreter, which only one can have, and a connection; to write only takes time.
+            # Reading needs the GIL, so one thread reads at a time; writing mostly waits for the disk.
             with self._composing:
                 made = self._read(lambda reader: transcript.of_ended(reader, run))
             if made is not None:
@@ -284,25 +283,25 @@ class SqliteJournal:
         )
 
     async def receive_message(self, lease: SqliteLease, key: str, topic: str) -> Record | None:
-        """Turn the oldest message of a topic that is for this wait into a record, in one; None when there is none."""
+        """Turn the oldest message that answers this wait into a record, in one transaction; None when there is none."""
         at = self._moment()
         return await self.transact(lambda tx: tx.receive_message(lease, key, at, topic))
 
     async def send(self, run: str, topic: str, key: str, body: bytes) -> bool:
-        """Leave a message for a run, once per key; whoever is at work on it takes it up. False: another came first."""
+        """Send a run a message, once per key; False when another message has this key."""
         written(QuestionAnswered(topic=topic, body=Raw(body)))
         masked = body if self._mask is None else self._mask(body)
         return await self.transact(lambda tx: tx.send(run, topic, key, masked))
 
     async def deliver(self, run: str, to: str) -> None:
-        """Record that a result was handed over."""
+        """Record that a result was delivered."""
         at, state = self._moment(), await self.state(run)
         if state is None:
             raise UnknownRun(run)
         await self.transact(lambda tx: tx.deliver(run, at, to, state))
 
     async def log(self, run: str, error: Error, trace: str = "") -> None:
-        """Put an error into the log that no record tells of."""
+        """Log an error that is in no record."""
         at, state = self._moment(), await self.state(run)
         text = StepEnded(step=trace, error=error)
         masked, _ = self._written(text)
@@ -312,7 +311,7 @@ class SqliteJournal:
         )
 
     async def purge(self, run: str) -> None:
-        """Remove a run and all runs below it, with the files they left."""
+        """Remove a run and its descendants, with their files."""
         runs = [run, *(state.run for state in await self.descendants(run))]
 
         def do(tx: Transaction) -> None:
@@ -328,13 +327,13 @@ class SqliteJournal:
 
     @property
     def rate_limits(self) -> dict[str, HeldUntil]:
-        """Until when requests to providers are held back, by account, as of the last commit."""
+        """The held-back provider accounts, as of the last commit."""
         return self._writer.rate_limits
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
     async def read(self, do: Callable[[JournalReader], T]) -> T:
-        """Run a function on a reader, off the loop."""
+        """Run a function on a reader in a thread."""
         return await self._read_soon(do)
 
     def _read_soon(self, do: Callable[[JournalReader], T]) -> asyncio.Future[T]:
@@ -357,7 +356,7 @@ class SqliteJournal:
         return await self.read(lambda reader: {run for run in runs if reader.knows(run)})
 
     async def unfinished(self) -> Sequence[RunStatus]:
-        """The runs that have not ended or were not delivered, and whether somebody is at work on them."""
+        """The runs that are live or undelivered, and whether a process holds them."""
         return await self.read(lambda reader: queries.statuses(reader, reader.unsettled(), self._stale_seconds))
 
     async def descendants(self, run: str) -> Sequence[State]:
@@ -374,11 +373,11 @@ class SqliteJournal:
         return None if record is None else self._whole(record)
 
     async def outcomes(self, runs: Sequence[str]) -> dict[str, Outcome]:
-        """How those of these runs ended that have."""
+        """The outcomes of those of these runs that have ended."""
         return await self.read(lambda reader: queries.outcomes(reader, runs))
 
     async def addressed(self) -> Sequence[tuple[str, str]]:
-        """The live runs, and topics, of messages not yet taken, unless another process is at work on them."""
+        """The live runs with untaken messages and their topics, except runs that another process holds."""
         return await self.read(self._addressed)
 
     def _addressed(self, reader: JournalReader) -> list[tuple[str, str]]:
@@ -394,11 +393,11 @@ class SqliteJournal:
         ]
 
     async def changes(self) -> int:
-        """A number that differs after any other process, or this one, has written."""
+        """A number that changes when any process, this one included, has written."""
         return await asyncio.get_running_loop().run_in_executor(self._pool, self._changes)
 
     def _changes(self) -> int:
-        # The number has a meaning only within one connection.
+        # The number is only comparable within one connection.
         if self._watcher is None:
             self._watcher = self._open()
         return self._watcher.changes()
@@ -413,7 +412,7 @@ class SqliteJournal:
     def _open(self) -> JournalReader:
         reader = JournalReader.open(self.folder, is_written=True)
         if reader is None:
-            raise StorageFailed(str(self.path), "it has gone", "Put it back, or start again.")
+            raise StorageFailed(str(self.path), "it was deleted", "Restore the file, or start Deputy again.")
         return reader
 
     def _whole(self, record: Record | DamagedRecord) -> Record:
@@ -423,7 +422,7 @@ class SqliteJournal:
 
 
 def _found(reader: JournalReader, run: str) -> State | BaseException | None:
-    """Where a run stands; that it cannot be read is an answer too, and no trouble of those asked for beside it."""
+    """The state of a run, or the error of reading it: the other runs of the batch are not affected."""
     try:
         return reader.state(run)
     except StorageError as error:
@@ -431,12 +430,12 @@ def _found(reader: JournalReader, run: str) -> State | BaseException | None:
 
 
 def _receive(done: asyncio.Future[Any]) -> None:
-    """Take note of an error that nobody may be listening for."""
+    """Mark a future's exception as retrieved."""
     if not done.cancelled():
         done.exception()
 
 
 def _check_id(run: str) -> None:
-    # Ids are compared, never read; but they must be text that a database and a person can hold.
+    # Ids are only compared, but must be printable and short.
     if not run or len(run) > _ID_LENGTH or not run.isprintable():
         raise UsageError("session_id", run, f"an id is 1 to {_ID_LENGTH} printable characters")

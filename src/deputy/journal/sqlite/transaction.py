@@ -1,4 +1,4 @@
-"""What one commit makes durable: records under leases, the states they leave, and nothing by halves."""
+"""One transaction: records appended under leases, and the states that follow from them."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ FIRST = "requested"
 
 
 class SqliteLease:
-    """The right to write the records of one run, until another process takes it; and the state they leave."""
+    """The right to write the records of one run, until another process takes it; with the run's state."""
 
     __slots__ = ("epoch", "run", "state", "trouble")
 
@@ -67,11 +67,11 @@ class SqliteLease:
         self.state = state
         """As of the last commit."""
         self.trouble: BaseException | None = None
-        """Why a record of it was never written: then no later one is either, and the lease must be taken anew."""
+        """Why a record was lost: no later record is written, and the lease must be acquired again."""
 
 
 class Transaction:
-    """What one commit makes durable: all of it or nothing."""
+    """The writes of one commit."""
 
     def __init__(
         self,
@@ -83,7 +83,7 @@ class Transaction:
         fenced: dict[str, SqliteLease] | None = None,
         is_hopeful: bool = False,
     ) -> None:
-        """`fenced` are leases known to hold; a hopeful one takes every key for new, and fails as a whole otherwise."""
+        """`fenced` are leases known to be valid. If `is_hopeful`, keys count as new; a duplicate fails the whole."""
         self.owner = owner
         self._connection = connection
         self._is_hopeful = is_hopeful
@@ -93,7 +93,7 @@ class Transaction:
         self.granted: set[str] = set()
         self.released: set[str] = set()
         self.has_removed = False
-        """Whether records were removed, of which it may have been said that they are there."""
+        """Whether records were removed; the commit marker may name one of them."""
         self._path = path
         self._stale_seconds = stale_seconds
         self._states: dict[SqliteLease, State] = {}
@@ -102,18 +102,18 @@ class Transaction:
 
     @property
     def connection(self) -> sqlite3.Connection:
-        """The connection, on which all that was added so far can be seen."""
+        """The connection, after the pending rows were written to it."""
         rows, self._rows = self._rows, []
         execute(self._connection, ADD_EVENTS, rows)
         self._leases.write()
         return self._connection
 
     def state(self, lease: SqliteLease) -> State:
-        """The state of a run with what this transaction has added to it."""
+        """The state of a run with the records of this transaction."""
         return self._states.get(lease, lease.state)
 
     def fence(self, lease: SqliteLease) -> None:
-        """Refuse to go on when the lease has been taken over, or a record before this one was lost."""
+        """Raise when the lease was taken over, or an earlier record was lost."""
         if lease.trouble is not None:
             raise lease.trouble
         if self._fenced.get(lease.run) is lease:
@@ -123,7 +123,7 @@ class Transaction:
         self._fenced[lease.run] = lease
 
     def append(self, lease: SqliteLease, key: str, at: Moment, event: Event, body: bytes) -> Record:
-        """Add a record; when the run has one under this key already, that one stands and is returned."""
+        """Add a record; if the run already has one under this key, return that one."""
         self.fence(lease)
         state = self.state(lease)
         record = Record(run=lease.run, seq=state.seq + 1, key=key, at=at.at, clock=at.clock, event=event)
@@ -135,7 +135,7 @@ class Transaction:
             return self.existing(lease.run, key)
         state = self._states[lease] = apply(state, record)
         if isinstance(event, Resumed):
-            # What was said to an earlier round neither stops this one nor answers it.
+            # Messages to an earlier round neither cancel this one nor answer it.
             self._connection.execute("UPDATE inbox SET is_taken = 1 WHERE run = ? AND NOT is_taken", (lease.run,))
         errors: Sequence[Error] = errors_of(event)
         if errors and isinstance(event, Returned):
@@ -145,7 +145,7 @@ class Transaction:
         return record
 
     def mark(self, lease: SqliteLease, key: str, at: Moment, event: Event, body: bytes) -> None:
-        """Add a record that nothing follows from; when there is one under this key, nobody minds how it reads."""
+        """Add a record that no decision depends on, unless the key exists."""
         self.fence(lease)
         if self._is_hopeful or not self.has(lease.run, key):
             self.append(lease, key, at, event, body)
@@ -156,7 +156,7 @@ class Transaction:
         return (run, key) in self._keys or self._connection.execute(query, (run, key)).fetchone() is not None
 
     def existing(self, run: str, key: str) -> Record:
-        """The record that is there."""
+        """The record under an existing key."""
         record = read_event(self.connection.execute(EVENT_UNDER_KEY, (run, key)).fetchone())
         if isinstance(record, DamagedRecord):
             raise StorageCorrupt(self._path, f"{record.where}: {record.what}")
@@ -177,7 +177,7 @@ class Transaction:
     def spawn(
         self, lease: SqliteLease, key: str, child: str, at: Moment, event: Event, body: bytes
     ) -> SqliteLease | None:
-        """Record that a child is spawned and make it; None when that was done before."""
+        """Record a spawn and create the child; None when that was done before."""
         self.fence(lease)
         if not self._is_hopeful and self.has(lease.run, key):
             return None
@@ -188,7 +188,7 @@ class Transaction:
         return born
 
     def grant(self, run: str, state: State, *, is_forced: bool = False) -> SqliteLease:
-        """Take the lease of a run that nobody else is at work on, unless forced; an older lease of our own is void."""
+        """Take the lease of a run that no other process holds, or any if forced; our own older lease becomes void."""
         holder = self.holder(run)
         if holder is not None and holder.owner != self.owner and not (is_forced or self._is_orphaned(holder)):
             raise LeaseHeld(run, f"process {holder.pid}")
@@ -202,32 +202,32 @@ class Transaction:
         return holder.is_orphaned(time.monotonic(), self._stale_seconds)
 
     def holder(self, run: str) -> LeaseHolder | None:
-        """Who has the lease of a run."""
+        """The holder of a run's lease."""
         return self._leases.holder(run)
 
     def is_held(self, run: str) -> bool:
-        """Whether somebody is at work on a run."""
+        """Whether a living process holds the run."""
         holder = self.holder(run)
         return holder is not None and bool(holder.owner) and not self._is_orphaned(holder)
 
     def release(self, lease: SqliteLease) -> None:
-        """Give a lease up."""
+        """Release a lease."""
         self._leases.give_up(lease.run, lease.epoch)
         self.released.add(lease.run)
         self._fenced.pop(lease.run, None)
 
     def catch_up(self, lease: SqliteLease) -> None:
-        """Fold in what others wrote before this lease was granted."""
+        """Fold in the records that other processes wrote before this lease was granted."""
         for row in self.connection.execute(EVENTS_AFTER, (lease.run, lease.state.seq, -1)).fetchall():
             record = read_event(row)
             if not isinstance(record, DamagedRecord):
                 lease.state = apply(lease.state, record)
 
     def deliver(self, run: str, at: Moment, to: str, state: State) -> None:
-        """Record that the result of a run that has ended was handed over."""
+        """Record that the result of an ended run was delivered."""
         holder = self.holder(run)
         if self._is_hopeful and holder is not None and not (holder.owner or state.is_live):
-            # Nobody has it. If somebody has added a record since, this one has the same number, and all is done anew.
+            # It is free. If another process adds a record meanwhile, the seqs collide and the transaction is redone.
             lease = self._fenced[run] = SqliteLease(run, holder.epoch, state)
             self._add_delivered(lease, at, to)
             del self._fenced[run]
@@ -245,16 +245,16 @@ class Transaction:
             self.append(lease, f"delivered:{lease.state.round}", at, event, encode(event))
 
     def join(self, lease: SqliteLease, key: str, at: Moment, child: State) -> Record:
-        """Record that a child's outcome is taken, here and with the child."""
+        """Record the join here and the delivery with the child."""
         self.fence(lease)
         joined = Joined(child=child.run, round=child.round, waited=child.waited, waited_until=child.waited_until)
-        # Somebody may have set the child to work again; what is taken here is its earlier ending.
+        # The child may be resumed already; this joins its earlier outcome.
         with suppress(LeaseHeld):
             self.deliver(child.run, at, lease.run, child)
         return self.append(lease, key, at, joined, encode(joined))
 
     def send(self, run: str, topic: str, key: str, body: bytes) -> bool:
-        """Leave a message for a run, once per key; whether that is what lies there under the key, and no other."""
+        """Send a run a message, once per key; whether the message under the key is this one."""
         if self._connection.execute("SELECT 1 FROM runs WHERE run = ?", (run,)).fetchone() is None:
             raise UnknownRun(run)
         row = (run, topic, key, body, message_sum(run, topic, key, body))
@@ -266,12 +266,12 @@ class Transaction:
         return self._connection.execute(under_key, (run, key)).fetchone()[0] == body
 
     def has_other(self, run: str, body: bytes) -> bool:
-        """Whether a message lies ready for a run that says something else than this."""
+        """Whether an untaken message of a run has another body."""
         query = "SELECT 1 FROM inbox WHERE run = ? AND NOT is_taken AND body != ?"
         return self._connection.execute(query, (run, body)).fetchone() is not None
 
     def receive_message(self, lease: SqliteLease, key: str, at: Moment, topic: str) -> Record | None:
-        """Turn the oldest message of a topic that is for this wait into a record; None when there is none."""
+        """Turn the oldest message that answers this wait into a record; None when there is none."""
         self.fence(lease)
         if self.has(lease.run, key):
             return self.existing(lease.run, key)
@@ -279,7 +279,7 @@ class Transaction:
         for number, name, body, total in self._connection.execute(query, (lease.run, topic)).fetchall():
             if not may_answer(name, key):
                 if not is_awaited(name, self.state(lease)):
-                    # Left there, it would have the run looked at again and again.
+                    # If it stayed, the run would be polled for it again and again.
                     self._connection.execute("DELETE FROM inbox WHERE id = ?", (number,))
                 continue
             self._connection.execute("UPDATE inbox SET is_taken = 1 WHERE id = ?", (number,))
@@ -293,7 +293,7 @@ class Transaction:
         return None
 
     def index(self) -> None:
-        """Write the states that this transaction has changed beside the records they follow from."""
+        """Write the states that this transaction has changed."""
         connection = self.connection
         turned: list[Row] = []
         moved: list[Row] = []
@@ -303,18 +303,18 @@ class Transaction:
                 turned.append((state.last_at, *state_row(state), lease.run))
             else:
                 moved.append(run_row(lease.run, state))
-        # Naming no column that an index has keeps every index out of what a turn writes.
+        # No indexed column is set, so a turn updates no index.
         execute(connection, SET_STATES, turned)
         execute(connection, PUT_RUNS, moved)
 
     @property
     def position(self) -> CommittedPosition | None:
-        """One record of those added, which all stand or fall together; None when nothing was added."""
+        """One of the added records, for the commit marker; None when nothing was added."""
         lease, state = next(iter(self._states.items()), (None, None))
         return None if lease is None or state is None else CommittedPosition(lease.run, state.seq)
 
     def flush_pending(self) -> None:
-        """After the commit: what was added is so."""
+        """After the commit: give the leases their new states."""
         for lease, state in self._states.items():
             lease.state = state
 

@@ -1,4 +1,4 @@
-"""The one thread that writes: it commits what has gathered while the last commit was under way."""
+"""The writer thread: it commits everything that was submitted during the last commit."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ BEAT_SECONDS = 3.0
 _LOOK_SECONDS = 0.25
 _BATCH = 512
 _SHOW_SECONDS = 0.1
-"""How often progress is written, at most: watchers look no more often."""
+"""The shortest time between two writes of progress; watchers poll no more often."""
 _RING = 256
-"""How many signs of progress are kept per run."""
+"""Progress events kept per run."""
 
 
 _Shown: TypeAlias = tuple[str, int, int, float, bytes]
-"""A sign of progress as its row has it: the run, the place in its ring, its number, the journal's clock, and what."""
+"""A progress row: run, slot, number, journal clock, body."""
 
 
 class _Work(NamedTuple):
@@ -46,11 +46,11 @@ class _Work(NamedTuple):
     args: tuple[Any, ...] = ()
     done: asyncio.Future[Any] | None = None
     lease: SqliteLease | None = None
-    """Whose record it writes while nobody waits for it: if it is lost, none must follow it."""
+    """The lease of a record that no caller awaits: if it is lost, no later record may be written."""
 
 
 class Writer:
-    """A thread with the process's only connection that writes."""
+    """A thread with the process's only writing connection."""
 
     def __init__(
         self,
@@ -89,11 +89,11 @@ class Writer:
         self._beat_at: float | None = None
         self._held: set[str] = set()
         self._fenced: dict[str, SqliteLease] = {}
-        """Leases that hold for as long as no other connection writes."""
+        """Leases that are valid as long as no other connection writes."""
         self._version = -1
-        """How often others had written, as of the last transaction."""
+        """SQLite's data version as of the last transaction."""
         self.rate_limits: dict[str, HeldUntil] = {}
-        """As of the last commit, by account: until when requests are held back."""
+        """The held-back provider accounts, as of the last commit."""
         self._thread = threading.Thread(target=self._write, name="deputy-journal-writer", daemon=True)
         self._thread.start()
 
@@ -113,36 +113,36 @@ class Writer:
         return clock
 
     def submit(self, do: Callable[[Transaction, *Ts], T], *args: *Ts) -> asyncio.Future[T]:
-        """Run a function in the next transaction; done when that is durable. It raises before it writes, or not."""
+        """Run a function in the next transaction; done when that is durable. It must raise before it writes."""
         done: asyncio.Future[T] = asyncio.get_running_loop().create_future()
         self._enqueue(_Work(do, args, done))
         return done
 
     def submit_for(self, lease: SqliteLease, do: Callable[[Transaction, *Ts], Any], *args: *Ts) -> None:
-        """The same with nobody waiting: when it is lost, so is the lease's right to write any more."""
+        """The same without a future: if it is lost, the lease becomes unusable."""
         self._enqueue(_Work(do, args, None, lease))
 
     def _enqueue(self, work: _Work) -> None:
         if self._closing:
             raise StorageFailed(str(self.path), "this process has closed it", "Open it again.")
         if not self._handed:
-            # What is submitted in one tick of the loop is handed over, and committed, together.
+            # Everything submitted in one tick of the loop is committed together.
             asyncio.get_running_loop().call_soon(self._hand_over)
         self._handed.append(work)
 
     def show_progress(self, run: str, at: float, body: bytes) -> None:
-        """A sign of progress for watchers: written with a commit soon, the oldest forgotten, never waited for."""
+        """Queue a progress event; it is written with one of the next commits."""
         ring = self._progress.get(run)
         if ring is None:
             ring = self._progress.setdefault(run, deque(maxlen=_RING))
         count, last = self._progressed.get(run, (0, 0))
-        # Numbers follow the clock, so that they go on rising when another process goes on with the run.
+        # Numbers follow the clock, so that they keep rising when another process resumes the run.
         number = max(last + 1, int(at * 1000))
         self._progressed[run] = (count + 1, number)
         ring.append((run, count % _RING, number, at, body))
 
     async def close(self, *, orderly: bool = True) -> None:
-        """Write what is waiting, give up all leases, and let the file go; or leave it all as a kill would."""
+        """Write what is pending, release all leases and close the file; if not orderly, stop as a kill would."""
         if self._closing:
             return
         self._hand_over()
@@ -177,7 +177,7 @@ class Writer:
         size = 1 if self._fsync == "each" else _BATCH
         with self._wake:
             while not self._work and not self._closing:
-                # With nothing at work there is nobody to give a sign of life for.
+                # Without held leases no heartbeat is needed.
                 self._wake.wait(_LOOK_SECONDS if self._held or self._progress else None)
                 if self._progress or (self._held and self._is_beat_due()):
                     break
@@ -191,7 +191,7 @@ class Writer:
             results = self._transaction(batch)
         except StorageError as error:
             results = [_lost(work, error) for work in batch]
-        except Exception as error:  # noqa: BLE001  the thread outlives a mistake in one piece of work
+        except Exception as error:  # noqa: BLE001  the thread survives a bug in one piece of work
             if len(batch) > 1:
                 for work in batch:
                     self._commit([work])
@@ -201,7 +201,7 @@ class Writer:
 
     def _transaction(self, batch: Sequence[_Work]) -> list[_Result]:
         if self._is_gone:
-            # A new file in its place would not have what was written before.
+            # A new file would lack the earlier records.
             raise StorageGone(str(self.path), "it was deleted or replaced while it was written to")
         try:
             connection = self._connection
@@ -211,7 +211,7 @@ class Writer:
             try:
                 tx, results = self._execute(connection, batch, is_hopeful=True)
             except sqlite3.IntegrityError:
-                # Some record is there already. That is rare, so only now each of them is asked for.
+                # A key exists already. That is rare, so only now each key is looked up.
                 connection.execute("ROLLBACK")
                 connections.retry_while_busy(
                     lambda: connection.execute("BEGIN IMMEDIATE"), self.path, self._wait_seconds
@@ -233,7 +233,7 @@ class Writer:
             self._forget_connection()
             raise
         if tx.has_removed:
-            # Another process may have said in between what is removed now.
+            # Another process may have marked a removed record meanwhile.
             self._marker.clear()
         elif tx.position is not None:
             self._marker.set(tx.position)
@@ -249,7 +249,7 @@ class Writer:
     def _execute(
         self, connection: sqlite3.Connection, batch: Sequence[_Work], *, is_hopeful: bool
     ) -> tuple[Transaction, list[_Result]]:
-        """Do all this in the transaction that has begun."""
+        """Run a batch in the open transaction."""
         version: int = connection.execute("PRAGMA data_version").fetchone()[0]
         if version != self._version or not is_hopeful:
             self._version, self._fenced = version, {}
@@ -261,13 +261,13 @@ class Writer:
         return tx, results
 
     def _check_file(self) -> None:
-        """Raise when the file that was written to has lost its name: SQLite itself does not notice."""
+        """Raise when the file was deleted or replaced: SQLite itself does not notice."""
         if _identity(self.path) != self._file:
             self._is_gone = True
             raise StorageGone(str(self.path), "it was deleted or replaced while it was written to")
 
     def _forget_connection(self) -> None:
-        """After a failure nothing is known about the connection; the next transaction opens another."""
+        """Drop the connection after a failure; the next transaction opens another."""
         self._version = -1
         connection, self._connection = self._connection, None
         if connection is not None:
@@ -277,7 +277,7 @@ class Writer:
                 return
 
     def _write_progress(self, connection: sqlite3.Connection, *, has_ends: bool) -> float:
-        """Write what was shown, when it is time, or when somebody might look for the last time: the moment of that."""
+        """Write pending progress if it is due or a run ends; returns the time of the last write."""
         now = time.monotonic()
         is_due = has_ends or self._closing or now - self._shown_at >= _SHOW_SECONDS
         if not (self._progress and is_due):
@@ -293,7 +293,7 @@ class Writer:
         return now
 
     def _redacted(self, bodies: list[bytes]) -> list[bytes]:
-        """Progress without secrets, searched together because hardly any has one."""
+        """Progress without secrets, searched together because secrets are rare."""
         redact = self._redact_progress
         if redact is None:
             return bodies
@@ -304,7 +304,7 @@ class Writer:
         return self._beat_at is None or time.monotonic() - self._beat_at >= self._beat_seconds
 
     def _beat(self, connection: sqlite3.Connection) -> float | None:
-        """Give a sign of life, when it is time: the moment of the last one."""
+        """Write the heartbeat if it is due; returns the time of the last one."""
         if not self._is_beat_due():
             return self._beat_at
         now = time.monotonic()
@@ -317,7 +317,7 @@ class Writer:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Which file has this name; None when there is none."""
+    """Device and inode of a file; None when it does not exist."""
     try:
         found = path.stat()
     except OSError:
@@ -336,14 +336,14 @@ def _attempt(work: _Work, tx: Transaction) -> _Result:
 
 
 def _lost(work: _Work, error: BaseException) -> _Result:
-    """What becomes of work that could not be done: where nobody waits, whoever writes next hears of the trouble."""
+    """The result of failed work; without a caller, the lease keeps the error for its next write."""
     if work.lease is not None:
         work.lease.trouble = error
     return work, None, error
 
 
 def _resolve(results: list[_Result]) -> None:
-    """Tell everybody who waits, with one call per loop."""
+    """Resolve the futures, with one call per event loop."""
     by_loop: dict[asyncio.AbstractEventLoop, list[_Result]] = {}
     for result in results:
         if result[0].done is not None:

@@ -55,7 +55,7 @@ def test_nothing_is_overwritten_and_nothing_half_is_left(house, runs):
     (house.workspace / "kept").mkdir()
     again = house.run("export", runs[0]["session_id"], "--to", "kept")
     assert again.returncode == 2
-    assert "nothing is overwritten" in again.stderr
+    assert "it already exists" in again.stderr
     assert list((house.workspace / "kept").iterdir()) == []
     assert house.run("export", runs[0]["session_id"], "--to", "no/such/folder").returncode == 2
     assert house.run("export", "sess_1_nobody").returncode == 3
