@@ -60,7 +60,7 @@ def test_seven_things_that_are_wrong_are_told_apart_each_with_what_to_do(name, r
     assert {what: end.error.code for what, end in ends.items()} == SEVEN
     assert {end.kind for end in ends.values()} == {"failed"}
     assert len({end.error.recommendation for end in ends.values()}) == 7
-    assert all(end.error.message.startswith((name, f"What {name}")) for end in ends.values())
+    assert all(end.error.message.startswith((name, f"The output of {name}")) for end in ends.values())
     assert "panicked" in ends["crashes"].error.message
     assert "exit code 3" in ends["crashes"].error.message
     assert "Welcome!" in ends["prints garbage"].error.message

@@ -89,7 +89,7 @@ def test_agents_that_may_hand_on_do_so_down_to_depth_three_and_no_further(house:
     ]
     lowest = next(state for state in below if state.agent == "three")
     (output,) = house.results_of(lowest.run)
-    assert output.startswith("The tool 'Delegate' does not exist") or "was not given to you" in output
+    assert output.startswith("The tool 'Delegate' does not exist") or "is not granted" in output
     assert [seen.label for seen in house.seen if seen.event == "completed"] == ["three", "two", "one"]
 
 

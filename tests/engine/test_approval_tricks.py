@@ -130,7 +130,7 @@ def test_an_edit_is_shown_as_a_diff_and_one_that_fails_says_so(house: House):
     assert "\n-line 9\n+evil\n" in shown(asking)["diff"]
     assert shown(asking)["diff"].startswith("@@ -7,7 +7,7 @@\n line 6\n")
     asking = tried(house, (call("Edit", path="a.txt", old="not there", new="x"),), denied)
-    assert "`old` does not stand in a.txt" in shown(asking)["fails"]
+    assert "`old` does not occur in a.txt" in shown(asking)["fails"]
 
 
 @pytest.mark.rule("approve.exact")

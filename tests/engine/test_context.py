@@ -185,7 +185,7 @@ def test_a_context_file_outside_the_granted_paths_is_not_read(house: House):
     assert isinstance(outcome, Completed)
     assert "allowed" in str(provider.asked[0].body)
     assert "CANARY" not in str(provider.asked[0].body)
-    assert "b.md is not among the paths given to you" in outcome.warnings[0]
+    assert "b.md is not among the granted paths" in outcome.warnings[0]
 
 
 # --- limits that others set -------------------------------------------------------------------------------------------

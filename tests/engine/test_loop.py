@@ -50,7 +50,7 @@ def test_results_keep_the_order_of_the_calls_with_exactly_one_each(house: House)
     results = house.results(outcome)
     assert [("this is a" in results[0]), ("this is c" in results[2]), ("this is b" in results[4])] == [True] * 3
     assert "does not exist" in results[1]
-    assert "was not given to you" in results[3]
+    assert "is not granted" in results[3]
     assert not (house.workspace / "no.txt").exists()
 
 
@@ -70,7 +70,7 @@ def test_what_a_failing_tool_says_is_fenced_and_our_own_refusals_are_not(house: 
     assert failed.endswith("]")
     assert "[end of data" in failed
     assert unknown.startswith("The tool 'Nonsense' does not exist")
-    assert withheld.startswith("The tool 'Write' was not given to you")
+    assert withheld.startswith("The tool 'Write' is not granted")
 
 
 @pytest.mark.rule("untrusted")

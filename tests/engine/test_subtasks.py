@@ -211,7 +211,7 @@ def test_named_files_are_passed_and_one_that_cannot_be_read_is_a_warning(house: 
     assert passed["warnings"] == [
         "nowhere.py: does not exist",
         "../out: `..` is not allowed; give the path from the workspace's root",
-        "data: it is a binary file of 2 bytes",
+        "data: a binary file of 2 bytes",
     ]
     warned = [seen.content for seen in house.seen if seen.event == "warning"]
     assert warned == passed["warnings"]

@@ -313,7 +313,7 @@ def test_research_writes_into_its_work_folder_and_nowhere_else(project: Project)
     project.order("research", 1, turn("", write("code.py"), write(REPORT)), turn(returned("completed", REPORT)))
     assert not (project.folder / "code.py").exists()
     transcript = next((project.home / "subagent").glob("*.transcript.json"))
-    assert f"code.py is not yours to change; write only beneath: {FOLDER}." in transcript.read_text()
+    assert f"code.py must not be changed; write only beneath: {FOLDER}." in transcript.read_text()
 
 
 def test_who_works_in_a_worktree_has_the_work_folder_of_the_main_tree(project: Project):
@@ -504,6 +504,6 @@ def test_ignored_files_that_nobody_names_stay_where_they_are_and_the_outcome_say
     ended = project.order("implement", 1, turn("", write(IGNORED)), turn(said), turn(said))
     assert ended.outcome.status == "completed"
     (place,) = (project.home / "worktrees").glob("*/")
-    warning = f"What it wrote is ignored by git; it stays in {place} and is in no commit."
+    warning = f"The new files are ignored by git and in no commit; they are in {place}."
     assert ended.outcome.warnings == (warning,)
     assert (place / IGNORED).read_text() == "found\n"

@@ -43,7 +43,7 @@ def test_it_has_side_effects_needs_approval_and_is_of_medium_risk():
 
 @pytest.mark.rule("delegate.advice")
 @pytest.mark.parametrize(
-    "advice", ["when it pays", "Two to four", "distinct objective", "reconcile", "go on with what"]
+    "advice", ["when it pays", "Two to four", "distinct objective", "reconcile", "continue with what"]
 )
 def test_its_description_advises_parents(advice):
     assert advice in DelegateTool(lambda _: None, unpriced).description
@@ -125,7 +125,7 @@ def test_a_missing_key_is_told_before_anything_is_asked_or_spent(house: House, m
 
 @pytest.mark.rule("delegate.approve")
 def test_where_nobody_can_be_asked_nothing_is_started(house: House):
-    assert "nobody can be asked" in told(house, run(house, {"tasks": [ONE]}, approval="refuse"))
+    assert "no person can be asked" in told(house, run(house, {"tasks": [ONE]}, approval="refuse"))
     assert not [seen for seen in house.seen if seen.event == "started"]
 
 

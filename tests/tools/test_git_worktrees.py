@@ -258,10 +258,10 @@ def test_work_that_was_committed_elsewhere_is_handed_in_too(home: Home):
     ("make", "reason"),
     [
         (lambda root: None, "the workspace is not in a git repository"),
-        (lambda root: git(root, "init", "--quiet"), "its repository has no commit yet"),
+        (lambda root: git(root, "init", "--quiet"), "the repository has no commit yet"),
         (
             lambda root: (git(root, "init", "--quiet"), git(root, "config", "core.worktree", "/")),
-            "its repository has",
+            "the repository's settings put its files in another folder",
         ),
     ],
 )

@@ -45,7 +45,7 @@ def test_the_limit_is_kept_and_told(root, grep, call):
     (root / "many.txt").write_text("needle\n" * 5000)
     shown = call(grep, pattern="needle", limit=7).text.splitlines()
     assert len(shown) == 8
-    assert shown[-1].startswith("[there are more than the limit")
+    assert shown[-1].startswith("[more results than the limit")
     cut = call(grep, pattern="needle", limit=1000, output_bytes=500).text
     assert len(cut.encode()) < 800
     assert "[cut here:" in cut
@@ -66,7 +66,7 @@ def test_long_lines_are_shown_around_the_match(root, grep, call):
     shown = call(grep, pattern="needle", path="min.js").text
     assert "xneedley" in shown
     assert len(shown) < 600
-    assert call(grep, pattern="needle", path="one.js").text == "one.js: [a match in a line that is too long to show]"
+    assert call(grep, pattern="needle", path="one.js").text == "one.js: [match in a line that is too long to show]"
 
 
 def test_binary_files_and_fifos_are_passed_over(root, grep, call):
@@ -162,8 +162,8 @@ def test_files_are_found_by_glob_in_the_order_of_their_paths(root, workspace, ca
     assert call(glob, pattern="*.rs").text == "No files match."
     limited = call(glob, pattern="*", limit=2).text.splitlines()
     assert limited[:2] == [".github/f.yml", "a/b/e.py"]
-    assert limited[2].startswith("[there are more")
-    assert call(glob, pattern="*", path="b.py").text == "b.py is not a directory."
+    assert limited[2].startswith("[more results than")
+    assert call(glob, pattern="*", path="b.py").text == "b.py is not a directory; give a directory as `path`."
     assert call(glob, pattern="!*.py").is_error
 
 

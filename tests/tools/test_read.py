@@ -19,10 +19,10 @@ def test_a_range_of_lines_says_what_follows(workspace, root, call):
     shown = call(read_tool(workspace), path="a.txt", offset=10, limit=3).text.splitlines()
     assert shown[0] == "    10\tline 10"
     assert shown[2] == "    12\tline 12"
-    assert shown[3] == "[lines 10–12 of a.txt; 4,988 lines follow: read on with offset=13]"
+    assert shown[3] == "[lines 10–12 of a.txt; 4,988 lines follow: continue with offset=13]"
     whole = call(read_tool(workspace), path="a.txt").text.splitlines()
     assert len(whole) == 2001
-    assert whole[-1] == "[lines 1–2000 of a.txt; 3,000 lines follow: read on with offset=2001]"
+    assert whole[-1] == "[lines 1–2000 of a.txt; 3,000 lines follow: continue with offset=2001]"
     (root / "mega").write_text("x" * 1023 + "\n" + "y" * (1024 * 1024 - 1024))
     assert call(read_tool(workspace), path="mega", offset=9).text == "mega has 2 lines; line 9 is past its end."
     last = call(read_tool(workspace), path="a.txt", offset=5000).text
@@ -41,7 +41,7 @@ def test_output_stays_within_its_bytes_and_says_where_to_go_on(workspace, root, 
     (root / "a.txt").write_text("é" * 50 + "\n" + ("x" * 99 + "\n") * 1000)
     shown = call(read_tool(workspace), path="a.txt", output_bytes=1000).text
     assert len(shown.encode()) < 1300
-    assert "read on with offset=" in shown
+    assert "continue with offset=" in shown
 
 
 def test_a_line_without_end_is_cut(workspace, root, call):
@@ -56,16 +56,14 @@ def test_binary_and_huge_files_are_described(workspace, root, call):
     (root / "image.png").write_bytes(b"\x89PNG\r\n\x1a\n\0\0\0" * 100)
     assert (
         call(read_tool(workspace), path="image.png").text
-        == "image.png is a binary file of 1,100 bytes; it is not shown."
+        == "image.png is a binary file of 1,100 bytes; Read shows only text."
     )
     with (root / "huge.log").open("wb") as file:
         file.write(b"first\nsecond\n")
         file.truncate(300 * 1024 * 1024)
     (root / "big.log").write_text("a line of a log\n" * 1_000_000)
     described = call(read_tool(workspace), path="big.log")
-    assert described.text.startswith(
-        "big.log is a huge file of 16,000,000 bytes; it is not shown whole: search it with Grep"
-    )
+    assert described.text.startswith("big.log has 16,000,000 bytes, too many to show whole: search it with Grep")
     part = call(read_tool(workspace), path="big.log", offset=999_999).text
     assert part == "999999\ta line of a log\n1000000\ta line of a log"
     assert call(read_tool(workspace), path="huge.log").text.startswith("huge.log is a binary file")

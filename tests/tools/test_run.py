@@ -74,7 +74,7 @@ def test_of_long_output_head_tail_and_count_are_kept_in_bounded_memory(run, call
 
 def test_a_command_that_takes_too_long_ends_with_what_it_said(run, call):
     stopped = call(run, command="echo before; trap '' TERM; sleep 600", seconds=1)
-    assert stopped.text == "before\n[stopped: it took longer than 1 s]"
+    assert stopped.text == "before\n[stopped after the timeout of 1 s]"
     assert stopped.is_error
     assert "more than the limit of 120" in call(run, command="true", seconds=121).text
 

@@ -95,7 +95,7 @@ def test_a_tool_that_overstays_its_limit_is_stopped():
     toolbox = Toolbox([StructTool("Read", Nothing, traits, hang, description_file="read.md")], Grant())
     stopped = run(toolbox, "Read", {})
     assert stopped.is_error
-    assert "took longer than its limit" in stopped.text
+    assert "was stopped after its limit" in stopped.text
 
 
 def test_a_tool_that_is_cancelled_within_has_failed():
@@ -109,7 +109,7 @@ def test_a_tool_that_is_cancelled_within_has_failed():
     )
     failed = run(toolbox, "Read", {})
     assert failed.is_error
-    assert failed.text == "Read failed: what it was waiting for was cancelled."
+    assert failed.text == "Read failed: an operation that it waited for was cancelled."
 
 
 def test_a_tool_that_somebody_stops_is_stopped():

@@ -279,7 +279,7 @@ def test_text_and_json_come_as_they_are_and_the_rest_is_described(serve, local_w
     assert fetched(serve, local_web, responding(b"\xe9", "text/plain; charset=unicode_escape")).text.endswith("�")
     assert fetched(serve, local_web, responding(b"<html><body>hi", "")).text.endswith("\n\nhi")
     described = fetched(serve, local_web, responding(b"%PDF-1.7\0", "application/pdf"))
-    assert described.text.endswith("(application/pdf): 9 bytes that are not text; they are not shown.")
+    assert described.text.endswith("(application/pdf): 9 bytes that are not text and are not shown.")
 
 
 def test_an_error_status_is_an_error_with_its_text(serve, local_web):

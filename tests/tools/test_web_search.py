@@ -137,12 +137,12 @@ def test_each_provider_is_asked_as_it_wants(serve):
         (reply(b"", "302 Found", "Location: http://127.0.0.1/\r\n"), "answered 302"),
         (reply(b"<html>"), "not JSON"),
         (reply(b'{"a":' * 100_000), "not JSON"),
-        (reply(b"[]"), "form that is not known"),
-        (reply({"results": 1, "web": 1}), "form that is not known"),
-        (reply({"results": [{"url": 1}], "web": {"results": [{"url": 1}]}}), "form that is not known"),
-        (reply(b"x", extra="Content-Encoding: br\r\n"), "not asked for"),
-        (b"nonsense", "could not be asked"),
-        (b"", "could not be asked"),
+        (reply(b"[]"), "an unknown form"),
+        (reply({"results": 1, "web": 1}), "an unknown form"),
+        (reply({"results": [{"url": 1}], "web": {"results": [{"url": 1}]}}), "an unknown form"),
+        (reply(b"x", extra="Content-Encoding: br\r\n"), "not requested"),
+        (b"nonsense", "could not be reached"),
+        (b"", "could not be reached"),
     ],
 )
 def test_whatever_goes_wrong_is_told_without_the_key(serve, name, answer, told):

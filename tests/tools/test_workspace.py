@@ -213,7 +213,7 @@ def test_a_grant_of_some_paths_hides_the_others(tmp_path, call):
     for path in ("other/c.py", "src/out", "docs"):
         refusal = call(read_tool(workspace), path=path)
         assert refusal.is_error
-        assert "not among the paths given to you" in refusal.text
+        assert "not among the granted paths" in refusal.text
     assert call(grep_tool(workspace), pattern="needle", output="files").text.split() == [
         "src/a.py", "src/deep/d.py", "docs/b.md",
     ]  # fmt: skip

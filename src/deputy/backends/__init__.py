@@ -1,1 +1,1 @@
-"""What carries out assignments outside of our own loop: the programs of other agents."""
+"""Backends that run other agents' programs."""

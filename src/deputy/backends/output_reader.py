@@ -1,4 +1,4 @@
-"""What a program prints, heard within bounds: its lines one by one, and of the rest the beginning and the end."""
+"""Read a program's output within limits: event lines one by one, of other output the beginning and the end."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ _NOISE_BYTES = 8_000
 
 
 class ProgramOutput(Struct, frozen=True, kw_only=True):
-    """What a program printed that was no event."""
+    """The output of a program beside its events."""
 
     lines: int = 0
-    """How many lines were events."""
+    """The number of event lines."""
     noise: str = ""
-    """The beginning and the end of the others."""
+    """Beginning and end of the other lines."""
     errors: str = ""
-    """The beginning and the end of its standard error."""
+    """Beginning and end of standard error."""
     too_long: int = 0
-    """How many lines were too long to be read."""
+    """The number of lines that were too long to read."""
     total_bytes: int = 0
 
 
 class OutputReader:
-    """One program's output, from its first byte to its last."""
+    """Reads the output of one program."""
 
     def __init__(self, spill: SpillFile | None = None) -> None:
         self._spill = spill
@@ -46,7 +46,7 @@ class OutputReader:
         self._bytes = 0
 
     async def lines(self, stdout: StreamReader) -> AsyncIterator[bytes]:
-        """Its lines, as they come; each is then either an event or noise."""
+        """The lines as they arrive; the caller reports each as event or noise."""
         while chunk := await stdout.read(_CHUNK):
             self._bytes += len(chunk)
             if self._spill is not None:
@@ -56,23 +56,23 @@ class OutputReader:
         yield self._lines.rest()
 
     async def overhear(self, stderr: StreamReader) -> None:
-        """Keep what it says beside."""
+        """Read standard error."""
         while chunk := await stderr.read(_CHUNK):
             self._errors.feed(chunk)
             if self._spill is not None:
                 self._spill.feed(chunk)
 
     def count_event(self) -> None:
-        """A line was one."""
+        """Count a line that was an event."""
         self._events += 1
 
     def take_noise(self, line: bytes) -> None:
-        """A line was no event."""
+        """Keep a line that was not an event."""
         self._noise.feed(line + b"\n" if line.strip() else b"")
 
     @property
     def printed(self) -> ProgramOutput:
-        """All that was heard, to tell from it how the program ended."""
+        """The output so far."""
         return ProgramOutput(
             lines=self._events,
             noise=self._noise.text,
@@ -84,7 +84,7 @@ class OutputReader:
 
 @contextmanager
 def read_output(spill: str, redactor: Redactor | None) -> Generator[OutputReader]:
-    """Hear a program; all it prints goes to a file too, where one is named."""
+    """Make an output reader; it also writes all output to the spill file, if one is named."""
     file = SpillFile(spill, redactor) if spill else None
     try:
         yield OutputReader(file)

@@ -1,4 +1,4 @@
-"""What can be wrong with another agent's program, each with what to do about it."""
+"""Errors of other agents' programs, each with a remedy."""
 
 from __future__ import annotations
 
@@ -17,56 +17,57 @@ OUTPUT_LIMIT = "OUTPUT_LIMIT"
 
 
 def not_installed(program: str, install: str) -> Error:
-    """There is no such program."""
-    return _unavailable(NOT_INSTALLED, f"{program} is not installed.", f"Install it ({install}), or use another one.")
+    """The program is not on the PATH."""
+    remedy = f"Install it ({install}), or use another backend."
+    return _unavailable(NOT_INSTALLED, f"{program} is not installed.", remedy)
 
 
 def cannot_run(program: str, reason: str, install: str) -> Error:
-    """There is something of that name which the system will not run."""
-    return _unavailable(NOT_INSTALLED, f"{program} cannot be run: {reason}.", f"Install it again ({install}).")
+    """The system cannot start the program."""
+    return _unavailable(NOT_INSTALLED, f"{program} cannot be started: {reason}.", f"Install it again ({install}).")
 
 
 def not_logged_in(program: str, message: str, login: str) -> Error:
-    """Its service does not know who asks."""
+    """The program has no valid login."""
     return _unavailable(NOT_LOGGED_IN, f"{program} is not logged in: {message}", f"{login}.")
 
 
 def wrong_version(program: str, found: str, wanted: str, install: str) -> Error:
-    """It is too old, or another program of the same name."""
-    message = f"{program} is not the program that is meant: found {found}; needed is {wanted}."
-    return _unavailable(WRONG_VERSION, message, f"Install it anew ({install}).")
+    """The program is too old, or another program of the same name."""
+    message = f"{program} has the wrong version: found {found}; needed is {wanted}."
+    return _unavailable(WRONG_VERSION, message, f"Install it again ({install}).")
 
 
 def flag_unknown(program: str, message: str, install: str) -> Error:
-    """It does not understand how it was called."""
-    message = f"{program} does not understand how it was called: {message}"
+    """The program does not know an option that it was started with."""
+    message = f"{program} does not know an option that Deputy needs: {message}"
     return _unavailable(WRONG_VERSION, message, f"Upgrade it ({install}).")
 
 
 def model_unknown(program: str, message: str) -> Error:
-    """It, or its service, does not know the model."""
+    """The program or its service does not have the model."""
     return Error(
         type="provider",
         code=MODEL_NOT_FOUND,
         message=f"{program} does not know the model: {message}",
         recoverable=False,
-        recommendation="Name a model that it has, or none for its own choice.",
+        recommendation="Name a model that it has, or none for its default.",
     )
 
 
-def crashed(program: str, how: str, said: str) -> Error:
-    """It ended before it said how the work went."""
+def crashed(program: str, how: str, output: str) -> Error:
+    """The program ended without a result."""
     return Error(
         type="execution",
         code=CRASHED,
-        message=f"{program} {how} before it was done.{_quoted(said)}",
+        message=f"{program} {how} before it was done.{_quoted(output)}",
         recoverable=True,
-        recommendation=f"Try again; if it happens again, try `{program}` by hand, or use another backend.",
+        recommendation=f"Try again; if it happens again, run `{program}` by hand, or use another backend.",
     )
 
 
 def no_output(program: str) -> Error:
-    """It ended well and gave no answer."""
+    """The program succeeded without an answer."""
     return Error(
         type="execution",
         code=SAID_NOTHING,
@@ -76,47 +77,47 @@ def no_output(program: str) -> Error:
     )
 
 
-def not_json(program: str, said: str) -> Error:
-    """What it printed is not what it prints when asked for JSON."""
+def not_json(program: str, output: str) -> Error:
+    """The program's output is not the requested JSON."""
     return Error(
         type="execution",
         code=NOT_JSON,
-        message=f"What {program} printed is not the JSON that was asked for.{_quoted(said)}",
+        message=f"The output of {program} is not the requested JSON.{_quoted(output)}",
         recoverable=True,
-        recommendation=f"Look at what it printed; a wrapper or a notice may be in the way of `{program}`.",
+        recommendation=f"Look at its output; a wrapper around `{program}` or a notice may have printed it.",
     )
 
 
 def session_gone(program: str, message: str) -> Error:
-    """It does not have the conversation any more."""
+    """The program no longer has the session."""
     return Error(
         type="execution",
         code=SESSION_GONE,
-        message=f"{program} does not have the session that was to go on: {message}",
+        message=f"{program} does not have the session to resume: {message}",
         recoverable=True,
-        recommendation="Start afresh with what is known.",
+        recommendation="Start a new session with the findings so far.",
     )
 
 
 def grant_not_held(program: str, what: str) -> Error:
-    """It cannot be kept to what was granted, so it was not run."""
+    """The program cannot be limited to the grant, so it was not run."""
     return Error(
         type="tool_unavailable",
         code=GRANT_NOT_HELD,
-        message=f"{program} cannot be kept to {what}; it was not run.",
+        message=f"{program} cannot be limited to {what}; it was not run.",
         recoverable=False,
         recommendation="Grant the whole workspace or one folder of it, or use the native backend.",
     )
 
 
 def output_limit(program: str, message: str) -> Error:
-    """A limit of its own ended the turn."""
+    """A limit of the program ended the turn."""
     return Error(
         type="output_limit",
         code=OUTPUT_LIMIT,
-        message=f"{program} reached a limit of its own: {message}",
+        message=f"{program} reached one of its own limits: {message}",
         recoverable=True,
-        recommendation="Ask for less at once, or go on with what it has.",
+        recommendation="Ask for less at once, or continue with what it has.",
     )
 
 
@@ -124,5 +125,5 @@ def _unavailable(code: str, message: str, recommendation: str) -> Error:
     return Error(type="tool_unavailable", code=code, message=message, recoverable=False, recommendation=recommendation)
 
 
-def _quoted(said: str) -> str:
-    return f" It said: {said}" if said else ""
+def _quoted(output: str) -> str:
+    return f" Its output: {output}" if output else ""

@@ -1,4 +1,4 @@
-"""The ways that this machine has: our own loop where there is a key, and the programs that are installed."""
+"""The backends of this machine: the native loop, and installed programs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class BackendRegistry:
-    """What can carry out work here; programs are looked for when they are first asked for."""
+    """Finds backends by name; a program is looked up on first use."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class BackendRegistry:
         self._native_failures = native_failures
 
     def candidates(self, model: str, *, falls_back: bool, native_failures: int) -> tuple[Candidate, ...]:
-        """Every way but inline, best first; a model whose provider has no program of its own is only asked by us."""
+        """The candidates for a model, best first, without inline; native only if its provider has no program."""
         if self._provider_of(model) not in self._tables.programs:
             return (Candidate(backend=NATIVE, model=model),)
         chain = chain_of(self._chained(model), self._tables)
@@ -60,13 +60,13 @@ class BackendRegistry:
         )
 
     def _chained(self, model: str) -> str:
-        """The name that the chain of a model goes by, whatever it is called here; its own where it has none."""
+        """The name of a model in the table of chains; the model itself if it has no chain."""
         chains = self._tables.chains
         if model in chains:
             return model
         asked = self._identity(model)
         same = (name for name in chains if self._identity(name) == asked)
-        # A chain that leads to the model itself is another's, which is the same with thinking.
+        # A chain that contains the model belongs to another name of it, with thinking.
         return next((name for name in same if asked not in map(self._identity, chains[name])), model)
 
     def _identity(self, name: str) -> tuple[str, str]:
@@ -74,15 +74,15 @@ class BackendRegistry:
         return provider, self._full_name(name).removeprefix(f"{provider}:")
 
     def missing_key(self, model: str) -> str | None:
-        """The provider whose key is missing for a model; None when it can be asked."""
+        """The provider whose key is missing for a model; None when there is a key."""
         return self._missing_key(model)
 
     async def native_failures(self, root: str) -> int:
-        """How often the native backend has failed in the tree of a root session."""
+        """The number of failures of the native backend in the tree of a root session."""
         return await self._native_failures(root)
 
     def open(self, backend: str) -> Backend | None:
-        """The program of this name; None when nothing here speaks to it."""
+        """The backend of this name; None when it is unknown."""
         if backend not in self._opened:
             self._opened[backend] = self._found(*backend.split(":", 1))
         return self._opened[backend]
@@ -99,11 +99,11 @@ class BackendRegistry:
         return None
 
     def model_for(self, candidate: Candidate) -> str:
-        """The model of a rung by its provider's name, which programs have names of their own for."""
+        """The full name of a candidate's model."""
         return self._full_name(candidate.model)
 
     async def has_program(self, model: str) -> bool:
-        """Whether a program that is there could carry out what is asked of a model."""
+        """Whether an installed program could run a model."""
         from deputy.engine.ports import Ready
 
         ladder = self.candidates(model, falls_back=True, native_failures=0)

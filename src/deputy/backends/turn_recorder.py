@@ -1,4 +1,4 @@
-"""What another agent has told of its turn so far: passed on as it comes, and kept within bounds."""
+"""Records one turn of another agent's program: its text, tool calls and usage, within limits."""
 
 from __future__ import annotations
 
@@ -25,35 +25,35 @@ _RESULT_LENGTH = 1000
 
 
 class ReportedFailure(Struct, frozen=True, kw_only=True):
-    """What the agent says went wrong, in its own or its provider's words."""
+    """A failure as the program or its provider reported it."""
 
     message: str
     status: int | None = None
-    """The provider's status, where it tells that."""
+    """The provider's HTTP status, if known."""
 
 
 class TurnRecorder:
-    """One turn as it is told; whatever counts as progress moves `active_at`."""
+    """One turn, event by event; progress moves `active_at`."""
 
     def __init__(self, emit: Emit, clock: Callable[[], float], before: Usage = NO_USAGE) -> None:
         self.before = before
-        """What the agent had counted before this turn, where it counts over its whole session."""
+        """Usage before this turn, for a program that counts over its whole session."""
         self.session = ""
         self.model = ""
         self.counted: Usage = NO_USAGE
         self.context: ContextFill | None = None
         self.failure: ReportedFailure | None = None
         self.error: Error | None = None
-        """What ended the turn, where that is known for sure."""
+        """The error that ended the turn, if it is certain."""
         self.is_over = False
-        """Whether it has said that the turn is at its end."""
+        """Whether the program has reported the end of the turn."""
         self.is_streaming = False
-        """Whether its words come in pieces, so that whole messages only repeat them."""
+        """Whether text arrives in deltas, so that whole messages only repeat it."""
         self.warnings: list[str] = []
         self.changed: dict[str, None] = {}
         self.active_at = clock()
         self.tool_since: float | None = None
-        """Since when a tool of it is at work."""
+        """When the running tool started."""
         self._emit = emit
         self._clock = clock
         self._sum = NO_USAGE
@@ -64,17 +64,17 @@ class TurnRecorder:
         self._is_new = False
         self._tools: dict[str, ToolUse] = {}
         self._open: dict[str, str] = {}
-        """The tools at work, and what each is to write."""
+        """Running tool calls, each with the path that it writes."""
         self._answer: str | None = None
 
-    # --- what it says -------------------------------------------------------------------------------------------------
+    # --- text ---------------------------------------------------------------------------------------------------------
 
     def mark_active(self) -> None:
-        """It gives a sign of life."""
+        """Note progress."""
         self.active_at = self._clock()
 
     def add_text(self, text: str, message: str = "") -> None:
-        """More of its words; those after a tool, or of another message, begin anew."""
+        """Add text; text after a tool call, or of another message, replaces the earlier text."""
         if not text:
             return
         if self._is_new or message != self._message:
@@ -86,40 +86,40 @@ class TurnRecorder:
         self.mark_active()
 
     def answers(self, text: str) -> None:
-        """Its whole answer, as it says at the end."""
+        """Record the whole answer, as reported at the end."""
         whole = HeadAndTail(_TEXT_BYTES, _TEXT_BYTES)
         whole.feed(text.encode("utf-8", "replace"))
         self._answer = whole.text
 
     def finishes(self) -> None:
-        """It says that the turn is at its end."""
+        """Record the end of the turn."""
         self.is_over = True
         self.mark_active()
 
     def fails(self, message: str, status: int | None = None) -> None:
-        """It says what went wrong."""
+        """Record a failure."""
         self.failure = ReportedFailure(message=message, status=status)
 
     def retries(self, message: str, *, attempt: int = 0, seconds: float = 0.0, code: str = "") -> None:
-        """It tries something again, which is no progress."""
+        """Report a retry, which is no progress."""
         self._emit(RetryNotice(attempt=attempt, seconds=seconds, code=code, message=message))
 
     def warns(self, message: str) -> None:
-        """It says something that is worth knowing."""
+        """Record a warning."""
         if message not in self.warnings and len(self.warnings) < _WARNINGS:
             self.warnings.append(message[:_RESULT_LENGTH])
 
     @property
     def text(self) -> str:
-        """Its answer, or the last thing it said."""
+        """The answer, or else the last text."""
         return self._kept.text if self._answer is None else self._answer
 
-    # --- what it does -------------------------------------------------------------------------------------------------
+    # --- tools --------------------------------------------------------------------------------------------------------
 
     def calls(
         self, call: str, name: str, arguments: Mapping[str, Any], *, may_write: bool, path: object = None
     ) -> None:
-        """It uses a tool, which writes to this path if it does well."""
+        """Record a tool call, which writes to `path` if it succeeds."""
         self._is_new = True
         if call in self._tools:
             return
@@ -134,7 +134,7 @@ class TurnRecorder:
         self.tool_since = self._clock()
 
     def gets(self, call: str, result: str, *, is_error: bool = False, is_denied: bool = False) -> None:
-        """A tool gave its result."""
+        """Record the result of a tool call."""
         self._is_new = True
         self.mark_active()
         use = self._tools.get(call)
@@ -149,67 +149,67 @@ class TurnRecorder:
         self.tool_since = self._clock() if self._open else None
 
     def denies(self, call: str) -> None:
-        """A tool was not permitted."""
+        """Mark a tool call as denied."""
         use = self._tools.get(call)
         if use is not None:
             self._tools[call] = structs.replace(use, is_denied=True, is_error=True)
 
     def may_write(self, call: str) -> None:
-        """A tool turns out to be one that could change something."""
+        """Mark a tool call as one that may write."""
         use = self._tools.get(call)
         if use is not None:
             self._tools[call] = structs.replace(use, may_write=True)
 
     def changes(self, path: str) -> None:
-        """It wrote a file."""
+        """Record a changed file."""
         if path and len(self.changed) < _TOOLS:
             self.changed[path] = None
 
     @property
     def tools_used(self) -> tuple[ToolUse, ...]:
-        """The tools it used, in order."""
+        """The tool calls, in order."""
         return tuple(self._tools.values())
 
-    # --- what it takes ------------------------------------------------------------------------------------------------
+    # --- usage --------------------------------------------------------------------------------------------------------
 
     def begins(self, request: Usage) -> None:
-        """A request is under way, with so much input; its words come in pieces."""
+        """Record the start of a streamed request and its input."""
         self.is_streaming = True
         self._request = request
         self.mark_active()
 
     def spends(self, output_tokens: int) -> None:
-        """The request under way gave so much output."""
+        """Record the output of the current request."""
         asked = self._request
         self.uses(TokenUsage(input_tokens=asked.input, output_tokens=output_tokens, cached_tokens=asked.cached))
 
     @property
     def last_input(self) -> int:
-        """How much the last request took in: how full its context is."""
+        """The input tokens of the last request, which fill the context."""
         return self._request.input
 
     def uses(self, used: TokenUsage) -> None:
-        """One request took so much."""
+        """Add the usage of one request."""
         self._sum += used.usage
         self._emit(used)
         self.mark_active()
 
     def set_total(self, total: Usage) -> None:
-        """What the whole turn took, as it says at the end; what was not told before is told now."""
+        """Set the usage of the whole turn, as reported at the end, and emit what was not emitted yet."""
         rest = TokenUsage(
             input_tokens=max(0, total.input - self._sum.input),
             output_tokens=max(0, total.output - self._sum.output),
             cached_tokens=max(0, total.cached - self._sum.cached),
             cost=total.cost,
         )
-        # Not all of them count requests, and a turn takes at least one.
+        # Not every program counts requests; a turn has at least one.
         self._total = structs.replace(total, requests=max(total.requests, self._sum.requests, 1))
         if rest.input_tokens or rest.output_tokens:
             self._emit(rest)
 
     @property
     def usage(self) -> Usage:
-        """What the turn took, as far as it was told."""
+        """The usage of the turn, as reported so far."""
         return self._sum if self._total is None else self._total
 
 

@@ -1,1 +1,1 @@
-"""What agents can do: read, search, look at the web; and, where granted, change files and run commands."""
+"""Tools of agents: read, search, fetch from the web, and where granted change files and run commands."""

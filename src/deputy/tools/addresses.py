@@ -1,4 +1,4 @@
-"""Addresses that are not the public internet, as data: what a fetched page must never reach."""
+"""Address ranges that are not on the public internet; a fetch must never reach them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-# The special-purpose registries, and what clouds answer on in public ranges.
+# The special-purpose registries, and metadata services of clouds in public ranges.
 SPECIAL_V4 = {
     "0.0.0.0/8": "this network",
     "10.0.0.0/8": "private",
@@ -46,7 +46,7 @@ _ISATAP = (0x0000_5EFE, 0x0200_5EFE)
 
 
 def why_not_public(address: str, allowed: Sequence[IPv4Network | IPv6Network] = ()) -> str | None:
-    """Why an address is not the public internet, or None when it is. What is allowed counts as public."""
+    """The reason why an address is not public; None when it is. Networks in `allowed` count as public."""
     try:
         parsed = ip_address(address)
     except ValueError:
@@ -81,5 +81,5 @@ def _special_v6() -> tuple[tuple[IPv6Network, str], ...]:
 
 
 def networks(*texts: str) -> tuple[IPv4Network | IPv6Network, ...]:
-    """Networks from their texts."""
+    """Parse networks."""
     return tuple(map(ip_network, texts))

@@ -1,4 +1,4 @@
-"""Arguments as models write them: read strictly, with every problem named at once."""
+"""Tool arguments: strict parsing that reports every problem at once, and their JSON Schema."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MOST_PROBLEMS = 50
 
 
 def read_arguments(given: Mapping[str, Any], wanted: type[_Arguments]) -> _Arguments:
-    """The arguments as their type, or a failure that names every field that is unknown, missing or wrong."""
+    """Convert the arguments; the error names every field that is unknown, missing or wrong."""
     try:
         arguments = msgspec.convert(dict(given), wanted)
         _expect_text(given.values())
@@ -32,7 +32,7 @@ def read_arguments(given: Mapping[str, Any], wanted: type[_Arguments]) -> _Argum
 
 @cache
 def schema_of(wanted: type[Struct]) -> dict[str, Any]:
-    """The JSON Schema of a flat argument type, without the names we use for it."""
+    """The JSON Schema of a flat argument type, without title and description."""
     _, definitions = msgspec.json.schema_components((wanted,))
     schema: dict[str, Any] = definitions[wanted.__name__]
     return {key: value for key, value in schema.items() if key not in ("title", "description")}
@@ -64,7 +64,7 @@ def _problem(value: Any, wanted: Any) -> str | None:
     except msgspec.ValidationError as error:
         return str(error)
     except UnicodeEncodeError:
-        return "holds half a surrogate pair, which is no text"
+        return "contains a lone surrogate, which is not valid text"
     return None
 
 

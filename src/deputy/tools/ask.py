@@ -1,4 +1,4 @@
-"""Ask: a question to a person; the clock stands still until the answer comes."""
+"""Ask: put a question to a person; the run's clock is paused until the answer arrives."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 class AskArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is asked."""
+    """Arguments of Ask."""
 
     question: Annotated[str, Meta(min_length=1, max_length=4000, description="One question, with your default.")]
 
 
 class AskTool(StructFlowTool[AskArguments]):
-    """Ask, where somebody can answer; elsewhere the loop ends as blocked with the question."""
+    """Waits for an answer. Without an interface that can answer, the loop ends as blocked instead."""
 
     name = "Ask"
     is_granted = False
@@ -32,7 +32,7 @@ class AskTool(StructFlowTool[AskArguments]):
     traits = ToolTraits(reads_only=False, repeatable=True, needs_approval=False, risk="low")
 
     async def execute(self, wanted: AskArguments, key: str, run: RunContext, agent: AgentContext) -> ToolOutput:
-        """Wait for the answer."""
+        """Wait for the answer and return it."""
         agent.emit(Progress(event="waiting", label=agent.label, content=wanted.question))
         body = await run.recv(f"{key}:{ANSWER}", ANSWER, wanted.question)
         if is_unanswered(body):

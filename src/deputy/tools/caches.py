@@ -1,4 +1,4 @@
-"""What programs leave in a repository and make again: nobody's work."""
+"""Folders and files of caches, which programs create again by themselves."""
 
 from __future__ import annotations
 
@@ -23,6 +23,6 @@ _FILES = (".DS_Store", ".pyc")
 
 
 def is_cache(path: str) -> bool:
-    """Whether a path as git names it, folders with a slash behind, is of a cache; a link of such a name is none."""
+    """Whether a path from git's output (folders end in a slash) belongs to a cache."""
     *folders, name = path.split("/")
     return not _FOLDERS.isdisjoint(folders) or name.endswith(_FILES)

@@ -1,4 +1,4 @@
-"""Child processes that end with the call that started them, and all that they started with them."""
+"""Short child processes in a thread: bounded in time and stoppable; their whole process group is killed at the end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from deputy.tools.interruptible import StopSignal
 
 Sinks: TypeAlias = "Mapping[IO[bytes] | None, Callable[[bytes], bool]]"
-"""What takes each stream's output; a sink says whether it wants more."""
+"""A sink for each output stream; it returns False when it needs no more."""
 
 Ending: TypeAlias = Literal["exited", "time is up", "stopped", "enough"]
 
@@ -27,7 +27,7 @@ _POLL_SECONDS = 0.02
 
 
 class ChildExit(Struct, frozen=True):
-    """How watching a child ended, and its exit code (negative: the signal that ended it)."""
+    """Why waiting for a child ended, and its exit code (negative: the number of a signal)."""
 
     how: Ending
     code: int
@@ -41,10 +41,9 @@ def watch(
     seconds: float,
     grace_seconds: float = 0.0,
 ) -> ChildExit:
-    """Hand a child's output to its sinks until it exits, a sink has enough, time is up or a stop is wished.
+    """Pass a child's output to its sinks until it exits, a sink is full, the time is up or a stop is requested.
 
-    The child must lead its own group. Afterwards nothing of the group is left; one that is given grace is asked first,
-    and may tidy up.
+    The child must lead its own process group, which is killed at the end; with grace seconds it gets SIGTERM first.
     """
     how: Ending = "stopped"
     try:
@@ -86,7 +85,7 @@ def _streams(sinks: Sinks) -> Iterator[tuple[IO[bytes], Callable[[bytes], bool]]
 
 
 def _drain(sinks: Sinks) -> None:
-    """What was still in the pipes; a process that escaped us may hold one open, so nothing is waited for."""
+    """Read what is left in the pipes without waiting: an escaped process may hold one open."""
     for stream, sink in _streams(sinks):
         with suppress(BlockingIOError):
             while (data := os.read(stream.fileno(), _CHUNK)) and sink(data):
@@ -94,7 +93,7 @@ def _drain(sinks: Sinks) -> None:
 
 
 def _end(child: Popen[bytes], grace_seconds: float) -> int:
-    """The exit code, after the whole group is gone. Its number is ours until the leader is reaped, so kill first."""
+    """Kill the group, then reap its leader: until then the group's number cannot be reused."""
     with suppress(ProcessLookupError, PermissionError):
         if grace_seconds and not _has_exited(child):
             os.killpg(child.pid, signal.SIGTERM)
@@ -104,14 +103,14 @@ def _end(child: Popen[bytes], grace_seconds: float) -> int:
 
 
 def _wait(child: Popen[bytes], deadline: float) -> None:
-    """Until it has exited, but no longer; it is not reaped."""
+    """Wait for the exit without reaping."""
     while not _has_exited(child) and time.monotonic() < deadline:
         time.sleep(_POLL_SECONDS)
 
 
 @contextmanager
 def _exit_handle(child: Popen[bytes]) -> Generator[int | None]:
-    """Something that can be waited for together with output, and is readable once the child has exited."""
+    """A descriptor that becomes readable when the child exits; None where the system has none."""
     try:
         handle = os.pidfd_open(child.pid)
     except (AttributeError, OSError):

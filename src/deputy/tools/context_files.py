@@ -1,4 +1,4 @@
-"""Files named in a task, put before its prompt."""
+"""Context files of a task, as text before its prompt."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 def files_before_prompt(
     paths: Sequence[str], workspace: Workspace, byte_limit: int, approved: Mapping[str, str] | None = None
 ) -> TaskFiles:
-    """The files in order, each under its path, within a limit for all of them; what cannot be had is named in place.
+    """The files in order, each under its path, within one limit for all; an unreadable file is named with the reason.
 
-    Those in `approved` must have these digests, an empty one where there was nothing to read.
+    A file must match its digest in `approved`, which is empty for a file that was missing.
     """
     sections: list[str] = []
     warnings: list[str] = []
@@ -49,7 +49,7 @@ def files_before_prompt(
 
 
 def context_digest(path: str, workspace: Workspace, byte_limit: int) -> FileDigest:
-    """A context file as a person approves it: the digest of as much of it as can come before a prompt."""
+    """The digest of a context file for approval, of as much of it as fits before a prompt."""
     try:
         content, size = _content(path, workspace, byte_limit)
     except (ToolError, OSError) as error:
@@ -58,13 +58,13 @@ def context_digest(path: str, workspace: Workspace, byte_limit: int) -> FileDige
 
 
 def _content(path: str, workspace: Workspace, byte_limit: int) -> tuple[bytes, int]:
-    """As much of a file as can come before a prompt, and how large it is."""
+    """As much of a file as fits before a prompt, and its whole size."""
     with workspace.place(path) as place, place.open_file() as file:
         return file.read(byte_limit), place.expect_file().st_size
 
 
 def _text(content: bytes, size: int, left: int) -> tuple[str, int]:
-    """The file's text, cut to what is left of the limit, and how much of the limit it takes."""
+    """The file's text, cut to the rest of the limit, and how many bytes of the limit it uses."""
     if left <= 0:
         raise ToolError("the limit for files is reached.")
     is_whole = max(size, len(content)) <= left
@@ -80,7 +80,7 @@ def _text(content: bytes, size: int, left: int) -> tuple[str, int]:
 
 
 def _fenced(text: str) -> str:
-    """The text in a fence that nothing in it can close."""
+    """The text in a code fence longer than any in the text."""
     longest = max(map(len, re.findall("`+", text)), default=0)
     fence = "`" * max(3, longest + 1)
     return f"{fence}\n{text.rstrip()}\n{fence}"

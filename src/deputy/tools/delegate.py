@@ -1,4 +1,4 @@
-"""Delegate: the tool through which an agent hands work to subagents."""
+"""Delegate: give tasks to subagents."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 _DENIED = "The person did not approve this. Nothing was started and nothing was spent."
 _CHANGED = (
     "The definition of an agent changed after this call was approved. Nothing was started and nothing was spent. "
-    "Call Delegate again: a person approves it with the definition as it is then."
+    "Call Delegate again, so that a person approves it with the new definition."
 )
-_NOBODY = "Starting subagents needs approval, and nobody can be asked here. Nothing was started."
+_NO_APPROVER = "Starting subagents needs approval, and no person can be asked here. Nothing was started."
 
 
 class DelegateTool:
-    """One call, one approval, one result for every task in its order."""
+    """One call, one approval, and one result per task in the order of the tasks."""
 
     name = "Delegate"
     is_granted = True
@@ -61,12 +61,12 @@ class DelegateTool:
 
     @property
     def description(self) -> str:
-        """What it does, with the advice for parents."""
+        """The text of `delegate.md`."""
         return described("delegate.md")
 
     @property
     def schema(self) -> dict[str, Any]:
-        """The schema of its arguments, which names the agents that there are."""
+        """The schema of its arguments, with the names of the available agents."""
         if self._schema is None:
             names = () if self._agents is None else self._agents.names()
             self._schema = _naming(names) if names else DELEGATE_SCHEMA
@@ -111,13 +111,13 @@ class DelegateTool:
     async def _resolved(
         self, wanted: DelegateCall, key: str, run: RunContext, grant: Grant
     ) -> DelegateCall | tuple[FieldProblem, ...]:
-        """The call with the agents that its tasks name, as their definitions are now: a replay takes the same."""
+        """The call with the current roles of the agents that its tasks name; a replay uses the recorded roles."""
         names = tuple(dict.fromkeys(task.agent for task in wanted.tasks if task.agent is not None))
         if not names:
             return wanted
         ended = await run.step(f"{key}:agents", _find, FindAgentsArgs(names=names), view=self._agents)
         if isinstance(ended, StepLost) or ended.result is UNSET:
-            raise TypeError("looking may be repeated, is never lost and has a result")
+            raise AssertionError("a repeatable step cannot be lost and has a result")
         found = json.decode(ended.result, type=dict[str, FoundAgent])
         problems = [
             FieldProblem(f"tasks[{index}].agent", f"is {task.agent!r:.80}: {found[task.agent].reason}")
@@ -136,7 +136,7 @@ class DelegateTool:
     async def _approved(
         self, wanted: DelegateCall, key: str, run: RunContext, agent: AgentContext
     ) -> dict[str, str] | str:
-        """The digests of the context files that were approved with the call, or why it may not begin."""
+        """The approved digests of the context files, or the reason why the call must not start."""
         if self.name in agent.without_asking:
             return {}
         match policy_for(run, f"{key}:approval", agent.approval, begun=ids_key(key), ended=(key,)):
@@ -144,7 +144,7 @@ class DelegateTool:
                 return {}
             case "nobody":
                 warn_refused(agent.history, f"{self.name} of {len(wanted.tasks)} tasks")
-                return _NOBODY
+                return _NO_APPROVER
             case "ask":
                 return await self._asked(wanted, key, run, agent)
 
@@ -169,25 +169,25 @@ class DelegateTool:
         verdict = await ask_person(run, f"{key}:approval", make, begun=begun, tell=agent.emit, approval=agent.approval)
         if not verdict.is_yes:
             return _DENIED
-        # A call that ended without starting anything was refused for this.
+        # A recorded call without started tasks was refused because of a changed definition.
         if not run.has_record(begun) and (run.has_record(key) or await self._has_changed(wanted)):
             return _CHANGED
         return {file.path: file.sha256 for file in verdict.request.files}
 
     async def _has_changed(self, wanted: DelegateCall) -> bool:
-        """Whether an agent's definition is another one than the one that was approved."""
+        """Whether the definition of an agent differs from the approved one."""
         roles = {task.agent: task.role for task in wanted.tasks if task.agent is not None}
         return any([self._agents is None or await self._agents.find(name) != role for name, role in roles.items()])
 
 
 class FindAgentsArgs(Struct, frozen=True, kw_only=True):
-    """The agents to look for."""
+    """Input of the step that finds agents."""
 
     names: tuple[str, ...]
 
 
 class FoundAgent(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What was found under a name: a role, or why there is none."""
+    """The role of an agent, or the reason why there is none."""
 
     role: Role | None = None
     reason: str = ""
@@ -205,12 +205,12 @@ async def _find(args: FindAgentsArgs, agents: Agents | None) -> StepEnded:
 
 
 def _below(routing: Routing) -> Routing:
-    """What no subagent can do goes back to the agent that called."""
+    """The routing of subagents: a task that no backend can do is returned to the caller."""
     return routing if routing.inline == "never" else structs.replace(routing, inline="parent")
 
 
 def _naming(names: Sequence[str]) -> dict[str, Any]:
-    """The schema with the names of agents in it."""
+    """The schema with the agents' names in the description of `agent`."""
     schema: dict[str, Any] = json.decode(json.encode(DELEGATE_SCHEMA))
     agent = schema["properties"]["tasks"]["items"]["properties"]["agent"]
     agent["description"] = f"{agent['description']} There are: {', '.join(names)}."
@@ -218,7 +218,7 @@ def _naming(names: Sequence[str]) -> dict[str, Any]:
 
 
 def read_wanted(arguments: object) -> DelegateCall | tuple[FieldProblem, ...]:
-    """The call that a model's arguments make, or every problem they have."""
+    """The call in a model's arguments, or every problem with them."""
     wanted = read_call(arguments)
     if not isinstance(wanted, DelegateCall):
         return wanted
@@ -227,7 +227,7 @@ def read_wanted(arguments: object) -> DelegateCall | tuple[FieldProblem, ...]:
 
 
 def _problems(index: int, task: Task) -> Iterator[FieldProblem]:
-    # Recursion is granted by an agent's definition, never by the model that calls.
+    # Only an agent's definition can grant recursion, never the calling model.
     for name in ("Delegate", "Subtask"):
         if name in (task.tools or ()):
             yield FieldProblem(f"tasks[{index}].tools", f"names {name}, which only an agent's definition can grant")

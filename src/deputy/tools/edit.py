@@ -1,4 +1,4 @@
-"""Edit: one piece of text in a file replaced by another."""
+"""Edit: replace a piece of text in a file."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _LINES_NAMED = 10
 
 
 class EditArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What Edit is asked for."""
+    """Arguments of Edit."""
 
     path: Annotated[str, Meta(min_length=1, max_length=4096, description="The file, from the workspace's root.")]
     old: Annotated[str, Meta(min_length=1, max_length=LARGEST_BYTES, description="The text to replace, exactly.")]
-    new: Annotated[str, Meta(max_length=LARGEST_BYTES, description="The text to put there instead.")]
-    replace_all: Annotated[bool, Meta(description="Replace it wherever it stands, not only once.")] = False
+    new: Annotated[str, Meta(max_length=LARGEST_BYTES, description="The new text.")]
+    replace_all: Annotated[bool, Meta(description="Replace every occurrence, not only one.")] = False
 
 
 def edit_tool(workspace: Workspace) -> StructTool[EditArguments]:
-    """The tool Edit over a workspace."""
+    """Make the tool Edit."""
     traits = ToolTraits(needs_approval=True, risk="medium", limit_seconds=30)
 
     async def execute(arguments: EditArguments, context: ToolContext) -> ToolOutput:
@@ -48,27 +48,28 @@ def edit_tool(workspace: Workspace) -> StructTool[EditArguments]:
 
 def _edit(workspace: Workspace, arguments: EditArguments, base: FileDigest | None) -> ToolOutput:
     if arguments.old == arguments.new:
-        raise ToolError("`old` and `new` are the same; nothing was changed.")
+        raise ToolError("`old` and `new` are equal; nothing was changed.")
     with workspace.place(arguments.path, for_writing=True) as place:
         expect_approved(place, base)
         name = shown_path(place.path)
         content = _content(place, name)
         changed, count = _replaced(content, arguments, name)
         replace_file(place, changed)
-    return ToolOutput(text=f"Replaced {count:,} in {name}.", changed=(place.path,))
+    times = "1 occurrence" if count == 1 else f"{count:,} occurrences"
+    return ToolOutput(text=f"Replaced {times} in {name}.", changed=(place.path,))
 
 
 def _replaced(content: bytes, arguments: EditArguments, name: str) -> tuple[bytes, int]:
-    """The content after the edit, and how often the text was replaced."""
+    """The content after the edit, and the number of replacements."""
     old, new = _with_line_ends_of(content, arguments.old), _with_line_ends_of(content, arguments.new)
     count = content.count(old)
     if not count:
-        raise ToolError(f"`old` does not stand in {name}; read it again and copy the text exactly.")
+        raise ToolError(f"`old` does not occur in {name}; read the file again and copy the text exactly.")
     if count > 1 and not arguments.replace_all:
         lines = ", ".join(map(str, _lines_of(content, old)))
-        remedy = "give more of the text around it, or set replace_all"
+        remedy = "include more of the text around it, or set replace_all"
         raise ToolError(
-            f"`old` stands {count:,} times in {name} (lines {lines}{', …' * (count > _LINES_NAMED)}): {remedy}."
+            f"`old` occurs {count:,} times in {name} (lines {lines}{', …' * (count > _LINES_NAMED)}): {remedy}."
         )
     return content.replace(old, new), count
 
@@ -77,12 +78,12 @@ def _content(place: WorkspacePath, name: str) -> bytes:
     with place.open_file() as file:
         content = file.read(LARGEST_BYTES + 1)
     if len(content) > LARGEST_BYTES:
-        raise ToolError(f"{name} is larger than {LARGEST_BYTES:,} bytes, the most that is edited.")
+        raise ToolError(f"{name} is larger than {LARGEST_BYTES:,} bytes, the limit for an edit.")
     return content
 
 
 def _with_line_ends_of(content: bytes, text: str) -> bytes:
-    """A file with Windows line ends is shown without them, so the text to find is given without them, too."""
+    """The text with the line ends of the file: Read shows Windows line ends as plain ones."""
     encoded = text.encode()
     if b"\r\n" in content and b"\r\n" not in encoded:
         return encoded.replace(b"\n", b"\r\n")

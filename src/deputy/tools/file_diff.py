@@ -1,4 +1,4 @@
-"""The diff that a call makes in a file, and the check that the file is still the one it was made from."""
+"""The diff of a file change for approval, and the check that the file is still the approved one."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 _CONTEXT = 3
 _MOST_COMPARED = 1_000_000
-"""The most pairs of lines that are compared; what is larger is shown as removed and added whole."""
+"""The most pairs of lines to compare; a larger change is shown as removed and added whole."""
 
 
 def preview_change(workspace: Workspace, path: str, change: Callable[[bytes], bytes]) -> Preview:
-    """The approval of a call that changes a file: where it leads, and the diff with the digest of the file."""
+    """The approval of a call that changes a file: its real path, its digest and the diff."""
     try:
         with workspace.place(path, for_writing=True) as place:
             old = None if place.status is None else _content(place)
             base = digest_of(place, old)
     except (ToolError, OSError) as error:
-        # Missing directories are made when it runs; a file that is there then was not approved.
+        # The call makes missing directories; a file that exists there by then was not approved.
         old, base = None, FileDigest(path=path, problem=str(error))
     parts = [ApprovalPart(name="path", text=path)]
     if base.path != path:
@@ -45,22 +45,22 @@ def preview_change(workspace: Workspace, path: str, change: Callable[[bytes], by
 
 
 def digest_of(place: WorkspacePath, content: bytes | None) -> FileDigest:
-    """The file at a place, as a digest; without a file that is empty."""
+    """The digest of a file's content; empty when there is no file."""
     if content is None:
         return FileDigest(path=place.path)
     return FileDigest(path=place.path, sha256=hashlib.sha256(content).hexdigest(), bytes=len(content))
 
 
 def expect_approved(place: WorkspacePath, base: FileDigest | None) -> None:
-    """Refuse to change another file than the one that was approved, or one that has changed since."""
+    """Refuse to change a file other than the approved one, or one that changed after the approval."""
     if base is None:
         return
     now = digest_of(place, None if place.status is None else _content(place))
     leads_elsewhere = not base.problem and now.path != base.path
     if leads_elsewhere or now.sha256 != base.sha256:
         raise ToolError(
-            f"{shown_path(place.path)} is not as it was when this call was approved; nothing was written. "
-            "Read it again, and make the call anew."
+            f"{shown_path(place.path)} has changed since this call was approved; nothing was written. "
+            "Read it again and repeat the call."
         )
 
 
@@ -68,7 +68,7 @@ def _content(place: WorkspacePath) -> bytes:
     with place.open_file() as file:
         content = file.read(LARGEST_BYTES + 1)
     if len(content) > LARGEST_BYTES:
-        raise ToolError(f"{shown_path(place.path)} is larger than {LARGEST_BYTES:,} bytes, the most that is changed.")
+        raise ToolError(f"{shown_path(place.path)} is larger than {LARGEST_BYTES:,} bytes, the limit for a change.")
     return content
 
 
@@ -77,7 +77,7 @@ def _file_text(base: FileDigest) -> str:
 
 
 def _diff(old: bytes, new: bytes) -> str:
-    """A unified diff, in linear time where the files are large."""
+    """A unified diff; linear time for large files."""
     before, after = _lines(old), _lines(new)
     begin = _common(before, after)
     end = _common(before[begin:][::-1], after[begin:][::-1])
@@ -106,7 +106,7 @@ def _hunk(
 
 
 def _common(left: Sequence[str], right: Sequence[str]) -> int:
-    """How many lines both begin with."""
+    """The number of equal lines at the beginning."""
     count = 0
     for one, other in zip(left, right, strict=False):
         if one != other:
@@ -116,7 +116,7 @@ def _common(left: Sequence[str], right: Sequence[str]) -> int:
 
 
 def _lines(content: bytes) -> list[str]:
-    """The lines of a file; bytes that are no text are escaped, and a missing line break at the end is said."""
+    """The lines of a file; bytes that are not text are escaped, a missing last line end is marked."""
     if not content:
         return []
     lines = content.decode(errors="backslashreplace").split("\n")

@@ -1,4 +1,4 @@
-"""A tool of the flow, made of an argument type and a Markdown file beside the code."""
+"""A tool that runs in the flow of its agent, with typed arguments."""
 
 from __future__ import annotations
 
@@ -21,23 +21,23 @@ _Arguments = TypeVar("_Arguments", bound=Struct)
 
 
 class StructFlowTool(ABC, Generic[_Arguments]):
-    """What a tool of the flow tells a model about itself; it is only carried out with arguments of its type."""
+    """A flow tool with an argument type; its description is the Markdown file of its name."""
 
     name: str
     arguments: type[_Arguments]
 
     @property
     def description(self) -> str:
-        """What it does and when to use it."""
+        """The text of its Markdown file."""
         return described(f"{self.name.lower()}.md")
 
     @property
     def schema(self) -> dict[str, Any]:
-        """The JSON Schema of its arguments, which allows no others."""
+        """The JSON Schema of its arguments."""
         return schema_of(self.arguments)
 
     async def run(self, call: ToolCall, key: str, run: RunContext, agent: AgentContext) -> ToolOutput:
-        """Read the arguments and carry out the call; bad arguments are told to the model."""
+        """Execute the call; bad arguments become an error output."""
         try:
             wanted = read_arguments(call.arguments, self.arguments)
         except ToolError as error:
@@ -46,4 +46,4 @@ class StructFlowTool(ABC, Generic[_Arguments]):
 
     @abstractmethod
     async def execute(self, wanted: _Arguments, key: str, run: RunContext, agent: AgentContext) -> ToolOutput:
-        """Do what was asked."""
+        """Execute a call with valid arguments."""

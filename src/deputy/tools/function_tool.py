@@ -1,4 +1,4 @@
-"""Tools of a user's own: a typed function becomes a tool, its signature the schema of the arguments."""
+"""A user's typed function as a tool; its signature is the schema of the arguments."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _PLAIN = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONL
 
 
 class FunctionTool(Generic[_P, _R]):
-    """A function that models can call; for programs it stays the function it was."""
+    """A function that models can call; code can still call it as a function."""
 
     def __init__(self, function: Callable[_P, _R], name: str, traits: ToolTraits) -> None:
         self.name = name
@@ -42,7 +42,7 @@ class FunctionTool(Generic[_P, _R]):
         return self._function(*args, **kwargs)
 
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
-        """Call the function with a model's arguments; what it raises is told to the model."""
+        """Call the function with a model's arguments; an exception becomes an error output."""
         try:
             wanted = read_arguments(arguments, self._arguments)
             given: Any = {name: getattr(wanted, name) for name in wanted.__struct_fields__}
@@ -50,14 +50,14 @@ class FunctionTool(Generic[_P, _R]):
             text = value if isinstance(value, str) else json.encode(value).decode()
         except ToolError as error:
             return ToolOutput(text=str(error), is_error=True)
-        except Exception as error:  # noqa: BLE001  whatever a user's function raises is the model's to react to
+        except Exception as error:  # noqa: BLE001  the model reacts to an error of a user's function
             return ToolOutput(text=f"{self.name} failed: {type(error).__name__}: {error}"[:2000], is_error=True)
         return ToolOutput(text=cut(text, context.output_bytes, "ask for less"))
 
     async def _execute(self, given: Any) -> Any:
         if inspect.iscoroutinefunction(self._as_tool):
             return await self._as_tool(**given)
-        # A plain function may block, and must not hold up the other subagents.
+        # A plain function may block and must not stop the other subagents.
         return await asyncio.to_thread(self._as_tool, **given)
 
 
@@ -74,7 +74,7 @@ def tool(
 def tool(
     function: Callable[..., Any] | None = None, /, *, name: str | None = None, traits: ToolTraits | None = None
 ) -> Any:
-    """Make a typed function a tool: its name, its docstring and its signature are what models are told."""
+    """Make a typed function a tool; models see its name, docstring and signature."""
 
     def made(function: Callable[..., Any]) -> FunctionTool[..., Any]:
         return FunctionTool(function, name or getattr(function, "__name__", "tool"), traits or ToolTraits())
@@ -83,7 +83,7 @@ def tool(
 
 
 def as_tool(given: Tool | Callable[..., Any]) -> Tool:
-    """A tool as it is, a plain function as the tool it makes."""
+    """Return a tool unchanged, and make a tool of a plain function."""
     if hasattr(given, "schema") and hasattr(given, "run"):
         return cast("Tool", given)
     return tool(cast("Callable[..., Any]", given))
@@ -98,7 +98,7 @@ def _arguments_of(function: Callable[..., Any]) -> type[Struct]:
     fields: list[Any] = []
     for parameter in inspect.signature(function).parameters.values():
         if parameter.kind not in _PLAIN or parameter.name not in hints:
-            raise UsageError("tool", f"{name}({parameter})", "give every argument a name and a type; no * and **")
+            raise UsageError("tool", f"{name}({parameter})", "every argument needs a name and a type; no * and **")
         known = (parameter.name, hints[parameter.name])
         fields.append(known if parameter.default is parameter.empty else (*known, parameter.default))
     try:

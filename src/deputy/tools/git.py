@@ -1,4 +1,4 @@
-"""git as a child: no hooks, no questions, no network, and nothing that a repository's own settings could run."""
+"""git as a child process: no hooks, no prompts, no network, no commands from a repository's settings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 SECONDS = 120.0
 _GRACE_SECONDS = 0.5
-"""What git gets to take its locks away with when it is stopped."""
+"""Time for a stopped git to remove its locks."""
 _OUTPUT_BYTES = 4 * 1024 * 1024
 _ERROR_LENGTH = 300
 _MOST_OVERRIDES = 500
@@ -42,10 +42,10 @@ HARMLESS = {
     "user.name": "Deputy",
     "user.email": "deputy@localhost",
 }
-"""Settings that no repository may decide."""
+"""Settings that override those of the repository."""
 
 RUNNING = (".clean", ".smudge", ".process", ".command", ".textconv", ".driver", ".program", ".helper")
-"""How settings end that name a command to run."""
+"""Endings of settings that name a command to run."""
 
 ENVIRONMENT = {
     "GIT_TERMINAL_PROMPT": "0",
@@ -58,7 +58,7 @@ ENVIRONMENT = {
 
 
 class GitFailed(Exception):
-    """git did not do it; says why in one line."""
+    """git failed; the message is one line."""
 
     def __init__(self, code: int, message: str) -> None:
         self.code = code
@@ -66,7 +66,7 @@ class GitFailed(Exception):
 
 
 class GitStopped(GitFailed):
-    """git was stopped before it had done it, which says nothing about what it was asked."""
+    """git was stopped, so its result is unknown."""
 
 
 class Git:
@@ -80,7 +80,7 @@ class Git:
         overrides: Sequence[str] = (),
         until: float | None = None,
     ) -> None:
-        """`until` is when all of it has to be done, on the monotonic clock."""
+        """`until` is the deadline of all calls, on the monotonic clock."""
         self.directory = directory
         self._given = environ
         self._stop = stop
@@ -88,21 +88,21 @@ class Git:
         self._environ = {**scrubbed(environ), **ENVIRONMENT, **_settings(overrides)}
 
     def within(self, directory: str) -> Git:
-        """The same in another directory, whose own settings are to be looked at first."""
+        """The same in another directory, hardened against the settings there."""
         return Git(directory, self._given, self._stop, until=self._until).hardened()
 
     def hardened(self) -> Git:
-        """The same, with every command that the repository's own settings name taken out of them."""
+        """The same, with every command in the repository's own settings overridden."""
         # Reading settings runs nothing.
         listed = self.run("config", "--list", "-z", "--name-only", "--show-scope").split("\0")
         own = {key for scope, key in zip(listed[::2], listed[1::2], strict=False) if scope in ("local", "worktree")}
         commands = sorted(key for key in own if key.lower().endswith(RUNNING))
         if len(commands) > _MOST_OVERRIDES:
-            raise GitFailed(1, "its settings name too many commands")
+            raise GitFailed(1, "the repository's settings name too many commands")
         return Git(self.directory, self._given, self._stop, commands, self._until)
 
     def run(self, *arguments: str) -> str:
-        """What it prints; GitFailed when it fails, or takes or says too much."""
+        """The output of git; raises GitFailed when git fails, takes too long or prints too much."""
         output, errors = _Bounded(), _Bounded()
         try:
             child = Popen(
@@ -115,15 +115,15 @@ class Git:
                 start_new_session=True,
             )
         except OSError as error:
-            raise GitFailed(127, f"git cannot be run: {error.strerror}") from error
+            raise GitFailed(127, f"git cannot be started: {error.strerror}") from error
         with child:
             sinks = {child.stdout: output.feed, child.stderr: errors.feed}
             ended = watch(child, sinks, stop=self._stop, seconds=self._seconds(), grace_seconds=_GRACE_SECONDS)
         if ended.how != "exited":
             raise GitStopped(1, f"git {arguments[0]} was stopped: {ended.how}")
         if ended.code:
-            said = " ".join(errors.text.split()) or f"git {arguments[0]} failed"
-            raise GitFailed(ended.code, said[:_ERROR_LENGTH])
+            message = " ".join(errors.text.split()) or f"git {arguments[0]} failed"
+            raise GitFailed(ended.code, message[:_ERROR_LENGTH])
         return output.text
 
     def _seconds(self) -> float:
@@ -131,24 +131,22 @@ class Git:
 
 
 class _Bounded:
-    """What a stream said, up to a bound."""
+    """Output up to a limit."""
 
     def __init__(self) -> None:
-        self._said = bytearray()
+        self._output = bytearray()
 
     def feed(self, data: bytes) -> bool:
-        """Take what came; False when it is too much."""
-        self._said += data
-        return len(self._said) <= _OUTPUT_BYTES
+        self._output += data
+        return len(self._output) <= _OUTPUT_BYTES
 
     @property
     def text(self) -> str:
-        """All of it."""
-        return os.fsdecode(bytes(self._said))
+        return os.fsdecode(bytes(self._output))
 
 
 def _settings(overrides: Sequence[str]) -> dict[str, str]:
-    """Settings over everybody else's; given by the environment, as keys may hold any letter."""
+    """Settings as environment variables, which override all files and allow any character in a key."""
     values = {**dict.fromkeys(overrides, ""), **{f"{key.rpartition('.')[0]}.required": "false" for key in overrides}}
     pairs = {**values, **HARMLESS}
     numbered = {

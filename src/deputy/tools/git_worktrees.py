@@ -1,4 +1,4 @@
-"""Workplaces as git worktrees under the home: made from HEAD, found again after a crash, kept as a branch."""
+"""A git worktree per run, below the home: made from HEAD, found again after a crash, committed to a branch."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ _MOST_CHANGED = 1000
 
 
 class _Beginning(Struct, frozen=True, kw_only=True):
-    """What is kept beside a worktree, as a branch does not know where it began."""
+    """Stored beside a worktree, because a branch does not record its base commit."""
 
     branch: str
     base: str
 
 
 class GitWorktrees:
-    """Makes worktrees below a folder, one for each run."""
+    """Makes the worktrees of runs below a folder."""
 
     def __init__(
         self, folder: Path, workspace: Path, environ: Mapping[str, str], safe_id: Callable[[str], str]
@@ -45,11 +45,11 @@ class GitWorktrees:
         self._workspace = workspace
         self._environ = environ
         self._safe_id = safe_id
-        # git's own locks refuse instead of waiting.
+        # git fails on a held lock instead of waiting.
         self._turn = asyncio.Lock()
 
     async def open(self, run: str, label: str, root: str) -> Worktree | NoWorktree:
-        """The worktree of a run, made from HEAD of the repository around a directory, or found again."""
+        """Make the worktree of a run from HEAD of the repository around `root`, or find it again."""
         if shutil.which("git", path=self._environ.get("PATH")) is None:
             return NoWorktree(reason="git is not installed")
         try:
@@ -59,12 +59,12 @@ class GitWorktrees:
             return NoWorktree(reason=f"no worktree could be made: {_one_line(str(error))}")
 
     async def close(self, place: Worktree, title: str, named: Sequence[str] = ()) -> WorktreeChanges:
-        """Commit what was done, ignored files only where they are named; without anything done, all of it goes."""
+        """Commit the changes, and ignored files only if they are named; remove an unchanged worktree."""
         try:
             async with self._turn:
                 return await interruptible(partial(self._closed, place, title, named))
         except (GitFailed, OSError) as error:
-            warning = f"What was done is in {place.folder} and could not be committed: {_one_line(str(error))}"
+            warning = f"The changes in {place.folder} could not be committed: {_one_line(str(error))}"
             return WorktreeChanges(branch=place.branch, warning=warning)
 
     def _opened(self, run: str, label: str, root: str, stop: StopSignal) -> Worktree | NoWorktree:
@@ -76,16 +76,16 @@ class GitWorktrees:
             if "not a git repository" in str(error):
                 return NoWorktree(reason="the workspace is not in a git repository")
             raise
-        # A repository's settings may say that its files are elsewhere.
+        # A repository can set another folder as its worktree.
         prefix = os.path.relpath(directory, top)
         if prefix.startswith(".."):
-            return NoWorktree(reason="its repository has its files elsewhere")
+            return NoWorktree(reason="the repository's settings put its files in another folder")
         git = git.hardened()
         try:
             head = git.run("rev-parse", "--verify", "--quiet", "HEAD^{commit}").strip()
         except GitFailed:
-            return NoWorktree(reason="its repository has no commit yet")
-        # Links would lead tools out of the worktree, so it is named without them.
+            return NoWorktree(reason="the repository has no commit yet")
+        # Tools refuse symlinks out of the worktree, so its path must have none.
         folder = Path(os.path.realpath(self._folder)) / self._safe_id(run)
         beginning = _read(folder) or _Beginning(branch=branch_name(label, run), base=head)
         if not _is_there(git, folder):
@@ -111,11 +111,11 @@ class GitWorktrees:
         head = git.run("rev-parse", "HEAD").strip()
         if head == place.base:
             if _has_others(git):
-                warning = f"What it wrote is ignored by git; it stays in {place.folder} and is in no commit."
+                warning = f"The new files are ignored by git and in no commit; they are in {place.folder}."
                 return WorktreeChanges(branch=place.branch, warning=warning)
             _remove(git, place)
             return WorktreeChanges()
-        # Whoever left the branch still hands in what it committed.
+        # The run may have changed to another branch; its commits still belong to this one.
         git.run("update-ref", f"refs/heads/{place.branch}", head)
         names = git.run("diff", "--name-only", "-z", "--no-renames", "--no-ext-diff", place.base, head)
         prefix = os.path.relpath(place.root, place.folder)
@@ -126,10 +126,10 @@ class GitWorktrees:
 def untouched(
     worktrees: Path, environ: Mapping[str, str], root: str, paths: Sequence[str], stop: StopSignal
 ) -> Callable[[str], bool]:
-    """Which files of a worktree, at or below these paths, are as in the commit that it began with.
+    """A predicate: whether a file of a worktree, at or below these paths, is equal to its base commit.
 
-    Where nothing can be told of them, all are: what git does not know of is in no branch. Elsewhere than in a worktree
-    none are, as far as git tells.
+    If git fails, it is true for every file, as a file that git does not know is in no branch. For a folder that is not
+    a worktree it is false for every file.
     """
     top = os.path.realpath(worktrees)
     name, _, prefix = os.path.relpath(os.path.realpath(root), top).partition("/")
@@ -140,7 +140,7 @@ def untouched(
     try:
         git = Git(f"{top}/{name}", environ, stop).hardened()
         known = git.run("ls-tree", "-r", "-z", "--name-only", beginning.base, "--", *names)
-        # What is only gone from the index is still there; what was only written again is the same.
+        # Compare files, not the index: a file that was only rewritten is equal.
         quiet = ("--literal-pathspecs", "-c", "diff.autoRefreshIndex=true")
         plain = ("--name-only", "-z", "--no-renames", "--no-ext-diff", "--no-textconv", "--diff-filter=d")
         differing = git.run(*quiet, "diff", *plain, beginning.base, "--", *names)
@@ -151,14 +151,14 @@ def untouched(
 
 
 def _is_there(git: Git, folder: Path) -> bool:
-    """Whether there is a whole worktree of this repository; half of one is taken away."""
+    """Whether there is a complete worktree of this repository; an incomplete one is removed."""
     if not folder.is_dir():
         return False
     try:
         there = git.within(str(folder))
         there.run("rev-parse", "--verify", "--quiet", "HEAD^{commit}")
         top = there.run("rev-parse", "--show-toplevel").removesuffix("\n")
-        # Files are checked out before there is an index: without one, those that lack would be taken for removed.
+        # git writes the index after the files: without it, missing files would count as deleted.
         has_index = (_own(there) / "index").exists()
         is_whole = has_index and top == str(folder) and _common(there) == _common(git)
     except GitStopped:
@@ -173,7 +173,7 @@ def _is_there(git: Git, folder: Path) -> bool:
 def _make(git: Git, folder: Path, beginning: _Beginning) -> None:
     _prepare(folder, beginning)
     with suppress(GitFailed):
-        # One that was killed while it was being made is locked, and would stay for ever.
+        # A worktree whose creation was killed stays locked, and `prune` keeps it.
         git.run("worktree", "unlock", "--", str(folder))
     git.run("worktree", "prune")
     try:
@@ -185,7 +185,7 @@ def _make(git: Git, folder: Path, beginning: _Beginning) -> None:
 
 
 def _add_ignored(git: Git, place: Worktree, named: Sequence[str]) -> None:
-    """Add the files that the work consists of, where what the repository ignores has them left out."""
+    """Add named files that the repository ignores."""
     prefix = os.path.relpath(place.root, place.folder)
     paths = [os.path.normpath(f"{prefix}/{path.removeprefix(f'{place.root}/')}") for path in named[:_MOST_CHANGED]]
     inside = [path for path in paths if not path.startswith(("/", "../")) and _is_file(Path(place.folder) / path)]
@@ -204,7 +204,7 @@ def _is_file(path: Path) -> bool:
 
 
 def _has_others(git: Git) -> bool:
-    """Whether there are files that git was not given, caches apart; a worktree has none when it is made."""
+    """Whether there are untracked files other than caches."""
     found = git.run("ls-files", "--others", "--directory", "--no-empty-directory", "-z").split("\0")
     return any(path and not is_cache(path) for path in found)
 
@@ -217,23 +217,23 @@ def _remove(git: Git, place: Worktree) -> None:
 
 
 def _common(git: Git) -> str:
-    """The directory that all worktrees of a repository share."""
+    """The git directory that all worktrees of a repository share."""
     return os.path.realpath(git.run("rev-parse", "--path-format=absolute", "--git-common-dir").removesuffix("\n"))
 
 
 def _own(git: Git) -> Path:
-    """The directory where git keeps what is one worktree's own."""
+    """The git directory of one worktree."""
     return Path(git.run("rev-parse", "--path-format=absolute", "--git-dir").removesuffix("\n"))
 
 
 def _unlock(git: Git, folder: Path, branch: str) -> None:
-    """Take away the locks that a killed git left in a worktree; its run is at work here, so nobody holds them."""
+    """Remove the locks that a killed git left; only this run works here, so no live process holds them."""
     own = _own(git)
     try:
         belongs_to = os.path.realpath(own / (own / "gitdir").read_text().removesuffix("\n"))
     except (OSError, ValueError):
         return
-    # Whatever works there may have written into the folder that it belongs to another repository.
+    # The agent may have rewritten `.git` to point to another repository.
     if belongs_to != os.path.realpath(folder / ".git"):
         return
     for left in (own / "index.lock", own / "HEAD.lock", Path(_common(git)) / "refs/heads" / f"{branch}.lock"):
@@ -241,7 +241,7 @@ def _unlock(git: Git, folder: Path, branch: str) -> None:
 
 
 def branch_name(label: str, run: str) -> str:
-    """The branch of a run's work: a name that git takes, whatever the label is."""
+    """The branch of a run: a name that git accepts, for any label."""
     safe = "".join(letter if letter in _SAFE else "-" for letter in label[:_LABEL_LENGTH]).strip("-_")
     unique = "".join(letter if letter in _SAFE else "-" for letter in run.removeprefix("sess_"))[:64]
     return f"deputy/{safe or 'task'}-{unique}"

@@ -1,4 +1,4 @@
-"""Glob: the files whose paths match a pattern, in the order of their paths."""
+"""Glob: list files whose paths match a pattern, sorted by path."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _MOST_FILES = 2000
 
 
 class GlobArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What Glob is asked for."""
+    """Arguments of Glob."""
 
     pattern: Annotated[str, Meta(min_length=1, max_length=1024, description="Such as `*.py` or `src/**/*.md`.")]
     path: Annotated[str, Meta(min_length=1, max_length=4096, description="The directory to look in.")] = "."
-    include_ignored: Annotated[bool, Meta(description="Show what ignore files leave out, too.")] = False
+    include_ignored: Annotated[bool, Meta(description="Also show files that ignore files exclude.")] = False
     limit: Annotated[int, Meta(ge=1, le=_MOST_FILES, description="The most files to show.")] = 200
 
 
 def glob_tool(workspace: Workspace, slots: Slots | None = None) -> StructTool[GlobArguments]:
-    """The tool Glob over a workspace; slots that tools share bound how many programs run at once."""
+    """Make the tool Glob; shared slots limit the programs that run at once."""
     traits = ToolTraits(
         reads_only=True, repeatable=True, is_local=True, needs_approval=False, risk="low", limit_seconds=SEARCH_SECONDS
     )
@@ -50,10 +50,10 @@ def _list(workspace: Workspace, arguments: GlobArguments, output_bytes: int, sto
 
     def collect(_: Workspace, start: WorkspacePath, limit: int) -> FoundPaths:
         if not start.is_directory:
-            raise ToolError(f"{shown_path(arguments.path)} is not a directory.")
+            raise ToolError(f"{shown_path(arguments.path)} is not a directory; give a directory as `path`.")
         return FoundPaths(workspace, start, limit)
 
-    # Names that are not granted are left out of what is found: a pattern cannot be matched against a single file.
+    # Search the whole folder and drop paths outside the grant: ripgrep matches no glob against a single file.
     found = search(workspace.whole(), arguments.path, _options(arguments, workspace), arguments.limit, collect, stop)
     text = cut("\n".join(found.lines), output_bytes, "narrow the pattern or the path") or "No files match."
     return ToolOutput(text="\n".join([text, *found.notes]))
@@ -62,6 +62,6 @@ def _list(workspace: Workspace, arguments: GlobArguments, output_bytes: int, sto
 def _options(arguments: GlobArguments, workspace: Workspace) -> list[str]:
     pattern = arguments.pattern.removeprefix("./").removeprefix(f"{workspace.root}/")
     if "\0" in pattern or pattern.startswith("!"):
-        raise ToolError(f"{pattern!r:.200} is not a pattern; nothing was searched.")
+        raise ToolError(f"{pattern!r:.200} is not a valid pattern; nothing was searched.")
     options = ["--files", "--null", f"--glob={pattern}"]
     return [*options, "--no-ignore"] if arguments.include_ignored else options

@@ -1,4 +1,4 @@
-"""Grep: lines or files that match a regular expression, found by ripgrep in linear time."""
+"""Grep: find lines or files that match a regular expression, with ripgrep."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _BOUNDS = ("--regex-size-limit=10M", "--dfa-size-limit=10M", "--max-filesize=16M
 
 
 class GrepArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What Grep is asked for."""
+    """Arguments of Grep."""
 
     pattern: Annotated[str, Meta(min_length=1, max_length=4096, description="A regular expression (Rust syntax).")]
     path: Annotated[str, Meta(min_length=1, max_length=4096, description="A directory or file to search.")] = "."
@@ -38,12 +38,12 @@ class GrepArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     context: Annotated[int, Meta(ge=0, le=20, description="Lines to show around each match.")] = 0
     ignore_case: bool = False
     literal: Annotated[bool, Meta(description="Take the pattern as plain text.")] = False
-    include_ignored: Annotated[bool, Meta(description="Search what ignore files leave out, too.")] = False
+    include_ignored: Annotated[bool, Meta(description="Also search files that ignore files exclude.")] = False
     limit: Annotated[int, Meta(ge=1, le=_MOST_MATCHES, description="The most matches to show.")] = 100
 
 
 def grep_tool(workspace: Workspace, slots: Slots | None = None) -> StructTool[GrepArguments]:
-    """The tool Grep over a workspace; slots that tools share bound how many programs run at once."""
+    """Make the tool Grep; shared slots limit the programs that run at once."""
     traits = ToolTraits(
         reads_only=True, repeatable=True, is_local=True, needs_approval=False, risk="low", limit_seconds=SEARCH_SECONDS
     )
@@ -64,7 +64,7 @@ def _search(workspace: Workspace, arguments: GrepArguments, output_bytes: int, s
 
 def _options(arguments: GrepArguments) -> list[str]:
     if "\0" in arguments.pattern + arguments.glob:
-        raise ToolError("A pattern cannot hold a NUL character; nothing was searched.")
+        raise ToolError("A pattern must not contain a NUL character; nothing was searched.")
     options = [*_BOUNDS, f"--max-count={arguments.limit + 1}"]
     options += ["--json", f"--context={arguments.context}"] if arguments.output == "lines" else ["-l", "--null"]
     if arguments.ignore_case:
@@ -79,7 +79,7 @@ def _options(arguments: GrepArguments) -> list[str]:
 
 
 class _Text(Struct):
-    """A text, or in base64 what is none."""
+    """Text, or base64 of bytes that are not text."""
 
     text: str | None = None
     bytes: str | None = None
@@ -105,7 +105,7 @@ class _Record(Struct):
 
 
 class FoundLines:
-    """The matches that a search prints as JSON, one record a line, of which only what the workspace shows is kept."""
+    """Collects matches from ripgrep's JSON lines, and drops paths that the workspace does not show."""
 
     def __init__(self, workspace: Workspace, start: WorkspacePath, limit: int) -> None:
         self.lines: list[str] = []
@@ -120,7 +120,7 @@ class FoundLines:
         self._decoder = Decoder(_Record)
 
     def feed(self, data: bytes) -> bool:
-        """Take more of the output; False when there are enough matches."""
+        """Read more output; False when the limit is reached."""
         *records, self._rest = (self._rest + data).split(b"\n")
         for record in records:
             if self._is_skipping:
@@ -129,7 +129,7 @@ class FoundLines:
                 return False
         if len(self._rest) > _RECORD_BYTES:
             if not self._is_skipping and self._path:
-                self.lines.append(f"{self._path}: [a match in a line that is too long to show]")
+                self.lines.append(f"{self._path}: [match in a line that is too long to show]")
             self._is_skipping, self._rest = True, b""
         return True
 
@@ -160,7 +160,7 @@ class FoundLines:
 
 
 def _excerpt(line: bytes, submatches: tuple[_Submatch, ...]) -> str:
-    """The line, or of a long one the part around its first match."""
+    """The line; of a long line the part around its first match."""
     line = line.rstrip(b"\r\n")
     if len(line) <= _LINE_BYTES:
         return line.decode("utf-8", "replace")

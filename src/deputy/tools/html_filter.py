@@ -1,6 +1,6 @@
-"""A program of its own: HTML on standard input, its title and its Markdown on standard output.
+"""A script: reads HTML from standard input, writes title and Markdown to standard output.
 
-The converter holds the interpreter's lock while it works, and a hostile page could make that long or fatal.
+It runs in its own process because the converter holds the GIL, and a hostile page could make it slow or crash it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _CPU_SECONDS = 20
 
 
 def main() -> None:
-    """Convert, within bounds that hold even when nobody watches any more."""
+    """Convert within limits of memory and CPU time, which hold even if the parent process is dead."""
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CPU, (_CPU_SECONDS, _CPU_SECONDS))
     from html_to_markdown import ConversionOptions, InlineDataMedia, convert

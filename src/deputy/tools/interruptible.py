@@ -1,4 +1,4 @@
-"""Blocking work off the event loop that a cancel really stops."""
+"""Blocking work in a thread that a cancel can stop."""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ if TYPE_CHECKING:
 _STOP_SECONDS = 10
 
 Slots: TypeAlias = AbstractAsyncContextManager[object]
-"""Room for one more at a time, such as a semaphore: a thousand agents must not start a thousand programs at once."""
+"""A semaphore that limits the programs that all agents run at once."""
 
 _Result = TypeVar("_Result")
 
 
 class StopSignal:
-    """A wish to stop that can be waited for together with output."""
+    """A stop request that `select` can wait for together with output."""
 
     def __init__(self) -> None:
         self._reading, self._writing = os.pipe()
 
     def fileno(self) -> int:
-        """What becomes readable once it is wished."""
+        """The descriptor that becomes readable when a stop is requested."""
         return self._reading
 
     def request_stop(self) -> None:
-        """Ask whoever watches to stop."""
+        """Make the descriptor readable."""
         os.write(self._writing, b"!")
 
     def close(self) -> None:
-        """Give the descriptors back."""
+        """Close the descriptors."""
         os.close(self._reading)
         os.close(self._writing)
 
 
 async def interruptible(job: Callable[[StopSignal], _Result]) -> _Result:
-    """Do a blocking job in a thread of its own; a cancel asks it to stop and waits until it has."""
+    """Run a blocking job in its own thread; a cancel requests a stop and waits for the job."""
     stop = StopSignal()
     thread = ThreadPoolExecutor(max_workers=1)
     done = asyncio.wrap_future(thread.submit(job, stop))

@@ -1,7 +1,7 @@
-"""A child process that the kernel lets read beneath one directory only, where it has Landlock.
+"""Start a child process that can read only beneath one directory, with Landlock where the kernel has it.
 
-A search program walks the tree by names, so that a symlink put in its way at the right moment could lead it out of the
-workspace. The kernel's own check has no such moment.
+A search program opens files by name, so a symlink created at the right moment could lead it out of the workspace. The
+kernel's check has no such race.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64")
 
 
 def spawn_confined(spawn: Callable[[], Popen[bytes]], *, program: str, beneath: int) -> Popen[bytes]:
-    """Start a program that can read beneath a directory and change nothing; unconfined where the kernel cannot.
+    """Start a program that can read beneath a directory and change nothing; unconfined without Landlock.
 
-    The thread that spawns it is confined with it and for ever, so it is one of its own that ends at once.
+    Landlock also confines the spawning thread, permanently, so a short-lived thread does it.
     """
     if not _can_confine():
         return spawn()

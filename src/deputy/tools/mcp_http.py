@@ -1,4 +1,4 @@
-"""An MCP server that is an address: its answers within bounds."""
+"""HTTP client for MCP servers, with limits on their responses."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ if TYPE_CHECKING:
     from httpx2 import Request, Response
 
 MOST_ANSWER: Final = 16 * 1024 * 1024
-"""The most that is read of one answer."""
+"""The largest response in bytes."""
 
 
 def http_client(headers: Mapping[str, str] | None, *, connect_seconds: float, read_seconds: float) -> AsyncClient:
-    """A client whose answers cannot be larger than they say, or than is good."""
+    """A client that refuses compressed and too large responses."""
     return AsyncClient(
         headers={**(headers or {}), "Accept-Encoding": "identity"},
         timeout=Timeout(connect_seconds, read=read_seconds),
-        # Not by a transport of our own: with one, the proxies of the environment are passed over.
+        # A hook, because a custom transport would ignore the proxies of the environment.
         event_hooks={"response": [_bound]},
     )
 
 
 async def _bound(response: Response) -> None:
-    """Bound what is read of an answer; one that was packed unasked could be any size, and is not unpacked."""
+    """Limit a response; a compressed one was not requested and could unpack to any size."""
     if response.headers.get("content-encoding", "identity") != "identity":
-        raise ReadError("the answer is packed, which was not asked for", request=response.request)
+        raise ReadError("the response is compressed, which was not requested", request=response.request)
     if isinstance(response.stream, AsyncByteStream):
         response.stream = _Bytes(response.stream, response.request)
 
 
 class _Bytes(AsyncByteStream):
-    """The bytes of an answer, up to a bound."""
+    """The bytes of a response, up to the limits."""
 
     def __init__(self, inner: AsyncByteStream, request: Request) -> None:
         self._inner = inner
@@ -47,12 +47,12 @@ class _Bytes(AsyncByteStream):
         async for chunk in self._inner:
             taken += len(chunk)
             if taken > MOST_ANSWER:
-                raise ReadError(f"the answer is larger than {MOST_ANSWER:,} bytes", request=self._request)
+                raise ReadError(f"the response is larger than {MOST_ANSWER:,} bytes", request=self._request)
             if parts.count(chunk) > MOST_PARTS:
-                # Not even in a thread: reading it would hold everybody up there as well.
-                raise ReadError(f"the answer is made of more than {MOST_PARTS:,} values", request=self._request)
+                # Parsing holds the GIL, so a thread would not help.
+                raise ReadError(f"the response has more than {MOST_PARTS:,} values", request=self._request)
             yield chunk
 
     async def aclose(self) -> None:
-        """Read no more of it."""
+        """Close the response."""
         await self._inner.aclose()

@@ -1,4 +1,4 @@
-"""An MCP server that is a program: under supervision, and heard only within bounds."""
+"""An MCP server that is a program: supervised, with limits on its output."""
 
 from __future__ import annotations
 
@@ -26,34 +26,34 @@ if TYPE_CHECKING:
     from deputy.processes.supervise import SupervisedChild
 
 MOST_LINE: Final = 8 * 1024 * 1024
-"""The longest message that is read."""
+"""The longest message in bytes."""
 MOST_MESSAGES: Final = 5_000
-"""How much a server may say to one request."""
+"""The most messages from a server per request."""
 _PIECE = 64 * 1024
 _LEAVE_SECONDS = 2.0
-"""How long a server has to go by itself when nobody speaks to it any more."""
+"""Time for a server to exit by itself after its input is closed."""
 
 
 @asynccontextmanager
 async def program_streams(
     command: str, args: Sequence[str], env: dict[str, str] | None
 ) -> AsyncGenerator[tuple[MemoryObjectReceiveStream[Any], MemoryObjectSendStream[Any]]]:
-    """Run a server for as long as the block lasts; one that says too much is heard no more, as if it had gone."""
+    """Run a server for the duration of the block; after too much output its streams end as if it had exited."""
     environment = {**get_default_environment(), **(env or {})}
     found = shutil.which(command, path=environment.get("PATH"))
     if found is None:
-        raise DeputyError(f"{command!r} is not a program that can be found")
+        raise DeputyError(f"the program {command!r} was not found; install it or correct its name")
     program = Command(argv=(found, *args), cwd=str(Path.cwd()), environment=environment, owner="mcp")
     async with supervise(program) as child, asyncio.TaskGroup() as group:
         to_client, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
         outgoing, from_client = anyio.create_memory_object_stream[SessionMessage](0)
         streams = _McpStreams(child)
-        going_on = [
+        tasks = [
             group.create_task(streams.read_all(to_client)),
             group.create_task(streams.write_all(from_client, to_client)),
             group.create_task(_drop(child.stderr)),
         ]
-        # Those that talk close their own ends, but may be cancelled before they begin.
+        # The tasks close their ends, but may be cancelled before they start.
         with to_client, from_client:
             try:
                 yield incoming, outgoing
@@ -61,19 +61,19 @@ async def program_streams(
                 outgoing.close()
                 incoming.close()
                 await _let_go(child)
-                for task in going_on:
+                for task in tasks:
                     task.cancel()
 
 
 class _McpStreams:
-    """What is said to a server and by it."""
+    """Messages to and from a server."""
 
     def __init__(self, child: SupervisedChild) -> None:
         self._child = child
         self._output = 0
 
     async def read_all(self, to_client: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
-        """Pass on what it says, until it ends or says too much; what is no message is passed over."""
+        """Pass on its messages until it ends or sends too much; other lines are ignored."""
         lines = LineReader(MOST_LINE)
         with suppress(anyio.BrokenResourceError, anyio.ClosedResourceError):
             async with to_client:
@@ -81,7 +81,7 @@ class _McpStreams:
                     for line in lines.feed(chunk):
                         self._output += 1
                         if has_too_many_parts(line):
-                            # Not even in a thread: reading it would hold everybody up there as well.
+                            # Parsing holds the GIL, so a thread would not help.
                             self._output = MOST_MESSAGES + 1
                             break
                         with suppress(ValueError):
@@ -96,7 +96,7 @@ class _McpStreams:
         messages: MemoryObjectReceiveStream[SessionMessage],
         to_client: MemoryObjectSendStream[SessionMessage | Exception],
     ) -> None:
-        """Say to it what the client says; one that does not listen any more is gone."""
+        """Pass on the client's messages; a server that closed its input counts as exited."""
         stdin = self._child.stdin
         async with messages:
             try:
@@ -111,13 +111,13 @@ class _McpStreams:
 
 
 async def _drop(stream: asyncio.StreamReader) -> None:
-    """Hear what is of no use, so that whoever says it is not held up."""
+    """Read and discard, so that the writer never blocks."""
     while await stream.read(_PIECE):
         pass
 
 
 async def _let_go(child: SupervisedChild) -> None:
-    """Say nothing more, which is how a server is asked to go; what does not is ended."""
+    """Close the server's input, which asks it to exit, and wait a little."""
     if child.stdin is not None:
         child.stdin.close()
     with suppress(TimeoutError):

@@ -1,4 +1,4 @@
-"""Tools of MCP servers that the user configured: started when first wanted, watched over, bounded in time and size."""
+"""Tools of the user's MCP servers: servers start on first use, and are limited in time and size."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
 PREFIX = "mcp__"
 START_SECONDS = 30.0
 MOST_FAILURES = 3
-"""How often in a row a server may fail to start before it is left alone."""
+"""Failures in a row after which a server is not started again."""
 _MOST_TOOLS = 200
 _MOST_WORDS = 2000
 _MOST_SCHEMA = 32 * 1024
 _MOST_SCHEMAS = 256 * 1024
-"""Of all tools of a server together: they stand before every turn of a subagent that is given them all."""
+"""Limit for all schemas of a server together: a model gets them with every request."""
 _MOST_PAGES = 20
 _LONGEST_NAME = 64
 _LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 
 
 class McpServers:
-    """The servers by name; nothing is started before one of their tools is wanted."""
+    """The servers by name; a server starts when one of its tools is needed."""
 
     def __init__(self, servers: Mapping[str, McpServer]) -> None:
         self._links = {name: _Link(name, server) for name, server in servers.items()}
@@ -53,45 +53,45 @@ class McpServers:
         await self._group.__aexit__(None, None, None)
 
     async def ready(self, wanted: Iterable[str]) -> None:
-        """Have the servers at work whose tools are named; one that does not start leaves its tools out."""
+        """Start the servers of these tools; a server that does not start offers no tools."""
         names = {_server_of(name) for name in wanted if name.startswith(PREFIX)}
         async with asyncio.TaskGroup() as starting:
             for link in (self._links[name] for name in names if name in self._links):
                 starting.create_task(link.try_to_open(self._group))
 
     async def named(self, wanted: Iterable[str]) -> dict[str, bool]:
-        """The tools that these names stand for, and whether each only reads; a server's name is all of its readers."""
+        """The tools of these names, and whether each is read-only; a server's name means all its read-only tools."""
         asked = [name for name in wanted if name.startswith(PREFIX)]
         found: dict[str, bool] = {}
         for name in asked:
             link = self._links.get(_server_of(name))
             if link is None:
                 known = ", ".join(self._links) or "none"
-                raise UsageError("tools", name, f"there is no MCP server of that name; configured are: {known}")
+                raise UsageError("tools", name, f"no MCP server has that name; configured servers: {known}")
             await link.open(self._group)
             found |= link.meant_by(name)
         return found
 
     async def every(self) -> dict[str, bool]:
-        """All tools of all servers that start, and whether each only reads."""
+        """All tools of all servers that start, and whether each is read-only."""
         await self.ready(f"{PREFIX}{name}" for name in self._links)
         return {tool.name: tool.traits.reads_only for tool in self.tools()}
 
     def tools(self) -> tuple[McpTool, ...]:
-        """The tools of the servers that were started."""
+        """The tools of the started servers."""
         return tuple(tool for link in self._links.values() for tool in link.tools.values())
 
 
 class McpTool:
-    """One tool of a server, as models know it."""
+    """One tool of a server."""
 
     def __init__(self, link: _Link, listed: Listed, name: str) -> None:
         reads = listed.annotations is not None and listed.annotations.read_only_hint is True
         self._link = link
         self.name = name
         self.known_as = listed.name
-        """What its server calls it."""
-        # What the server says of itself is all there is to go by; what it does not say is taken for the worst.
+        """Its name on the server."""
+        # Only the server can say that a tool is read-only; without that hint it counts as writing.
         self.traits = ToolTraits(
             reads_only=reads,
             repeatable=reads,
@@ -103,7 +103,7 @@ class McpTool:
         self.schema: dict[str, Any] = listed.input_schema
 
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
-        """Call the tool; what the server says is data, and what goes wrong is told to the model."""
+        """Call the tool; a failure becomes an error output."""
         try:
             text, is_error = await self._link.call(self, dict(arguments))
         except DeputyError as error:
@@ -112,7 +112,7 @@ class McpTool:
 
 
 class _Link:
-    """One server: its process or address, kept open by a task of its own, and the tools it has."""
+    """One server: its connection, held open by its own task, and its tools."""
 
     def __init__(self, name: str, server: McpServer) -> None:
         self.name = name
@@ -122,43 +122,45 @@ class _Link:
         self._client: asyncio.Future[Client] | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._done = asyncio.Event()
-        """Set when the connection that is open now is of no more use."""
+        """Set when the current connection must close."""
         self._failures = 0
         self._timeouts = 0
-        """How many calls in a row took longer than their time."""
+        """Timed-out calls in a row."""
 
     def close(self) -> None:
-        """End it; one that is still starting is not waited for."""
+        """Close the connection; a start in progress is cancelled."""
         self._done.set()
         if self._client is not None and self._keeper is not None and not self._client.done():
-            _refuse(self._client, f"The MCP server {self.name!r} is not wanted any more.")
+            _refuse(self._client, f"The MCP server {self.name!r} was closed.")
             self._keeper.cancel()
 
     async def try_to_open(self, group: asyncio.TaskGroup) -> None:
-        """Start it if it can be; what it lacks then shows in the tools there are."""
+        """Start the server; a failure shows as missing tools."""
         try:
             await self.open(group)
         except DeputyError:
             return
 
     async def open(self, group: asyncio.TaskGroup) -> Client:
-        """The open connection, made by whoever needs it first."""
+        """The connection; the first caller opens it."""
         self._group = group
         if self._client is None:
             if self._failures >= MOST_FAILURES:
-                raise DeputyError(f"The MCP server {self.name!r} failed {MOST_FAILURES} times and is left alone.")
+                raise DeputyError(
+                    f"The MCP server {self.name!r} failed {MOST_FAILURES} times; it is not started again."
+                )
             self._client = asyncio.get_running_loop().create_future()
             self._done = asyncio.Event()
             self._keeper = group.create_task(self._keep(self._client, self._done))
         return await asyncio.shield(self._client)
 
     async def call(self, tool: McpTool, arguments: dict[str, Any]) -> tuple[str, bool]:
-        """Call one of its tools within its time; what it says, and whether it says that it went wrong."""
+        """Call a tool within the server's timeout; returns the text and whether it is an error."""
         from mcp import MCPError
         from mcp_types import CONNECTION_CLOSED, HEADER_MISMATCH
 
         if self._group is None:
-            raise DeputyError(f"The MCP server {self.name!r} is not at work.")
+            raise DeputyError(f"The MCP server {self.name!r} is not running.")
         client = await self.open(self._group)
         self._check(tool)
         try:
@@ -167,43 +169,44 @@ class _Link:
         except TimeoutError:
             self._timeouts += 1
             if self._timeouts >= MOST_FAILURES:
-                # It hangs, as far as can be told: the next call has another.
+                # The server seems to hang: the next call opens a new connection.
                 self._forget()
-            raise DeputyError(f"The MCP server {self.name!r} took longer than its time.") from None
+            seconds = self.server.timeout_seconds
+            raise DeputyError(f"The MCP server {self.name!r} did not answer within {seconds:g} s.") from None
         except MCPError as error:
             if error.error.code in (CONNECTION_CLOSED, HEADER_MISMATCH):
-                # It has gone, or goes by another list of its tools than was read: the next call reads it again.
+                # It exited or changed its tools: the next call opens a new connection and lists the tools.
                 self._forget()
             raise DeputyError(f"The MCP server {self.name!r} failed: {_words(str(error))}") from error
         except Exception as error:
-            # Whatever somebody else's server answers, it is never our own mistake.
-            raise DeputyError(f"The MCP server {self.name!r} answered wrongly: {_reason(error)}") from error
+            # Any exception here comes from the server's answer.
+            raise DeputyError(f"The MCP server {self.name!r} sent an invalid answer: {_reason(error)}") from error
         self._timeouts = 0
         return result
 
     def _check(self, tool: McpTool) -> None:
-        """Refuse a tool that was granted as one that only reads, and since a new start is none or is not there."""
+        """Refuse a tool that is gone, or no longer read-only, since the server restarted."""
         now = self.tools.get(tool.name)
         if now is None or (tool.traits.reads_only and not now.traits.reads_only):
-            raise DeputyError(f"The MCP server {self.name!r} does not offer {tool.name!r} as it did; nothing was done.")
+            raise DeputyError(f"The MCP server {self.name!r} removed or changed {tool.name!r}; nothing was done.")
 
     def _forget(self) -> None:
-        """The connection is gone: the next call makes another."""
+        """Close the connection; the next call opens a new one."""
         self._done.set()
         self._client = None
         self._timeouts = 0
 
     def meant_by(self, name: str) -> dict[str, bool]:
-        """The tools that a name stands for."""
+        """The tools of a name, and whether each is read-only."""
         if name in (f"{PREFIX}{self.name}", f"{PREFIX}{self.name}__*"):
             return {tool.name: True for tool in self.tools.values() if tool.traits.reads_only}
         if name not in self.tools:
             known = ", ".join(self.tools) or "none"
-            raise UsageError("tools", name, f"the server has no such tool; it has: {known[:500]}")
+            raise UsageError("tools", name, f"the server has no such tool; its tools: {known[:500]}")
         return {name: self.tools[name].traits.reads_only}
 
     async def _keep(self, opened: asyncio.Future[Client], done: asyncio.Event) -> None:
-        """Hold the connection until the end, or until it breaks: the next call makes another."""
+        """Hold the connection open until it is closed or breaks."""
         try:
             async with AsyncExitStack() as stack:
                 async with asyncio.timeout(START_SECONDS):
@@ -212,7 +215,7 @@ class _Link:
                 self._failures = 0
                 opened.set_result(client)
                 await done.wait()
-        except Exception as error:  # noqa: BLE001  whatever somebody else's server does, the others go on
+        except Exception as error:  # noqa: BLE001  a failing server must not stop the others
             self._failures += 1
             if not opened.done():
                 _refuse(opened, f"The MCP server {self.name!r} did not start: {_reason(error)}")
@@ -221,7 +224,7 @@ class _Link:
                 self._client = None
 
     def _offered(self, listed: list[Listed]) -> dict[str, McpTool]:
-        """The tools that models can be told of: named as models may, of a bounded size, and wanted by the user."""
+        """The tools to offer: configured by the user, with a valid name and a schema within the limits."""
         offered: dict[str, McpTool] = {}
         left = _MOST_SCHEMAS
         for tool in listed:
@@ -235,13 +238,13 @@ class _Link:
 
 
 def _refuse(opened: asyncio.Future[Client], words: str) -> None:
-    """Tell whoever waits for a connection why there is none; if nobody does, there is nobody to tell."""
     opened.set_exception(DeputyError(words))
+    # Mark it as retrieved: there may be no waiter.
     opened.exception()
 
 
 async def _listed(client: Client) -> list[Listed]:
-    """The tools that a server tells of, page by page and not without end."""
+    """The tools of a server, up to a limit."""
     tools: list[Listed] = []
     cursor: str | None = None
     for _ in range(_MOST_PAGES):
@@ -271,10 +274,10 @@ async def _client_of(server: McpServer, stack: AsyncExitStack) -> Client:
 
 
 async def _answer(client: Client, name: str, arguments: dict[str, Any]) -> tuple[str, bool]:
-    """Call a tool, and of its answer take the text and whether it is an error."""
+    """Call a tool; returns the text of the answer and whether it is an error."""
     from mcp_types import CallToolRequest, CallToolRequestParams, CallToolResult
 
-    # Not by the client's own call, which matches the answer with the server's own patterns: some never end.
+    # Not `client.call_tool`: it validates with the server's regular expressions, and some never end.
     request = CallToolRequest(params=CallToolRequestParams(name=name, arguments=arguments))
     result = await client.session.send_request(request, CallToolResult)
     return _text_of(result), result.is_error
@@ -299,7 +302,7 @@ def _text_of(result: CallToolResult) -> str:
 
 
 def _words(text: str) -> str:
-    """What a server says, on bounded space and without what could deceive."""
+    """A server's text on one line, cut, without control characters."""
     return " ".join("".join(c if c.isprintable() else " " for c in text[:_MOST_WORDS]).split())
 
 

@@ -1,4 +1,4 @@
-"""Note: a finding that survives whatever happens to the subagent that made it."""
+"""Note: write a finding into the journal and the scratchpad, where it survives the subagent."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class NoteArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is noted."""
+    """Arguments of Note."""
 
     content: Annotated[str, Meta(min_length=1, max_length=20_000, description="The finding, complete in itself.")]
 
@@ -28,7 +28,7 @@ class _View(Struct, frozen=True):
 
 
 class NoteTool(StructFlowTool[NoteArguments]):
-    """Note, which only subagents have."""
+    """Records findings; only subagents have it."""
 
     name = "Note"
     is_granted = False
@@ -39,7 +39,7 @@ class NoteTool(StructFlowTool[NoteArguments]):
         self._files = files
 
     async def execute(self, wanted: NoteArguments, key: str, run: RunContext, agent: AgentContext) -> ToolOutput:
-        """Keep the finding in the journal and in the scratchpad."""
+        """Record the finding."""
         await run.step(f"{key}:noted", _note, wanted, view=_View(self._files, run.state.scratchpad))
         agent.emit(Progress(event="note", label=agent.label, content=wanted.content))
         return ToolOutput(text="Noted.")

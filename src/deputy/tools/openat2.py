@@ -1,4 +1,4 @@
-"""The system call that opens what lies beneath a directory and follows no link on the way, where there is one."""
+"""The system call openat2: open a path beneath a directory without following links."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _DIRECTORY = getattr(os, "O_PATH", 0) | os.O_DIRECTORY | os.O_CLOEXEC
 
 
 def open_directory_beneath(root: int, path: str) -> int | None:
-    """A descriptor of the directory, or None when the kernel cannot or would have to follow a link."""
+    """A descriptor of the directory; None when the path has a link, or without openat2."""
     return _opened(root, path, _DIRECTORY, _FREE_OF_LINKS | _BENEATH)
 
 
 def open_plain(path: str, flags: int) -> int | None:
-    """A descriptor of what is there, or None when the kernel would have to follow a link, or to wait for a disk."""
+    """A descriptor of the path; None when it has a link, or when opening would wait for a disk."""
     return _opened(_HERE, path, flags, _FREE_OF_LINKS | _CACHED)
 
 
@@ -37,7 +37,7 @@ def _call(flags: int, resolve: int) -> Callable[[int, bytes], int]:
     import ctypes
 
     how = (ctypes.c_uint64 * 3)(flags, 0, resolve)
-    # What never waits keeps the interpreter: to get it back from another thread takes longer than the call.
+    # A call that never waits keeps the GIL: getting it back takes longer than the call.
     library = ctypes.PyDLL(None) if resolve & _CACHED else ctypes.CDLL(None)
     syscall = library.syscall
     syscall.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t)

@@ -1,4 +1,4 @@
-"""Files as a subtask is given them: those that are named, and those of the workspace that may match it."""
+"""Files for a subtask: those that it names, and candidates of the workspace that may match it."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
     from deputy.tools.workspace import Workspace, WorkspacePath
 
 NAMED_BYTES = 200_000
-"""The most that is read of a file that is named."""
+"""The most bytes of a named file."""
 CANDIDATES = 5000
-"""How many files are looked at for what matches."""
+"""The most candidate files."""
 CANDIDATE_BYTES = 24_000
 ALL_BYTES = 32_000_000
 SECONDS = 10.0
 
 
 async def named_files(paths: Sequence[str], workspace: Workspace) -> list[PassedFile]:
-    """The files of these paths in their order, each with its text, or with why it cannot be had."""
+    """The files in order, each with its text or the reason why it cannot be read."""
     return await interruptible(lambda _: [_read(path, workspace, NAMED_BYTES) for path in paths])
 
 
 async def candidate_files(workspace: Workspace, *, seconds: float = SECONDS) -> list[PassedFile]:
-    """The text files that ignore files do not leave out, within bounds of count, size and time."""
+    """Text files that no ignore file excludes, within limits of count, size and time."""
     return await interruptible(partial(_candidates, workspace, seconds))
 
 
@@ -53,7 +53,7 @@ def _candidates(workspace: Workspace, seconds: float, stop: StopSignal) -> list[
     for path in paths:
         if left <= 0 or time.monotonic() > deadline:
             break
-        # What programs keep for themselves is not what anybody works on.
+        # Hidden files belong to programs, not to the work.
         if any(part.startswith(".") for part in path.split("/")):
             continue
         file = _read(path, workspace, min(left, CANDIDATE_BYTES))
@@ -75,7 +75,7 @@ def _read(path: str, workspace: Workspace, limit: int) -> PassedFile:
         return PassedFile(path=shown, problem=str(error.strerror or error))
     encoding = text_encoding(content)
     if encoding is None:
-        return PassedFile(path=shown, problem=f"it is a binary file of {size:,} bytes")
+        return PassedFile(path=shown, problem=f"a binary file of {size:,} bytes")
     text = content[:limit].decode(encoding, "replace" if len(content) <= limit else "ignore").removeprefix("\ufeff")
     if len(content) > limit:
         text += f"\n[cut here: the file has {size:,} bytes]"

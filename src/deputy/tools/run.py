@@ -1,4 +1,4 @@
-"""Run: a shell command in the workspace, with a bound on its time, its output and its children."""
+"""Run: a shell command in the workspace, limited in time and output; its processes end with it."""
 
 from __future__ import annotations
 
@@ -31,29 +31,29 @@ LIMIT_SECONDS = 120
 _MOST_SECONDS = 3600
 _GRACE_SECONDS = 1.0
 _LAST_WORDS_SECONDS = 1.0
-"""How long output is waited for when all that could say something should be gone."""
+"""How long to wait for the last output after the command has ended."""
 
 
 class RunArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What Run is asked for."""
+    """Arguments of Run."""
 
     command: Annotated[str, Meta(min_length=1, max_length=100_000, description="The command, for the shell.")]
     path: Annotated[str, Meta(min_length=1, max_length=4096, description="The directory to run it in.")] = "."
-    seconds: Annotated[int, Meta(ge=1, le=_MOST_SECONDS, description="How long it may take.")] | None = None
+    seconds: Annotated[int, Meta(ge=1, le=_MOST_SECONDS, description="The timeout in seconds.")] | None = None
 
 
 def run_tool(
     workspace: Workspace, environment: Mapping[str, str], *, limit_seconds: float = LIMIT_SECONDS
 ) -> StructTool[RunArguments]:
-    """The tool Run over a workspace; of the environment only what is harmless is passed on."""
+    """Make the tool Run; only harmless variables of the environment are passed on."""
     traits = ToolTraits(needs_approval=True, risk="high", limit_seconds=limit_seconds)
     passed_on = scrubbed(environment)
 
     async def execute(arguments: RunArguments, context: ToolContext) -> ToolOutput:
         if not workspace.is_whole:
-            raise ToolError("A command cannot be kept within paths, so Run needs the whole workspace; nothing was run.")
+            raise ToolError("A command cannot be limited to paths, so Run needs the whole workspace; nothing was run.")
         if "\0" in arguments.command:
-            raise ToolError("A command cannot hold a NUL character; nothing was run.")
+            raise ToolError("A command must not contain a NUL character; nothing was run.")
         seconds = limit_seconds if arguments.seconds is None else arguments.seconds
         if seconds > limit_seconds:
             raise ToolError(f"seconds: {seconds:g} is more than the limit of {limit_seconds:g}; nothing was run.")
@@ -90,7 +90,7 @@ _WELL = ExitStatus(code=0)
 
 @asynccontextmanager
 async def _directory(workspace: Workspace, path: str, base: FileDigest | None) -> AsyncGenerator[str]:
-    """A name for a directory that stays the same one, whatever happens to its path."""
+    """A path to an open directory, which stays valid when the directory is moved or replaced."""
     opening = asyncio.ensure_future(asyncio.to_thread(_opened, workspace, path, base))
     try:
         descriptor, name = await asyncio.shield(opening)
@@ -106,7 +106,7 @@ async def _directory(workspace: Workspace, path: str, base: FileDigest | None) -
 def _opened(workspace: Workspace, path: str, base: FileDigest | None) -> tuple[int, str]:
     with workspace.place(path) as place:
         if base is not None and place.path != base.path:
-            raise ToolError(f"{path!r:.200} leads elsewhere than when this call was approved; nothing was run.")
+            raise ToolError(f"{path!r:.200} points to another directory than the approved one; nothing was run.")
         if not place.is_directory:
             raise ToolError(f"{path!r:.200} is not a directory; nothing was run.")
         descriptor = place.open_directory()
@@ -120,7 +120,7 @@ def _close_unused(opening: asyncio.Future[tuple[int, str]]) -> None:
 
 
 async def _run(command: Command, output: HeadAndTail, seconds: float) -> ExitStatus | None:
-    """How it ended, None when its time was up; it is listened to until it is gone."""
+    """The exit status; None after the timeout."""
     async with supervise(command) as child, asyncio.TaskGroup() as group:
         listening = group.create_task(take(child.stdout, output))
         ended = await _exited(child, seconds)
@@ -146,20 +146,20 @@ def _shell() -> list[str]:
 def _ending(ended: ExitStatus | None, seconds: float) -> str:
     match ended:
         case None:
-            return f"[stopped: it took longer than {seconds:g} s]"
+            return f"[stopped after the timeout of {seconds:g} s]"
         case ExitStatus(code=int() as code) if code < 0:
             return f"[ended by the signal {_signal_name(-code)}]"
         case ExitStatus(code=int() as code):
             return f"[exit code {code}]"
         case ExitStatus(errno=0):
-            return "[ended; nobody is left to tell how]"
+            return "[ended; its exit code is unknown]"
         case ExitStatus(errno=errno):
-            return f"[could not be run: {os.strerror(errno)}]"
+            return f"[could not be started: {os.strerror(errno)}]"
 
 
 def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
     except ValueError:
-        # Most of those for a program's own use have none.
+        # Most real-time signals have no name.
         return str(number)

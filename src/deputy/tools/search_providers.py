@@ -1,4 +1,4 @@
-"""The search engines that WebSearch can ask: one request each, spoken as their documentation has it."""
+"""Clients of the search engines for WebSearch: Brave, Tavily and SearXNG."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _Answer = TypeVar("_Answer")
 
 SEARCH_KEYS = ("BRAVE_API_KEY", "BRAVE_SEARCH_API_KEY", "TAVILY_API_KEY")
-"""The variables that hold the key of a search engine."""
+"""Environment variables with the key of a search engine."""
 _SECONDS = 20
 _LIMIT_BYTES = 4 * 1024 * 1024
 _REMEDY = {
@@ -33,7 +33,7 @@ _REMEDY = {
 
 
 class SearchResult(Struct, frozen=True, kw_only=True):
-    """One result: where, what it is called, and what stands there."""
+    """One result of a search."""
 
     title: str = ""
     url: str = ""
@@ -45,16 +45,16 @@ class SearchProvider(Protocol):
 
     @property
     def name(self) -> str:
-        """What it is called."""
+        """Its name."""
         ...
 
     async def search(self, query: str, count: int) -> list[SearchResult]:
-        """The best results, at most so many; a failure says what is wrong and what to do."""
+        """The best results, at most `count`."""
         ...
 
 
 def choose_provider(environment: Mapping[str, str]) -> SearchProvider | None:
-    """The provider whose key or address is set: Brave, Tavily or SearXNG, in this order."""
+    """The first of Brave, Tavily and SearXNG whose key or address is set."""
     if key := environment.get("BRAVE_API_KEY") or environment.get("BRAVE_SEARCH_API_KEY"):
         return Brave(key)
     if key := environment.get("TAVILY_API_KEY"):
@@ -65,7 +65,7 @@ def choose_provider(environment: Mapping[str, str]) -> SearchProvider | None:
 
 
 class Brave:
-    """Brave Search, by key."""
+    """Brave Search."""
 
     name = "Brave"
 
@@ -74,7 +74,7 @@ class Brave:
         self._address = address.rstrip("/")
 
     async def search(self, query: str, count: int) -> list[SearchResult]:
-        """Ask the web index."""
+        """Search the web index."""
         answer = await _ask(
             _BraveAnswer,
             self.name,
@@ -88,7 +88,7 @@ class Brave:
 
 
 class Tavily:
-    """Tavily, by key."""
+    """Tavily."""
 
     name = "Tavily"
 
@@ -97,7 +97,7 @@ class Tavily:
         self._address = address.rstrip("/")
 
     async def search(self, query: str, count: int) -> list[SearchResult]:
-        """Ask for a basic search."""
+        """Do a basic search."""
         answer = await _ask(
             _Results,
             self.name,
@@ -110,7 +110,7 @@ class Tavily:
 
 
 class SearXNG:
-    """A SearXNG server, by address; the person who runs Deputy names it, so it may be in their own network."""
+    """A SearXNG server; the user configures its address, so it may be in a private network."""
 
     name = "SearXNG"
 
@@ -118,7 +118,7 @@ class SearXNG:
         self._address = address.rstrip("/")
 
     async def search(self, query: str, count: int) -> list[SearchResult]:
-        """Ask for JSON, which the server must allow."""
+        """Search with the format JSON, which the server must allow."""
         params = {"q": query, "format": "json"}
         return _hits(await _ask(_Results, self.name, "GET", f"{self._address}/search", params=params))[:count]
 
@@ -155,7 +155,7 @@ def _hits(answer: _Results) -> list[SearchResult]:
 
 
 async def _ask(wanted: type[_Answer], provider: str, method: str, url: str, **request: Any) -> _Answer:
-    """One request's answer, within bounds; whatever fails is told without the key."""
+    """Send one request and decode the answer; errors never contain the key."""
     import aiohttp
 
     from deputy.tools.web import read_body
@@ -172,13 +172,13 @@ async def _ask(wanted: type[_Answer], provider: str, method: str, url: str, **re
     except TimeoutError as error:
         raise ToolError(f"{provider} did not answer within {_SECONDS} s.") from error
     except (aiohttp.ClientError, OSError, ValueError) as error:
-        raise ToolError(f"{provider} could not be asked: {type(error).__name__}.") from error
+        raise ToolError(f"{provider} could not be reached: {type(error).__name__}.") from error
     try:
         return msgspec.json.decode(b"" if is_cut else body, type=wanted)
     except msgspec.ValidationError as error:
-        raise ToolError(f"{provider} answered in a form that is not known: {error}.") from error
+        raise ToolError(f"{provider} answered in an unknown form: {error}.") from error
     except (msgspec.DecodeError, RecursionError) as error:
-        raise ToolError(f"{provider} answered something that is not JSON.") from error
+        raise ToolError(f"The answer of {provider} is not JSON.") from error
 
 
 def _with_headers(request: Any) -> Any:
@@ -193,5 +193,5 @@ def _advice(provider: str, status: int) -> str:
 
 
 def _plain(text: str) -> str:
-    """A title or excerpt without its markup, on one line."""
+    """A title or excerpt without markup, on one line."""
     return " ".join(html.unescape(re.sub(r"</?[a-z]{1,10}>", "", text)).split())

@@ -1,4 +1,4 @@
-"""What tools never show, wherever it lies: keys, credentials and environment files, as data."""
+"""Files that tools never show: keys, credentials and environment files."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ WITHHELD_STEMS = (
     "ssh_host_rsa_key", "ssh_host_dsa_key", "ssh_host_ecdsa_key", "ssh_host_ed25519_key",
     "credentials.json", "credentials.tfrc.json", "service_account.json", "serviceaccount.json", "secring.gpg",
 )  # fmt: skip
-"""How a name begins that may have anything after it but a letter: `.env`, `.env~`, `.env-prod`, `.env.local`."""
+"""Beginnings of names; no letter may follow: `.env`, `.env~`, `.env-prod`, `.env.local`."""
 WITHHELD_NAMES = (
     ".ssh", ".gnupg", ".aws", ".azure", ".kube", ".docker", ".gcloud", ".oci", ".password-store", "kubeconfig",
     "rclone.conf", "wallet.dat",
 )  # fmt: skip
-"""Names that are withheld with all that lies below them, and with their copies: `.ssh.bak`, not `.aws-sam`."""
+"""Whole names of files and folders, and their copies: `.ssh.bak`, not `.aws-sam`."""
 WITHHELD_ENDINGS = (
     ".pem", ".key", ".p8", ".p12", ".pfx", ".ppk", ".jks", ".keystore", ".kdbx", ".agekey",
     ".env", ".tfstate", ".tfvars", ".tfvars.json", ".ovpn",
 )  # fmt: skip
-"""How a name or its copy ends: `terraform.tfstate.backup`, `server.key.bak`."""
+"""Endings of names and of their copies: `terraform.tfstate.backup`, `server.key.bak`."""
 WITHHELD_SPANS = (("client_secret", ".json"), ("client-secret", ".json"), ("service-account", ".json"))
-"""How a name begins and how it or its copy ends."""
+"""Beginning and ending of a name or its copy."""
 
 WITHHELD_PATHS = (
     ".git/config", ".git/credentials", ".config/gcloud", ".config/gh", ".config/git", ".config/hub",
@@ -41,23 +41,23 @@ WITHHELD_PATHS = (
     *OTHER_CREDENTIAL_FILES,
     *(path for paths in LOGIN_FILES.values() for path in paths),
 )  # fmt: skip
-"""Names that would be harmless in another folder."""
+"""Paths of files whose names alone would be harmless."""
 
 UNWRITABLE_NAMES = frozenset({".git"})
-"""What is readable and never written: a hook or a setting there is run by somebody else later."""
+"""Readable, but never written: other programs run hooks and settings from there."""
 
 _SHOWN = ("example", "sample", "template")
-"""A name with one of these words holds no real secret."""
+"""A file with one of these words in its name has no real secret."""
 _PUBLIC = ("id_", "ssh_host_")
 _MOVABLE = ".local/share/"
-"""A folder that a variable may move elsewhere; what lies in it is recognised without it."""
-# Nothing in here is tried in two ways, so that no name takes long.
+"""A folder that a variable can move, so paths in it are matched without it."""
+# Possessive quantifiers: no backtracking, linear time.
 _COPY = r"(?:[~#]|[.\-_ ]?(?:backup|bak|original|orig|old|saved|save|copy|tmp|temp|prev|new|sw[a-p]|\d++))*+"
 _LEFT_BY_EDITORS = r"(?:#|\.#|~\$|copy of )?"
 
 
 def is_withheld(parts: Sequence[str]) -> bool:
-    """Whether a path leads to, or through, something that is never shown; the case of letters does not matter."""
+    """Whether a path leads to or through a secret file, ignoring case."""
     names = [_folded(part) for part in parts]
     if any(map(_is_withheld_name, names)):
         return True
@@ -66,15 +66,12 @@ def is_withheld(parts: Sequence[str]) -> bool:
 
 
 def is_unwritable(parts: Sequence[str]) -> bool:
-    """Whether a path leads to, or through, something that tools never write."""
+    """Whether a path leads to or through a folder that tools never write."""
     return any(_folded(part) in UNWRITABLE_NAMES for part in parts)
 
 
 def withheld_globs() -> list[str]:
-    """The plain names as globs that match without regard to case, so that a search does not even open them.
-
-    What else a search finds is left out of its results by `is_withheld`.
-    """
+    """The plain names as globs, so that a search does not even open them; `is_withheld` filters its results."""
     return [*WITHHELD_STEMS, *WITHHELD_NAMES, *(f"**/{path}" for path in WITHHELD_PATHS)]
 
 
@@ -93,7 +90,7 @@ def _name_pattern() -> Pattern[str]:
 
     stems, names, endings = map(_either, (WITHHELD_STEMS, WITHHELD_NAMES, WITHHELD_ENDINGS))
     spans = "|".join(rf"{re.escape(begin)}.*{re.escape(end)}" for begin, end in WITHHELD_SPANS)
-    # The swap file of an editor has a dot before the name.
+    # An editor's swap file has a dot before the name.
     kinds = (rf"{stems}(?:[^a-z].*)?", rf"(?:{names}|.*{endings}|{spans}){_COPY}", rf"\.{stems}\.sw[a-p]")
     return re.compile(rf"{_LEFT_BY_EDITORS}(?:{'|'.join(kinds)})", re.DOTALL)
 

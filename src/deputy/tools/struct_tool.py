@@ -1,4 +1,4 @@
-"""A tool made of an argument type, a description beside the code, and a function."""
+"""A tool made of an argument type, a Markdown description and a function."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _Arguments = TypeVar("_Arguments", bound=Struct)
 
 
 class StructTool(Generic[_Arguments]):
-    """A tool whose function is only called with arguments of its type, and whose failures become outputs here."""
+    """A tool with typed arguments; failures become error outputs."""
 
     def __init__(
         self,
@@ -44,16 +44,16 @@ class StructTool(Generic[_Arguments]):
 
     @property
     def description(self) -> str:
-        """What it does, from the Markdown file beside the code."""
+        """The text of its Markdown file."""
         return described(self._description_file)
 
     @property
     def schema(self) -> dict[str, Any]:
-        """The JSON Schema of its arguments, which allows no others."""
+        """The JSON Schema of its arguments."""
         return schema_of(self._arguments)
 
     async def preview(self, arguments: Mapping[str, Any]) -> Preview:
-        """What a call would do; of one that cannot be made, and of a tool that changes no file, its arguments."""
+        """The effect of a call for approval; its arguments when the tool has no preview or the preview fails."""
         plain = Preview(parts=call_parts(self.schema, arguments))
         if self._preview is None:
             return plain
@@ -63,16 +63,16 @@ class StructTool(Generic[_Arguments]):
             return plain
 
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
-        """Read the arguments and carry out the call; what fails outside is told to the model."""
+        """Execute a call; a failure becomes an error output."""
         try:
             return await self._execute(read_arguments(arguments, self._arguments), context)
         except ToolError as error:
             return ToolOutput(text=str(error), is_error=True)
         except OSError as error:
-            return ToolOutput(text=f"It failed: {error.strerror or error}.", is_error=True)
+            return ToolOutput(text=f"{self.name} failed: {error.strerror or error}.", is_error=True)
 
 
 @cache
 def described(file: str) -> str:
-    """What a tool tells models about itself: a Markdown file beside the code."""
+    """The text of a Markdown file beside this module."""
     return Path(__file__).with_name(file).read_text("utf-8").strip()

@@ -1,4 +1,4 @@
-"""Subtask: the tool through which a task has parts of itself done as tasks of their own."""
+"""Subtask: have parts of a task done as subtasks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class SubtaskTool:
-    """One call, one continuation: the task goes on when its subtasks have ended."""
+    """One call is one continuation: the task continues when its subtasks have ended."""
 
     name = "Subtask"
     is_granted = True
@@ -25,10 +25,10 @@ class SubtaskTool:
 
     @property
     def description(self) -> str:
-        """What it does, and when to use it."""
+        """The text of `subtask.md`."""
         return described("subtask.md")
 
     async def run(self, call: ToolCall, key: str, run: RunContext, agent: AgentContext) -> ToolOutput:
-        """Read the requests, carry them out, and tell their results as JSON."""
+        """Run the subtasks and return their results as JSON."""
         given = await answer(run, key, read_continuation(call.arguments), agent)
         return ToolOutput(text=given.text, is_error=given.is_refusal)

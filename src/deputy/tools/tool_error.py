@@ -1,4 +1,4 @@
-"""How a tool says that it could not do what was asked."""
+"""The error of a tool call."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from deputy.core.errors import DeputyError
 
 
 class ToolError(DeputyError):
-    """Something outside failed or was refused; its message is told to the model, which can act on it."""
+    """A tool call failed or was refused; the model gets the message."""

@@ -1,4 +1,4 @@
-"""The tools that one agent has: what is advertised to its model, and what really runs when the model names one."""
+"""The tools of one agent, limited to its grant."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ if TYPE_CHECKING:
     from deputy.tools.workspace import Workspace
 
 _GRACE_SECONDS = 5
-"""What a tool that keeps its own limit has to say what it found until then."""
+"""Extra time for a tool that enforces its own limit to return what it has."""
 
 
 class Toolbox:
-    """Tools narrowed to a grant. Advertising fewer tools is no permission: the check is where they run."""
+    """Tools limited to a grant. Not advertising a tool is no permission check: `run` checks again."""
 
     def __init__(self, tools: Iterable[Tool], grant: Grant, seconds: Mapping[str, float] | None = None) -> None:
         self._seconds = seconds or {}
-        """How long a call of a tool may take where that is not as the tool says."""
+        """Time limits that override those of the tools."""
         allowed = grant.tools | ALWAYS_GRANTED
         every = {tool.name: tool for tool in tools}
         self._granted = {name: tool for name, tool in every.items() if name in allowed}
         self._withheld = every.keys() - self._granted.keys()
 
     def definitions(self) -> tuple[Tool, ...]:
-        """The tools that are granted, in their order: what the model is told of."""
+        """The granted tools, in order."""
         return tuple(self._granted.values())
 
     def find(self, name: str) -> Tool | None:
-        """The tool of this name, if it is granted."""
+        """The granted tool of this name, if any."""
         return self._granted.get(name)
 
     async def run(self, name: str, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
-        """Run a tool that is granted, within its limit; anything else is refused, and nothing runs."""
+        """Run a granted tool within its time limit; any other name is refused."""
         tool = self.find(name)
         if tool is None:
             return self._refusal(name)
@@ -51,16 +51,16 @@ class Toolbox:
             async with timeout(limit + _GRACE_SECONDS):
                 return await tool.run(arguments, context)
         except TimeoutError:
-            return ToolOutput(text=f"{name} was stopped: it took longer than its limit of {limit:g} s.", is_error=True)
+            return ToolOutput(text=f"{name} was stopped after its limit of {limit:g} s.", is_error=True)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            # Nobody wanted it: something that the tool waits for was cancelled.
-            return ToolOutput(text=f"{name} failed: what it was waiting for was cancelled.", is_error=True)
+            # Our task was not cancelled, so something inside the tool was.
+            return ToolOutput(text=f"{name} failed: an operation that it waited for was cancelled.", is_error=True)
 
     def _refusal(self, name: str) -> ToolOutput:
-        reason = "was not given to you" if name in self._withheld else "does not exist"
+        reason = "is not granted" if name in self._withheld else "does not exist"
         known = ", ".join(self._granted) or "none"
         return ToolOutput(text=f"The tool {name!r:.80} {reason}; nothing was run. Your tools: {known}.", is_error=True)
 
@@ -73,7 +73,7 @@ def standard_tools(
     slots: Slots | None = None,
     run_seconds: float | None = None,
 ) -> tuple[Tool, ...]:
-    """All tools over a workspace; a toolbox narrows them to a grant. Slots are shared by all agents of a process."""
+    """All tools over a workspace; all agents of a process share the slots."""
     from deputy.tools.edit import edit_tool
     from deputy.tools.glob import glob_tool
     from deputy.tools.grep import grep_tool

@@ -1,4 +1,4 @@
-"""Output within bounds: text that is cut says how much is missing, and names that could deceive are quoted."""
+"""Cut long output, and quote paths that could deceive."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ _PATH_LENGTH = 4096
 
 
 def cut(text: str, limit_bytes: int, remedy: str = "") -> str:
-    """The beginning of a text that is too long, up to a line end where one is near, and how much is missing."""
+    """Cut a text that is too long, if possible at a line end, and say how much is missing."""
     kept = beginning(text, limit_bytes)
     missing = len(text) - len(kept)
     return f"{kept}\n[cut here: {missing:,} more characters{remedy and '; '}{remedy}]" if missing else text
 
 
 def beginning(text: str, limit_bytes: int) -> str:
-    """As much of a text as fits, up to a line end where one is near."""
+    """As much of a text as fits, cut at a line end where one is near."""
     encoded = text[:limit_bytes].encode("utf-8", "replace")
     if len(encoded) <= limit_bytes and len(text) <= limit_bytes:
         return text
@@ -23,6 +23,6 @@ def beginning(text: str, limit_bytes: int) -> str:
 
 
 def shown_path(path: str) -> str:
-    """A path on one line: a name with line ends, escapes or bytes that are no text is quoted, an endless one cut."""
+    """A path on one line: quoted if it has unprintable characters, cut if it is too long."""
     shown = path if path.isprintable() else repr(path)
     return shown if len(shown) <= _PATH_LENGTH else f"{shown[:_PATH_LENGTH]}…"

@@ -1,4 +1,4 @@
-"""One bounded answer from the public web: every address checked and pinned, every hop judged anew, no bomb unpacked."""
+"""HTTP GET on the public web: every address and redirect is checked, the size is limited, also after decompression."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _CHUNK = 65_536
 _HEADERS = {
     "User-Agent": f"deputy/{__version__}",
     "Accept": "text/html, text/*;q=0.9, application/json;q=0.9, */*;q=0.1",
-    # What is compressed although we did not ask is unpacked within a bound, or refused.
+    # A server may compress nevertheless; `read_body` limits that.
     "Accept-Encoding": "identity",
 }
 
 
 class WebResponse(Struct, frozen=True, kw_only=True):
-    """What a server answered, at the end of the redirects."""
+    """The response after all redirects."""
 
     url: str
     status: int
@@ -41,11 +41,11 @@ class WebResponse(Struct, frozen=True, kw_only=True):
     body: bytes
     is_cut: bool
     length: int | None
-    """How long the server says it is."""
+    """The value of Content-Length."""
 
 
 class Web:
-    """The public web, and in tests the networks that stand for it. Proxies of the environment are not used."""
+    """The public web; tests allow other networks. Proxies of the environment are not used."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Web:
         self._allowed = tuple(allowed)
 
     async def get(self, text: str, *, seconds: float, limit_bytes: int) -> WebResponse:
-        """Fetch a URL, following a few redirects, within a time for all of it."""
+        """Fetch a URL with a few redirects; `seconds` is the limit for all of it."""
         try:
             async with asyncio.timeout(seconds), self._session() as session:
                 return await self._follow(session, text, limit_bytes)
@@ -83,7 +83,7 @@ class Web:
         )
 
     def _open_socket(self, info: tuple[int, int, int, str, tuple[Any, ...]]) -> socket.socket:
-        """The last word, at connect time, on the very address that is connected to."""
+        """Check the address once more, at connect time."""
         family, kind, protocol, _, address = info
         _expect_public(str(address[0]), self._allowed)
         return socket.socket(family, kind, protocol)
@@ -129,7 +129,7 @@ async def _answer(response: aiohttp.ClientResponse, limit_bytes: int) -> WebResp
 
 
 class _CheckedResolver(AbstractResolver):
-    """A resolver that answers only when every address is public: one bad address spoils the name."""
+    """Resolves a host only when all of its addresses are public."""
 
     def __init__(
         self, resolve: Callable[[str], Awaitable[Sequence[str]]], allowed: Sequence[IPv4Network | IPv6Network]
@@ -158,11 +158,11 @@ class _CheckedResolver(AbstractResolver):
         ]
 
     async def close(self) -> None:
-        """Nothing is kept open."""
+        """Nothing is open."""
 
 
 class _NotPublicError(OSError):
-    """An address that a fetch must not reach."""
+    """The address is not on the public internet."""
 
 
 def _expect_public(address: str, allowed: Sequence[IPv4Network | IPv6Network]) -> None:
@@ -185,7 +185,7 @@ def _unpacker(encoding: str) -> Callable[[bytes, int], bytes]:
         case "deflate":
             return _inflate_either()
         case other:
-            raise ToolError(f"The server sent the encoding {other!r:.80}, which was not asked for; it is not unpacked.")
+            raise ToolError(f"The server sent the encoding {other!r:.80}, which was not requested and is not decoded.")
 
 
 def _inflate(window_bits: int) -> Callable[[bytes, int], bytes]:
@@ -195,13 +195,13 @@ def _inflate(window_bits: int) -> Callable[[bytes, int], bytes]:
         try:
             return inflater.decompress(data, max(1, most))
         except zlib.error as error:
-            raise ToolError("The server's answer is damaged: it could not be unpacked.") from error
+            raise ToolError("The server's answer is damaged: it could not be decompressed.") from error
 
     return inflate
 
 
 def _inflate_either() -> Callable[[bytes, int], bytes]:
-    """Deflate with its header, as the standard has it, or without, as some servers send it."""
+    """Deflate with the zlib header of the standard, or without it, as some servers send it."""
     chosen: list[Callable[[bytes, int], bytes]] = []
 
     def inflate(data: bytes, most: int) -> bytes:
@@ -214,6 +214,6 @@ def _inflate_either() -> Callable[[bytes, int], bytes]:
 
 
 def _reason(error: BaseException) -> str:
-    """What really went wrong, without the layers around it."""
+    """The innermost message."""
     inner = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
     return f"{str(inner) or type(inner).__name__:.300}"

@@ -1,4 +1,4 @@
-"""WebFetch: a page of the public web as readable text."""
+"""WebFetch: a web page as text."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _SECONDS = 30
 
 
 class WebFetchArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What WebFetch is asked for."""
+    """Arguments of WebFetch."""
 
     url: Annotated[str, Meta(min_length=1, max_length=4096, description="An http or https URL.")]
-    offset: Annotated[int, Meta(ge=0, le=10**8, description="Where to read on, in characters of the text.")] = 0
+    offset: Annotated[int, Meta(ge=0, le=10**8, description="The first character to show.")] = 0
 
 
 def web_fetch_tool(
     web: Web | None = None, slots: Slots | None = None, *, seconds: float = _SECONDS
 ) -> StructTool[WebFetchArguments]:
-    """The tool WebFetch; a web that is not the public one is for tests, slots bound how many pages are converted."""
+    """Make the tool WebFetch; shared slots limit the pages that are converted at once."""
     traits = ToolTraits(
         reads_only=True, repeatable=True, needs_approval=False, risk="medium", limit_seconds=seconds + 30
     )
@@ -52,12 +52,12 @@ async def _output(answer: WebResponse, offset: int, output_bytes: int) -> ToolOu
     head = f"{answer.url} answered {answer.status} ({media:.100})"
     if not is_readable(media):
         length = answer.length or len(answer.body)
-        text = f"{head}: {length:,} bytes that are not text; they are not shown."
+        text = f"{head}: {length:,} bytes that are not text and are not shown."
         return ToolOutput(text=text, is_error=answer.status >= 400)
     text = await readable(media, answer.content_type, answer.body)
     notes = f"\n[only the first {len(answer.body):,} bytes were fetched]" if answer.is_cut else ""
     shown = beginning(text[offset:], output_bytes)
     missing = len(text) - offset - len(shown)
     if missing > 0:
-        notes = f"\n[cut here: {missing:,} more characters; read on with offset={offset + len(shown)}]{notes}"
+        notes = f"\n[cut here: {missing:,} more characters; continue with offset={offset + len(shown)}]{notes}"
     return ToolOutput(text=f"{head}\n\n{shown}{notes}", is_error=answer.status >= 400)

@@ -1,4 +1,4 @@
-"""What a server answered, as text that a model can read."""
+"""Convert a response body to text."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ _CHARSETS = frozenset({
     "iso-8859-16", "latin1", "macintosh", "shift_jis", "euc-jp", "iso-2022-jp", "gb2312", "gbk", "gb18030", "big5",
     "euc-kr",
 })  # fmt: skip
-"""What the web really uses; Python knows stranger ones that are no text, or slow."""
+"""Encodings of the web; Python has others that are slow or not text."""
 
 
 def media_type(content_type: str, body: bytes) -> str:
-    """The media type as the server says, or where it says nothing, as the content looks."""
+    """The media type from the header, else guessed from the content."""
     named = content_type.split(";", 1)[0].strip().lower()
     if named:
         return named
@@ -55,7 +55,7 @@ def is_readable(media: str) -> bool:
 
 
 async def readable(media: str, content_type: str, body: bytes) -> str:
-    """The text of a readable body: Markdown for HTML, anything else as it is."""
+    """The text of a readable body; HTML becomes Markdown."""
     text = body.decode(_charset(content_type, body), "replace").removeprefix("\ufeff")
     return await interruptible(partial(_to_markdown, text)) if media in _HTML else text
 
@@ -79,6 +79,6 @@ def _to_markdown(html: str, stop: StopSignal) -> str:
     with child:
         ended = watch(child, {child.stdout: output.feed}, stop=stop, seconds=CONVERSION_SECONDS)
     if ended.how != "exited" or ended.code != 0:
-        raise ToolError("The page could not be made readable: converting it took too long or failed.")
+        raise ToolError("The page could not be converted to Markdown: the conversion failed or took too long.")
     title, _, markdown = output.text.partition("\n")
     return f"# {title}\n\n{markdown}" if title and title not in markdown[:200] else markdown

@@ -1,4 +1,4 @@
-"""WebSearch: results of the search engine that is set up."""
+"""WebSearch: results of the configured search engine."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     from deputy.tools.search_providers import SearchProvider, SearchResult
 
 NOT_SET_UP = (
-    "No search engine is set up, so nothing was searched. A person can set BRAVE_API_KEY or TAVILY_API_KEY,"
+    "No search engine is configured, so nothing was searched. A person can set BRAVE_API_KEY or TAVILY_API_KEY,"
     " or SEARXNG_URL to the address of a SearXNG server. WebFetch works without one."
 )
 _TEXT_CHARACTERS = 1000
 
 
 class WebSearchArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What WebSearch is asked for."""
+    """Arguments of WebSearch."""
 
     query: Annotated[str, Meta(min_length=1, max_length=400, description="What to search for.")]
     count: Annotated[int, Meta(ge=1, le=20, description="The most results to show.")] = 8
 
 
 def web_search_tool(provider: SearchProvider | None) -> StructTool[WebSearchArguments]:
-    """The tool WebSearch; without a provider it says what to set up."""
+    """Make the tool WebSearch; without a provider it fails and says what to configure."""
     traits = ToolTraits(reads_only=True, repeatable=True, needs_approval=False, risk="low", limit_seconds=30)
 
     async def execute(arguments: WebSearchArguments, context: ToolContext) -> ToolOutput:

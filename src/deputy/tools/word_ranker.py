@@ -1,4 +1,4 @@
-"""Relevance by the words that texts share with a query, off the loop."""
+"""Rank texts by the words that they share with a query."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 
 class WordRanker:
-    """Ranks by BM25: no model, no network, the same for the same texts."""
+    """Ranks by BM25."""
 
     async def rank(self, query: str, texts: Sequence[str]) -> Sequence[float]:
-        """How relevant each text is to the query."""
+        """The relevance of each text to the query, computed in a thread."""
         return await asyncio.to_thread(rank, query, texts)

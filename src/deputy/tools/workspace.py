@@ -1,4 +1,4 @@
-"""The workspace: whatever a tool opens is opened beneath its root, by descriptors that no symlink race can move."""
+"""The workspace: tools open files beneath its root only, by descriptors that are safe from symlink races."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _LEADS_OUT = "it leads out of the workspace through a symlink"
 
 
 class WorkspacePath:
-    """Where a path leads: a name in an open directory that is not a symlink, or that does not exist yet."""
+    """A resolved path: a name in an open directory; not a symlink, perhaps not existing yet."""
 
     def __init__(self, directory: int, name: str, parts: Sequence[str]) -> None:
         self.directory = directory
@@ -40,7 +40,7 @@ class WorkspacePath:
         self.status = self.stat()
 
     def open_file(self) -> BinaryIO:
-        """The regular file here; whatever else it is, is named and not opened."""
+        """Open the regular file here; anything else is refused."""
         self.expect_file()
         descriptor = os.open(self.name, _FILE, dir_fd=self.directory)
         if not stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -53,7 +53,7 @@ class WorkspacePath:
         return os.open(self.name, _DIRECTORY, dir_fd=self.directory)
 
     def expect_file(self) -> os.stat_result:
-        """The status of the regular file here; a failure says what there is instead."""
+        """The status of the regular file here; the error names what is there instead."""
         if self.status is None:
             raise ToolError(f"{shown_path(self.path)} does not exist.")
         if not stat.S_ISREG(self.status.st_mode):
@@ -62,7 +62,7 @@ class WorkspacePath:
         return self.status
 
     def parts_of(self, name: bytes) -> tuple[str, ...]:
-        """The parts of what a search from here names; a file has nothing below it."""
+        """The parts of a path that a search from here printed."""
         if not self.is_directory:
             return self.parts
         return (*self.parts, *(part for part in os.fsdecode(name).split("/") if part != "."))
@@ -73,7 +73,7 @@ class WorkspacePath:
         return self.status is not None and stat.S_ISDIR(self.status.st_mode)
 
     def stat(self) -> os.stat_result | None:
-        """The status of what is here now; the last name is never followed."""
+        """The current status, without following a link."""
         try:
             return os.stat(self.name, dir_fd=self.directory, follow_symlinks=False)
         except FileNotFoundError:
@@ -81,7 +81,7 @@ class WorkspacePath:
 
 
 class Workspace:
-    """A directory and what of it is granted. No path leads out of it, or to what is withheld."""
+    """A directory with a grant. No path leads out of it or to a withheld file."""
 
     def __init__(
         self,
@@ -105,20 +105,20 @@ class Workspace:
         return self.grant.covers(".")
 
     def whole(self) -> Workspace:
-        """The same directory with all of it granted; what is withheld stays withheld."""
+        """The same directory with all of it granted; withheld files stay withheld."""
         whole = copy(self)
         whole.grant = Grant(work_folder=self.grant.work_folder)
         return whole
 
     @contextmanager
     def open_root(self) -> Generator[int]:
-        """A descriptor of the root, for as long as the block lasts."""
+        """A descriptor of the root, for the duration of the block."""
         with _opened(self.root) as root:
             yield root
 
     @contextmanager
     def place(self, path: str, *, make_parents: bool = False, for_writing: bool = False) -> Generator[WorkspacePath]:
-        """Where a path leads, for as long as the block lasts."""
+        """Resolve a path, for the duration of the block."""
         with _shown_path(path), ExitStack() as closing, self.open_root() as root:
             parts = self._parts(path, root)
             self._check(path, parts, for_writing)
@@ -130,39 +130,39 @@ class Workspace:
             yield found
 
     def top_of(self, path: str) -> str:
-        """The directory that a path is read from: the root, or where the artifacts of all worktrees go."""
+        """The directory of a path: the root, or the main workspace for the shared work folder."""
         return self._main if self._is_shared(_split(path)) else self.root
 
     def _is_shared(self, parts: Sequence[str]) -> bool:
-        """Whether a path lies in the folder that artifacts go to, which a worktree has none of its own of."""
+        """Whether a path is in the work folder that all worktrees share."""
         return self._main != self.root and self.grant.is_shared("/".join(parts))
 
     def read_small(self, path: str) -> tuple[str, bytes] | None:
-        """A small file that the kernel has in memory, without waiting: its path and content. None: go the long way."""
+        """Path and content of a small file that is in the page cache; None when `place` must be used."""
         parts = [] if path.startswith("/") or "\0" in path else _split(path)
         if not (self._uses_openat2 and parts) or ".." in parts or self._is_shared(parts) or not self.shows(parts):
             return None
         name = "/".join(parts)
         place = f"{self.root}/{name}"
         with suppress(OSError):
-            # Looked at first, since opening a device may do something.
+            # Check first: opening a device can have effects.
             size = _size(open_plain(place, _SEEN))
             content = None if size is None else _content(open_plain(place, _FILE), size)
             return None if content is None else (name, content)
         return None
 
     def shows(self, parts: Sequence[str]) -> bool:
-        """Whether a path below the root, free of links, may be named to the agent."""
+        """Whether the agent may see a path below the root that has no links."""
         return not is_withheld(parts) and not self._is_private(parts) and self.grant.covers("/".join(parts) or ".")
 
     def _is_private(self, parts: Sequence[str]) -> bool:
-        """Whether a path leads to, or through, something of Deputy's own."""
+        """Whether a path leads to or through Deputy's own files."""
         return any(private and list(parts[: len(private)]) == list(private) for private in self._private)
 
     def granted_below(self, path: str) -> tuple[str, ...]:
-        """Where a search of a path begins: there, or where it is not granted whole, at what is granted below it.
+        """The starting points of a search: the path itself, or the granted paths below it.
 
-        The folder that all worktrees share lies elsewhere, and is a beginning of its own.
+        The shared work folder is not beneath a worktree's root, so it is a separate starting point.
         """
         with self.whole().place(path) as found:
             where = found.path
@@ -177,16 +177,16 @@ class Workspace:
         return starts
 
     def shows_from(self, start: WorkspacePath, parts: Sequence[str]) -> bool:
-        """Whether what a search found from here may be named: not what a worktree has in place of the shared folder."""
+        """Whether a result of a search from `start` may be shown; a worktree's own copy of the work folder may not."""
         return self.shows(parts) and self._is_shared(parts) == self.is_elsewhere(start)
 
     def is_elsewhere(self, place: WorkspacePath) -> bool:
-        """Whether this is in the folder that all worktrees share, and so not beneath the root."""
+        """Whether this is in the shared work folder, outside the root."""
         return self._is_shared(place.parts)
 
     def _parts(self, path: str, root: int) -> list[str]:
         if not path or "\0" in path:
-            raise ToolError(f"{path!r:.80} is not a path.")
+            raise ToolError(f"{path!r:.80} is not a valid path.")
         parts = _split(path)
         if ".." in parts:
             raise ToolError(f"{shown_path(path)}: `..` is not allowed; give the path from the workspace's root.")
@@ -209,19 +209,19 @@ class Workspace:
 
     def _check(self, path: str, parts: Sequence[str], for_writing: bool) -> None:
         if self._is_private(parts):
-            raise ToolError(f"{shown_path(path)} is withheld: it is where this work is recorded.")
+            raise ToolError(f"{shown_path(path)} is withheld: Deputy keeps its own files there.")
         if is_withheld(parts):
-            raise ToolError(f"{shown_path(path)} is withheld: it may hold keys or credentials.")
+            raise ToolError(f"{shown_path(path)} is withheld: it may contain keys or credentials.")
         if not self.grant.covers("/".join(parts) or "."):
-            raise ToolError(f"{shown_path(path)} is not among the paths given to you: {', '.join(self.grant.paths)}.")
+            raise ToolError(f"{shown_path(path)} is not among the granted paths: {', '.join(self.grant.paths)}.")
         if for_writing and not self.grant.may_write("/".join(parts) or "."):
             allowed = ", ".join(self.grant.writable or ()) or "nowhere"
-            raise ToolError(f"{shown_path(path)} is not yours to change; write only beneath: {allowed}.")
+            raise ToolError(f"{shown_path(path)} must not be changed; write only beneath: {allowed}.")
         if for_writing and is_unwritable(parts):
-            raise ToolError(f"{shown_path(path)} is not written by tools: what lies there is run by others.")
+            raise ToolError(f"{shown_path(path)} must not be changed: other programs run files from there.")
 
     def _quickly(self, root: int, parts: list[str], closing: ExitStack) -> WorkspacePath | None:
-        """One system call when no part is a link, which is nearly always."""
+        """Resolve with one system call; works if no part is a link, which is the usual case."""
         if not (self._uses_openat2 and parts):
             return None
         directory = open_directory_beneath(root, "/".join(parts[:-1]) or ".")
@@ -232,7 +232,7 @@ class Workspace:
         return None if found.status is not None and stat.S_ISLNK(found.status.st_mode) else found
 
     def _carefully(self, root: int, parts: list[str], make_parents: bool, closing: ExitStack) -> WorkspacePath:
-        """Part by part, never letting the kernel follow a link: links are read here and stay beneath the root."""
+        """Resolve part by part; links are read here, never followed by the kernel, and must stay beneath the root."""
         pending = parts[::-1]
         above: list[tuple[str, int]] = []
         links = steps = 0
@@ -265,13 +265,13 @@ class Workspace:
         return WorkspacePath(above[-1][1] if above else root, ".", [name for name, _ in above])
 
     def _make_directory(self, name: str, directory: int, parts: Sequence[str]) -> None:
-        """A new directory, where the way there led to what may be written."""
+        """Make a directory if the resolved path may be written."""
         self._check("/".join(parts), parts, for_writing=True)
         with suppress(FileExistsError):
             os.mkdir(name, dir_fd=directory)
 
     def _inside(self, target: str) -> str:
-        """The rest of an absolute link below the root."""
+        """The target of an absolute link, relative to the root."""
         parts, root = _split(target), _split(self.root)
         if parts[: len(root)] != root:
             raise OSError(errno.EXDEV, _LEADS_OUT)
@@ -288,7 +288,7 @@ def _opened(directory: str) -> Generator[int]:
 
 
 def kind(mode: int) -> str:
-    """What a file that is not regular is, in words."""
+    """The kind of a file that is not regular."""
     kinds = {
         stat.S_IFDIR: "a directory",
         stat.S_IFLNK: "a symlink",
@@ -301,7 +301,7 @@ def kind(mode: int) -> str:
 
 
 def _size(descriptor: int | None) -> int | None:
-    """How large the file here is, if it is a regular and small one."""
+    """The size of a small regular file; None for any other."""
     if descriptor is None:
         return None
     try:
@@ -312,7 +312,7 @@ def _size(descriptor: int | None) -> int | None:
 
 
 def _content(descriptor: int | None, size: int) -> bytes | None:
-    """All of a file of this size, if all of it is in memory and it has that size still."""
+    """The content of a file that still has this size and is in the page cache."""
     if descriptor is None:
         return None
     try:
@@ -346,7 +346,7 @@ def _has(directory: int, name: str) -> bool:
 
 @contextmanager
 def _shown_path(path: str) -> Generator[None]:
-    """What the system refuses, told with the path as the agent wrote it."""
+    """Turn an OSError into a ToolError with the path as the agent wrote it."""
     try:
         yield
     except OSError as error:

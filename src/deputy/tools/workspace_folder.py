@@ -1,4 +1,4 @@
-"""The workspace as the flow of a delegation needs it: files before a prompt, evidence, and what was left behind."""
+"""The workspace as the engine uses it: context files, evidence of artifacts, changed files."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ MOST_CHANGED = 200
 _MOST_LOOKED_AT = 20_000
 
 Untouched: TypeAlias = "Callable[[str, Sequence[str], StopSignal], Callable[[str], bool]]"
-"""Tells of a directory, given paths in it, which of the files there are as the work began with them."""
+"""Makes the predicate `git_worktrees.untouched` for a directory and paths in it."""
 
 
 class WorkspaceFolder:
-    """A directory, as much of it as a grant gives."""
+    """A directory limited to a grant."""
 
     def __init__(
         self,
@@ -52,23 +52,23 @@ class WorkspaceFolder:
 
     @property
     def root(self) -> str:
-        """Its absolute path, free of links."""
+        """Its absolute path without links."""
         return self._workspace.root
 
     async def before_prompt(self, paths: Sequence[str], approved: Mapping[str, str] | None = None) -> TaskFiles:
-        """The files that a task names, each under its path."""
+        """The context files of a task, as text."""
         from deputy.tools.context_files import files_before_prompt
 
         return await asyncio.to_thread(files_before_prompt, paths, self._workspace, CONTEXT_BYTES, approved)
 
     async def digests(self, paths: Sequence[str]) -> Sequence[FileDigest]:
-        """The files that a task names, as a person approves them."""
+        """The digests of a task's context files, for approval."""
         from deputy.tools.context_files import context_digest
 
         return await asyncio.to_thread(lambda: [context_digest(path, self._workspace, CONTEXT_BYTES) for path in paths])
 
     async def named(self, paths: Sequence[str]) -> Sequence[PassedFile]:
-        """The files that a subtask is always given."""
+        """The files that a subtask names."""
         from deputy.tools.passed_files import named_files
 
         return await named_files(paths, self._workspace)
@@ -80,11 +80,11 @@ class WorkspaceFolder:
         return await candidate_files(self._workspace)
 
     async def facts(self, paths: Sequence[str]) -> Sequence[FileFact]:
-        """What is on disk where artifacts are said to be; what cannot be looked at is not there."""
+        """The state on disk of reported artifacts; an unreadable one counts as missing."""
         return await interruptible(partial(self._facts, paths))
 
     async def changed_in(self, folder: str, since: float) -> Sequence[str]:
-        """The files of a folder that were written since a moment, a bounded number of them."""
+        """Files of a folder that were written since a moment, up to a limit."""
         return await asyncio.to_thread(lambda: list(islice(self._changed(folder, since), MOST_CHANGED)))
 
     def _facts(self, paths: Sequence[str], stop: StopSignal) -> list[FileFact]:
@@ -95,7 +95,7 @@ class WorkspaceFolder:
         return [self.fact(path, is_untouched) for path in paths]
 
     def _where(self, path: str) -> str | None:
-        """The path from the root, free of links, of what is there and no other worktree's."""
+        """The path from the root, without links, of an existing file in this worktree."""
         try:
             with self._workspace.place(path) as place:
                 is_own = place.status is not None and not self._workspace.is_elsewhere(place)
@@ -104,7 +104,7 @@ class WorkspaceFolder:
             return None
 
     def fact(self, path: str, is_untouched: Callable[[str], bool] = lambda path: False) -> FileFact:
-        """What is on disk at a path, given which files are as the work began with them."""
+        """The state on disk of one path."""
         try:
             with self._workspace.place(path) as place:
                 found = place.status
@@ -126,7 +126,7 @@ class WorkspaceFolder:
             return FileFact(path=path, exists=self._leads_out(path), is_inside=False)
 
     def _directory(self, fact: FileFact, path: str, is_untouched: Callable[[str], bool]) -> FileFact:
-        """A directory is worth what the files in it are."""
+        """The state of a directory is that of its files."""
         root = self._workspace.top_of(path)
         full = [(name, status) for name, status in self._files(path) if status.st_size]
         is_own = root == self.root
@@ -145,7 +145,7 @@ class WorkspaceFolder:
         return (path for path, status in self._files(folder) if status.st_mtime >= since)
 
     def _files(self, folder: str) -> Iterator[tuple[str, os.stat_result]]:
-        """The regular files below a folder that are shown, a bounded number of them; none that others keep."""
+        """The visible regular files below a folder, up to a limit."""
         try:
             with self._workspace.place(folder) as place:
                 root = self._workspace.top_of(place.path)
@@ -154,7 +154,7 @@ class WorkspaceFolder:
             return
         left = _MOST_LOOKED_AT
         for directory, folders, files in os.walk(top):
-            # What programs keep for themselves is not what was worked on.
+            # Hidden folders belong to programs, not to the work.
             folders[:] = sorted(name for name in folders if not name.startswith("."))
             left -= len(folders) + len(files)
             if left < 0:
@@ -168,7 +168,7 @@ class WorkspaceFolder:
 
 
 def _status(path: str) -> os.stat_result | None:
-    """The status of a regular file; None for whatever else."""
+    """The status of a regular file; None for anything else."""
     try:
         found = os.lstat(path)
     except OSError:

@@ -1,4 +1,4 @@
-"""Text files of a workspace, as programs of other agents ask for them: beneath its root, or not at all."""
+"""Text files of a workspace for programs that ask Deputy to read and write them."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ class WorkspaceTextFiles:
         self._workspace = workspace
 
     def refusal(self, path: str, *, for_writing: bool) -> NotServed | None:
-        """Why a path may not be reached; None when it may."""
+        """Why a path is refused; None when it is allowed."""
         try:
             with self._workspace.place(path, for_writing=for_writing):
                 return None
         except (ToolError, OSError) as error:
             above = posixpath.dirname(path.rstrip("/"))
-            # A folder that is not there yet leads where the one above it does.
+            # A missing folder is checked by its parent.
             if for_writing and above and isinstance(error.__cause__, FileNotFoundError):
                 return self.refusal(above, for_writing=True)
             return NotServed(reason=str(error))
 
     def read(self, path: str, first_line: int, lines: int | None) -> str | NotServed:
-        """So many lines of a file from one on, counted from 1."""
+        """Lines of a file, counted from 1; `lines` None is all of them."""
         try:
             with self._workspace.place(path) as place:
                 if place.status is None:
@@ -56,7 +56,7 @@ class WorkspaceTextFiles:
         return "".join(islice(text.splitlines(keepends=True), start, stop))
 
     def write(self, path: str, content: str) -> NotServed | None:
-        """Put a whole file in place; None when that is done."""
+        """Write a whole file; None on success."""
         try:
             with self._workspace.place(path, make_parents=True, for_writing=True) as place:
                 if place.name == "." or path.endswith("/"):
@@ -70,5 +70,5 @@ class WorkspaceTextFiles:
 def open_text_files(
     root: str, grant: Grant, *, private: Sequence[Path] = (), main: Path | None = None
 ) -> WorkspaceTextFiles:
-    """The text files beneath a root, as far as a grant goes; what is private is withheld as from our own tools."""
+    """The text files beneath a root, limited to a grant, without private files."""
     return WorkspaceTextFiles(Workspace(root, grant, private=private, main=main))

@@ -1,4 +1,4 @@
-"""Worktrees that stay behind a run: whether they hold work that is in no commit, and how git lets go of them."""
+"""Remove the worktrees of ended runs, unless they have uncommitted work."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _UNKNOWN = ("?? ", "!! ")
-"""How git's status marks what it was not given, and what it is told to ignore."""
+"""Marks of untracked and ignored files in `git status --porcelain`."""
 _REMOVAL_SECONDS = 2.0
 
 
 class WorktreeCleanup:
-    """What can be asked of, and done with, worktrees that no run is at work in any more."""
+    """Checks and removes worktrees of ended runs."""
 
     def __init__(self, environ: Mapping[str, str], seconds: float | None = None) -> None:
-        """After so many seconds, from now on, nothing more is asked of git: all that is left may hold work."""
+        """After this many seconds git is not asked any more, and every worktree counts as having work."""
         self._environ = environ
         self._until = None if seconds is None else time.monotonic() + seconds
 
     def holds_work(self, folder: Path) -> bool:
-        """Whether it holds what no commit has, well-known caches aside; also when that cannot be told in time."""
+        """Whether it has uncommitted files other than caches; true also when git fails or the time is up."""
         if self._until is not None and time.monotonic() >= self._until:
             return True
         stop = StopSignal()
@@ -37,7 +37,7 @@ class WorktreeCleanup:
             git = Git(str(folder), self._environ, stop, until=self._until).hardened()
             if os.path.realpath(git.run("rev-parse", "--show-toplevel").removesuffix("\n")) != os.path.realpath(folder):
                 return True
-            # Files that were renamed stand with both names, so each is asked for by itself.
+            # A renamed file would be one entry with two names.
             listed = git.run("status", "--porcelain", "-z", "--no-renames", "--untracked-files=normal", "--ignored")
         except GitFailed:
             return True
@@ -46,14 +46,14 @@ class WorktreeCleanup:
         return any(_is_work(line) for line in listed.split("\0") if line)
 
     def remove(self, folder: Path) -> None:
-        """Take it away, so that git knows and its branch is free."""
+        """Remove it, so that git knows and its branch is free."""
         until = None if self._until is None else max(self._until, time.monotonic() + _REMOVAL_SECONDS)
         stop = StopSignal()
         try:
             git = Git(str(folder), self._environ, stop, until=until)
             common = git.run("rev-parse", "--path-format=absolute", "--git-common-dir").removesuffix("\n")
             outside = git.within(common)
-            # Twice, as one that was killed while it was being made is locked.
+            # `--force` twice, because a worktree whose creation was killed is locked.
             outside.run("worktree", "remove", "--force", "--force", "--", str(folder))
         except GitFailed:
             shutil.rmtree(folder, ignore_errors=True)
@@ -62,5 +62,4 @@ class WorktreeCleanup:
 
 
 def _is_work(line: str) -> bool:
-    """Whether a line of git's status tells of work."""
     return not (line.startswith(_UNKNOWN) and is_cache(line[3:]))

@@ -1,4 +1,4 @@
-"""Write: a whole file, new or in place of the old one."""
+"""Write: create or replace a whole file."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 
 
 class WriteArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What Write is asked for."""
+    """Arguments of Write."""
 
     path: Annotated[str, Meta(min_length=1, max_length=4096, description="The file, from the workspace's root.")]
-    content: Annotated[str, Meta(max_length=LARGEST_BYTES, description="All that the file will hold.")]
+    content: Annotated[str, Meta(max_length=LARGEST_BYTES, description="The whole content of the file.")]
 
 
 def write_tool(workspace: Workspace) -> StructTool[WriteArguments]:
-    """The tool Write over a workspace."""
+    """Make the tool Write."""
     traits = ToolTraits(needs_approval=True, risk="medium", limit_seconds=30)
 
     async def execute(arguments: WriteArguments, context: ToolContext) -> ToolOutput:
@@ -45,7 +45,7 @@ def _write(workspace: Workspace, arguments: WriteArguments, base: FileDigest | N
     content = arguments.content.encode()
     with workspace.place(arguments.path, make_parents=True, for_writing=True) as place:
         if place.name == "." or arguments.path.endswith("/"):
-            raise ToolError(f"{shown_path(arguments.path)} names a directory; give the file's name too.")
+            raise ToolError(f"{shown_path(arguments.path)} names a directory; include the file's name.")
         expect_approved(place, base)
         is_new = place.status is None
         replace_file(place, content)

@@ -93,7 +93,7 @@ def test_of_configured_servers_tasks_may_name_the_tools_that_only_read(house, mo
     )
     assert looked.structured_content["completed"] == 1
     assert published.structured_content["results"][0]["status"] == "rejected"
-    assert "no MCP server of that name" in text_of(unknown)
+    assert "no MCP server has that name" in text_of(unknown)
 
 
 def test_results_come_as_json_where_they_are_asked_for(house):

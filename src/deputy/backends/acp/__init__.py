@@ -1,4 +1,4 @@
-"""Agents that speak the Agent Client Protocol: one client for all of them, and each of them as data."""
+"""Agents that speak the Agent Client Protocol (ACP): one client, and each agent as data."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from deputy.engine.ports.text_files import OpenTextFiles
 
 NAMES = ("claude", "codex", "gemini", "opencode", "copilot", "qwen")
-"""The agents there are, as in `acp:<name>`."""
+"""The known agents, as in `acp:<name>`."""
 
 
 def acp_backend(
     name: str, environ: Mapping[str, str], open_files: OpenTextFiles, redactor: Redactor | None = None
 ) -> AcpBackend | None:
-    """The backend that talks to the agent of this name; None when there is no such."""
+    """The backend for the agent of this name; None when it is unknown."""
     from deputy.backends.acp.acp_turn import AcpBackend
     from deputy.backends.acp.known_agents import AGENTS
 
@@ -30,13 +30,13 @@ def acp_backend(
 def acp_backends(
     environ: Mapping[str, str], open_files: OpenTextFiles, redactor: Redactor | None = None
 ) -> tuple[AcpBackend, ...]:
-    """A backend for every agent, whether its program is there or not."""
+    """A backend for every known agent, installed or not."""
     found = (acp_backend(name, environ, open_files, redactor) for name in NAMES)
     return tuple(backend for backend in found if backend is not None)
 
 
 async def check_agents(environ: Mapping[str, str]) -> dict[str, Ready | NotReady]:
-    """What there is of each agent's program, looked for all at once."""
+    """Check which agents are installed, in parallel."""
     import asyncio
 
     from deputy.backends.acp.known_agents import AGENTS

@@ -1,4 +1,4 @@
-"""One turn of an agent that speaks the protocol: opened, asked, answered within a grant, and ended for good."""
+"""One turn of an ACP agent: open a session, send the prompt, serve requests within the grant, end the program."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ if TYPE_CHECKING:
 
 _WATCH_SECONDS = 1.0
 _LEAVE_SECONDS = 3.0
-"""How long an agent has to go by itself once nothing more is asked of it."""
+"""Time for an agent to exit by itself after the turn."""
 _DRAIN_SECONDS = 1.0
 _QUIET_SECONDS = 1.0
 _RETELLING_SECONDS = 10.0
-"""How long it may take to tell again what was said before."""
+"""The longest wait for the replay of earlier messages."""
 _OPENING_SECONDS = 90.0
-"""How long an agent may be silent before it has a session: it has nothing to think about yet."""
+"""The longest silence before there is a session; the model is not asked yet."""
 
 
 class AcpBackend:
-    """An agent as a backend."""
+    """An ACP agent as a backend."""
 
     def __init__(
         self,
@@ -69,11 +69,11 @@ class AcpBackend:
         return f"acp:{self.agent.name}"
 
     async def check(self) -> Ready | NotReady:
-        """Whether its program is installed, and which; remembered until another file is there."""
+        """Whether its program is installed; cached until the program's file changes."""
         return await self._program.check()
 
     async def run(self, request: BackendRequest, emit: Emit) -> BackendResult:
-        """Have the agent carry out one turn."""
+        """Run one turn."""
         program, ready = self.agent.program, await self.check()
         if isinstance(ready, NotReady):
             return BackendResult(kind="failed", error=ready.error)
@@ -82,8 +82,8 @@ class AcpBackend:
             return BackendResult(kind="failed", error=invocation)
         files = self._open_files(request.workspace, request.grant)
         try:
-            with read_output(request.spill, self._redactor) as heard:
-                turn = _Turn(self.agent, invocation, ClientRequests(self.agent, invocation, files), heard, emit)
+            with read_output(request.spill, self._redactor) as output:
+                turn = _Turn(self.agent, invocation, ClientRequests(self.agent, invocation, files), output, emit)
                 return await turn.play(command_of(program, ready, invocation))
         except OSError as error:
             reason = error.strerror or str(error)
@@ -91,7 +91,7 @@ class AcpBackend:
 
 
 class _Turn:
-    """An agent being talked to."""
+    """One turn with a running agent."""
 
     def __init__(
         self, agent: AcpAgent, invocation: Invocation, requests: ClientRequests, output: OutputReader, emit: Emit
@@ -105,7 +105,7 @@ class _Turn:
         self._recorder = TurnRecorder(emit, self._clock, NO_USAGE if resume is None else resume.counted)
         self._calls = ToolCallLog()
         self._is_asked = False
-        """Whether the task is put: what was told before is of earlier turns."""
+        """Whether the prompt was sent; updates before that belong to earlier turns."""
         self._can_resume = False
         self._active_at = asyncio.Event()
 
@@ -116,7 +116,7 @@ class _Turn:
         return structs.replace(end, is_resumable=end.is_resumable and self._can_resume)
 
     async def _attend(self, child: SupervisedChild, command: Command) -> tuple[StopReasonOfProgram, ExitStatus]:
-        """Talk to it until the turn is over, it exits, or it has to stop; then it is let go."""
+        """Run the turn until it is over, the program exits, or a limit is reached; then let the program exit."""
         connection = Connection(child.stdin, self._serve)
         async with asyncio.TaskGroup() as group:
             talking = group.create_task(self._converse(connection))
@@ -163,7 +163,7 @@ class _Turn:
                 return "silent"
 
     async def _converse(self, connection: Connection) -> None:
-        """The whole turn, from our side; an end that the agent gives itself is left to the watch."""
+        """Open the session, send the prompt and record the end; `_watch` handles an exit of the program."""
         recorder, name = self._recorder, self._agent.program.name
         opened = await Handshake(self._agent, self._order, connection, recorder).open()
         if not isinstance(opened, AcpSession):
@@ -177,13 +177,13 @@ class _Turn:
         if isinstance(replied, jsonrpc.RpcResult):
             record_end(replied.result, recorder, name)
             if self._agent.fails_in_words and not recorder.usage.output and recorder.text.strip():
-                # Warnings stand before it.
+                # The error is the last paragraph, after warnings.
                 recorder.fails(recorder.text.strip().rpartition("\n\n")[2])
         else:
             self._fail(replied)
 
     async def _let_pass(self) -> None:
-        """Wait until what was said before is told: one of them does so after it says that the session is there."""
+        """Wait for the replay of earlier messages to end: one agent sends it after it has opened the session."""
         until, is_quiet = self._clock() + _RETELLING_SECONDS, False
         while not is_quiet and self._clock() < until:
             self._active_at.clear()
@@ -194,7 +194,7 @@ class _Turn:
                 is_quiet = True
 
     def _fail(self, why: Error | jsonrpc.RpcError | None) -> None:
-        """It did not come to an answer; when it says no more, how it exits tells the rest."""
+        """Record why there is no answer; None means that the exit status will tell."""
         if why is None:
             return
         if not isinstance(why, jsonrpc.RpcError):

@@ -1,4 +1,4 @@
-"""What there is to know of one agent that speaks the protocol, beside what holds for every program."""
+"""The description of an ACP agent."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ if TYPE_CHECKING:
 
 
 class AcpAgent(Struct, frozen=True, kw_only=True):
-    """One agent: the program that speaks for it, and how it is kept to a grant."""
+    """One agent: its program, and how it is limited to a grant."""
 
     name: str
     """As in `acp:<name>`."""
     program: Program
     mode: Callable[[Invocation], str] = lambda _: ""
-    """The mode that asks before it does anything, or cannot do more; nothing where there is only one."""
+    """The mode in which it asks before each action or cannot exceed the grant; empty if it has no modes."""
     meta: Callable[[Invocation], Mapping[str, Any]] = lambda _: {}
-    """What a session is opened with beyond the protocol."""
+    """The `_meta` field of a new session."""
     keyed_logins: Mapping[str, tuple[str, ...]] = {}
-    """Its ways to log in that need nobody: by their ids, the variables of which one holds the key."""
+    """Logins without a person: by their ids, the variables that can have the key."""
     missing_is_empty: bool = False
-    """Whether a file that is not there is to be read as an empty one: any refusal keeps it from making a new one."""
+    """Whether a missing file is read as an empty one: after a refusal it would not create the file."""
     fails_in_words: bool = False
-    """Whether it tells a provider's failure as its answer; only that nothing was used gives it away."""
+    """Whether it reports a provider's failure as its answer, with a usage of zero."""
     notice: str = ""
-    """How it begins what it says beside its answer, each in one piece; only that gives it away."""
+    """The beginning of messages that are not part of the answer."""
     takes_model: bool = False
-    """Whether its program is called with the model; else the session is told."""
+    """Whether the model is an argument of its program; else it is set in the session."""
 
 
 def says_nothing(_fields: Fields, _recorder: TurnRecorder, _order: Invocation) -> None:
-    """What such a program prints is no event but a message, which is read elsewhere."""
+    """The reader of an ACP program: its lines are messages, not events."""

@@ -1,4 +1,4 @@
-"""What an agent asks of us in the middle of its turn: permissions and files, given within the grant or refused."""
+"""Answer an agent's requests for permissions and files, within the grant."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class ClientRequests:
-    """Answers one agent's requests."""
+    """Answers the requests of one agent."""
 
     def __init__(self, agent: AcpAgent, invocation: Invocation, files: TextFiles) -> None:
         self._agent = agent
@@ -29,7 +29,7 @@ class ClientRequests:
     async def serve(
         self, asked: jsonrpc.RpcRequest, number: str | int, recorder: TurnRecorder, calls: ToolCallLog
     ) -> bytes:
-        """The line that answers a request; whatever is not known is refused."""
+        """The answer to a request; unknown methods are refused."""
         match asked.method:
             case "session/request_permission":
                 return jsonrpc.answer(number, answer_of(asked, allowed=await self._permits(asked, recorder, calls)))
@@ -38,7 +38,7 @@ class ClientRequests:
             case "fs/write_text_file":
                 return await self._write(asked, number, recorder)
             case _:
-                return jsonrpc.refusal(number, jsonrpc.NO_SUCH_METHOD, f"{asked.method[:100]!r} is not served here.")
+                return jsonrpc.refusal(number, jsonrpc.NO_SUCH_METHOD, f"Unknown method {asked.method[:100]!r}.")
 
     async def _permits(self, asked: jsonrpc.RpcRequest, recorder: TurnRecorder, calls: ToolCallLog) -> bool:
         call = part(asked.params, "toolCall")
@@ -52,7 +52,7 @@ class ClientRequests:
         return not any(self._files.refusal(path, for_writing=permission.writes) for path in permission.paths)
 
     async def _read(self, asked: jsonrpc.RpcRequest, number: str | int) -> bytes:
-        # A file is read before it is changed, too.
+        # Agents read a file before they change it.
         if not self._order.tools & {"Read", "Edit", "Write"}:
             return jsonrpc.refusal(number, jsonrpc.INVALID_PARAMS, "Reading files is not granted.")
         path, limit = text_of(asked.params.get("path")), asked.params.get("limit")
@@ -70,7 +70,7 @@ class ClientRequests:
             return jsonrpc.refusal(number, jsonrpc.INVALID_PARAMS, "Writing files is not granted.")
         path, content = text_of(asked.params.get("path")), asked.params.get("content")
         if not isinstance(content, str):
-            return jsonrpc.refusal(number, jsonrpc.INVALID_PARAMS, "There is no content to write.")
+            return jsonrpc.refusal(number, jsonrpc.INVALID_PARAMS, "`content` must be a string.")
         refused = await asyncio.to_thread(self._files.write, path, content)
         if refused is not None:
             return jsonrpc.refusal(number, jsonrpc.INVALID_PARAMS, refused.reason)

@@ -1,4 +1,4 @@
-"""How a session is opened: the protocol agreed on, somebody logged in, mode and model set, or the reason why not."""
+"""Open an ACP session: agree on the protocol, log in, set mode and model."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ if TYPE_CHECKING:
 
 _CLIENT: Fields = {
     "protocolVersion": jsonrpc.PROTOCOL,
-    # Files are offered also where they are not granted: an agent that is refused here cannot write in its own way.
+    # Always offer file access: the agent then writes through us, where the grant is checked.
     "clientCapabilities": {"fs": {"readTextFile": True, "writeTextFile": True}, "terminal": False},
     "clientInfo": {"name": "deputy", "title": "Deputy", "version": "0.1.0"},
 }
 
 
 class AcpSession(Struct, frozen=True, kw_only=True):
-    """A session to put the task to."""
+    """An open session."""
 
     session: str
     can_resume: bool
     is_retold: bool = False
-    """Whether all that was said before is told once more."""
+    """Whether the agent replays the earlier messages."""
 
 
 class Handshake:
-    """A session being opened."""
+    """Opens one session."""
 
     def __init__(self, agent: AcpAgent, invocation: Invocation, connection: Connection, recorder: TurnRecorder) -> None:
         self._agent = agent
@@ -44,7 +44,7 @@ class Handshake:
         self._recorder = recorder
 
     async def open(self) -> AcpSession | Error | jsonrpc.RpcError | None:
-        """The session, or why there is none, in our words or in the agent's; nothing when it says no more."""
+        """The session, or our error or the agent's; None when the agent has exited."""
         agreed = await self._ask("initialize", _CLIENT)
         if not isinstance(agreed, jsonrpc.RpcResult):
             return agreed
@@ -60,13 +60,13 @@ class Handshake:
             return opened
         session = self._order.session or text_of(opened.result.get("sessionId"))
         if not session:
-            return program_errors.not_json(self._agent.program.name, "a session without an id")
+            return program_errors.not_json(self._agent.program.name, "it opened a session without an id")
         failed = await self._set_mode(session, opened.result) or await self._set_model(session, opened.result)
         is_retold = bool(self._order.session) and method == "session/load"
         return failed or AcpSession(session=session, can_resume=bool(method), is_retold=is_retold)
 
     async def _session(self, method: str, agreed: Fields) -> jsonrpc.RpcResult | jsonrpc.RpcError | Error | None:
-        """A new session or the one to go on with; a key that is there is offered once when it is asked for."""
+        """Open or resume a session; if the agent requires a login, try once with a key."""
         program, invocation = self._agent.program, self._order
         params: Fields = {"cwd": invocation.place, "mcpServers": []}
         meta = self._agent.meta(invocation)
@@ -74,7 +74,7 @@ class Handshake:
             params["_meta"] = dict(meta)
         if invocation.session:
             if not method:
-                return program_errors.session_gone(program.name, "it cannot go on with a session")
+                return program_errors.session_gone(program.name, "it cannot resume sessions")
             params["sessionId"] = invocation.session
         method = method if invocation.session else "session/new"
         opened = await self._ask(method, params)
@@ -93,7 +93,7 @@ class Handshake:
         return False
 
     async def _set_mode(self, session: str, opened: Fields) -> Error | None:
-        """The mode that keeps it to the grant; without it, nothing is asked of it."""
+        """Set the mode that limits the agent to the grant; without it, no prompt is sent."""
         wanted, modes = self._agent.mode(self._order), part(opened, "modes")
         if not wanted or modes.get("currentModeId") == wanted:
             return None
@@ -117,7 +117,7 @@ class Handshake:
                     return None
                 message = replied.message if isinstance(replied, jsonrpc.RpcError) else model
                 return program_errors.model_unknown(self._agent.program.name, message)
-        return program_errors.model_unknown(self._agent.program.name, f"{model!r:.200} cannot be chosen")
+        return program_errors.model_unknown(self._agent.program.name, f"{model!r:.200} cannot be selected")
 
     async def _ask(self, method: str, params: Fields) -> jsonrpc.RpcResult | jsonrpc.RpcError | None:
         replied = await self._connection.ask(method, params)
@@ -127,7 +127,7 @@ class Handshake:
 
 
 def _resume_method(abilities: Fields) -> str:
-    """How an agent goes on with a session: better without telling all of it again."""
+    """The method to resume a session, if possible without a replay of its messages."""
     if isinstance(part(abilities, "sessionCapabilities").get("resume"), dict):
         return "session/resume"
     return "session/load" if abilities.get("loadSession") is True else ""

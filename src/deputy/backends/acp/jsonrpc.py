@@ -1,4 +1,4 @@
-"""Messages of the Agent Client Protocol: JSON-RPC, one message a line, read as if written by an enemy."""
+"""Messages of the Agent Client Protocol: JSON-RPC, one per line; input is untrusted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _MESSAGE_LENGTH = 4000
 
 
 class RpcRequest(Struct, frozen=True):
-    """The agent wants something; without an id it only tells."""
+    """A request of the agent; without an id it is a notification."""
 
     method: str
     params: Fields
@@ -26,14 +26,14 @@ class RpcRequest(Struct, frozen=True):
 
 
 class RpcResult(Struct, frozen=True):
-    """The agent's answer to one of our requests."""
+    """The result of one of our requests."""
 
     id: int
     result: Fields
 
 
 class RpcError(Struct, frozen=True):
-    """The agent's refusal of one of our requests."""
+    """The error of one of our requests."""
 
     id: int
     code: int
@@ -44,7 +44,7 @@ Message: TypeAlias = RpcRequest | RpcResult | RpcError
 
 
 def read(line: bytes) -> Message | None:
-    """A line as a message, if it is one."""
+    """Parse a line; None when it is not a message."""
     if line.lstrip()[:1] != b"{":
         return None
     try:
@@ -65,22 +65,22 @@ def read(line: bytes) -> Message | None:
 
 
 def request(number: int, method: str, params: Fields) -> bytes:
-    """A request of ours."""
+    """Encode a request."""
     return _line({"jsonrpc": "2.0", "id": number, "method": method, "params": params})
 
 
 def notification(method: str, params: Fields) -> bytes:
-    """Something that we only tell."""
+    """Encode a notification."""
     return _line({"jsonrpc": "2.0", "method": method, "params": params})
 
 
 def answer(number: str | int, result: Fields) -> bytes:
-    """What the agent asked for."""
+    """Encode a result."""
     return _line({"jsonrpc": "2.0", "id": number, "result": result})
 
 
 def refusal(number: str | int, code: int, message: str) -> bytes:
-    """Why the agent does not get what it asked for."""
+    """Encode an error."""
     return _line({"jsonrpc": "2.0", "id": number, "error": {"code": code, "message": message}})
 
 
@@ -88,7 +88,7 @@ def _line(fields: Fields) -> bytes:
     try:
         return json.encode(fields) + b"\n"
     except (UnicodeError, ValueError):
-        # A lone surrogate, in a text from elsewhere.
+        # A text contains a lone surrogate.
         return json.encode(_clean(fields)) + b"\n"
 
 
@@ -101,11 +101,11 @@ def _clean(value: Any) -> Any:
 
 
 def _words(error: Fields) -> str:
-    """All that an error says: what matters stands in its message with some agents and in its data with others."""
+    """The message and data of an error: agents differ in where they put the reason."""
     data = error.get("data")
-    said = [text_of(error.get("message"))]
+    texts = [text_of(error.get("message"))]
     if isinstance(data, str):
-        said.append(data)
+        texts.append(data)
     elif isinstance(data, dict):
-        said += [value for value in cast("Fields", data).values() if isinstance(value, str)]
-    return ": ".join(text for text in said if text)[:_MESSAGE_LENGTH]
+        texts += [value for value in cast("Fields", data).values() if isinstance(value, str)]
+    return ": ".join(text for text in texts if text)[:_MESSAGE_LENGTH]

@@ -1,4 +1,4 @@
-"""The agents that speak the protocol, as data."""
+"""The known ACP agents."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def _no_arguments(_order: Invocation) -> list[str]:
 
 def _claude_settings(invocation: Invocation) -> dict[str, str]:
     model = {"ANTHROPIC_MODEL": invocation.model} if invocation.model else {}
-    # As root it ends at once unless it is told that it is kept in some other way.
+    # As root it exits at once unless IS_SANDBOX is set.
     sandbox = {"IS_SANDBOX": "1"} if os.geteuid() == 0 else {}
     return {**claude.PROGRAM.settings(invocation), **model, **sandbox, "NO_BROWSER": "1"}
 
 
 def _claude_meta(invocation: Invocation) -> Mapping[str, Any]:
-    """Only the tools that are granted are there, and nothing that a project sets up for itself."""
+    """Only the granted tools, and no settings of the project."""
     tools = [theirs for ours, theirs in claude.TOOLS.items() if ours in invocation.tools]
     return {"claudeCode": {"options": {"tools": tools, "settingSources": ["user"], "strictMcpConfig": True}}}
 
@@ -60,7 +60,7 @@ CLAUDE = AcpAgent(
 
 
 def _codex_mode(invocation: Invocation) -> str:
-    """Its own choice would write and run commands without asking."""
+    """The default mode would write and run commands without asking."""
     return "workspace-write" if invocation.may_write else "read-only"
 
 
@@ -99,7 +99,7 @@ CODEX = AcpAgent(
 )
 
 
-# --- gemini and qwen, which began as the same program -----------------------------------------------------------------
+# --- gemini and qwen, a fork of gemini --------------------------------------------------------------------------------
 
 
 def _gemini_arguments(invocation: Invocation) -> list[str]:
@@ -145,7 +145,7 @@ def _qwen_arguments(invocation: Invocation) -> list[str]:
 
 
 def _withheld(flag: str, tools: Mapping[str, tuple[str, ...]], invocation: Invocation) -> list[str]:
-    """What of its tools, by ours, is not granted."""
+    """Flags that exclude tools which are not granted."""
     return [f"{flag}={theirs}" for ours, names in tools.items() if ours not in invocation.tools for theirs in names]
 
 
@@ -229,4 +229,4 @@ COPILOT = AcpAgent(
 )
 
 AGENTS: Mapping[str, AcpAgent] = {agent.name: agent for agent in (CLAUDE, CODEX, GEMINI, OPENCODE, COPILOT, QWEN)}
-"""By name."""
+"""The agents by name."""

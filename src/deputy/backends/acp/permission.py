@@ -1,4 +1,4 @@
-"""Whether an agent may do what it asks about: by our grant, and no unless the grant says yes."""
+"""Decide an agent's permission requests by the grant; the default is no."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ NEEDED: Mapping[str, frozenset[str]] = {
     "read": READING, "search": READING, "edit": WRITING, "delete": WRITING, "move": WRITING, "execute": RUNNING,
     "fetch": WEB,
 }  # fmt: skip
-"""By the kind of a tool, our tools of which one must be granted; a kind that is not here is never allowed."""
+"""For each kind of tool, our tools of which one must be granted; other kinds are never allowed."""
 HARMLESS = frozenset({"read", "search", "think", "fetch", "switch_mode"})
-"""Kinds that change nothing."""
+"""Kinds of tools that change nothing."""
 _ON_FILES = frozenset({"read", "search", "edit", "delete", "move"})
 _PATHS = ("path", "file_path", "filePath", "filepath", "abs_path", "absolute_path", "dir_path", "notebook_path")
 _MOST_PATHS = 100
 
 
 class PermissionRequest(Struct, frozen=True, kw_only=True):
-    """What an agent asks to do."""
+    """The kind and paths of a tool call."""
 
     kind: str
     paths: tuple[str, ...]
 
     @property
     def writes(self) -> bool:
-        """Whether it would change something."""
+        """Whether the call may change something."""
         return self.kind not in HARMLESS
 
 
 def permission_of(call: Fields, known: PermissionRequest | None = None) -> PermissionRequest:
-    """What a tool call is about, as it is told; with what was told of it before."""
+    """The permission that a tool call needs, merged with earlier messages about the call."""
     kind = call.get("kind")
     paths = tuple(dict.fromkeys((*(known.paths if known else ()), *paths_of(call))))
     return PermissionRequest(
@@ -48,7 +48,7 @@ def permission_of(call: Fields, known: PermissionRequest | None = None) -> Permi
 
 
 def paths_of(call: Fields) -> list[str]:
-    """Every path that a tool call names."""
+    """Every path in a tool call."""
     places = [text_of(place.get("path")) for place in parts(call.get("locations"))]
     differences = [text_of(piece.get("path")) for piece in parts(call.get("content")) if piece.get("type") == "diff"]
     given = part(call, "rawInput")
@@ -57,14 +57,14 @@ def paths_of(call: Fields) -> list[str]:
 
 
 def is_granted(permission: PermissionRequest, tools: frozenset[str]) -> bool:
-    """Whether the tools that are granted allow it; where its paths lead is another question."""
+    """Whether the granted tools allow it; the caller checks the paths."""
     if permission.kind in _ON_FILES and not permission.paths:
         return False
     return bool(NEEDED.get(permission.kind, frozenset()) & tools)
 
 
 def answer_of(asked: RpcRequest, *, allowed: bool) -> Fields:
-    """The option that says so: once only, never for good, which would outlive the grant."""
+    """Select the option for the decision; never "always allow", which would outlive the grant."""
     options = parts(asked.params.get("options"))
     wanted = ("allow_once",) if allowed else ("reject_once", "reject_always")
     for kind in wanted:

@@ -1,4 +1,4 @@
-"""Our side of a conversation with an agent: requests and their answers, and what the agent asks of us, in order."""
+"""A JSON-RPC connection over a program's streams, in both directions."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from deputy.backends.cli.program import Fields
 
 Serve: TypeAlias = Callable[[jsonrpc.RpcRequest], Awaitable[bytes | None]]
-"""Takes in what the agent tells, or gives the line that answers what it asks."""
+"""Handles a request or notification; returns the answer to a request."""
 
 
 class Connection:
-    """A conversation over a program's streams. What is asked of us is served one by one, so that a flood waits."""
+    """A connection to one agent. Its requests are served one at a time, so a flood of them waits."""
 
     def __init__(self, stdin: asyncio.StreamWriter | None, serve: Serve) -> None:
         self._stdin = stdin
@@ -27,7 +27,7 @@ class Connection:
         self._is_over = False
 
     async def ask(self, method: str, params: Fields) -> jsonrpc.RpcResult | jsonrpc.RpcError | None:
-        """What the agent answers; None when it will not any more."""
+        """Send a request and wait for the answer; None when the connection has ended."""
         if self._is_over:
             return None
         self._number += 1
@@ -40,13 +40,13 @@ class Connection:
             del self._waiting[number]
 
     def notify(self, method: str, params: Fields) -> None:
-        """Tell the agent something, without waiting for anything."""
+        """Send a notification without waiting."""
         if self._stdin is not None and not self._stdin.is_closing():
             with suppress(ConnectionError):
                 self._stdin.write(jsonrpc.notification(method, params))
 
     async def receive(self, message: jsonrpc.Message) -> None:
-        """Take in what the agent said."""
+        """Handle a message of the agent."""
         if isinstance(message, jsonrpc.RpcRequest):
             reply = await self._serve(message)
             if reply is not None:
@@ -57,14 +57,14 @@ class Connection:
                 waiting.set_result(message)
 
     def end(self) -> None:
-        """The agent says nothing more."""
+        """Note the end of the agent's output; pending requests get no answer."""
         self._is_over = True
         for waiting in self._waiting.values():
             if not waiting.done():
                 waiting.set_result(None)
 
     def hang_up(self) -> None:
-        """Say that nothing more comes from us."""
+        """Close the agent's input."""
         if self._stdin is not None:
             with suppress(ConnectionError):
                 self._stdin.close()

@@ -1,4 +1,4 @@
-"""What an agent tells of its turn, in the protocol's words, taken into ours."""
+"""Record the session updates of an ACP agent."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from deputy.core.errors import Error
 
 FULL: Final = 0.95
-"""From here on a context counts as full."""
+"""The share of the context window from which a context counts as full."""
 _NOTICE_LENGTH = 500
 _CALLS = 2000
-"""So many tool calls are told apart; later ones are judged by each message alone."""
+"""The most tool calls to remember; a later call is judged by each message alone."""
 
 
 class ToolCallLog:
-    """What is known of the tool calls of a turn."""
+    """The tool calls of a turn, merged over their messages."""
 
     def __init__(self) -> None:
         self._permissions: dict[str, PermissionRequest] = {}
 
     def learn(self, call: Fields) -> PermissionRequest:
-        """What a call is about, with what this message adds."""
+        """Merge a message into its tool call."""
         name = text_of(call.get("toolCallId"))
         permission = permission_of(call, self._permissions.get(name))
         if name in self._permissions or len(self._permissions) < _CALLS:
@@ -42,7 +42,7 @@ class ToolCallLog:
 def record_update(
     update: Fields, recorder: TurnRecorder, invocation: Invocation, calls: ToolCallLog, notice: str = ""
 ) -> None:
-    """Take one update in; what begins like a notice is not said to whoever asked."""
+    """Record one update; text that begins with `notice` is not part of the answer."""
     match update.get("sessionUpdate"):
         case "agent_message_chunk" if not _is_from_below(update):
             text = text_of(part(update, "content").get("text"))
@@ -62,7 +62,7 @@ def record_update(
 
 
 def record_call(call: Fields, recorder: TurnRecorder, invocation: Invocation, calls: ToolCallLog) -> PermissionRequest:
-    """A tool is used, or is about to be, or was."""
+    """Record the start, progress or end of a tool call."""
     name, permission = text_of(call.get("toolCallId")), calls.learn(call)
     writes = invocation.may_write and permission.writes
     given = part(call, "rawInput") or {"title": text_of(call.get("title"))}
@@ -79,12 +79,12 @@ def record_call(call: Fields, recorder: TurnRecorder, invocation: Invocation, ca
 
 
 def full_path(invocation: Invocation, path: str) -> str:
-    """A path as agents name it, in one spelling."""
+    """The absolute path of an agent's path."""
     return posixpath.normpath(posixpath.join(invocation.place, path))
 
 
 def record_end(result: Fields, recorder: TurnRecorder, name: str) -> None:
-    """The turn is at its end, for a reason that the agent gives."""
+    """Record the end of the turn and its stop reason."""
     _apply_usage(result, recorder)
     match result.get("stopReason"):
         case "end_turn":
@@ -95,11 +95,11 @@ def record_end(result: Fields, recorder: TurnRecorder, name: str) -> None:
                 _exhausted(name, recorder) if _is_full(recorder) else program_errors.output_limit(name, reason)
             )
         case "refusal":
-            recorder.error = ModelRefused(f"{name} will not do it").as_value()
+            recorder.error = ModelRefused(f"{name} refused the task").as_value()
         case "cancelled":
             recorder.error = program_errors.crashed(name, "cancelled its turn", "")
         case other:
-            recorder.error = program_errors.not_json(name, f"it stopped because of {other!r:.100}")
+            recorder.error = program_errors.not_json(name, f"unknown stop reason {other!r:.100}")
     recorder.finishes()
 
 
@@ -118,7 +118,7 @@ def _weigh(update: Fields, recorder: TurnRecorder) -> None:
     if size:
         recorder.context = ContextFill(used=used, size=size)
     cost = part(update, "cost")
-    # A price that an agent does not know is 0 there.
+    # An unknown price is reported as 0.
     amount = billionths(cost.get("amount")) if cost.get("currency") == "USD" else None
     if amount:
         recorder.counted = Usage(cost=amount)
@@ -133,7 +133,7 @@ def _notice(text: str, recorder: TurnRecorder) -> None:
 
 
 def _count(usage: Fields, recorder: TurnRecorder) -> None:
-    """What one request took, as one of them tells beside its words; the end says nothing of it then."""
+    """Add the usage of one request: one agent reports it with its text instead of at the end."""
     if usage:
         recorder.uses(
             TokenUsage(
@@ -145,14 +145,14 @@ def _count(usage: Fields, recorder: TurnRecorder) -> None:
 
 
 def _apply_usage(result: Fields, recorder: TurnRecorder) -> None:
-    """What the turn took. Costs are told over the whole session, tokens of the turn."""
+    """Set the usage of the turn: costs are reported for the whole session, tokens for the turn."""
     usage, quota = part(result, "usage"), part(result, "_meta", "quota", "token_count")
     if not usage and not quota and recorder.usage.requests:
         return
     output = number_of(usage.get("outputTokens"))
     cached, written = number_of(usage.get("cachedReadTokens")), number_of(usage.get("cachedWriteTokens"))
     given = number_of(usage.get("inputTokens"))
-    # Some count what was cached into the input and some beside it; their total says which.
+    # Some agents include cached tokens in the input, others do not; the total shows which.
     if number_of(usage.get("totalTokens")) >= given + output + cached + written:
         given += cached + written
     if not usage:
@@ -167,5 +167,5 @@ def _output(call: Fields) -> str:
 
 
 def _is_from_below(update: Fields) -> bool:
-    """Whether an agent of the agent's own says it."""
+    """Whether a subagent of the agent wrote it."""
     return isinstance(part(update, "_meta", "claudeCode").get("parentToolUseId"), str)

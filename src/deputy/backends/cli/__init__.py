@@ -1,4 +1,4 @@
-"""Programs of other agents, run without a terminal: one file for each, and what they share."""
+"""Other agents' command-line programs, run without a terminal; one file for each."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ if TYPE_CHECKING:
     from deputy.engine.ports import NotReady, Ready
 
 NAMES = ("claude", "codex", "gemini", "opencode", "cursor-agent")
-"""The programs there are, as they are called."""
+"""The known programs, as in `cli:<name>`."""
 
 
 def cli_backend(name: str, environ: Mapping[str, str], redactor: Redactor | None = None) -> CliBackend | None:
-    """The backend that runs the program of this name; None when there is no such."""
+    """The backend for the program of this name; None when it is unknown."""
     from importlib import import_module
 
     from deputy.backends.cli.cli_turn import CliBackend
@@ -28,7 +28,7 @@ def cli_backend(name: str, environ: Mapping[str, str], redactor: Redactor | None
 
 
 async def check_programs(environ: Mapping[str, str]) -> dict[str, Ready | NotReady]:
-    """What there is of each program, looked for all at once."""
+    """Check which programs are installed, in parallel."""
     import asyncio
 
     backends = {name: backend for name in NAMES if (backend := cli_backend(name, environ)) is not None}

@@ -19,17 +19,17 @@ TOOLS: Mapping[str, str] = {
     "Read": "Read", "Grep": "Grep", "Glob": "Glob", "WebFetch": "WebFetch", "WebSearch": "WebSearch",
     "Edit": "Edit", "Write": "Write", "Run": "Bash",
 }  # fmt: skip
-"""Our tools by its names."""
+"""Its names of our tools."""
 _HARMLESS = frozenset({"Read", "Grep", "Glob", "WebFetch", "WebSearch", "TodoWrite", "ToolSearch"})
 _WRITING = frozenset({"Edit", "Write"})
 _ASKED_FOR = ("WebFetch", "WebSearch", "Bash")
-"""What would be asked about: reading in the workspace is not."""
+"""Tools that need a permission; reading in the workspace does not."""
 _NO_SUCH_TOOL = "No such tool available"
 _LIMITS = ("error_max_turns", "error_max_budget_usd")
 
 
 _BROKEN_OFF = "[ede_diagnostic]"
-"""How it begins what it says when somebody ends it in the middle."""
+"""The beginning of its message when it is ended in the middle of a turn."""
 
 
 def _arguments(invocation: Invocation) -> list[str]:
@@ -38,10 +38,10 @@ def _arguments(invocation: Invocation) -> list[str]:
     return [
         "-p",
         *("--output-format", "stream-json", "--verbose", "--include-partial-messages"),
-        # Tools of others, and what a project sets up for itself, are no part of a grant.
+        # MCP tools and settings of the project are not part of the grant.
         *("--strict-mcp-config", "--setting-sources", "user"),
         *("--tools", ",".join(tools)),
-        # Both keep files within the workspace, and nobody is asked.
+        # Both modes keep files within the workspace and ask no person.
         *("--permission-mode", "acceptEdits" if {"Edit", "Write"} & set(tools) else "dontAsk"),
         *(("--allowedTools", ",".join(allowed)) if allowed else ()),
         *(("--model", invocation.model) if invocation.model else ()),
@@ -127,7 +127,7 @@ def _results(message: Fields, recorder: TurnRecorder) -> None:
 
 
 def _result(fields: Fields, recorder: TurnRecorder) -> None:
-    """The end. A failed request is a success here whose `is_error` is set."""
+    """Record the end of the turn; a failed request is a result with `is_error`."""
     recorder.finishes()
     recorder.counted = _sum(part(fields, "modelUsage"), fields.get("total_cost_usd"))
     since = fields.get("model_usage_since_last_result")
@@ -194,7 +194,7 @@ PROGRAM = Program(
         "CLAUDE_CODE_USE_BEDROCK": ("AWS_*",),
         "CLAUDE_CODE_USE_VERTEX": ("GOOGLE_*", "CLOUD_ML_*", "VERTEX_*"),
     },
-    # With its own ten retries it hangs for minutes on a key that nobody accepts; ours come after it.
+    # Its default of ten retries takes minutes with an invalid key; Deputy retries after it.
     settings=lambda _: {"CLAUDE_CODE_MAX_RETRIES": "1", "DISABLE_AUTOUPDATER": "1"},
     keys=("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "CLAUDE_CODE_OAUTH_TOKEN"),
     login_files=LOGIN_FILES["claude"],

@@ -1,4 +1,4 @@
-"""One turn of another agent's program: called, fed, listened to within bounds, and ended with all that it started."""
+"""One turn of a command-line program: start it, write the prompt, read its events, end it with all its processes."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 
 _WATCH_SECONDS = 1.0
 _LINGER_SECONDS = 3.0
-"""How long a program may stay after it has said that it is done."""
+"""Time for a program to exit after it has reported the end of the turn."""
 _DRAIN_SECONDS = 1.0
 _CONTINUE = "Go on."
 
 
 class CliBackend:
-    """A program as a backend."""
+    """A command-line program as a backend."""
 
     def __init__(self, program: Program, environ: Mapping[str, str], *, redactor: Redactor | None = None) -> None:
         self.program = program
@@ -53,14 +53,14 @@ class CliBackend:
         return f"cli:{self.program.name}"
 
     async def check(self) -> Ready | NotReady:
-        """Whether it is installed, and which; remembered until another file is there."""
+        """Whether it is installed; cached until the program's file changes."""
         found = find(self.program, self._environ)
         if found not in self._found:
             self._found = {found: await find_installed(self.program, self._environ)}
         return self._found[found]
 
     async def run(self, request: BackendRequest, emit: Emit) -> BackendResult:
-        """Have the program carry out one turn."""
+        """Run one turn."""
         ready = await self.check()
         if isinstance(ready, NotReady):
             return BackendResult(kind="failed", error=ready.error)
@@ -68,8 +68,8 @@ class CliBackend:
         if not isinstance(invocation, Invocation):
             return BackendResult(kind="failed", error=invocation)
         try:
-            with read_output(request.spill, self._redactor) as heard:
-                return await _Turn(self.program, invocation, heard, emit).play(
+            with read_output(request.spill, self._redactor) as output:
+                return await _Turn(self.program, invocation, output, emit).play(
                     command_of(self.program, ready, invocation)
                 )
         except OSError as error:
@@ -78,7 +78,7 @@ class CliBackend:
 
 
 class _Turn:
-    """A program being listened to."""
+    """One turn of a running program."""
 
     def __init__(self, program: Program, invocation: Invocation, output: OutputReader, emit: Emit) -> None:
         resume = invocation.request.resume
@@ -94,7 +94,7 @@ class _Turn:
         return end_of(self._program, self._order, self._recorder, stopping, exit_, self._output.printed)
 
     async def _attend(self, child: SupervisedChild, command: Command) -> tuple[StopReasonOfProgram, ExitStatus]:
-        """Feed it and listen until it exits or has to; then it has its grace to say the last of it."""
+        """Write the prompt and read events until the program exits or a limit is reached, then end it with grace."""
         async with asyncio.TaskGroup() as group:
             feeding = group.create_task(child.feed(words_of(self._order.request)))
             listening = {
@@ -140,7 +140,7 @@ class _Turn:
 
 
 def invocation_of(program: Program, request: BackendRequest, environ: Mapping[str, str]) -> Invocation | Error:
-    """An assignment in the program's words, or why it is not run at all."""
+    """The invocation for a request, or the error why the program must not run."""
     model = own_name(program, request.model)
     if not isinstance(model, str):
         return model
@@ -149,7 +149,7 @@ def invocation_of(program: Program, request: BackendRequest, environ: Mapping[st
 
 
 def command_of(program: Program, ready: Ready, invocation: Invocation) -> Command:
-    """How a program is started: with what it needs of our environment, and nothing else."""
+    """The command to start a program, with only the environment variables that it needs."""
     provider = provider_of(program, invocation)
     also = [
         pattern
@@ -169,31 +169,31 @@ def command_of(program: Program, ready: Ready, invocation: Invocation) -> Comman
 
 
 def provider_of(program: Program, invocation: Invocation) -> str:
-    """Whose model is asked for, also where a program is named as the one that has it."""
+    """The provider of the requested model, also when the model is named by program."""
     own, _, name = invocation.model.partition(program.separator) if program.separator else ("", "", "")
     return own if name else invocation.request.model.partition(":")[0]
 
 
 def own_name(program: Program, model: str) -> str | Error:
-    """A model in the program's words; an error when it cannot have it."""
+    """The program's own name of a model; an error when it cannot have the model."""
     if model in program.model_names:
         return program.model_names[model]
     provider, colon, name = model.partition(":")
     if not _is_word(provider) or not _is_word(name):
-        return model_unknown(program.name, f"{model!r:.200} is no name of one")
+        return model_unknown(program.name, f"{model!r:.200} is not a valid name")
     if not colon:
         return model
     if provider == program.name and program.separator and program.separator in name:
         return name
     if program.providers and provider not in program.providers:
-        return model_unknown(program.name, f"{model!r} is not one of {' or '.join(program.providers)}'s")
+        return model_unknown(program.name, f"{model!r} is not a model of {' or '.join(program.providers)}")
     return f"{provider}{program.separator}{name}" if program.separator else name
 
 
 def _refusal(program: Program, invocation: Invocation) -> Error | None:
-    """Why it is not run at all, if so."""
+    """The error why the program must not run, if any."""
     if not _is_word(invocation.session):
-        return session_gone(program.name, f"{invocation.session!r:.200} is no name of one")
+        return session_gone(program.name, f"{invocation.session!r:.200} is not a valid id")
     missing = sorted(program.always - invocation.tools)
     unheld = program.cannot_hold(invocation) or (f"working without {', '.join(missing)}" if missing else "")
     if not invocation.place:
@@ -202,12 +202,12 @@ def _refusal(program: Program, invocation: Invocation) -> Error | None:
 
 
 def _is_word(name: str) -> bool:
-    """Whether a name can stand among arguments: one that begins like a flag could be taken for it."""
+    """Whether a name is safe as an argument: not mistaken for a flag."""
     return name.isprintable() and not name.startswith("-")
 
 
 def event_of(line: bytes) -> dict[str, Any] | None:
-    """A line as an event, if it is one."""
+    """Parse a line; None when it is not a JSON object."""
     if line.lstrip()[:1] != b"{":
         return None
     try:
@@ -218,7 +218,7 @@ def event_of(line: bytes) -> dict[str, Any] | None:
 
 
 def words_of(request: BackendRequest) -> bytes:
-    """What it is told: the whole task, or only how to go on where it knows the rest."""
+    """The prompt: the whole task, or only the new message when a session is resumed."""
     if request.resume is not None:
         text = request.message or _CONTINUE
     else:
@@ -227,7 +227,7 @@ def words_of(request: BackendRequest) -> bytes:
 
 
 def _place(request: BackendRequest) -> str:
-    """The folder it is kept to: the workspace, or the one folder of it that is granted; nothing when that cannot be."""
+    """The workspace, or the one granted folder of it; empty when the grant is anything else."""
     match request.grant.paths:
         case (path,) if request.grant.covers(path):
             place = posixpath.normpath(posixpath.join(request.workspace, path))

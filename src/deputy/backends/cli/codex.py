@@ -1,4 +1,4 @@
-"""Codex: `codex exec --json`, whose usage counts over the whole thread and whose errors are not all fatal."""
+"""Codex: `codex exec --json`. Its usage counts over the whole thread, and not all its errors are fatal."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _arguments(invocation: Invocation) -> list[str]:
         "sandbox_mode": sandbox,
         "approval_policy": "never",
         "web_search": "live" if "WebSearch" in invocation.tools else "disabled",
-        # Its sandbox would let it write to the places of temporary files too.
+        # By default its sandbox also allows writing to temporary folders.
         "sandbox_workspace_write.exclude_slash_tmp": True,
         "sandbox_workspace_write.exclude_tmpdir_env_var": True,
     }
@@ -54,7 +54,7 @@ def _read(fields: Fields, recorder: TurnRecorder, invocation: Invocation) -> Non
         case "item.started" | "item.updated" | "item.completed":
             _item(part(fields, "item"), recorder, invocation, is_done=fields.get("type") == "item.completed")
         case "turn.completed":
-            # Whatever went wrong on the way, it got over it.
+            # It recovered from earlier errors.
             recorder.failure = None
             recorder.finishes()
             _apply_usage(part(fields, "usage"), recorder)
@@ -93,7 +93,7 @@ def _tool(kind: str, call: str, item: Fields, recorder: TurnRecorder, invocation
 
 
 def _apply_usage(usage: Fields, recorder: TurnRecorder) -> None:
-    """What this turn took of what the whole thread has."""
+    """Set the usage of this turn: the thread's usage minus the usage before."""
     counted = Usage(
         input=number_of(usage.get("input_tokens")),
         output=number_of(usage.get("output_tokens")),
@@ -126,7 +126,7 @@ def _status(message: str) -> int | None:
 
 
 def _settings(invocation: Invocation) -> dict[str, str]:
-    """A key is offered only where nobody is logged in: a subscription is not to be passed by."""
+    """Pass the key only without a login, so that a subscription is used first."""
     home = Path(invocation.environ.get("CODEX_HOME") or f"{invocation.environ.get('HOME', '')}/.codex")
     key = invocation.environ.get("OPENAI_API_KEY", "")
     return {"CODEX_API_KEY": key} if key and not (home / "auth.json").exists() else {}
@@ -146,7 +146,7 @@ PROGRAM = Program(
     settings=_settings,
     keys=("CODEX_API_KEY", "OPENAI_API_KEY"),
     login_files=LOGIN_FILES["codex"],
-    # A command that ends at once is sometimes not told of.
+    # A command that ends at once is sometimes not reported.
     tells_all=False,
     logged_out=("not logged in", "missing environment variable", "please log in", "codex login"),
     session_unknown=("no rollout found", "thread/resume failed"),

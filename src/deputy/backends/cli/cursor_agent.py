@@ -28,7 +28,7 @@ def _arguments(invocation: Invocation) -> list[str]:
         "-p",
         *("--output-format", "stream-json"),
         "--trust",
-        # What it may do is all or nothing: by force everything, in this mode only reading.
+        # It has only two choices: `--force` allows everything, the mode `ask` only reading.
         *(("--force",) if invocation.may_run else ("--mode", "ask")),
         *(("--model", invocation.model) if invocation.model else ()),
         *(("--resume", invocation.session) if invocation.session else ()),
@@ -55,7 +55,7 @@ def _read(fields: Fields, recorder: TurnRecorder, invocation: Invocation) -> Non
 
 
 def _tool(fields: Fields, recorder: TurnRecorder, invocation: Invocation) -> None:
-    """`{"readToolCall": {"args": …, "result": {"success": …}}}`, begun and later completed."""
+    """Record `{"readToolCall": {"args": …, "result": {"success": …}}}`, sent at the start and at the end of a call."""
     calls = part(fields, "tool_call")
     key = next((key for key in calls if key.endswith("ToolCall")), "")
     name, call = key.removesuffix("ToolCall") or "tool", text_of(fields.get("call_id"))
@@ -90,9 +90,9 @@ def _cannot_hold(invocation: Invocation) -> str:
     return "writing files without running commands" if invocation.may_write and not invocation.may_run else ""
 
 
-def _is_version(said: str) -> bool:
-    """Its versions are dates; a package of the same name has others."""
-    return said.lstrip("v")[:2] == "20" and said.lstrip("v")[4:5] == "."
+def _is_version(version: str) -> bool:
+    """Its versions are dates; those of an npm package with the same name are not."""
+    return version.lstrip("v")[:2] == "20" and version.lstrip("v")[4:5] == "."
 
 
 PROGRAM = Program(

@@ -25,7 +25,7 @@ _POLICIES = Path(__file__).with_name("policies")
 
 
 def _arguments(invocation: Invocation) -> list[str]:
-    # Without anybody to ask, `default` leaves out every tool that would have to.
+    # Without a person to ask, the mode `default` removes every tool that needs approval.
     mode = "yolo" if invocation.may_run else "auto_edit" if invocation.may_write else "default"
     return [
         *("--output-format", "stream-json"),
@@ -39,7 +39,7 @@ def _arguments(invocation: Invocation) -> list[str]:
 
 
 def policies(invocation: Invocation) -> Iterator[str]:
-    """The files of rules that keep its web tools to a grant."""
+    """The policy files that limit its web tools to the grant."""
     if "WebSearch" not in invocation.tools:
         yield f"{_POLICIES}/no_web_search.toml"
     if "WebFetch" in invocation.tools:
@@ -96,13 +96,13 @@ def _result(fields: Fields, recorder: TurnRecorder) -> None:
 
 
 def _unwrapped(message: str) -> str:
-    """What the provider said, in `[API Error: {…}]`."""
+    """The provider's message in `[API Error: {…}]`."""
     prefix = "[API Error: "
     return message[len(prefix) : -1] if message.startswith(prefix) and message.endswith("]") else message
 
 
 def _status_of_exit(code: int) -> int | None:
-    """400 becomes 144: what does not fit into a byte is lost of it."""
+    """The status from an exit code: 400 becomes 144, because an exit code is one byte."""
     return code + 256 if 400 <= code + 256 < 512 else None
 
 

@@ -1,4 +1,4 @@
-"""Whether a program is there, which version of it, and whether somebody is logged in."""
+"""Check whether a program is installed, its version and its login."""
 
 from __future__ import annotations
 
@@ -32,33 +32,33 @@ class _Package(Struct):
 
 
 async def find_installed(program: Program, environ: Mapping[str, str]) -> Ready | NotReady:
-    """What there is of a program on this machine."""
+    """Check one program."""
     found = find(program, environ)
     if found is None:
         return NotReady(error=not_installed(program.name, program.install))
     path = found.path
-    said = await asyncio.to_thread(_packaged_version, path, program.package) if program.package else ""
-    # One of which any version will do is not run for it: not all of them know the flag.
-    if not said and program.least_version:
-        said = await _printed_version(program, path, environ)
-    if not said and program.least_version:
-        error = cannot_run(program.name, "it does not tell its version", program.install)
+    version = await asyncio.to_thread(_packaged_version, path, program.package) if program.package else ""
+    # Without a least version the program is not run: not every program knows `--version`.
+    if not version and program.least_version:
+        version = await _printed_version(program, path, environ)
+    if not version and program.least_version:
+        error = cannot_run(program.name, "`--version` printed nothing", program.install)
         return NotReady(error=error, path=path)
-    if said and (not program.is_version(said) or numbers(said) < program.least_version):
+    if version and (not program.is_version(version) or numbers(version) < program.least_version):
         wanted = f"{'.'.join(map(str, program.least_version))} or later"
-        return NotReady(error=wrong_version(program.name, said, wanted, program.install), path=path, version=said)
-    return Ready(path=path, version=said, is_logged_in=_is_logged_in(program, environ))
+        return NotReady(error=wrong_version(program.name, version, wanted, program.install), path=path, version=version)
+    return Ready(path=path, version=version, is_logged_in=_is_logged_in(program, environ))
 
 
 class InstalledProgram(Struct, frozen=True):
-    """A program's file, and when it was last changed: an upgrade is another one."""
+    """A program's file and its time of change, which an upgrade changes."""
 
     path: str
     changed_at: int
 
 
 def find(program: Program, environ: Mapping[str, str]) -> InstalledProgram | None:
-    """The program's file, as it is found by its name."""
+    """The program's file on the PATH."""
     path = shutil.which(program.name, path=environ.get("PATH", ""))
     if path is None:
         return None
@@ -69,7 +69,7 @@ def find(program: Program, environ: Mapping[str, str]) -> InstalledProgram | Non
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """The numbers of a version that stands somewhere in a text."""
+    """The numbers of the first version in a text."""
     for word in version.replace("(", " ").split():
         pieces = word.lstrip("v").partition("-")[0].split(".")
         if len(pieces) > 1 and all(piece.isascii() and piece.isdecimal() for piece in pieces):
@@ -78,7 +78,7 @@ def numbers(version: str) -> tuple[int, ...]:
 
 
 def _packaged_version(path: str, package: str) -> str:
-    """The version in the package that a program belongs to; starting the program would take seconds."""
+    """The version from the program's package.json; starting the program would take seconds."""
     with suppress(OSError, ValueError, RecursionError):
         for folder in list(Path(path).resolve().parents)[:_PARENTS]:
             description = folder / "package.json"
@@ -100,8 +100,8 @@ async def _printed_version(program: Program, path: str, environ: Mapping[str, st
     )
     with suppress(TimeoutError):
         async with asyncio.timeout(_VERSION_SECONDS), supervise(command) as child:
-            said = await child.stdout.read(_VERSION_BYTES)
-            lines = said.decode("utf-8", "replace").strip().splitlines()
+            printed = await child.stdout.read(_VERSION_BYTES)
+            lines = printed.decode("utf-8", "replace").strip().splitlines()
             return lines[0][:100] if lines else ""
     return ""
 

@@ -1,4 +1,4 @@
-"""opencode: `opencode run --format json`, which takes its prompt over stdin only and prints its errors twice."""
+"""opencode: `opencode run --format json`. It reads the prompt from stdin only, and prints errors twice."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _arguments(invocation: Invocation) -> list[str]:
     return [
         "run",
         *("--format", "json"),
-        # Why a model is not known stands only in its log.
+        # The reason for an unknown model is only in its log.
         *("--print-logs", "--log-level", "ERROR"),
         *(("--session", invocation.session) if invocation.session else (f"--title={invocation.request.session_id}",)),
         *(("--model", invocation.model) if invocation.model else ()),
@@ -40,7 +40,7 @@ def _settings(invocation: Invocation) -> dict[str, str]:
     permissions = {"*": "deny", **dict.fromkeys(sorted(granted), "allow"), "external_directory": "deny"}
     return {
         "OPENCODE_PERMISSION": json.encode(permissions).decode(),
-        # What a project sets up for itself may run commands.
+        # Settings of the project could run commands.
         "OPENCODE_DISABLE_PROJECT_CONFIG": "1",
         "OPENCODE_DISABLE_AUTOUPDATE": "1",
         "OPENCODE_DISABLE_SHARE": "1",
@@ -71,7 +71,7 @@ def _read(fields: Fields, recorder: TurnRecorder, invocation: Invocation) -> Non
 
 
 def _tool(piece: Fields, recorder: TurnRecorder, invocation: Invocation) -> None:
-    """A tool is told of only when it is done."""
+    """Record a tool call, which is reported only at its end."""
     name, call, state = text_of(piece.get("tool")), text_of(piece.get("callID")), part(piece, "state")
     given, problem = part(state, "input"), text_of(state.get("error"))
     path = given.get("filePath") if name in ("write", "edit") else None
@@ -85,7 +85,7 @@ def _tool(piece: Fields, recorder: TurnRecorder, invocation: Invocation) -> None
 def _step(piece: Fields, recorder: TurnRecorder) -> None:
     tokens = part(piece, "tokens")
     cached, written = number_of(part(tokens, "cache").get("read")), number_of(part(tokens, "cache").get("write"))
-    # A price that it does not know is 0 there.
+    # An unknown price is reported as 0.
     cost = billionths(piece.get("cost")) or None
     recorder.uses(
         TokenUsage(

@@ -1,4 +1,4 @@
-"""What there is to know of one program: how it is called, what it needs, how its output is read."""
+"""The description of a command-line program, and readers for its JSON."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ Fields: TypeAlias = dict[str, Any]
 
 
 class Invocation(Struct, frozen=True, kw_only=True):
-    """An assignment as a program is given it."""
+    """A request in the terms of one program."""
 
     request: BackendRequest
     model: str
-    """In the program's own words; empty is its own choice."""
+    """The program's own name of the model; empty is its default."""
     environ: Mapping[str, str]
     place: str = ""
-    """The folder it is kept to."""
+    """The folder that the program is limited to."""
 
     @property
     def tools(self) -> frozenset[str]:
-        """The tools that are granted, by our names."""
+        """The granted tools, by our names."""
         return self.request.grant.tools
 
     @property
     def may_write(self) -> bool:
-        """Whether files may be changed; whoever may run commands may."""
+        """Whether the grant allows changes to files; Run implies it."""
         return bool(self.tools & (WRITING | RUNNING))
 
     @property
     def may_run(self) -> bool:
-        """Whether commands may be run."""
+        """Whether the grant allows commands."""
         return bool(self.tools & RUNNING)
 
     @property
     def session(self) -> str:
-        """The program's own session to go on with, if any."""
+        """The id of the program's session to resume; empty for a new one."""
         resume = self.request.resume
         return "" if resume is None else resume.id
 
@@ -58,52 +58,52 @@ class Program(Struct, frozen=True, kw_only=True):
     """How to log in."""
     arguments: Callable[[Invocation], list[str]]
     read: Callable[[Fields, TurnRecorder, Invocation], None]
-    """Takes one line of its output in."""
+    """Records one event of its output."""
     providers: tuple[str, ...] = ()
-    """Whose models it has, by our names of providers; none is any."""
+    """The providers whose models it has; empty is any."""
     separator: str = ""
-    """What stands between provider and model in its own names; without one the provider is left out."""
+    """The separator of provider and model in its own names; empty if they omit the provider."""
     model_names: Mapping[str, str] = {}
-    """Its own names for models that it calls otherwise."""
+    """Its own names of models, where they differ."""
     always: frozenset[str] = frozenset()
-    """Tools, by our names, that it cannot be run without."""
+    """Tools, by our names, that it always has, so they must be granted."""
     cannot_hold: Callable[[Invocation], str] = lambda _: ""
-    """What of a grant it cannot be kept to, if there is anything."""
+    """The part of a grant that it cannot be limited to; empty if there is none."""
     package: str = ""
-    """Its npm package, where its version can be read without running it."""
+    """Its npm package, whose version can be read without running the program."""
     least_version: tuple[int, ...] = ()
     is_version: Callable[[str], bool] = bool
-    """Whether what `--version` says can be this program's."""
+    """Whether the output of `--version` can come from this program."""
     variables: tuple[str, ...] = ()
-    """Patterns of the variables that are its own."""
+    """Patterns of environment variables that it gets."""
     variables_by: Mapping[str, tuple[str, ...]] = {}
-    """Further patterns, when a variable of this name is set or the model is of the provider of this name."""
+    """Further patterns if this variable is set, or if the model is of this provider."""
     settings: Callable[[Invocation], Mapping[str, str]] = lambda _: {}
-    """Variables that are set for it, unless the user has set them."""
+    """Variables that Deputy sets for it, unless the user has set them."""
     keys: tuple[str, ...] = ()
-    """Variables that hold a key of its own."""
+    """Variables with its key."""
     login_files: tuple[str, ...] = ()
-    """Files of the home directory that are there when it is logged in."""
+    """Files in the home directory that exist when it is logged in."""
     polite: signal.Signals = signal.SIGTERM
-    """What asks it to end."""
+    """The signal that asks it to end."""
     grace_seconds: float = 1.5
     has_sessions: bool = True
     tells_all: bool = True
-    """Whether it tells of every tool that it uses."""
+    """Whether it reports every tool call."""
     logged_out: tuple[str, ...] = ()
-    """How it says, in lower case, that nobody is logged in …"""
+    """Lower-case texts of its output that mean: not logged in."""
     session_unknown: tuple[str, ...] = ()
-    """… that it does not have a session …"""
+    """Texts that mean: the session is unknown."""
     model_missing: tuple[str, ...] = ()
-    """… that it does not have a model …"""
+    """Texts that mean: the model is unknown."""
     refused: tuple[str, ...] = ()
-    """… and that it will not do it."""
+    """Texts that mean: the model refused the task."""
     status_of_exit: Callable[[int], int | None] = lambda _: None
-    """The provider's status, where the exit code tells it."""
+    """The provider's HTTP status in an exit code, if any."""
 
 
 def part(fields: Fields, *names: str) -> Fields:
-    """The object within objects that these names lead to, or an empty one: others write this, so nothing is sure."""
+    """The nested object at these names; empty when there is none, as the input is untrusted."""
     value: Any = fields
     for name in names:
         value = cast("Fields", value).get(name) if isinstance(value, dict) else None
@@ -111,35 +111,35 @@ def part(fields: Fields, *names: str) -> Fields:
 
 
 def parts(value: object) -> list[Fields]:
-    """The objects of a list, whatever else is in it."""
+    """The objects in a list."""
     items = cast("list[Any]", value) if isinstance(value, list) else []
     return [cast("Fields", item) for item in items if isinstance(item, dict)]
 
 
 def text_of(value: object) -> str:
-    """A text, or the texts of a list of blocks; nothing for anything else."""
+    """A text, or the joined texts of a list of blocks; empty for anything else."""
     if isinstance(value, str):
         return value
     return "\n".join(block["text"] for block in parts(value) if isinstance(block.get("text"), str))
 
 
 def texts(value: object) -> list[str]:
-    """The texts of a list, whatever else is in it."""
+    """The texts in a list."""
     items = cast("list[Any]", value) if isinstance(value, list) else []
     return [item for item in items if isinstance(item, str)]
 
 
 _MOST_TOKENS = 10**9
-"""No turn of a program uses so many tokens; a number above is none."""
+"""A larger count is not plausible and reads as 0."""
 
 
 def number_of(value: object) -> int:
-    """A count that is really one."""
+    """A plausible count; 0 for anything else."""
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < _MOST_TOKENS else 0
 
 
 def billionths(dollars: object) -> int | None:
-    """An amount of dollars as we count it; None when it is no amount."""
+    """Dollars as billionths of a dollar; None when the value is not an amount."""
     if isinstance(dollars, bool) or not isinstance(dollars, int | float) or not 0 <= dollars < 1e6:
         return None
     return round(dollars * 1e9)

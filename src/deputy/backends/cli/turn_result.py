@@ -1,4 +1,4 @@
-"""How a program's turn ended: what it said, how it exited and what it printed beside, told apart."""
+"""The result of a program's turn, from its events, its exit status and its other output."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from deputy.processes.supervise import ExitStatus
 
 StopReasonOfProgram: TypeAlias = Literal["exited", "time is up", "silent", "done"]
-"""Why nothing more was waited for: `done` is a program that said all and would not go."""
+"""Why waiting ended: `done` is a program that reported the end of its turn but did not exit."""
 
-_SAID_LENGTH = 1500
+_OUTPUT_LENGTH = 1500
 _PLAIN = (ContextExhausted, BadKey, ModelNotFound, ModelRefused, RateLimited, QuotaSpent, Overloaded)
-"""What may be read out of plain words; anything less sure is a crash."""
+"""Errors that plain output can prove; any other failure counts as a crash."""
 _UNKNOWN_FLAG = ("unknown option", "unexpected argument", "unknown argument", "unrecognized option", "invalid choice")
 
 
@@ -50,7 +50,7 @@ def end_of(
     exit_: ExitStatus,
     printed: ProgramOutput,
 ) -> BackendResult:
-    """The end of a turn in our words."""
+    """The result of a turn."""
     error = _why(program, invocation, recorder, stopping, exit_, printed)
     text = recorder.text
     if error is not None:
@@ -69,7 +69,7 @@ def _end(
 ) -> BackendResult:
     warnings = list(recorder.warnings)
     if printed.too_long:
-        warnings.append(f"{printed.too_long:,} lines of its output were too long and were left out.")
+        warnings.append(f"{printed.too_long:,} lines of the program's output were too long and were skipped.")
     own = BackendSession(id=recorder.session, counted=recorder.counted) if recorder.session else None
     is_gone = end.error is not None and end.error.code == program_errors.SESSION_GONE
     return structs.replace(
@@ -87,7 +87,7 @@ def _end(
 
 
 def _in_workspace(invocation: Invocation, path: str) -> str:
-    """A path as the workspace has it, where it lies in there: programs name it from the root of the disk."""
+    """A path relative to the workspace, if it is inside; programs report absolute paths."""
     whole = posixpath.normpath(posixpath.join(invocation.place, path))
     return whole.removeprefix(f"{posixpath.normpath(invocation.request.workspace)}/")
 
@@ -100,7 +100,7 @@ def _why(
     exit_: ExitStatus,
     printed: ProgramOutput,
 ) -> Error | None:
-    """What kept it from answering; None when it did."""
+    """The error of the turn; None when there is an answer."""
     if exit_.errno:
         return program_errors.cannot_run(program.name, os.strerror(exit_.errno), program.install)
     if stopping == "time is up":
@@ -118,7 +118,7 @@ def _why(
 
 
 def _reported_failure(program: Program, recorder: TurnRecorder, exit_: ExitStatus, printed: ProgramOutput) -> Error:
-    """It said what went wrong; what it printed beside may say more."""
+    """The error that the program reported; standard error may have a better reason."""
     message, status = ("", None) if recorder.failure is None else (recorder.failure.message, recorder.failure.status)
     known = _in_its_words(program, message) or _in_its_words(program, printed.errors)
     if known is not None:
@@ -129,36 +129,36 @@ def _reported_failure(program: Program, recorder: TurnRecorder, exit_: ExitStatu
 
 
 def _unreported_failure(program: Program, exit_: ExitStatus, printed: ProgramOutput) -> Error:
-    """It ended without a word of how; what it printed is all there is."""
-    said = "\n".join(text for text in (printed.errors.strip(), printed.noise.strip()) if text)
+    """The error of a program that ended without a report, read from its other output."""
+    output = "\n".join(text for text in (printed.errors.strip(), printed.noise.strip()) if text)
     if exit_.code != 0:
-        known = _in_its_words(program, said)
+        known = _in_its_words(program, output)
         if known is not None:
             return known
         status = None if exit_.code is None else program.status_of_exit(exit_.code)
-        failure = provider_error(said.encode("utf-8", "replace"), status=status)
-        if said and isinstance(failure, _PLAIN):
+        failure = provider_error(output.encode("utf-8", "replace"), status=status)
+        if output and isinstance(failure, _PLAIN):
             return _as_error(program, failure)
-        return program_errors.crashed(program.name, _how(exit_), _cut(said))
+        return program_errors.crashed(program.name, _how(exit_), _cut(output))
     if printed.lines:
-        return program_errors.crashed(program.name, "ended", _cut(said))
+        return program_errors.crashed(program.name, "ended", _cut(output))
     if printed.noise.strip() or printed.too_long:
         return program_errors.not_json(program.name, _cut(printed.noise.strip(), printed.total_bytes))
     return program_errors.no_output(program.name)
 
 
-def _in_its_words(program: Program, said: str) -> Error | None:
-    words, first = said.lower(), _line(said)
+def _in_its_words(program: Program, output: str) -> Error | None:
+    words, first = output.lower(), _line(output)
     if any(wording in words for wording in program.session_unknown):
         return program_errors.session_gone(program.name, first)
     if any(wording in words for wording in program.model_missing):
-        return program_errors.model_unknown(program.name, _line_with(said, program.model_missing))
+        return program_errors.model_unknown(program.name, _line_with(output, program.model_missing))
     if any(wording in words for wording in program.logged_out):
-        return program_errors.not_logged_in(program.name, _line_with(said, program.logged_out), program.login)
+        return program_errors.not_logged_in(program.name, _line_with(output, program.logged_out), program.login)
     if any(wording in words for wording in program.refused):
         return ModelRefused(f"{program.name}: {first}").as_value()
     if any(wording in words for wording in _UNKNOWN_FLAG):
-        return program_errors.flag_unknown(program.name, _line_with(said, _UNKNOWN_FLAG), program.install)
+        return program_errors.flag_unknown(program.name, _line_with(output, _UNKNOWN_FLAG), program.install)
     return None
 
 
@@ -173,7 +173,7 @@ def _as_error(program: Program, failure: ModelError) -> Error:
 
 def _how(exit_: ExitStatus) -> str:
     if exit_.code is None:
-        return "was killed with what watched over it"
+        return "was killed together with its supervisor"
     if exit_.code < 0:
         number = -exit_.code
         name = signal.Signals(number).name if number in set(signal.Signals) else str(number)
@@ -181,23 +181,22 @@ def _how(exit_: ExitStatus) -> str:
     return f"ended with exit code {exit_.code}"
 
 
-def _line(said: str) -> str:
-    return _cut(next((line.strip() for line in said.splitlines() if line.strip()), ""))
+def _line(output: str) -> str:
+    return _cut(next((line.strip() for line in output.splitlines() if line.strip()), ""))
 
 
-def _line_with(said: str, wordings: tuple[str, ...]) -> str:
-    """The line that says it."""
-    lines = (line.strip() for line in said.splitlines())
-    return _cut(next((line for line in lines if any(wording in line.lower() for wording in wordings)), said.strip()))
+def _line_with(output: str, wordings: tuple[str, ...]) -> str:
+    lines = (line.strip() for line in output.splitlines())
+    return _cut(next((line for line in lines if any(wording in line.lower() for wording in wordings)), output.strip()))
 
 
-def _cut(said: str, total_bytes: int = 0) -> str:
-    """The beginning and the end of what was said, and how much it was; colours and other controls are left out."""
-    first, *rest = said.split("\x1b[")
-    said = "".join((first, *(piece.lstrip("0123456789;?")[1:] for piece in rest)))
-    said = "".join(letter for letter in said if letter.isprintable() or letter in "\n\t")
-    if len(said) <= _SAID_LENGTH:
-        return said
-    half = _SAID_LENGTH // 2
-    size = f"{total_bytes:,} bytes in all" if total_bytes else f"{len(said):,} characters in all"
-    return f"{said[:half]} […, {size}] {said[-half:]}"
+def _cut(output: str, total_bytes: int = 0) -> str:
+    """Beginning and end of long output and its size, without colours and control characters."""
+    first, *rest = output.split("\x1b[")
+    text = "".join((first, *(piece.lstrip("0123456789;?")[1:] for piece in rest)))
+    text = "".join(letter for letter in text if letter.isprintable() or letter in "\n\t")
+    if len(text) <= _OUTPUT_LENGTH:
+        return text
+    half = _OUTPUT_LENGTH // 2
+    size = f"{total_bytes:,} bytes in all" if total_bytes else f"{len(text):,} characters in all"
+    return f"{text[:half]} […, {size}] {text[-half:]}"

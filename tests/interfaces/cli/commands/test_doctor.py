@@ -120,7 +120,7 @@ def test_it_says_which_programs_of_other_agents_are_there(house, tmp_path):
     )
     found = [check for check in form["checks"] if check["name"] == "programs"]
     assert "claude 2.1.325 (Claude Code) (no login seen), codex codex-cli 0.166.0, gemini" in found[0]["found"]
-    assert "cursor-agent is not the program that is meant" in found[1]["found"]
+    assert "cursor-agent has the wrong version" in found[1]["found"]
     assert "another program" in found[1]["advice"]
 
 
