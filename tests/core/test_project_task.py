@@ -145,7 +145,7 @@ def test_a_task_is_given_up_and_taken_up_again() -> None:
     gone = abandoned(ONE, "now")
     assert (gone.status, reopened(gone, "now").status) == ("abandoned", "not started")
     for move, task in ((abandoned, gone), (reopened, ONE)):
-        with pytest.raises(UsageError, match="stands already"):
+        with pytest.raises(UsageError, match="already has this status"):
             move(task, "now")
 
 
@@ -198,7 +198,7 @@ def test_a_title_becomes_a_safe_part_of_a_path(title: str, safe: str) -> None:
 def test_whoever_could_not_tell_that_it_took_a_task_takes_it_again() -> None:
     task = begun(ONE, "research", "s1", "then")
     assert begun(task, "research", "s1", "later") == task
-    with pytest.raises(TaskBusy, match="it is session s1") as refused:
+    with pytest.raises(TaskBusy, match="cancel session s1") as refused:
         begun(task, "research", "s2", "later")
     assert refused.value.session_id == "s1"
 

@@ -70,8 +70,8 @@ def test_what_cannot_be_understood_is_no_success(report: str) -> None:
 @pytest.mark.parametrize(
     ("script", "success", "feedback"),
     [
-        (ScriptOutput(), True, "It ended with exit code 0."),
-        (ScriptOutput(exit_code=3), False, "It ended with exit code 3."),
+        (ScriptOutput(), True, "The script ended with exit code 0."),
+        (ScriptOutput(exit_code=3), False, "The script ended with exit code 3."),
         (ScriptOutput(stdout='{"success": true, "feedback": "fine"}'), True, "fine"),
         (ScriptOutput(stdout='{"success": true, "feedback": "fine"}', exit_code=1), False, "fine"),
         (ScriptOutput(stdout='{"success": false}', stderr="line 3"), False, "line 3"),
@@ -115,7 +115,7 @@ def test_a_script_that_does_not_clearly_accept_has_not_accepted(printed: str) ->
 
 
 @pytest.mark.rule("refine")
-@pytest.mark.parametrize(("stderr", "feedback"), [("", "It ended with exit code 3."), ("1 != 2\n", "1 != 2")])
+@pytest.mark.parametrize(("stderr", "feedback"), [("", "The script ended with exit code 3."), ("1 != 2\n", "1 != 2")])
 def test_a_script_that_says_success_alone_and_fails_is_not_left_without_a_reason(stderr: str, feedback: str) -> None:
     verdict = verdict_of_script(ScriptOutput(stdout='{"success": true}', stderr=stderr, exit_code=3))
     assert (verdict.success, verdict.feedback) == (False, feedback)

@@ -537,4 +537,4 @@ def test_a_tool_that_the_task_does_not_have_cannot_be_named_without_asking(house
         return await asked.end()
 
     outcome = tried(house, (call("Delegate", tasks=[one]),), go)
-    assert "tasks[0].without_asking names 'Run', which `tools` does not." in house.results(outcome)[0]
+    assert "tasks[0].without_asking has 'Run', which is not in `tools`." in house.results(outcome)[0]

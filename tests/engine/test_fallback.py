@@ -98,7 +98,7 @@ def test_without_a_key_the_providers_own_program_does_it(house: House, way):
     assert "Look around." in way.calls[0].stdin
     [fallback] = outcome.fallbacks
     assert fallback.left == f"{SONNET} on native"
-    assert fallback.reason == "There is no API key for provider anthropic."
+    assert fallback.reason == "No API key for provider anthropic."
 
 
 AT_THE_DOOR = {
@@ -520,7 +520,7 @@ def test_a_subtask_goes_to_a_model_that_only_a_program_can_reach(house: House, p
 @pytest.mark.rule("delegate.key")
 @pytest.mark.parametrize(
     ("model", "told"),
-    [(SONNET, "no API key for provider anthropic"), ("composer-1", "only cursor-agent can have the model")],
+    [(SONNET, "no API key for provider anthropic"), ("composer-1", "only cursor-agent has the model")],
 )
 def test_a_subtask_for_a_model_that_nothing_can_reach_is_refused(house: House, programs, model, told):
     remove(programs, *WAYS.values(), "cursor-agent")

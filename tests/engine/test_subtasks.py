@@ -324,11 +324,11 @@ def test_a_malformed_continuation_is_told_with_all_problems_and_ends_the_task_wh
             "error": {
                 "type": "TASK_FAILURE",
                 "reason": "input_validation_failure",
-                "message": "notes.subtask_request.type is missing; it must be a text of 1 to 64 characters.",
+                "message": "notes.subtask_request.type is missing; it must be a string of 1 to 64 characters.",
                 "details": {
                     "problems": [
-                        "notes.subtask_request.type is missing; it must be a text of 1 to 64 characters.",
-                        "notes.subtask_request.description is missing; it must be a text that is not blank.",
+                        "notes.subtask_request.type is missing; it must be a string of 1 to 64 characters.",
+                        "notes.subtask_request.description is missing; it must be a non-empty string.",
                         "notes.subtask_request.inputs is []; it must be an object.",
                     ]
                 },
@@ -427,7 +427,7 @@ def test_a_failed_subtask_reaches_its_parent_with_what_it_found(house: House):
     outcome = asyncio.run(house.run("Do it."))
     result = bare_of(house.results(outcome)[0])
     details = result["notes"]["error"].pop("details")
-    message = f"The subtask 'verification' ended failed: {house.model}: the script says bad_api_key"
+    message = f"The subtask 'verification' ended failed: {house.model}: scripted fault bad_api_key"
     assert result["notes"]["error"] == {"type": "TASK_FAILURE", "reason": "subtask_failure", "message": message}
     original = details.pop("originalError")
     assert details == {
@@ -467,11 +467,11 @@ def test_a_chain_goes_ten_deep_and_the_eleventh_is_refused(house: House):
             "error": {
                 "type": "TASK_FAILURE",
                 "reason": "max_depth_exceeded",
-                "message": "Subtasks nest 10 deep here, and this would be number 11.",
+                "message": "This subtask would be at depth 11 of at most 10.",
                 "details": {
                     "subtaskType": "level11",
                     "nestingDepth": 11,
-                    "advice": "Do this work yourself instead of asking for a subtask.",
+                    "advice": "Do this work yourself instead of requesting a subtask.",
                 },
             },
         },
@@ -489,7 +489,7 @@ def test_the_same_request_further_down_is_a_cycle(house: House):
     assert error == {
         "type": "TASK_FAILURE",
         "reason": "cycle_detected",
-        "message": "The same work was already handed over on this path: "
+        "message": "The same work was already delegated on this path: "
         "orchestrator → subtask:verification → subtask:verification.",
         "details": {
             "subtaskType": "verification",

@@ -40,7 +40,7 @@ async def test_asking_beyond_the_script_fails_for_good(tmp_path):
         model = models.open(write(tmp_path, {"turns": [{"text": "Once."}]}))
         await heard(model, asking())
         assert model._model.unasked() == []
-        with pytest.raises(BadRequest, match="once too often"):
+        with pytest.raises(BadRequest, match="was requested too often"):
             await heard(model, asking())
 
 

@@ -134,7 +134,7 @@ def test_handing_work_back_to_an_agent_above_is_refused(project: Project):
     assert result["error"] == {
         "type": "cycle",
         "code": "CYCLE_DETECTED",
-        "message": f"'task-executor' is already at work on this path: {route}.",
+        "message": f"'task-executor' is already on this path: {route}.",
         "recoverable": True,
         "recommendation": "Do this work yourself, or give it to an agent that is not one of "
         "orchestrator, implement, task-executor, implementer.",

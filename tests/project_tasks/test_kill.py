@@ -176,7 +176,7 @@ def test_of_two_at_once_the_second_is_refused_with_the_session_of_the_first(proj
         outcome = json.loads(second.stdout)
         (error,) = outcome["errors"]
         assert (second.returncode, outcome["status"], error["code"]) == (6, "rejected", "TASK_BUSY")
-        assert f"it is session {session_id}" in error["message"]
+        assert f"cancel session {session_id}" in error["message"]
         assert error["recommendation"] == f"Follow it: deputy watch {session_id}"
         assert outcome["task"]["status"] == "in progress"
     finally:
@@ -218,7 +218,7 @@ def test_a_task_of_a_session_that_nobody_here_knows_can_be_given_back(project: P
     shell = Shell(project)
     project.tasks.change(1, lambda task: begun(task, "plan", "sess_1_elsewhere", "then"))
     refused = shell.research()
-    assert "it is session sess_1_elsewhere" in json.loads(refused.stdout)["errors"][0]["message"]
+    assert "cancel session sess_1_elsewhere" in json.loads(refused.stdout)["errors"][0]["message"]
     released = shell("task", "release", "1")
     assert (released.returncode, released.stdout) == (0, "Released: 1  Cache the index (not started)\n")
     assert shell("task", "release", "1").returncode == 2

@@ -304,7 +304,7 @@ def test_a_run_that_is_resumed_twice_goes_on_from_the_first_time(tmp_path: Path)
             waiting = asyncio.create_task(engine.result("sess_1_a"))
             await begun.wait()
             for _ in range(2):
-                with pytest.raises(LeaseHeld, match="this process is at work on it"):
+                with pytest.raises(LeaseHeld, match="this process is running it"):
                     await engine.resume("sess_1_a")
             goes_on.set()
             output.append((await waiting).summary)

@@ -257,4 +257,4 @@ def test_a_model_is_told_that_a_cap_on_cost_cannot_be_kept_before_anything_is_st
 @pytest.mark.parametrize("path", ["/etc/passwd", "/nowhere/to/be/found"])
 def test_a_model_cannot_have_a_file_played_as_a_script_nor_learn_whether_it_is_there(house: House, path):
     text = told(house, run(house, {"tasks": [{**ONE, "model": f"script:{path}"}]}))
-    assert f"tasks[0].model is 'script:{path}': a script is named by the person who runs Deputy" in text
+    assert f"tasks[0].model is 'script:{path}': only the person who runs Deputy may name a script" in text

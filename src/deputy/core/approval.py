@@ -1,4 +1,4 @@
-"""What a person approves: one object that holds the whole call, who asks, its risk, its cost and its digest."""
+"""Approval requests: the whole call, its caller, risk, cost and digest."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class ApprovalPart(Struct, frozen=True, kw_only=True):
 
 
 class FileDigest(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A file as it was when an approval was made from it; without a digest it was not there."""
+    """A file at the time of an approval request; no digest means that the file did not exist."""
 
     path: str
     sha256: str = ""
@@ -39,18 +39,18 @@ class FileDigest(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ApprovalRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a person approves, whole: an answer names its key and its digest, and counts for nothing else."""
+    """What a person approves. A decision names the key and the digest, and is valid for nothing else."""
 
     tool: str
     title: str
-    """What would be done, in words of our own."""
+    """The action, in Deputy's words."""
     parts: tuple[ApprovalPart, ...]
     """Every field of the call, in the order of the tool's schema."""
     risk: Risk
     call: str = ""
     """The SHA-256 digest of the arguments as canonical JSON."""
     files: tuple[FileDigest, ...] = ()
-    """The files that the call reads or changes, as they were when it was shown."""
+    """The files that the call reads or changes, at the time of the request."""
     cost: str = ""
     key: str = ""
     """The key of the run's record that holds the question."""
@@ -62,19 +62,19 @@ class ApprovalRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def digest(self) -> str:
-        """The SHA-256 digest of the canonical JSON of all of this."""
+        """The SHA-256 digest of this request as canonical JSON."""
         return sha256(json.encode(self, order="sorted")).hexdigest()
 
 
 class Decision(Struct, frozen=True, kw_only=True):
-    """A person's answer to an approval: what they chose, and the digest of what they were shown."""
+    """A person's answer to an approval request: the choice, and the digest of the request."""
 
     choice: Choice
     digest: str
 
 
 def read_decision(body: Raw | bytes, digest: str) -> Choice:
-    """What an answer says to the approval with this digest; whatever is not a clear yes to exactly that is a no."""
+    """The choice for the request with this digest; everything but a valid yes to exactly this request is a no."""
     try:
         decision = json.decode(body, type=Decision)
     except MsgspecError:
@@ -83,7 +83,7 @@ def read_decision(body: Raw | bytes, digest: str) -> Choice:
 
 
 def call_parts(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> tuple[ApprovalPart, ...]:
-    """Every argument of a call: those of the schema in its order, then those that it does not have."""
+    """Every argument of a call: those of the schema in its order, then the others."""
     known = [name for name in schema.get("properties", {}) if name in arguments]
     others = [name for name in arguments if name not in known]
     return (
@@ -96,13 +96,13 @@ def call_parts(schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> tuple
 
 
 def value_text(value: Any) -> str:
-    """An argument as text: a string as it is, anything else as JSON."""
+    """An argument as text: a string unchanged, other values as JSON."""
     text = value if isinstance(value, str) else stdlib_json.dumps(value, ensure_ascii=False)
     return whole_text(text)
 
 
 def whole_text(text: str) -> str:
-    """The text with halves of characters escaped, so that it can be written down."""
+    """The text with lone surrogates escaped, so that it can be encoded."""
     return text.encode(errors="backslashreplace").decode()
 
 
@@ -112,7 +112,7 @@ def call_digest(arguments: Any) -> str:
 
 
 def tools_risk(tools: Collection[str] | None) -> Risk:
-    """The risk of starting a subagent with these tools: high where one of them can change something."""
+    """The risk of starting a subagent with these tools: high if one of them can change something."""
     changing = set(tools or ()) - READ_ONLY_TOOLS - ALWAYS_GRANTED - HANDING_ON
     return "high" if changing else "medium"
 
@@ -130,7 +130,7 @@ def spawn_request(
     files: Sequence[FileDigest] = (),
     notes: str = "",
 ) -> ApprovalRequest:
-    """The approval of a whole call of tasks: all that each subagent is told and may do."""
+    """The approval request for a call: every prompt and every permission of its tasks."""
     parts = [part for index, task in enumerate(tasks) for part in _task_parts(index, task, model, files)]
     if len(tasks) > 1:
         parts.insert(0, ApprovalPart(name="tasks", text=whole_text(", ".join(task.label for task in tasks))))
@@ -150,8 +150,8 @@ def spawn_request(
 
 
 def resume_request(label: str, message: str | None, *, model: str, tools: Collection[str]) -> ApprovalRequest:
-    """The approval of going on with a run that has ended."""
-    said = "(nothing: it goes on where it stopped)" if message is None else whole_text(message)
+    """The approval request for resuming a finished run."""
+    said = "(none: the run continues where it stopped)" if message is None else whole_text(message)
     parts = (
         ApprovalPart(name="run", text=whole_text(label)),
         ApprovalPart(name="message", text=said),
@@ -160,11 +160,10 @@ def resume_request(label: str, message: str | None, *, model: str, tools: Collec
     )
     risk = tools_risk(tools)
     call = call_digest([label, message, model, sorted(tools)])
-    return ApprovalRequest(tool="resume", title="Go on with a finished run", parts=parts, risk=risk, call=call)
+    return ApprovalRequest(tool="resume", title="Resume a finished run", parts=parts, risk=risk, call=call)
 
 
 def _task_parts(index: int, task: Task, model: str, files: Sequence[FileDigest]) -> list[ApprovalPart]:
-    """The fields of one task; only those that say something."""
     fields = [
         ("label", task.label),
         ("prompt", task.prompt),
@@ -177,7 +176,7 @@ def _task_parts(index: int, task: Task, model: str, files: Sequence[FileDigest])
         ("limits", _limits_text(task)),
         ("returns", "" if task.return_format == "text" else task.return_format),
         ("schema", "" if task.schema is None else value_text(task.schema)),
-        ("if no subagent can be had", task.degradation),
+        ("if no subagent is available", task.degradation),
     ]
     return [ApprovalPart(name=f"task {index + 1} {name}", text=whole_text(text)) for name, text in fields if text]
 
@@ -197,7 +196,7 @@ def _context_text(task: Task, files: Sequence[FileDigest]) -> str:
 
 def _file_text(file: FileDigest) -> str:
     if file.problem or not file.sha256:
-        return f"{file.path}: not included: {file.problem or 'it cannot be read'}"
+        return f"{file.path}: not included: {file.problem or 'the file cannot be read'}"
     return f"{file.path} ({file.bytes:,} bytes, SHA-256 {file.sha256})"
 
 
@@ -209,7 +208,6 @@ _IN_WORDS = {
 
 
 def _without_asking_text(task: Task) -> str:
-    """The grants that are used without a further question, each in words."""
     return ", ".join(_IN_WORDS.get(name, f"may use {name} without asking") for name in task.without_asking)
 
 
@@ -233,7 +231,6 @@ def _limits_text(task: Task) -> str:
 
 
 def _task_data(task: Task) -> Any:
-    """All of a task as JSON data, for its digest."""
     from msgspec import to_builtins
 
     return to_builtins(task, order="sorted")
@@ -243,40 +240,40 @@ def _task_data(task: Task) -> Any:
 
 
 class PriceBounds(Struct, frozen=True):
-    """What is known of a model's prices: the most that so many tokens in and out cost, and its window."""
+    """A model's known prices: the maximum cost of input and output tokens, and the context window."""
 
     ceiling: Callable[[int, int], int | None]
     window: int | None = None
 
     @property
     def are_known(self) -> bool:
-        """Whether a cap on cost can be kept: what a call will cost is reserved before it is made."""
+        """Whether a cost cap can be enforced: the cost of a call is reserved before the call."""
         return self.ceiling(1, 1) is not None
 
 
 class Ceiling(Struct, frozen=True, kw_only=True):
-    """The most that a call can cost: the sum of what is bounded, and what is not."""
+    """The maximum cost of a call: the sum of the bounded costs, and the number of unbounded ones."""
 
     nanos: int = 0
     unbounded: int = 0
-    """How many subagents have nothing that bounds their cost."""
+    """The number of subagents without a bound on their cost."""
     unpriced: int = 0
-    """How many of them run on models whose prices nobody knows."""
+    """How many of them use a model without a known price."""
 
     @property
     def text(self) -> str:
-        """As a person reads it, where nothing that is not known is shown as nothing."""
-        bounded = f"at most ${self.nanos / NANOS_PER_DOLLAR:.2f}" if self.nanos else "nothing"
+        """The maximum for people; an unknown cost is never shown as free."""
+        bounded = f"at most ${self.nanos / NANOS_PER_DOLLAR:.2f}" if self.nanos else "free"
         if not self.unbounded:
             return bounded
-        reason = f"no price is known for {self.unpriced}" if self.unpriced else "set a budget to bound it"
+        reason = "no price for the model" if self.unpriced else "set a budget to limit it"
         if not self.nanos:
-            return f"not bounded ({reason})"
-        return f"{bounded} for some, not bounded for {self.unbounded} ({reason})"
+            return f"unknown ({reason})" if self.unpriced else f"unlimited ({reason})"
+        return f"{bounded} for some, no limit for {self.unbounded} ({reason})"
 
 
 def cost_ceiling(tasks: Sequence[Task], prices_of: Callable[[Task], PriceBounds], left: int | None = None) -> Ceiling:
-    """The most that the tasks can cost together; `left` is what their caller may still spend, where that is capped."""
+    """The maximum cost of all tasks; `left` is the rest of the caller's budget, if it has one."""
     nanos = unbounded = unpriced = 0
     for task in tasks:
         prices = prices_of(task)
@@ -290,23 +287,23 @@ def cost_ceiling(tasks: Sequence[Task], prices_of: Callable[[Task], PriceBounds]
 
 
 def cost_not_bounded(model: str) -> str:
-    """Why a model cannot work under a cap on cost, and what to do."""
+    """The problem and remedy for a cost cap on a model without a price."""
     return (
-        f"no price is known for {model}, so a cap on its cost cannot be kept: cap `tokens` or `requests` instead, "
+        f"no price is known for {model}, so its cost cannot be capped: cap `tokens` or `requests` instead, "
         "or name a model that has a price (`deputy models` lists them)"
     )
 
 
 def most_cost(task: Task, prices: PriceBounds) -> int | None:
-    """The most that one task can cost; None where neither its budget nor its prices bound it."""
+    """The maximum cost of one task; None if neither its budget nor its prices bound it."""
     budget, price = task.budget, prices.ceiling
     if price(1_000_000, 1_000_000) == 0:
         return 0
     bounds = [budget.cost]
     if budget.tokens is not None:
-        # However they are shared between what is read and what is written.
-        backends = (price(budget.tokens, 0), price(0, budget.tokens))
-        bounds.append(None if None in backends else max(way for way in backends if way is not None))
+        # The worst split of the tokens between input and output.
+        prices_of_all = (price(budget.tokens, 0), price(0, budget.tokens))
+        bounds.append(None if None in prices_of_all else max(cost for cost in prices_of_all if cost is not None))
     if budget.requests is not None and prices.window is not None:
         one = price(prices.window, task.max_output_tokens)
         bounds.append(None if one is None else one * budget.requests)

@@ -1,4 +1,4 @@
-"""An approval as a person reads it: every field on rows of its own, nothing invisible, and what is cut is counted."""
+"""An approval request as text: every field on its own rows, invisible characters escaped, cut bytes counted."""
 
 from __future__ import annotations
 
@@ -15,37 +15,37 @@ if TYPE_CHECKING:
     from deputy.core.approval import ApprovalPart, ApprovalRequest
 
 PART_ROWS = 20
-"""How many rows of one field are shown at first."""
+"""Rows shown of one field, unless everything is shown."""
 MOST_ROWS = 60
-"""How many rows of all fields are shown at first."""
+"""Rows shown of all fields, unless everything is shown."""
 DEFAULT_WIDTH = 100
 _LEAST_WIDTH = 30
 _INDENT = "  "
 _FIRST, _CONTINUED = "    │ ", "    ┊ "
-"""How a line of a text begins, and the rest of one that is longer than the terminal is wide."""
+"""The prefix of a line of text, and of its continuation rows."""
 _HEADLINE = 120
 _READ_AHEAD = 20_000
 
 
 LONGEST_RUN_OF_SPACES = 8
 _MOST_MARKS = 2
-"""How many combining marks one letter may have; more of them are drawn over the lines around it."""
+"""Combining marks allowed on one letter; more would be drawn over the lines around it."""
 
 
 class Screen(NamedTuple):
-    """What is shown of an approval, and how much of it is not."""
+    """The shown text of an approval request, and the number of hidden bytes."""
 
     text: str
     hidden_bytes: int = 0
 
     @property
     def is_cut(self) -> bool:
-        """Whether something is not shown."""
+        """Whether bytes are hidden."""
         return self.hidden_bytes > 0
 
 
 def headline(request: ApprovalRequest) -> str:
-    """An approval on one line, for lists and progress; it is never what a person approves by."""
+    """One line for lists and progress; a person never approves by it."""
     first = request.parts[0].text if request.parts else ""
     shown = visible_line(first[: _HEADLINE * 8])
     is_cut = len(shown) > _HEADLINE or len(first) > _HEADLINE * 8
@@ -54,7 +54,7 @@ def headline(request: ApprovalRequest) -> str:
 
 
 def screen(request: ApprovalRequest, *, width: int = DEFAULT_WIDTH, whole: bool = False) -> Screen:
-    """The approval on rows that are never wider than the terminal; without `whole` long fields are cut."""
+    """The request on rows no wider than the terminal; long fields are cut unless `whole`."""
     width = max(_LEAST_WIDTH, width)
     lines = [f"{request.title} · risk: {request.risk}"]
     hidden = hidden_fields = rows = 0
@@ -76,7 +76,6 @@ def screen(request: ApprovalRequest, *, width: int = DEFAULT_WIDTH, whole: bool 
 
 
 def _facts(request: ApprovalRequest) -> Iterator[ApprovalPart]:
-    """Who asks, and what it can cost."""
     from deputy.core.approval import ApprovalPart
 
     if request.session_id or request.label:
@@ -88,7 +87,7 @@ def _facts(request: ApprovalRequest) -> Iterator[ApprovalPart]:
 
 
 def _part_rows(part: ApprovalPart, width: int, most: int | None) -> tuple[list[str], int]:
-    """The rows of a field, and how many bytes of it are left out."""
+    """The rows of a field, and the number of its hidden bytes."""
     name = f"{_INDENT}{visible_line(part.name)}:"
     text = part.text
     if "\n" not in text and len(text) < _READ_AHEAD:
@@ -105,7 +104,7 @@ def _part_rows(part: ApprovalPart, width: int, most: int | None) -> tuple[list[s
             more = _size(text) - shown_bytes
             rows.append(f"    … {len(lines) - number:,} more lines, {more:,} more bytes")
             return rows, max(1, more)
-        # Only long runs of spaces become shorter when they are shown.
+        # Escaping never shortens text, except for long runs of spaces.
         bound = len(line) if left is None else left * width + _READ_AHEAD
         pieces = _wrapped(_FIRST + visible(line[:bound]), width, _CONTINUED)
         if left is not None and (len(pieces) > left or len(line) > bound):
@@ -120,7 +119,7 @@ def _part_rows(part: ApprovalPart, width: int, most: int | None) -> tuple[list[s
 
 
 def _wrapped(line: str, width: int, continued: str) -> list[str]:
-    """One line on as many rows as it takes; each after the first begins so that nothing looks like a new line."""
+    """One line on several rows; a prefix marks each continuation, so that it cannot pass for a new line."""
     if line.isascii() and len(line) <= width:
         return [line]
     rows: list[str] = []
@@ -135,7 +134,7 @@ def _wrapped(line: str, width: int, continued: str) -> list[str]:
 
 
 def _columns(text: str) -> int:
-    """The most columns that a text takes: terminals disagree about the width of what is not ASCII."""
+    """The maximum columns of a text: terminals disagree about the width of non-ASCII characters."""
     return len(text) if text.isascii() else sum(1 if letter.isascii() else 2 for letter in text)
 
 
@@ -171,7 +170,7 @@ def _counted(found: Match[str]) -> str:
 
 @cache
 def _hiding() -> Pattern[str]:
-    """What can hide other text: a long run of spaces, or combining marks, which are no ASCII."""
+    """Text that can hide other text: long runs of spaces, and non-ASCII letters with combining marks."""
     import re
 
     return re.compile(rf" {{{LONGEST_RUN_OF_SPACES + 1},}}|[^\x00-\x7f]+")

@@ -1,4 +1,4 @@
-"""Why a way to carry a delegation out is not gone: each with what to do."""
+"""Errors for backends that cannot be used, each with a remedy."""
 
 from __future__ import annotations
 
@@ -6,55 +6,55 @@ from deputy.core.errors import Error
 
 
 def no_key(provider: str) -> Error:
-    """Our loop has no key for it."""
+    """The native backend has no key for the provider."""
     return Error(
         type="provider",
         code="NO_API_KEY",
-        message=f"There is no API key for provider {provider}.",
+        message=f"No API key for provider {provider}.",
         recoverable=False,
-        recommendation="Set it; `deputy doctor` says which variable.",
+        recommendation="Set the key; `deputy doctor` names the variable.",
     )
 
 
 def unknown(backend: str) -> Error:
-    """Nothing here speaks to it."""
+    """No installed adapter can run the backend."""
     return Error(
         type="tool_unavailable",
         code="PROGRAM_NOT_INSTALLED",
-        message=f"{backend} cannot be spoken to here.",
+        message=f"Backend {backend!r} is not installed.",
         recoverable=False,
-        recommendation="Install what it needs (`deputy doctor`), or use another one.",
+        recommendation="Install it (`deputy doctor` says how), or use another backend.",
     )
 
 
 def not_inline(model: str) -> Error:
-    """The session's own model cannot do it either."""
+    """The session's own model has failed already."""
     return Error(
         type="provider",
         code="MODEL_FAILED",
-        message=f"It could not be done inline: {model}, with which this session works, has just failed.",
+        message=f"Inline execution is not possible: the session's own model {model} has just failed.",
         recoverable=True,
         recommendation="Try again later, or with another model.",
     )
 
 
 def yourself() -> Error:
-    """It goes back to whoever handed it over."""
+    """The task goes back to its caller."""
     return Error(
         type="provider",
         code="DO_IT_YOURSELF",
-        message="No subagent could be had for this task.",
+        message="No subagent is available for this task.",
         recoverable=True,
-        recommendation="Do it yourself, in this conversation.",
+        recommendation="Do the task yourself, in this conversation.",
     )
 
 
 def not_agreed(backend: str, tools: str) -> Error:
-    """Nobody lets a program change things unasked."""
+    """The backend's program would use writing tools without approval."""
     return Error(
         type="tool_unavailable",
         code="GRANT_NOT_HELD",
-        message=f"{backend} would use {tools} without asking, and nobody agreed to that.",
+        message=f"{backend} would use {tools} without asking, and this was not approved.",
         recoverable=True,
-        recommendation="Approve it, or hand over work that only reads.",
+        recommendation="Approve it, or delegate a task that only reads.",
     )

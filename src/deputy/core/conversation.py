@@ -1,4 +1,4 @@
-"""What a model is told and what it answers: messages, tools, settings, and the events of one streamed turn."""
+"""The conversation with a model: messages, tools, settings, and the events of one streamed turn."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ if TYPE_CHECKING:
 
 
 class Text(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="text", gc=False):
-    """Something the model said."""
+    """Text of the model."""
 
     text: str
     opaque: str | None = None
-    """What the provider wants back beside it, as it came: JSON for its own eyes."""
+    """JSON that the provider wants back unchanged with this part."""
 
 
 class Thinking(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="thinking", gc=False):
-    """Something the model thought: readable text, and the sealed form its provider wants back."""
+    """Thinking of the model: readable text, and the opaque form that its provider wants back."""
 
     text: str
     opaque: str | None = None
 
 
 class ToolCall(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="tool_call", gc=False):
-    """A complete call of a tool. Also an event of the stream: it is told only when the turn has ended well."""
+    """A complete tool call. Also a stream event, emitted only after the turn has ended well."""
 
     id: str
     name: str
     arguments: dict[str, Any]
     malformed: str | None = None
-    """The arguments as the model wrote them, when they are not a JSON object: such a call is never run."""
+    """The raw arguments if they are not a JSON object; such a call is never executed."""
     opaque: str | None = None
 
 
@@ -44,7 +44,7 @@ Part: TypeAlias = Text | Thinking | ToolCall
 
 
 class UserMessage(Struct, frozen=True, kw_only=True, tag="user", tag_field="role", gc=False):
-    """What the caller says."""
+    """A message of the caller."""
 
     text: str
 
@@ -52,25 +52,25 @@ class UserMessage(Struct, frozen=True, kw_only=True, tag="user", tag_field="role
 class AssistantMessage(
     Struct, frozen=True, kw_only=True, omit_defaults=True, tag="assistant", tag_field="role", gc=False
 ):
-    """What the model answered: its parts in order."""
+    """An answer of the model: its parts in order."""
 
     parts: tuple[Part, ...]
     origin: str = ""
-    """The provider that made it; only there do opaque parts mean anything."""
+    """The provider that made it; opaque parts are only sent back there."""
 
     @property
     def text(self) -> str:
-        """All it said, without what it thought."""
+        """The text parts joined, without thinking."""
         return "".join(part.text for part in self.parts if isinstance(part, Text))
 
     @property
     def calls(self) -> tuple[ToolCall, ...]:
-        """The tools it called, in order."""
+        """The tool calls in order."""
         return tuple([part for part in self.parts if isinstance(part, ToolCall)])
 
 
 class ToolResult(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """What one call came to."""
+    """The result of one call."""
 
     call_id: str
     name: str
@@ -117,35 +117,35 @@ ToolChoice: TypeAlias = Literal["auto", "none", "required"] | ForcedTool
 
 
 class GenerationSettings(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """How one turn is asked for. What a model lacks is left out of the request, never faked."""
+    """The settings of one turn. A setting that a model lacks is left out of the request."""
 
     max_output_tokens: int | None = None
     thinking: ThinkingLevel | None = None
     tool_choice: ToolChoice = "auto"
     output: OutputSchema | None = None
     idempotency_key: str | None = None
-    """Names the request to providers that serve the same one only once."""
+    """Names the request for providers that deduplicate requests."""
     extra: dict[str, Any] = field(default_factory=dict[str, Any])
-    """Fields added to the request body as they are, for what only one server knows."""
+    """Fields added to the request body unchanged, for features of one server."""
 
 
 # --- events of one streamed turn --------------------------------------------------------------------------------------
 
 
 class TextDelta(Struct, frozen=True, tag="text_delta", gc=False):
-    """More of what the model says."""
+    """The next piece of text."""
 
     text: str
 
 
 class ThinkingDelta(Struct, frozen=True, tag="thinking_delta", gc=False):
-    """More of what the model thinks."""
+    """The next piece of thinking."""
 
     text: str
 
 
 class TokenUsage(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="used", gc=False):
-    """What one request used, told once. Input includes what was read from or written to a cache."""
+    """The usage of one request, emitted once. Input includes tokens read from or written to a cache."""
 
     input_tokens: int = 0
     output_tokens: int = 0
@@ -158,11 +158,11 @@ class TokenUsage(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="use
     cost: int | None = None
     """In billionths of a dollar; None where the price is unknown, never 0."""
     is_reported: bool = True
-    """Whether the provider told these numbers; else they are our own estimate."""
+    """Whether the provider reported these numbers; otherwise they are an estimate."""
 
     @property
     def usage(self) -> Usage:
-        """The same as outcomes sum it."""
+        """The usage in the form that outcomes add up."""
         return Usage(
             input=self.input_tokens,
             output=self.output_tokens,
@@ -173,11 +173,11 @@ class TokenUsage(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="use
 
 
 class RetryNotice(Struct, frozen=True, kw_only=True, tag="retried"):
-    """The turn begins again: what was told of it before counts no more, except its usage."""
+    """The turn starts again: discard its earlier events, except usage."""
 
     attempt: int
     seconds: float
-    """How long the wait was meant to be."""
+    """The planned wait."""
     code: str
     message: str
 
@@ -186,10 +186,7 @@ StopReason: TypeAlias = Literal["end", "length"]
 
 
 class Stop(Struct, frozen=True, kw_only=True, tag="stop", gc=False):
-    """The turn ended well; the last event. `length` says the answer was cut at the output limit.
-
-    Whether there are tools to run is told by the calls in the message, never by the reason.
-    """
+    """The turn ended well; the last event. `length` means that the answer was cut at the output limit."""
 
     reason: StopReason
     message: AssistantMessage
@@ -203,7 +200,7 @@ _Item = TypeVar("_Item")
 
 
 class _Written:
-    """What one protocol has made of a list so far."""
+    """The bytes of one protocol for a list, and the number of items in them."""
 
     __slots__ = ("buffer", "seen")
 
@@ -213,7 +210,7 @@ class _Written:
 
 
 class EncodedOnce(Generic[_Item]):
-    """A list that only grows, and the bytes that each protocol has made of its items, each made once."""
+    """An append-only list that encodes each item once per protocol."""
 
     def __init__(self, items: Iterable[_Item] = ()) -> None:
         self._items: list[_Item] = list(items)
@@ -232,9 +229,9 @@ class EncodedOnce(Generic[_Item]):
         self._items.append(item)
 
     def encoded(self, key: str, encode: Callable[[_Item], bytes]) -> bytearray:
-        """All items as `key` writes them, joined by commas; an item that `encode` has no bytes for is left out.
+        """All items in the protocol `key`, joined by commas, without items that encode to nothing.
 
-        What comes back is the list's own buffer, which grows with it: copy from it, never change it.
+        Returns the list's own buffer: copy from it, never change it.
         """
         written = self._written.get(key)
         if written is None:

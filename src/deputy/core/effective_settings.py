@@ -1,4 +1,4 @@
-"""The rules that hold where nothing else is said: the user's over what is shipped, narrowed by the project."""
+"""Effective settings: the shipped defaults, overridden by the user, narrowed by the project."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ ApprovalPolicy: TypeAlias = Literal["allow", "ask", "refuse"]
 _FROM_LOOSE_TO_STRICT: tuple[ApprovalPolicy, ...] = ("allow", "ask", "refuse")
 
 UNLIMITED = WallLimit(MOST_SECONDS, MOST_SECONDS)
-"""What bounds a subagent of the Delegate tool, and a parent agent, where nobody has set a limit."""
+"""The limit of a Delegate task and of a parent agent when no limit is configured."""
 
 
 class ProjectSettings(Struct, frozen=True, kw_only=True):
-    """What one file says about the rules; None is nothing."""
+    """The settings of one file; None means not set."""
 
     approval: ApprovalPolicy | None = None
     concurrency: int | None = None
@@ -37,7 +37,7 @@ class ProjectSettings(Struct, frozen=True, kw_only=True):
 
 
 class EffectiveSettings(Struct, frozen=True, kw_only=True):
-    """What holds where a flag or a program says nothing else."""
+    """The settings that apply unless a flag or an argument overrides them."""
 
     model: str | None = None
     approval: ApprovalPolicy = "ask"
@@ -47,15 +47,15 @@ class EffectiveSettings(Struct, frozen=True, kw_only=True):
     repairs: int = Policy().repairs
     idle_seconds: float = IDLE_SECONDS
     fallback: bool = True
-    """Whether another model or backend is taken when one fails."""
+    """Whether another model or backend is tried when one fails."""
     inline: bool = True
-    """Whether work that no backend can carry out is done without a subagent."""
+    """Whether a task that no backend can execute is done inline."""
     tool_seconds: Mapping[str, float] = {}
     wall: Mapping[str, WallLimit] = {}
-    """The limits that are not as they are shipped, by command."""
+    """The limits that differ from the shipped ones, by command."""
 
     def limit(self, command: str) -> WallLimit | None:
-        """How long a delegation of this kind may take; None where nobody bounds it."""
+        """The time limit of this command; None if it has none."""
         if command in self.wall:
             return self.wall[command]
         if command in ("delegate", "run"):
@@ -63,7 +63,7 @@ class EffectiveSettings(Struct, frozen=True, kw_only=True):
         return WALL_LIMITS.get(command) or self.wall.get(OTHER, OTHER_WALL_LIMIT)
 
     def seconds(self, command: str, asked: float | None) -> float | None:
-        """The time that one delegation of this kind gets; asking for more than the maximum is an error."""
+        """The timeout of one delegation of this command; more than the maximum is an error."""
         limit = self.limit(command)
         if limit is None or (asked is not None and asked <= limit.max_seconds):
             return asked
@@ -75,7 +75,7 @@ class EffectiveSettings(Struct, frozen=True, kw_only=True):
 def effective_settings(
     user: ProjectSettings, project: ProjectSettings, *, model: str | None = None
 ) -> EffectiveSettings:
-    """The user's rules over the shipped ones, and a project's only where they are stricter."""
+    """The user's settings over the shipped ones; a project's settings apply only where they are stricter."""
     shipped = EffectiveSettings()
     own = EffectiveSettings(
         model=model,
@@ -110,7 +110,7 @@ def effective_settings(
 
 
 def _wall(shipped: WallLimit | None, said: WallSetting) -> WallLimit:
-    """A limit as the user sets it: a default that is longer than the maximum raises it, a lower maximum lowers it."""
+    """The user's limit: a default above the maximum raises the maximum, a lower maximum lowers the default."""
     limit = shipped or UNLIMITED
     most = said.max or max(limit.max_seconds, said.default or 0)
     return WallLimit(min(said.default or limit.default_seconds, most), most)

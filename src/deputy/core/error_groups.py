@@ -1,4 +1,4 @@
-"""Errors that are one trouble seen several times: grouped by what they are, the most frequent first."""
+"""Logged errors grouped by type and code, the most frequent first."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ if TYPE_CHECKING:
 
 
 class LoggedError(Protocol):
-    """An error of the log, as far as grouping needs it."""
+    """The fields of a logged error that grouping needs."""
 
     @property
     def id(self) -> str:
-        """Its name in the log."""
+        """Its id in the log."""
         ...
 
     @property
     def type(self) -> str:
-        """What kind it is."""
+        """Its type."""
         ...
 
     @property
     def code(self) -> str:
-        """Its stable code, or nothing."""
+        """Its code, or an empty string."""
         ...
 
     @property
@@ -43,7 +43,7 @@ _S = TypeVar("_S", bound=LoggedError)
 
 
 class ErrorGroup(Struct, frozen=True, kw_only=True):
-    """Errors of one type and code: how often they happened together, and which they are."""
+    """Errors of one type and code: the total count, and their ids."""
 
     type: str
     code: str
@@ -57,7 +57,7 @@ class ErrorGroup(Struct, frozen=True, kw_only=True):
 
 
 def grouped(errors: Iterable[LoggedError]) -> list[ErrorGroup]:
-    """The errors by type and code, the most frequent group first and in it the most frequent error."""
+    """The errors by type and code; groups, and the errors in a group, are sorted by frequency."""
     groups: dict[tuple[str, str], list[LoggedError]] = {}
     for error in sorted(errors, key=lambda one: (-one.count, -one.last_at, one.id)):
         groups.setdefault((error.type, error.code), []).append(error)
@@ -69,7 +69,7 @@ def grouped(errors: Iterable[LoggedError]) -> list[ErrorGroup]:
 
 
 def alike(errors: Iterable[_S], id_: str) -> list[_S]:
-    """The error of this id and all of its group, that one first; nothing when there is no such error."""
+    """The error with this id, then the rest of its group; empty if there is no such error."""
     known = list(errors)
     named = next((one for one in known if one.id == id_), None)
     if named is None:

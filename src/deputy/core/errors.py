@@ -1,40 +1,40 @@
-"""What can go wrong: errors as values that travel in outcomes, and the exceptions of this project.
+"""Errors: values that outcomes carry, and the exceptions of this project.
 
-DeputyError                 everything this project raises on purpose
-├── UsageError              the user or caller misused us; raised before any side effect
-│   ├── BadFields           … in several fields at once
-│   └── TaskBusy            a command is at work on the task already
-├── StorageError            the home directory or a file in it failed; names the path and the way out
+DeputyError                 every exception that Deputy raises on purpose
+├── UsageError              wrong input of a user or caller; raised before any side effect
+│   ├── BadFields           several wrong fields at once
+│   └── TaskBusy            another command is running on the task
+├── StorageError            the home directory or a file in it failed; names the path and a remedy
 │   ├── StorageFull         no space is left
-│   ├── StorageDenied       not allowed to read or write it, or not safe to
-│   ├── StorageCorrupt      what is there is not what was written
+│   ├── StorageDenied       no permission to read or write it, or unsafe permissions
+│   ├── StorageCorrupt      the content is damaged
 │   │   └── StorageGone     deleted or replaced while this process wrote to it
 │   ├── StorageTooNew       written by a newer version
-│   ├── StorageBusy         another process kept it locked for longer than any transaction takes
-│   └── StorageFailed       reading, writing or opening failed otherwise
-├── NotAdmitted             this process is part of a run, which may not start what it is asked for
+│   ├── StorageBusy         another process kept it locked for too long
+│   └── StorageFailed       reading, writing or opening failed for another reason
+├── NotAdmitted             a run started this process, and its limits do not allow the request
 ├── LeaseLost               another process has taken the run over; nothing was written
-├── LeaseHeld               another process is at work on the run
-├── UnknownRun              the journal has no run of this id
-├── ContextChanged          a context file is not as it was when it was approved
-├── StepFailed              a step of a run ended in an error, which is in its record
-└── ModelError              a model gave no turn; says whether asking again may help, what was used and told so far
+├── LeaseHeld               another process is running it
+├── UnknownRun              the journal has no run with this id
+├── ContextChanged          a context file has changed since its approval
+├── StepFailed              a step of a run failed; the error is in its record
+└── ModelError              a model call failed; has `retryable`, the usage and the text so far
     ├── NoKey               no key for its provider
     ├── BadKey              the provider does not accept the key
     ├── ModelNotFound       the provider does not know the model
-    ├── ContextExhausted    the conversation does not fit the model's window
+    ├── ContextExhausted    the conversation does not fit the context window
     ├── RateLimited         too many requests or tokens for now
-    ├── QuotaSpent          too much for good: waiting does not help
-    ├── Overloaded          the provider has no room for now
-    ├── ServerFailed        the provider broke
-    ├── Refused             declined by policy
-    ├── BadRequest          the provider does not understand or allow what was sent
+    ├── QuotaSpent          the quota is used up; waiting does not help
+    ├── Overloaded          the provider is overloaded
+    ├── ServerFailed        the provider had an internal error
+    ├── ModelRefused        declined by policy
+    ├── BadRequest          the provider does not accept the request
     ├── NetworkFailed       no connection, or it was lost before the answer began
     ├── StreamCut           the answer ended in the middle
     ├── Silent              no progress within the idle limit
-    ├── BadReply            what came is not what the protocol says
-    ├── EmptyReply          a turn that says and does nothing
-    └── ReplyTooLarge       more than any model may say
+    ├── BadReply            the answer violates the protocol
+    ├── EmptyReply          a turn without text and calls
+    └── ReplyTooLarge       the answer is over the size limit
 """
 
 from __future__ import annotations
@@ -50,15 +50,15 @@ if TYPE_CHECKING:
 
 
 class DeputyError(Exception):
-    """Everything this project raises on purpose."""
+    """The base of every exception that Deputy raises on purpose."""
 
     def safe_text(self, redact: Callable[[str], str]) -> str:
-        """What it says, after a function that takes secrets out."""
+        """The message, redacted with this function."""
         return redact(str(self))
 
 
 class UsageError(DeputyError):
-    """The user or caller misused us: names the field, the value found and what would be right."""
+    """Wrong input of a user or caller: names the field, the value found and the valid values."""
 
     def __init__(self, field: str, found: object, expected: str) -> None:
         self.field = field
@@ -67,20 +67,20 @@ class UsageError(DeputyError):
         super().__init__(self.safe_text(_without_secrets))
 
     def safe_text(self, redact: Callable[[str], str]) -> str:
-        """What it says, after a function that takes secrets out."""
+        """The message, redacted with this function."""
         return f"{redact(self.field)}: found {_shown(self.found, redact)}; {redact(self.expected)}"
 
 
 class TaskBusy(UsageError):
-    """A command is at work on the task already; names its session."""
+    """Another command is running on the task; names its session."""
 
     def __init__(self, number: int, found: str, session_id: str) -> None:
         self.session_id = session_id
-        super().__init__(f"task {number}", found, f"it is session {session_id}: watch it, resume it or cancel it")
+        super().__init__(f"task {number}", found, f"watch, resume or cancel session {session_id}")
 
 
 class BadFields(UsageError):
-    """Fields that are not as they must be, all of them named at once: each with what is wrong and what is right."""
+    """Several wrong fields, each with its problem and the valid values."""
 
     def __init__(self, problems: Sequence[tuple[str, str]]) -> None:
         text = "; ".join(f"{field} {problem}" for field, problem in problems)
@@ -88,12 +88,12 @@ class BadFields(UsageError):
         DeputyError.__init__(self, self.safe_text(_without_secrets))
 
     def safe_text(self, redact: Callable[[str], str]) -> str:
-        """What it says, after a function that takes secrets out."""
+        """The message, redacted with this function."""
         return redact(self.expected)
 
 
 class Unquoted(str):
-    """What was found, said in words: an error shows it without quotes."""
+    """A found value in words, which an error shows without quotes."""
 
     __slots__ = ()
 
@@ -102,10 +102,10 @@ class Unquoted(str):
 
 
 class StorageError(DeputyError):
-    """The home directory or a file in it failed: names the path, what happened and the way out."""
+    """The home directory or a file in it failed: names the path, the problem and a remedy."""
 
     retryable = False
-    remedy = "Look at the file and the disk it is on."
+    remedy = "Check the file and its disk."
 
     def __init__(self, path: str, what: str, remedy: str = "") -> None:
         self.path = path
@@ -115,32 +115,34 @@ class StorageError(DeputyError):
 
 
 class StorageFull(StorageError):
-    """No space is left where the journal lives."""
+    """No space is left on the journal's disk."""
 
     retryable = True
     remedy = "Free some space (`deputy prune` removes old runs), or move the home with DEPUTY_HOME; then try again."
 
 
 class StorageDenied(StorageError):
-    """The home may not be read or written by this user, or would not be safe."""
+    """The user has no permission to read or write the home, or its permissions are unsafe."""
 
-    remedy = "Give your user the right to read and write it, or name another home with DEPUTY_HOME."
+    remedy = "Give your user permission to read and write it, or name another home with DEPUTY_HOME."
 
 
 class StorageCorrupt(StorageError):
-    """What is there is not what was written."""
+    """The content is damaged."""
 
-    remedy = "Run `deputy doctor --repair`: it copies what can be read into a new journal, and keeps the damaged files."
+    remedy = (
+        "Run `deputy doctor --repair`: it copies all readable data into a new journal, and keeps the damaged files."
+    )
 
 
 class StorageGone(StorageCorrupt):
-    """The journal was deleted or replaced while this process wrote to it: what it writes now is kept nowhere."""
+    """The journal was deleted or replaced while this process wrote to it; further writes are lost."""
 
-    remedy = "This run cannot be resumed. Put the journal back from a copy, or start the work again."
+    remedy = "This run cannot be resumed. Restore the journal from a copy, or start the work again."
 
 
 class StorageTooNew(StorageError):
-    """A newer version of Deputy wrote it; reading it as the old form could damage it."""
+    """A newer version of Deputy wrote it; an older version could damage it."""
 
     remedy = "Upgrade Deputy, or name another home with DEPUTY_HOME."
 
@@ -149,7 +151,7 @@ class StorageBusy(StorageError):
     """Another process kept the journal locked for longer than any transaction takes."""
 
     retryable = True
-    remedy = "End or wake the process that holds it (one that is stopped, perhaps), then try again."
+    remedy = "End or continue the process that holds the lock (it may be stopped), then try again."
 
 
 class StorageFailed(StorageError):
@@ -160,11 +162,11 @@ class StorageFailed(StorageError):
 
 
 class NotAdmitted(DeputyError):
-    """A run started this process, and the limits of that run do not allow what it is asked for."""
+    """A run started this process, and the limits of that run do not allow the request."""
 
 
 class LeaseLost(DeputyError):
-    """Another process has taken the run over; nothing of this was written."""
+    """Another process has taken the run over; nothing was written."""
 
     def __init__(self, run: str, epoch: int) -> None:
         self.run = run
@@ -173,28 +175,28 @@ class LeaseLost(DeputyError):
 
 
 class LeaseHeld(DeputyError):
-    """Another process is at work on the run."""
+    """Another process is running it."""
 
     def __init__(self, run: str, holder: str) -> None:
         self.run = run
         self.holder = holder
-        super().__init__(f"{run}: {holder} is at work on it; wait for it to end, or cancel the run")
+        super().__init__(f"{run}: {holder} is running it; wait until it ends, or cancel the run")
 
 
 class UnknownRun(DeputyError):
-    """The journal has no run of this id."""
+    """The journal has no run with this id."""
 
     def __init__(self, run: str) -> None:
         self.run = run
         super().__init__(self.safe_text(_without_secrets))
 
     def safe_text(self, redact: Callable[[str], str]) -> str:
-        """What it says, after a function that takes secrets out."""
-        return f"no run has the id {_shown(self.run, redact)}; `deputy ps --all` lists those there are"
+        """The message, redacted with this function."""
+        return f"no run has the id {_shown(self.run, redact)}; `deputy ps --all` lists all runs"
 
 
 class ContextChanged(DeputyError):
-    """A context file is not as it was when a person approved the task."""
+    """A context file has changed since a person approved the task."""
 
     def __init__(self, paths: Sequence[str]) -> None:
         named = ", ".join(map(repr, paths))
@@ -203,13 +205,13 @@ class ContextChanged(DeputyError):
             code="CONTEXT_CHANGED",
             message=f"Changed since the task was approved: {named:.500}.",
             recoverable=True,
-            recommendation="Hand the task over again: its context is approved as it is then.",
+            recommendation="Delegate the task again, to approve the new content.",
         )
         super().__init__(self.error.message)
 
 
 class StepFailed(DeputyError):
-    """A step of a run ended in an error, which is in its record."""
+    """A step of a run failed; the error is in its record."""
 
     def __init__(self, key: str, error: Error) -> None:
         self.key = key
@@ -218,7 +220,7 @@ class StepFailed(DeputyError):
 
 
 class ModelError(DeputyError):
-    """A model gave no turn. Its class says why, `retryable` whether the same request may succeed later."""
+    """A model call failed. The class says why, `retryable` whether the same request may succeed later."""
 
     code = "MODEL_FAILED"
     type = "provider"
@@ -237,22 +239,22 @@ class ModelError(DeputyError):
         super().__init__(message)
         self.message = message
         self.model = model
-        """Who was asked, as `provider:model`."""
+        """The model, as `provider:model`."""
         self.status = status
         self.retry_after = retry_after
-        """Seconds the provider wants left alone, where it said so."""
+        """The wait in seconds that the provider asks for."""
         if retryable is not None:
             self.retryable = retryable
         self.used: TokenUsage | None = None
-        """What the failed attempt used, where the provider told."""
+        """The usage of the failed attempt, if the provider reported it."""
         self.text = ""
-        """What the model had said until then."""
+        """The model's text so far."""
 
     def __str__(self) -> str:
         return f"{self.model}: {self.message}" if self.model else self.message
 
     def as_value(self) -> Error:
-        """The same as a value for an outcome."""
+        """The error as a value for an outcome."""
         return Error(
             type=self.type,
             message=str(self),
@@ -263,17 +265,17 @@ class ModelError(DeputyError):
 
 
 class NoKey(ModelError):
-    """There is no key for the model's provider."""
+    """No key for the model's provider."""
 
     code = "NO_API_KEY"
     recommendation = "Set the provider's key variable; `deputy models` lists them."
 
 
 class BadKey(ModelError):
-    """The provider does not accept the key, or not for this."""
+    """The provider does not accept the key, or not for this request."""
 
     code = "BAD_API_KEY"
-    recommendation = "Check the key and what it may be used for."
+    recommendation = "Check the key and its permissions."
 
 
 class ModelNotFound(ModelError):
@@ -284,16 +286,16 @@ class ModelNotFound(ModelError):
 
 
 class ContextExhausted(ModelError):
-    """The conversation does not fit the model's window."""
+    """The conversation does not fit the context window."""
 
     code = "CONTEXT_EXHAUSTED"
     type = "context_exhausted"
-    recommendation = "Hand in what there is, or go on with less in the conversation."
+    recommendation = "Report the results so far, or continue with a shorter conversation."
 
     def __init__(self, message: str, *, window: int | None = None, model: str = "", status: int | None = None) -> None:
         super().__init__(message, model=model, status=status)
         self.window = window
-        """The window's size in tokens, where the provider told it."""
+        """The context window in tokens, if the provider named it."""
 
 
 class RateLimited(ModelError):
@@ -305,14 +307,14 @@ class RateLimited(ModelError):
 
 
 class QuotaSpent(ModelError):
-    """Too much for good: waiting does not help."""
+    """The quota is used up; waiting does not help."""
 
     code = "QUOTA_SPENT"
     recommendation = "Check the plan and its limits with the provider, or send less at once."
 
 
 class Overloaded(ModelError):
-    """The provider has no room for now."""
+    """The provider is overloaded."""
 
     code = "OVERLOADED"
     retryable = True
@@ -320,7 +322,7 @@ class Overloaded(ModelError):
 
 
 class ServerFailed(ModelError):
-    """The provider broke."""
+    """The provider had an internal error."""
 
     code = "PROVIDER_FAILED"
     retryable = True
@@ -335,13 +337,13 @@ class ModelRefused(ModelError):
 
 
 class BadRequest(ModelError):
-    """The provider does not understand or allow what was sent."""
+    """The provider does not accept the request."""
 
     code = "BAD_REQUEST"
 
 
 class NetworkFailed(ModelError):
-    """There was no connection, or it was lost before the answer began."""
+    """No connection, or it was lost before the answer began."""
 
     code = "NETWORK_FAILED"
     retryable = True
@@ -349,7 +351,7 @@ class NetworkFailed(ModelError):
 
 
 class StreamCut(ModelError):
-    """The answer ended in the middle; nothing of it is taken for whole."""
+    """The answer ended in the middle."""
 
     code = "STREAM_CUT"
     retryable = True
@@ -357,16 +359,16 @@ class StreamCut(ModelError):
 
 
 class Silent(ModelError):
-    """The model made no progress within the idle limit, whatever bytes kept the line open."""
+    """No progress within the idle limit, even if keep-alive bytes came."""
 
     code = "SILENT"
     type = "timeout"
     retryable = True
-    recommendation = "Try again, or raise the idle limit of a model that is slow by nature."
+    recommendation = "Try again, or raise the idle limit for a slow model."
 
 
 class BadReply(ModelError):
-    """What came is not what the protocol says."""
+    """The answer violates the protocol."""
 
     code = "BAD_REPLY"
     retryable = True
@@ -374,7 +376,7 @@ class BadReply(ModelError):
 
 
 class EmptyReply(ModelError):
-    """A turn that says nothing and calls nothing."""
+    """A turn without text and calls."""
 
     code = "EMPTY_REPLY"
     retryable = True
@@ -382,14 +384,14 @@ class EmptyReply(ModelError):
 
 
 class ReplyTooLarge(ModelError):
-    """More than any model may say."""
+    """The answer is over the size limit."""
 
     code = "REPLY_TOO_LARGE"
     recommendation = "Ask for less at once, or try another model."
 
 
 class Error(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An error as a value: what went wrong, whether it can be recovered from, and what to do about it."""
+    """An error as a value: the problem, whether it is recoverable, and a remedy."""
 
     type: str
     message: str
@@ -397,16 +399,16 @@ class Error(Struct, frozen=True, kw_only=True, omit_defaults=True):
     recommendation: str
     code: str | UnsetType = UNSET
     session_id: str | UnsetType = UNSET
-    """The delegation it comes from, when it was passed up from a child."""
+    """The delegation that it comes from, if a child passed it up."""
 
 
 def passed_up(errors: Sequence[Error], session_id: str) -> tuple[Error, ...]:
-    """A child's errors as its caller sees them: each names the delegation it first came from."""
+    """A child's errors for its caller: each names the delegation that it comes from."""
     return tuple(e if e.session_id is not UNSET else structs.replace(e, session_id=session_id) for e in errors)
 
 
 def remedy(errors: Sequence[Error]) -> str:
-    """What to do about these errors: the first recovery instruction, or that a person must act, and why."""
+    """What to do about these errors: the first recommendation, or why a person must act."""
     final = next((error for error in errors if not error.recoverable), None)
     if final is not None:
         return f"A person must act: {final.message} {final.recommendation}".rstrip()
@@ -415,18 +417,18 @@ def remedy(errors: Sequence[Error]) -> str:
 
 _SHOWN = 200
 _READ = 4_000
-"""How much of a value an error message quotes, and how much of it is looked at for secrets first."""
+"""The characters of a value that an error quotes, and those that are redacted first."""
 
 
 def _shown(value: object, redact: Callable[[str], str]) -> str:
-    """A value as an error message quotes it: without secrets, on one line, cut when it is long."""
-    # First the secrets, then the cut: half a secret is not known for one.
+    """A value as an error quotes it: redacted, on one line, cut if it is long."""
+    # Redact before the cut: half a secret is not recognised.
     text = redact(repr(value)[:_READ])
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
 
 
 def _without_secrets(text: str) -> str:
-    """A text without what looks like a secret; the values of this machine are known only to who catches an error."""
+    """Redact secrets by their shape; only the code that catches an error knows this machine's values."""
     from deputy.core.redaction import Redactor
 
     return Redactor().redact(text)

@@ -1,4 +1,4 @@
-"""Everything that can happen to a delegation: a closed union of past participles, and its JSON on disk."""
+"""The events of a run: a closed union of past participles, and their JSON form."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from deputy.core.subtask.passed_context import PassedContext
 from deputy.core.task import TaskOptions
 
 VERSION = 1
-"""Of the events' JSON. It rises only when an old field changes its meaning; new kinds and new fields need no rise."""
+"""The version of the events' JSON. It rises only when a field changes its meaning, not for new kinds and fields."""
 
 
 CANCEL = "cancel"
-"""The topic that every run listens to: what comes under it is a `CancelRequested`."""
+"""The topic of cancel messages, which every run receives."""
 ANSWER = "answer"
-"""The topic of a person's words."""
+"""The topic of answers in words."""
 APPROVAL = "approval"
-"""The topic of a yes or no that a person is asked for."""
+"""The topic of approvals."""
 
 
 class _Event(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="kind", gc=False):
@@ -34,15 +34,15 @@ class _Event(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="k
 
     @property
     def kind(self) -> str:
-        """The name of this kind, as JSON has it."""
+        """The stored name of this kind."""
         return str(self.__struct_config__.tag)
 
 
-# --- birth ------------------------------------------------------------------------------------------------------------
+# --- start ------------------------------------------------------------------------------------------------------------
 
 
 class RunOpened(_Event, frozen=True, kw_only=True, tag="run_opened"):
-    """A root session began: a person's or program's run at depth 0."""
+    """A root session started: the run of a person or program at depth 0."""
 
     lineage: Lineage
     prompt: str = ""
@@ -51,51 +51,51 @@ class RunOpened(_Event, frozen=True, kw_only=True, tag="run_opened"):
     model: str = ""
     seconds: float | None = None
     workspace: str = ""
-    """The folder it works in, from its root; whoever resumes it works there too."""
+    """The absolute path of its folder; a resumed run works there too."""
     grant: Grant = Grant()
     role: Role | None = None
-    """The definition of the agent that it is, where it is one."""
+    """The definition of its agent, if it has one."""
     routing: Routing = Routing()
     arguments: Raw | UnsetType = UNSET
-    """What the command was called with, where that is more than a prompt."""
+    """The arguments of the command, if there are more than a prompt."""
 
 
 class Requested(_Event, frozen=True, kw_only=True, tag="requested"):
-    """A delegation was asked for."""
+    """A delegation was requested."""
 
     request: Request
     label: str = ""
     command: str = ""
     model: str = ""
     parent: str | None = None
-    """The run that asked, when it is one of the journal's."""
+    """The run that requested it, if it is in this journal."""
     call: str = ""
-    """The parent's tool call; the pair of them never spawns twice."""
+    """The parent's tool call; one call spawns once."""
     options: TaskOptions = TaskOptions()
     workspace: str = ""
-    """The folder it works in, where nobody of the journal's asked for it: it is the top of its tree then."""
+    """Its folder, if it has no parent in the journal and is the top of its tree."""
 
 
 class Admitted(_Event, frozen=True, kw_only=True, tag="admitted"):
-    """The guard let it in: where it stands, and what it may use."""
+    """The guard admitted it: its lineage and grant."""
 
     lineage: Lineage
     grant: Grant
 
 
 class AdmissionRefused(_Event, frozen=True, kw_only=True, tag="admission_refused"):
-    """The guard kept it out, which is how it ended."""
+    """The guard refused it, which ended it."""
 
     outcome: Rejected
 
 
 class Started(_Event, frozen=True, kw_only=True, tag="started"):
-    """Its target went to work."""
+    """Its target started."""
 
     backend: str = ""
     model: str = ""
     asked: str = ""
-    """What the model was asked for by, where that is another name."""
+    """The requested name of the model, if it differs."""
     scratchpad: str = ""
 
 
@@ -103,26 +103,26 @@ class Started(_Event, frozen=True, kw_only=True, tag="started"):
 
 
 class MessageAdded(_Event, frozen=True, kw_only=True, tag="message_added"):
-    """A message entered the conversation that no model and no tool made: the task, an answer, a correction."""
+    """A message that neither a model nor a tool made entered the conversation: a task, an answer, a correction."""
 
     message: Raw
     warnings: tuple[str, ...] = ()
-    """What should have been in it and could not be."""
+    """The parts that could not be included."""
     passed: PassedContext | None = None
-    """What of a parent's context is in it, where it is a subtask's task."""
+    """The passed context in it, if it is the task of a subtask."""
 
 
 class ModelCallBegun(_Event, frozen=True, kw_only=True, tag="model_call_begun"):
-    """A model is about to be asked."""
+    """A model call begins."""
 
     model: str
     call: str = ""
-    """The idempotency key sent along."""
+    """The idempotency key of the request."""
     is_repeatable: bool = True
 
 
 class ModelCallEnded(_Event, frozen=True, kw_only=True, tag="model_call_ended"):
-    """A model answered, or failed to."""
+    """A model call ended, with a message or an error."""
 
     model: str
     message: Raw | UnsetType = UNSET
@@ -130,21 +130,21 @@ class ModelCallEnded(_Event, frozen=True, kw_only=True, tag="model_call_ended"):
     stop: str = ""
     error: Error | None = None
     window: int | None = None
-    """How much the model can hold, where its provider said so when it was too much."""
+    """The context window, if the provider named it in an error."""
     budgets: tuple[BudgetUse, ...] = ()
-    """How much was used by then of its budgets and of those that it shares with others."""
+    """The use of its own budgets and of those that it shares."""
     backend: str = ""
-    """The program that asked its model by itself, where one did."""
+    """The backend whose program made the call, if one did."""
     turn: Raw | UnsetType = UNSET
-    """What that program told of its turn: its own session, the tools it used, the files it changed."""
+    """That program's report on its turn: its session, tools used, files changed."""
     context_tokens: int | None = None
-    """How full the context is after the call; None where only a program knows."""
+    """The tokens in the context after the call; None if only a program knows."""
     context_window: int | None = None
-    """How many tokens the context may have; None where that is not known."""
+    """The context window in tokens; None if unknown."""
 
 
 class ToolCallBegun(_Event, frozen=True, kw_only=True, tag="tool_call_begun"):
-    """A tool is about to run."""
+    """A tool call begins."""
 
     tool: str
     call: str = ""
@@ -153,7 +153,7 @@ class ToolCallBegun(_Event, frozen=True, kw_only=True, tag="tool_call_begun"):
 
 
 class ToolCallEnded(_Event, frozen=True, kw_only=True, tag="tool_call_ended"):
-    """A tool gave its result, or failed to."""
+    """A tool call ended, with a result or an error."""
 
     tool: str
     call: str = ""
@@ -164,14 +164,14 @@ class ToolCallEnded(_Event, frozen=True, kw_only=True, tag="tool_call_ended"):
 
 
 class StepBegun(_Event, frozen=True, kw_only=True, tag="step_begun"):
-    """Some other step is about to be taken."""
+    """Another step begins."""
 
     step: str
     is_repeatable: bool = True
 
 
 class StepEnded(_Event, frozen=True, kw_only=True, tag="step_ended"):
-    """Some other step came to an end."""
+    """Another step ended."""
 
     step: str
     result: Raw | UnsetType = UNSET
@@ -179,19 +179,19 @@ class StepEnded(_Event, frozen=True, kw_only=True, tag="step_ended"):
 
 
 class StepLost(_Event, frozen=True, kw_only=True, tag="step_lost"):
-    """A step that must not be taken twice had begun when its process died: what it did is unknown."""
+    """The process died during a step that must not be repeated; its effect is unknown."""
 
     step: str
 
 
 class Noted(_Event, frozen=True, kw_only=True, tag="noted"):
-    """The subagent wrote a finding down."""
+    """The subagent wrote a note."""
 
     content: str
 
 
 class Retried(_Event, frozen=True, kw_only=True, tag="retried"):
-    """A failed attempt is made again."""
+    """A failed attempt is retried."""
 
     what: str
     attempt: int
@@ -200,18 +200,17 @@ class Retried(_Event, frozen=True, kw_only=True, tag="retried"):
 
 
 class FellBack(_Event, frozen=True, kw_only=True, tag="fell_back"):
-    """The next model or backend of the chain was taken."""
+    """The run changed to the next candidate."""
 
     fallback: Fallback
     left: str = ""
-    """The backend that failed; none where it was not tried."""
+    """The backend that failed; empty if it was not tried."""
     backend: str = ""
     model: str = ""
-    """What was taken instead."""
 
 
 class FinalTurnBegun(_Event, frozen=True, kw_only=True, tag="final_turn_begun"):
-    """A soft limit was reached, and the last turn given."""
+    """A soft limit was reached, and the final turn began."""
 
     limit: str
     reason: str = ""
@@ -235,32 +234,32 @@ class Repaired(_Event, frozen=True, kw_only=True, tag="repaired"):
 
 
 class ValueDrawn(_Event, frozen=True, kw_only=True, tag="value_drawn"):
-    """An id or a number was drawn that must be the same whenever it is asked for again."""
+    """A random value was drawn; a replay returns the same."""
 
     value: str
 
 
 class Slept(_Event, frozen=True, kw_only=True, tag="slept"):
-    """A wait until a moment began."""
+    """A sleep until this time began."""
 
     until: float
 
 
 class Spawned(_Event, frozen=True, kw_only=True, tag="spawned"):
-    """A child run was made, in the same transaction as this record."""
+    """A child run was created, in the same transaction as this record."""
 
     child: str
 
 
 class Joined(_Event, frozen=True, kw_only=True, tag="joined"):
-    """A child's outcome was taken; it stays with the child's own record."""
+    """A child ended; its outcome is in the child's own record."""
 
     child: str
     round: int = 0
     waited: float = 0.0
-    """For how many seconds the child waited for a person in this round."""
+    """The seconds that the child waited for a person in this round."""
     waited_until: float = 0.0
-    """When it last did."""
+    """The end of its last such wait."""
 
 
 class QuestionAsked(_Event, frozen=True, kw_only=True, tag="question_asked"):
@@ -269,15 +268,15 @@ class QuestionAsked(_Event, frozen=True, kw_only=True, tag="question_asked"):
     topic: str
     question: str = ""
     until: float | None = None
-    """When it counts as refused, in seconds since 1970; None is never."""
+    """The time after which it counts as refused, in seconds since 1970; None means never."""
     request: ApprovalRequest | None = None
-    """What a person must approve, whole, where that is what the run waits for."""
+    """The approval request, if the run waits for one."""
     digest: str = ""
-    """The digest of the request, which an answer must name."""
+    """The digest of the request, which a decision must name."""
 
 
 class QuestionAnswered(_Event, frozen=True, kw_only=True, tag="question_answered"):
-    """The message came."""
+    """The message arrived."""
 
     topic: str
     body: Raw
@@ -287,48 +286,48 @@ class QuestionAnswered(_Event, frozen=True, kw_only=True, tag="question_answered
 
 
 class CancelRequested(_Event, frozen=True, kw_only=True, tag="cancel_requested"):
-    """Somebody wants it stopped."""
+    """Cancellation was requested."""
 
     reason: str = ""
 
 
 class Returned(_Event, frozen=True, kw_only=True, tag="returned"):
-    """It ended; a run has one such record per round."""
+    """The run ended; each round has one such record."""
 
     outcome: Outcome
 
 
 class Delivered(_Event, frozen=True, kw_only=True, tag="delivered"):
-    """Its result reached whoever asked."""
+    """The result reached the caller."""
 
     to: str = ""
 
 
 class Resumed(_Event, frozen=True, kw_only=True, tag="resumed"):
-    """It goes on after an end: another round, with its own ending."""
+    """A new round after the end, with its own outcome."""
 
     round: int
     message: Raw | UnsetType = UNSET
     seconds: float | None = None
     deadline: float | None = None
-    """When it must be over because its caller must; None where only its own limit counts."""
+    """The deadline inherited from the caller; None if only its own limit counts."""
     request: ApprovalRequest | None = None
-    """What a person must approve before it goes on; None when that is settled."""
+    """The approval that the round needs; None if it needs none."""
     approval_timeout_seconds: float | None = None
-    """How many seconds they have for it; None is for ever."""
+    """None means no limit."""
     is_dismissed: bool = False
-    """Nobody will answer what it ended with: nothing is done in this round but to end as cancelled."""
+    """Its question stays unanswered: this round only ends the run as cancelled."""
 
 
 class Adopted(_Event, frozen=True, kw_only=True, tag="adopted"):
-    """Another process went on with it."""
+    """Another process took the run over."""
 
     owner: str
     previous_owner: str = ""
 
 
 class Unrecognised(Struct, frozen=True, kw_only=True):
-    """A record that a newer version wrote: kept as it is, folded into nothing."""
+    """A record of a newer version: kept unchanged, ignored by the fold."""
 
     kind: str
     version: int
@@ -372,16 +371,16 @@ E = TypeVar("E", bound=Event)
 
 
 class Moment(NamedTuple):
-    """When something happened: for people, and for limits."""
+    """A point in time, by two clocks."""
 
     at: float
     """Seconds since 1970, by the wall clock."""
     clock: float
-    """Seconds by the journal's clock, which only time moves: not the wall clock, a suspend or a reboot."""
+    """Seconds by the journal's clock, which wall-clock changes, suspends and reboots do not move."""
 
 
 class Record(Struct, frozen=True, kw_only=True, gc=False):
-    """An event in its place: which run, the how-manieth of it, under which key, and when."""
+    """An event with its run, sequence number, key and time."""
 
     run: str
     seq: int
@@ -389,7 +388,7 @@ class Record(Struct, frozen=True, kw_only=True, gc=False):
     at: float
     """Seconds since 1970, by the wall clock."""
     clock: float
-    """When it was by the journal's clock, which limits and durations are measured by."""
+    """Seconds by the journal's clock, for limits and durations."""
     event: Event
 
 
@@ -402,12 +401,12 @@ class _Header(Struct, gc=False):
 
 
 def encode(event: Event) -> bytes:
-    """The event as JSON: its version, its kind, its fields."""
+    """The event as JSON: version, kind, fields."""
     return bytes(event.body) if isinstance(event, Unrecognised) else _versioned(json.encode(event))
 
 
 def written(event: E) -> tuple[E, bytes]:
-    """The event as it will be read back, and its JSON. Halves of characters become `?`; what JSON is not is refused."""
+    """The event as it will be read back, and its JSON. Lone surrogates become `?`; other invalid data is an error."""
     try:
         body = encode(event)
         _header().decode(body)
@@ -435,7 +434,7 @@ def _whole_text(value: Any) -> Any:
 
 
 def decode(body: bytes) -> Event:
-    """The event of this JSON. What a newer version wrote is kept unread; anything else wrong is a ValueError."""
+    """Decode an event. A newer version's is kept as `Unrecognised`; other problems are a ValueError."""
     header = _header().decode(body)
     if header.v > VERSION or header.kind not in kinds():
         return Unrecognised(kind=header.kind, version=header.v, body=Raw(body))
@@ -443,7 +442,7 @@ def decode(body: bytes) -> Event:
 
 
 def errors_of(event: Event) -> tuple[Error, ...]:
-    """The errors that an event tells of."""
+    """The errors in an event."""
     match event:
         case ModelCallEnded(error=error):
             return () if error is None or error.type == "cancelled" else (error,)
@@ -457,7 +456,7 @@ def errors_of(event: Event) -> tuple[Error, ...]:
 
 @cache
 def kinds() -> frozenset[str]:
-    """The names of all kinds there are."""
+    """The stored names of all kinds."""
     from typing import get_args
 
     return frozenset(str(event.__struct_config__.tag) for event in get_args(Known))
@@ -474,6 +473,6 @@ def _header() -> json.Decoder[_Header]:
 
 
 def prime() -> None:
-    """Build what decodes events, for the same reason as `state.prime`."""
+    """Build the decoders, for the same reason as `state.prime`."""
     _decoder()
     _header()

@@ -1,4 +1,4 @@
-"""Which model and which backend carry a delegation out, and which one next when that fails: a rule over tables."""
+"""Fallback: which model and backend to try first, and which next when one fails."""
 
 from __future__ import annotations
 
@@ -15,35 +15,35 @@ if TYPE_CHECKING:
 NATIVE = "native"
 INLINE = "inline"
 NATIVE_FAILURES = 2
-"""After so many failures of the native backend it is skipped for the rest of a root session."""
+"""Failures of the native backend after which the root session skips it."""
 RESUMES = 2
-"""How often a program that ran out of time goes on by its own session before the next rung is taken."""
+"""How often a program that timed out is resumed by its own session before the next candidate."""
 
 
 InlineBy: TypeAlias = Literal["session", "parent", "never"]
-"""Who does the work where no backend can: the session's own model, the agent that handed it over, or nobody."""
+"""Who does the work if no backend can: the session's own model, or the parent agent."""
 
 
 class Routing(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Which ways may be gone when the first one fails."""
+    """Which fallbacks are allowed when the first candidate fails."""
 
     falls_back: bool = True
     inline: InlineBy = "session"
     session_model: str = ""
-    """The model that a session works with by default."""
+    """The default model of the session."""
 
 
 class FallbackTables(Struct, frozen=True, kw_only=True):
-    """Chains of models and orders of backends; a user's config overrides them."""
+    """Chains of models and orders of backends; the user's config overrides them."""
 
     chains: Mapping[str, tuple[str, ...]]
-    """By the name of a model, those that are tried after it, in order."""
+    """By model name, the models to try after it, in order."""
     unknown: tuple[str, ...]
-    """What is tried after a model that has no chain of its own."""
+    """The chain of a model without an own one."""
     programs: Mapping[str, tuple[str, ...]]
-    """By provider, the programs of its own that can carry its models out, best first."""
+    """By provider, the backends for its models, best first."""
     any_provider: tuple[str, ...]
-    """Programs that carry out models of any provider."""
+    """Backends for models of any provider."""
 
 
 SHIPPED_FALLBACK = FallbackTables(
@@ -69,7 +69,7 @@ SHIPPED_FALLBACK = FallbackTables(
 
 
 class Candidate(Struct, frozen=True, kw_only=True):
-    """One way to carry a delegation out."""
+    """A model and a backend that can execute a delegation."""
 
     backend: str
     model: str
@@ -79,18 +79,17 @@ class Candidate(Struct, frozen=True, kw_only=True):
 
 
 Blame: TypeAlias = Literal["backend", "model", "work"]
-"""What failed: the backend, so that the same model may do elsewhere; the model, so that another must be taken; or
-neither, so that the work ends as it did."""
+"""What failed: the backend (try the model elsewhere), the model (try another one), or the work itself (no fallback)."""
 
 
 class FailedAttempt(Struct, frozen=True, kw_only=True):
-    """A rung that was tried or skipped, and why it did not carry the work to its end."""
+    """A candidate that was tried or skipped, and its error."""
 
     candidate: Candidate
     error: Error
     blame: Blame
     has_changed_something: bool = False
-    """Whether it may have had an effect, so that the same work must not be begun again."""
+    """Whether it may have had an effect, so that the work must not start again."""
 
 
 def candidates(
@@ -102,9 +101,9 @@ def candidates(
     allows_inline: bool = True,
     native_failures: int = 0,
 ) -> tuple[Candidate, ...]:
-    """Every way to carry out what was asked of a model, best first: its backends, then those of its chain, then inline.
+    """All candidates for a model, best first: its backends, those of its chain, then inline.
 
-    `provider_of` says whose each model is, by the names that the tables use.
+    `provider_of` maps the model names of the tables to providers.
     """
     models = (model, *chain_of(model, tables)) if falls_back else (model,)
     found = dict.fromkeys(
@@ -112,21 +111,21 @@ def candidates(
         for name in dict.fromkeys(models)
         for backend in _backends(provider_of.get(name, ""), tables, native_failures)
     )
-    # Without fallback there is no other rung than the first; nothing goes from there straight to inline.
+    # Without fallback there is only the first candidate, and no inline.
     ordered = tuple(found) if falls_back else tuple(found)[:1]
     inline = (Candidate(backend=INLINE, model=model),) if allows_inline and falls_back else ()
     return (*ordered, *inline)
 
 
 def chain_of(model: str, tables: FallbackTables = SHIPPED_FALLBACK) -> tuple[str, ...]:
-    """The models that are tried after one, without itself."""
+    """The models to try after this one."""
     chain = tables.chains.get(model, tables.unknown)
     return tuple(name for name in chain if name != model)
 
 
 def _backends(provider: str, tables: FallbackTables, native_failures: int) -> Iterator[str]:
     own = tables.programs.get(provider, ())
-    # Some models are reached through a program alone.
+    # Some models are only available through a program.
     if native_failures < NATIVE_FAILURES and provider not in PROGRAMS_ONLY:
         yield NATIVE
     yield from own
@@ -136,19 +135,19 @@ def _backends(provider: str, tables: FallbackTables, native_failures: int) -> It
 PROGRAMS_ONLY: Mapping[str, str] = {
     "cursor": "cursor-agent", "opencode": "opencode", "copilot": "copilot", "qwen": "qwen",
 }  # fmt: skip
-"""Providers without an address of their own, and the program that has their models."""
+"""Providers without an API, and the program that has their models."""
 
 
 def cannot_spawn(model: str, provider: str) -> str:
-    """What is said when nothing here can ask a model."""
+    """The error when neither a key nor a program for a model is available."""
     program = PROGRAMS_ONLY.get(provider)
     if program is None:
         return f"Cannot spawn subagents: no API key for provider {provider}"
-    return f"Cannot spawn subagents: only {program} can have the model {model!r:.100}, and it cannot be used here"
+    return f"Cannot spawn subagents: only {program} has the model {model!r:.100}, and it is not available here"
 
 
 def next_candidate(candidates: Sequence[Candidate], steps: Sequence[FailedAttempt]) -> Candidate | None:
-    """The rung to take after these steps; None when there is none, or none may be taken."""
+    """The candidate to try after these attempts; None if there is none, or a fallback is not allowed."""
     if not steps:
         return candidates[0] if candidates else None
     last = steps[-1]
@@ -162,7 +161,7 @@ def next_candidate(candidates: Sequence[Candidate], steps: Sequence[FailedAttemp
 
 
 SILENT = "SILENT"
-"""The code of an error that says that nothing came for too long."""
+"""The code for no progress within the idle limit."""
 _MODEL_CODES = frozenset({"MODEL_NOT_FOUND", "OVERLOADED", "REFUSED", "QUOTA_SPENT", "RATE_LIMITED"})
 _BACKEND_CODES = frozenset(
     {
@@ -189,7 +188,7 @@ _BACKEND_CODES = frozenset(
 
 
 def blame_of(error: Error) -> Blame:
-    """What an error says has failed; what is not known to be the backend's or the model's fault is the work's own."""
+    """What failed, by the error's code; unknown codes blame the work."""
     code = "" if error.code is UNSET else error.code
     if code in _MODEL_CODES:
         return "model"

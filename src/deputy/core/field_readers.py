@@ -1,4 +1,4 @@
-"""Fields of JSON that a model or a file gives: each is read by what it may be, and every problem names its field."""
+"""Readers for JSON fields of models and files; every problem names its field."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     Reader: TypeAlias = Callable[[object], tuple[Any, str]]
-    """Reads a value: what it stands for and "", or None and what would be right."""
+    """Returns the value and "", or None and a description of valid values."""
 
 MOST = 100_000_000
-"""The most seconds or dollars that anybody can mean."""
+"""The maximum for seconds and dollars."""
 
 
 class FieldProblem(Struct, frozen=True):
-    """A field that is not as it must be, and how it must be."""
+    """A wrong field, its problem and the valid values."""
 
     field: str
     message: str
 
 
 def read_object(where: str, value: object, known: Iterable[str], problems: list[FieldProblem]) -> Mapping[str, Any]:
-    """The fields of an object; what is none, and every field that is not known, is a problem."""
+    """The fields of an object; any other value, and every unknown field, is a problem."""
     if not isinstance(value, dict):
         problems.append(FieldProblem(where, wrong_value(value, "an object")))
         return {}
@@ -33,14 +33,14 @@ def read_object(where: str, value: object, known: Iterable[str], problems: list[
     for name in fields:
         if name not in allowed:
             field = name if where == "arguments" else f"{where}.{name}"
-            problems.append(FieldProblem(field[:80], f"is not a field; there are {', '.join(allowed)}"))
+            problems.append(FieldProblem(field[:80], f"is not a field; the fields are {', '.join(allowed)}"))
     return fields
 
 
 def read_field(
     fields: Mapping[str, Any], name: str, at: str, read: Reader, default: Any, problems: list[FieldProblem]
 ) -> Any:
-    """One field that may be left out."""
+    """Read an optional field."""
     if name not in fields or (fields[name] is None and default is None):
         return default
     value, right = read(fields[name])
@@ -51,7 +51,7 @@ def read_field(
 
 
 def read_required(fields: Mapping[str, Any], name: str, at: str, read: Reader, problems: list[FieldProblem]) -> Any:
-    """One field that may not be left out."""
+    """Read a required field."""
     if name not in fields:
         problems.append(FieldProblem(f"{at}{name}", wrong_value(None, read(None)[1], missing=True)))
         return ""
@@ -59,7 +59,7 @@ def read_required(fields: Mapping[str, Any], name: str, at: str, read: Reader, p
 
 
 def wrong_value(value: object, right: str, *, missing: bool = False) -> str:
-    """What was found, cut where it is long, and what would be right."""
+    """The found value, cut if it is long, and the valid values."""
     if missing:
         return f"is missing; it must be {right}"
     shown = repr(value[:60] if isinstance(value, str) else value)
@@ -67,8 +67,8 @@ def wrong_value(value: object, right: str, *, missing: bool = False) -> str:
 
 
 def text(longest: int | None = None) -> Reader:
-    """A text that is not blank."""
-    right = "a text that is not blank" if longest is None else f"a text of 1 to {longest} characters"
+    """A non-empty string."""
+    right = "a non-empty string" if longest is None else f"a string of 1 to {longest} characters"
 
     def read(value: object) -> tuple[Any, str]:
         if not isinstance(value, str) or not value.strip() or (longest is not None and len(value) > longest):
@@ -79,8 +79,8 @@ def text(longest: int | None = None) -> Reader:
 
 
 def texts(most: int | None = None) -> Reader:
-    """A list of texts."""
-    right = "a list of texts" if most is None else f"a list of at most {most} texts"
+    """A list of strings."""
+    right = "a list of strings" if most is None else f"a list of at most {most} strings"
 
     def read(value: object) -> tuple[Any, str]:
         if not isinstance(value, list):
@@ -108,7 +108,7 @@ def whole(least: int, most: int | None = None) -> Reader:
 
 
 def positive(value: object) -> tuple[Any, str]:
-    """A number above 0 that somebody can mean."""
+    """A number above 0, up to the maximum."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= MOST:
         return None, f"a number above 0 and at most {MOST:,}"
     return float(value), ""
@@ -120,5 +120,5 @@ def one_of(*words: str) -> Reader:
 
 
 def json_object(right: str = "an object") -> Reader:
-    """An object of whatever fields."""
+    """An object with any fields."""
     return lambda value: (cast("Any", value), "") if isinstance(value, dict) else (None, right)

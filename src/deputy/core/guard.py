@@ -1,4 +1,4 @@
-"""Whether a delegation may begin: `admit` hands out a ticket, or refuses with advice."""
+"""The guard: `admit` returns a ticket for a request, or refuses it with a remedy."""
 
 from __future__ import annotations
 
@@ -13,28 +13,28 @@ from deputy.core.request import Grant, Lineage, Request, signature
 
 
 class Policy(Struct, frozen=True, kw_only=True):
-    """The bounds of a tree of delegations."""
+    """The limits of a tree of delegations."""
 
     max_depth: int = 3
     max_spawns: int = 64
-    """How many a tree may spawn in all."""
+    """The total number of spawns in a tree."""
     max_live: int = 256
     max_live_per_provider: int = 64
     repairs: int = 1
-    """How often a return that breaks the contract is sent back."""
+    """How often an invalid return is sent back."""
     max_subtask_depth: int = 10
     subtask_depth_ceiling: int = 32
-    """How far a request may raise that."""
+    """The most to which a request may raise `max_subtask_depth`."""
 
 
 class Ticket(Struct, frozen=True, kw_only=True):
-    """The proof that a request was admitted; nothing is spawned without one, and only `admit` makes it."""
+    """Proof that a request was admitted: only `admit` makes it, and every spawn needs one."""
 
     request: Request
     lineage: Lineage
     grant: Grant
     spawn_counts: SpawnCounts
-    """The census with this delegation in it: the check and the count are one operation."""
+    """The counts including this delegation: check and count are one operation."""
 
 
 class _Refusal(NamedTuple):
@@ -45,7 +45,7 @@ class _Refusal(NamedTuple):
 
 
 def admit(request: Request, policy: Policy, spawn_counts: SpawnCounts, now: float) -> Ticket | Rejected:
-    """Admit a request, or refuse it before anything exists or is spent."""
+    """Admit a request, or refuse it before anything is started or spent."""
     lineage = request.caller.child(
         request.session_id,
         request.target,
@@ -91,8 +91,8 @@ def _subtask_depth(lineage: Lineage, policy: Policy) -> _Refusal | None:
     return _Refusal(
         "depth",
         "MAX_DEPTH_EXCEEDED",
-        f"Subtasks nest {allowed} deep here, and this would be number {lineage.subtask_depth}.",
-        "Do this work yourself instead of asking for a subtask.",
+        f"This subtask would be at depth {lineage.subtask_depth} of at most {allowed}.",
+        "Do this work yourself instead of requesting a subtask.",
     )
 
 
@@ -103,14 +103,14 @@ def _cycle(request: Request, own_signature: str) -> _Refusal | None:
         return _Refusal(
             "cycle",
             "CYCLE_DETECTED",
-            f"{name!r} is already at work on this path: {route}.",
+            f"{name!r} is already on this path: {route}.",
             f"Do this work yourself, or give it to an agent that is not one of {', '.join(request.caller.names)}.",
         )
     if own_signature in request.caller.signatures:
         return _Refusal(
             "cycle",
             "CYCLE_DETECTED",
-            f"The same work was already handed over on this path: {route}.",
+            f"The same work was already delegated on this path: {route}.",
             "Do this work yourself, or delegate a different, smaller part of it.",
         )
     return None
@@ -124,7 +124,7 @@ def _subset(request: Request) -> _Refusal | None:
         "grant",
         "GRANT_EXCEEDED",
         f"The caller does not have {', '.join(excess)}.",
-        "Ask only for tools, paths and budget that you have yourself.",
+        "Request only tools, paths and budget that you have yourself.",
     )
 
 
@@ -135,28 +135,28 @@ def _quota(request: Request, policy: Policy, spawn_counts: SpawnCounts) -> _Refu
             "quota",
             "SPAWN_QUOTA",
             f"This tree has spawned {spawn_counts.spawned} of at most {policy.max_spawns} subagents.",
-            "Go on with the results you have, or do this work yourself.",
+            "Continue with the results you have, or do this work yourself.",
         )
     if spawn_counts.spawns_left is not None and spawn_counts.spawns_left <= 0:
         return _Refusal(
             "budget",
             "SPAWN_BUDGET",
-            "The budget of subagents that may be spawned is spent.",
-            "Go on with the results you have, or do this work yourself.",
+            "The budget for spawning subagents is spent.",
+            "Continue with the results you have, or do this work yourself.",
         )
     if spawn_counts.live >= policy.max_live:
         return _Refusal(
             "quota",
             "LIVE_QUOTA",
-            f"{spawn_counts.live} of at most {policy.max_live} subagents are alive in this process.",
-            "Wait for one of them to end, then ask again.",
+            f"{spawn_counts.live} of at most {policy.max_live} subagents are running in this process.",
+            "Wait until one of them ends, then try again.",
         )
     if spawn_counts.live_by_provider.get(provider, 0) >= policy.max_live_per_provider:
         return _Refusal(
             "quota",
             "PROVIDER_QUOTA",
-            f"{policy.max_live_per_provider} subagents are alive on provider {provider!r}, which is the most.",
-            "Wait for one of them to end, or use another provider's model.",
+            f"{policy.max_live_per_provider} subagents are running on provider {provider!r}, which is the limit.",
+            "Wait until one of them ends, or use a model of another provider.",
         )
     return None
 
@@ -167,8 +167,8 @@ def _time(lineage: Lineage, now: float) -> _Refusal | None:
     return _Refusal(
         "timeout",
         "NO_TIME_LEFT",
-        "The caller's own deadline leaves no time for this.",
-        "Finish with what you have.",
+        "The caller's own deadline leaves no time for this work.",
+        "Finish with the results you have.",
     )
 
 

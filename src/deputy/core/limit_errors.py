@@ -1,4 +1,4 @@
-"""Limits that were reached: the error for whoever asked, and other words for the subagent that must hand in."""
+"""Errors for reached limits, and the reason that the subagent reads in its final turn."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _TO_THE_SUBAGENT: Mapping[str, str] = {
     "timeout": "Your time limit is nearly reached.",
     "context_exhausted": "Your context is full.",
     "budget": "Your budget is nearly spent.",
-    "repetition": "You made the same call with the same result again and again.",
+    "repetition": "You repeated the same call with the same result.",
 }
 
 
 def time_is_up(seconds: float | None) -> Error:
-    """The task's time limit was reached; None where it has only what its caller left it."""
-    limit = "that its caller left it" if seconds is None else f"of {seconds:g} s"
+    """The time limit was reached; None if the task has only the rest of its caller's time."""
+    limit = "inherited from the caller" if seconds is None else f"of {seconds:g} s"
     return _reached("timeout", "TIMEOUT", f"The time limit {limit} was reached.")
 
 
 def context_is_full(window: int) -> Error:
-    """The model's window is full."""
+    """The context window is full."""
     return _reached("context_exhausted", "CONTEXT_EXHAUSTED", f"The context of {window:,} tokens is full.")
 
 
@@ -34,13 +34,13 @@ WARN_SHARE = 0.8
 
 
 def nearly_full(tokens: int, window: int) -> str:
-    """What is told when most of a window is used; nothing before."""
+    """A warning once most of the context window is used, else ""."""
     share = tokens / window
     return f"{share:.0%} of a context of {window:,} tokens is used." if share >= WARN_SHARE else ""
 
 
 def budget_is_spent(resource: Resource, cap: int) -> Error:
-    """There is no more left of a budget than its last turn needs."""
+    """The budget has only enough left for the final turn."""
     return _reached("budget", "BUDGET_SPENT", f"The budget of {priced(resource, cap)} is spent.")
 
 
@@ -50,15 +50,15 @@ def repeats_itself(times: int) -> Error:
 
 
 def final_turn_message(limit: Error) -> str:
-    """Why it must hand in, as the subagent is told."""
+    """The reason for the final turn, for the subagent."""
     return _TO_THE_SUBAGENT.get(limit.type, "A limit is reached.")
 
 
 def priced(resource: Resource, count: int) -> str:
-    """So much of a resource, in words."""
+    """An amount of a resource as text."""
     return f"${count / 1e9:.4g}" if resource == "cost" else f"{count:,} {resource}"
 
 
 def _reached(kind: str, code: str, message: str) -> Error:
-    recommendation = "Use what was found, or resume it with more room."
+    recommendation = "Use the results so far, or resume it with a higher limit."
     return Error(type=kind, code=code, message=message, recoverable=True, recommendation=recommendation)

@@ -1,4 +1,4 @@
-"""Time, budget and quota: what a delegation may use, and what a child may have of its caller's."""
+"""Time limits, budgets and quotas of a delegation, and the part of them that a child may use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class WallLimit(Struct, frozen=True):
-    """How long a kind of delegation may take: when nothing is said, and at the most."""
+    """The default and maximum time of a kind of delegation."""
 
     default_seconds: float
     max_seconds: float
@@ -36,15 +36,15 @@ WALL_LIMITS: Mapping[str, WallLimit] = {
     "meta": _SIMPLE,
 }
 OTHER = "other"
-"""Every kind of delegation that has no limit of its own."""
+"""The kind for delegations without an own limit."""
 
 OTHER_WALL_LIMIT = WallLimit(3600, 7200)
 MOST_SECONDS = 30 * 86_400
-"""The longest that anybody may let a delegation take."""
+"""The longest configurable time limit."""
 
 
 class WallSetting(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A limit as a person sets it; what is not said stays as it is."""
+    """A limit in a config file; None keeps the default."""
 
     default: Annotated[float, Meta(ge=1, le=MOST_SECONDS)] | None = None
     max: Annotated[float, Meta(ge=1, le=MOST_SECONDS)] | None = None
@@ -62,17 +62,17 @@ _WARN_SHARE = 0.80
 
 
 def wall_seconds(kind: str, asked: float | None = None, limits: Mapping[str, WallLimit] = WALL_LIMITS) -> float:
-    """The time limit of a delegation of this kind; asking for more than the maximum is an error that names it."""
+    """The time limit of a delegation of this kind; more than the maximum is an error that names it."""
     limit = limits.get(kind, OTHER_WALL_LIMIT)
     if asked is None:
         return limit.default_seconds
     if not 0 < asked <= limit.max_seconds:
-        raise UsageError("timeout", asked, f"{kind} takes more than 0 and at most {limit.max_seconds:g} seconds")
+        raise UsageError("timeout", asked, f"{kind} allows more than 0 and at most {limit.max_seconds:g} seconds")
     return asked
 
 
 def inherited_deadline(now: float, caller_deadline: float | None, seconds: float | None) -> float | None:
-    """When a child must end: by its own limit, and early enough for its caller to finish in time."""
+    """The deadline of a child: its own limit, and early enough for its caller to finish in time."""
     own = None if seconds is None else now + seconds
     if caller_deadline is None:
         return own
@@ -82,14 +82,14 @@ def inherited_deadline(now: float, caller_deadline: float | None, seconds: float
 
 
 class RunningTool(Struct, frozen=True):
-    """A tool call under way; no limit of its own means that it waits for something that has one."""
+    """A running tool call; without a limit it waits for something that has its own."""
 
     started_at: float
     limit_seconds: float | None = TOOL_SECONDS
 
 
 def silent_seconds(now: float, last_sign_at: float, running: Sequence[RunningTool] = ()) -> float:
-    """How long nothing was heard; a running tool is a sign of life until its own limit."""
+    """The seconds since the last sign of life; a running tool is one until its own limit."""
     signs = (now if tool.limit_seconds is None else tool.started_at + tool.limit_seconds for tool in running)
     return max(0.0, now - max((last_sign_at, *signs)))
 
@@ -97,7 +97,7 @@ def silent_seconds(now: float, last_sign_at: float, running: Sequence[RunningToo
 def is_hung(
     now: float, last_sign_at: float, running: Sequence[RunningTool] = (), idle_seconds: float = IDLE_SECONDS
 ) -> bool:
-    """Whether the silence has lasted so long that the turn must end, as retryable."""
+    """Whether the idle limit is reached, so that the turn must end and may be retried."""
     return silent_seconds(now, last_sign_at, running) >= idle_seconds
 
 
@@ -105,9 +105,9 @@ def is_hung(
 
 
 def depth_allowed(asked: Sequence[int], limit: int, ceiling: int) -> int:
-    """How deep a chain of subtasks may go, given what the requests on the way down said, the nearest last.
+    """The maximum depth of a chain of subtasks, given the limits that its requests ask for, from the top down.
 
-    A request may lower the limit, or raise it as far as the ceiling; what it says then binds all below it.
+    A request may lower the limit, or raise it up to the ceiling, for everything below it.
     """
     allowed, most = min(limit, ceiling), ceiling
     for depth in asked:
@@ -118,18 +118,18 @@ def depth_allowed(asked: Sequence[int], limit: int, ceiling: int) -> int:
 # --- soft and hard limits ---------------------------------------------------------------------------------------------
 
 LimitLevel = Literal["clear", "warned", "final_turn", "stop"]
-"""Where a use stands against its limit: go on; tell the subagent; one last turn without tools; end now."""
+"""The state of a limit: continue; warn the subagent; one final turn without tools; end now."""
 
 
 class Limit(Struct, frozen=True, kw_only=True):
-    """A limit that is soft first: a warning, then a last turn, and only then the hard stop."""
+    """A limit in three stages: a warning, a final turn, a hard stop."""
 
     warn: float
     soft: float
     hard: float
 
     def level(self, used: float) -> LimitLevel:
-        """Where this much use stands."""
+        """The level for this use."""
         if used >= self.hard:
             return "stop"
         if used >= self.soft:
@@ -138,17 +138,17 @@ class Limit(Struct, frozen=True, kw_only=True):
 
 
 def final_turn_seconds(seconds: float) -> float:
-    """How much of a time limit belongs to the last turn."""
+    """The part of a time limit that is reserved for the final turn."""
     return min(FINAL_TURN_SECONDS, seconds * _FINAL_TURN_SHARE)
 
 
 def context_limit(window_tokens: int, output_tokens: int = FINAL_TURN_OUTPUT_TOKENS) -> Limit:
-    """The limit on tokens in the conversation; the last turn's output has its room inside the window."""
+    """The limit on tokens in the conversation, with room for the final turn's output."""
     return _limit(window_tokens, min(output_tokens, window_tokens * 0.5))
 
 
 def budget_limit(cap: int, last_turn: int) -> Limit:
-    """The limit on something counted (tokens, cost, requests); the last turn is paid from inside the cap."""
+    """The limit on tokens, cost or requests; the cap includes the final turn."""
     return _limit(cap, min(last_turn, cap))
 
 
@@ -158,14 +158,14 @@ def _limit(hard: float, reserve: float) -> Limit:
 
 
 class Part(Struct, frozen=True, kw_only=True):
-    """A part of a conversation, as much of it as matters for what the last turn can hold."""
+    """A part of a conversation, with its size."""
 
     tokens: int
     kind: Literal["task", "note", "tool_result", "other"]
 
 
 def fit_for_final_turn(parts: Sequence[Part], room_tokens: int) -> tuple[int, ...]:
-    """Which parts (by index) the last turn drops so that it fits: the oldest tool results, never anything else."""
+    """The indexes of the parts that the final turn drops to fit: only tool results, the oldest first."""
     excess = sum(part.tokens for part in parts) - room_tokens
     dropped: list[int] = []
     for index, part in enumerate(parts):
@@ -180,14 +180,14 @@ def fit_for_final_turn(parts: Sequence[Part], room_tokens: int) -> tuple[int, ..
 # --- budgets ----------------------------------------------------------------------------------------------------------
 
 NANOS_PER_DOLLAR = 1_000_000_000
-"""Costs are whole billionths of a dollar, so that sums are exact."""
+"""Costs are whole billionths of a dollar, so sums are exact."""
 
 Resource = Literal["tokens", "cost", "requests", "spawns"]
 _RESOURCES: tuple[Resource, ...] = ("tokens", "cost", "requests", "spawns")
 
 
 class Amount(Struct, frozen=True, kw_only=True, gc=False):
-    """How much of each resource; cost in billionths of a dollar, None where no price is known."""
+    """An amount of each resource; cost in billionths of a dollar, None if no price is known."""
 
     tokens: int = 0
     cost: int | None = 0
@@ -215,7 +215,7 @@ NOTHING = Amount()
 
 
 class Budget(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The most that may be used of each resource; None is no cap of its own."""
+    """The cap on each resource; None means no cap."""
 
     tokens: int | None = None
     cost: int | None = None
@@ -224,11 +224,11 @@ class Budget(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def capped(self) -> Sequence[Resource]:
-        """The resources that have a cap."""
+        """The resources with a cap."""
         return [name for name in _RESOURCES if getattr(self, name) is not None]
 
     def excess(self, ceiling: Budget) -> tuple[tuple[str, int], ...]:
-        """The caps that are stated here and lie above the ceiling's; a cap that is not stated is inherited."""
+        """The caps above the ceiling's; a missing cap is inherited."""
         pairs = ((name, getattr(self, name), getattr(ceiling, name)) for name in _RESOURCES)
         return tuple((name, cap) for name, cap, top in pairs if cap is not None and top is not None and cap > top)
 
@@ -238,7 +238,7 @@ class Budget(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class BudgetUse(Struct, frozen=True, kw_only=True, gc=False):
-    """How much of a budget is used of one resource."""
+    """The use of one resource of a budget."""
 
     resource: Resource
     used: int
@@ -256,19 +256,19 @@ class Shortfall(Struct, frozen=True, kw_only=True):
     def message(self) -> str:
         """One sentence for people and models."""
         if self.wanted is None:
-            return f"the {self.resource} budget cannot be kept: no price is known for this model"
+            return f"the {self.resource} budget cannot be enforced: no price is known for this model"
         return f"the {self.resource} budget has {max(self.left, 0)} left and this needs {self.wanted}"
 
 
 class Account(Struct, frozen=True, kw_only=True, gc=False):
-    """A budget with what was spent of it and what is held for work under way."""
+    """A budget with its spent amount, and the amount held for running work."""
 
     budget: Budget = Budget()
     spent: Amount = NOTHING
     held: Amount = NOTHING
 
     def remaining(self, resource: Resource) -> int | None:
-        """What can still be reserved of a resource; None where there is no cap."""
+        """The rest of a resource that can be reserved; None if there is no cap."""
         cap: int | None = getattr(self.budget, resource)
         if cap is None:
             return None
@@ -276,7 +276,7 @@ class Account(Struct, frozen=True, kw_only=True, gc=False):
         return 0 if used is None else cap - used
 
     def uses(self) -> tuple[BudgetUse, ...]:
-        """How much is used, or held for work under way, of each resource that has a cap."""
+        """The spent and held amount of each resource with a cap."""
         if not self.budget.capped:
             return ()
         taken = self.spent + self.held
@@ -287,17 +287,17 @@ class Account(Struct, frozen=True, kw_only=True, gc=False):
         )
 
     def reserve(self, amount: Amount) -> Account | Shortfall:
-        """The account with this amount held, or why it cannot be: the check and the hold are one operation."""
+        """The account with this amount held, or the shortfall: check and hold are one operation."""
         for resource in self.budget.capped:
             left = self.remaining(resource)
             wanted: int | None = getattr(amount, resource)
-            # A resource that is not asked for is not refused, even when its cap is already passed.
+            # Work that needs none of a resource is allowed even above its cap.
             if left is not None and wanted != 0 and (wanted is None or wanted > left):
                 return Shortfall(resource=resource, wanted=wanted, left=left)
         return structs.replace(self, held=self.held + _priced(amount))
 
     def commit(self, held: Amount, spent: Amount) -> Account:
-        """The account after work ended: the hold is gone and what was really used is spent."""
+        """The account after work ended: the hold is released and the real use is spent."""
         return structs.replace(self, held=self.held - _priced(held), spent=self.spent + spent)
 
 
@@ -314,7 +314,7 @@ def reserve_all(accounts: Sequence[Account], amount: Amount) -> tuple[Account, .
 
 
 def _priced(held: Amount) -> Amount:
-    # A hold of unknown cost only exists where cost has no cap; taking it back must leave nothing behind.
+    # A hold of unknown cost exists only without a cost cap; releasing it must change nothing.
     return held if held.cost is not None else structs.replace(held, cost=0)
 
 
@@ -328,16 +328,16 @@ def _tighter(one: int | None, other: int | None) -> int | None:
 
 
 class SpawnCounts(Struct, frozen=True, kw_only=True):
-    """How many subagents there are: spawned in this tree, alive in this process, alive per provider."""
+    """Counts of subagents: spawned in this tree, running in this process, running per provider."""
 
     spawned: int = 0
     live: int = 0
     live_by_provider: dict[str, int] = {}
     spawns_left: int | None = None
-    """What is left of the budgets on spawns, its caller's and those above; None where there is no cap."""
+    """The rest of the spawn budgets of the caller and above; None if there is no cap."""
 
     def entered(self, provider: str, *, is_counted: bool = True) -> SpawnCounts:
-        """The census with one more."""
+        """The counts with one more subagent."""
         return SpawnCounts(
             spawned=self.spawned + is_counted,
             live=self.live + 1,

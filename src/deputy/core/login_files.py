@@ -1,4 +1,4 @@
-"""Where the programs of other agents keep their logins, by program: paths below the user's home directory."""
+"""Login files of other agents' programs: paths below the user's home directory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LOGIN_FILES: Mapping[str, tuple[str, ...]] = {
     "opencode": (".local/share/opencode/auth.json",),
     "qwen": (".qwen/oauth_creds.json",),
 }
-"""Files that are there when a program is logged in."""
+"""Files that exist when a program is logged in."""
 
 OTHER_CREDENTIAL_FILES = (
     ".config/deputy/config.toml",
@@ -26,4 +26,4 @@ OTHER_CREDENTIAL_FILES = (
     ".gemini/google_accounts.json",
     ".local/share/opencode/mcp-auth.json",
 )
-"""Files that hold keys or tokens too, and do not tell whether a program is logged in; our own configuration is one."""
+"""Other files with keys or tokens, which do not show a login; Deputy's configuration is one."""

@@ -1,4 +1,4 @@
-"""Markdown that others wrote, put between headings of our own: it cannot pass for one, nor hide what comes after it."""
+"""Embed foreign Markdown between our headings: it cannot fake a heading or hide the text after it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _DEEPEST = 3
-"""Our own headings are of this level at most."""
+"""The deepest level of our own headings."""
 _FENCES = ("```", "~~~")
 _INDENTED = 4
-"""What is so far from the margin is code, and neither a heading nor a fence."""
+"""From this indent on, a line is code, neither a heading nor a fence."""
 _SWALLOWING = {
     "<!--": "-->",
     "<script": "</script>",
@@ -23,12 +23,12 @@ _SWALLOWING = {
     "<?": "?>",
     "<![cdata[": "]]>",
 }
-"""What makes all that follows HTML, which is not shown, until this ends it."""
+"""Openings that turn the following text into hidden HTML, with their ends."""
 
 
 def kept_apart(text: str, titles: Sequence[str]) -> str:
-    """The text with headings that begin like one of these titles made plain, and whatever it leaves open closed."""
-    # Without invisible characters first: they could keep a heading from being seen as one until they are removed.
+    """The text with fake headings of these titles escaped, and open blocks closed."""
+    # Remove invisible characters first: they could hide a heading from the check.
     text = plain(text.replace("\r\n", "\n").replace("\r", "\n"))
     lowered = text.lower()
     last = {opening: lowered.rfind(closing) for opening, closing in _SWALLOWING.items()}
@@ -48,7 +48,7 @@ def kept_apart(text: str, titles: Sequence[str]) -> str:
 
 
 def _fence_after(fence: str, body: str) -> str:
-    """The marks that close the fence in which the next line stands; nothing outside of one."""
+    """The marks that close the current fence after this line; "" outside of a fence."""
     if not fence:
         return _marks(body) if body.startswith(_FENCES) else ""
     is_closing = body.startswith(fence) and not body.strip().strip(fence[0])
@@ -56,14 +56,14 @@ def _fence_after(fence: str, body: str) -> str:
 
 
 def _marks(body: str) -> str:
-    """The marks that a fence begins with; what has more of them further on in its line is none."""
+    """The marks that open a fence; a line with more backticks later opens none."""
     mark = body[0]
     rest = body.lstrip(mark)
     return "" if mark == "`" and "`" in rest else mark * (len(body) - len(rest))
 
 
 def _is_like(body: str, titles: Sequence[str]) -> bool:
-    """Whether a line looks like a heading of ours, however its words are set apart."""
+    """Whether a line looks like one of our headings, ignoring spaces."""
     bare = body.lstrip("#")
     if not 0 < len(body) - len(bare) <= _DEEPEST:
         return False

@@ -1,4 +1,4 @@
-"""A message of a conversation as people and other programs read it, whatever form a model's side gave it."""
+"""Messages for transcripts and exports, read from any model's JSON form."""
 
 from __future__ import annotations
 
@@ -18,18 +18,16 @@ class MessageCall(Struct, frozen=True, kw_only=True):
     arguments: Any
 
 
-LOST_CALL = (
-    "This call was under way when its process died. What it did is unknown, and it was not made again: look first."
-)
-"""What stands in place of a result that nobody knows."""
-UNANSWERED_CALL = "Nobody has answered. The work rests here; what is said later is the answer."
-"""What a question is told that whoever was asked left without an answer."""
+LOST_CALL = "The process died during this call. Its effect is unknown, and it was not repeated: check first."
+"""The result of a call whose real result is lost."""
+UNANSWERED_CALL = "No answer was given. The work is suspended; a later message is the answer."
+"""The result of a question without an answer."""
 INTERRUPTED_CALL = "This call was interrupted and has no result."
-"""What stands in place of a result that never came, because the run was stopped."""
+"""The result of a call that was stopped with its run."""
 
 
 class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One message: who says what, which tools it calls, which call it answers."""
+    """One message: role, text, tool calls, and the call that it answers."""
 
     role: str
     content: str
@@ -38,16 +36,16 @@ class Message(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 NO = b"false"
-"""A no as it is sent; to a question in words, that nobody answers it."""
+"""A no as it is sent; for a question in words it means no answer."""
 
 
 def is_unanswered(body: Raw) -> bool:
-    """Whether what came for a question says that nobody answers it."""
+    """Whether this message means that a question stays unanswered."""
     return bytes(body) == NO
 
 
 def messages_in(raw: Raw, role: str, call: str = "") -> tuple[Message, ...]:
-    """The messages in some JSON: the forms that models' messages have, and anything else as its text."""
+    """The messages in some JSON: the known forms of models' messages, and anything else as its text."""
     try:
         value: Any = json.decode(raw)
     except (ValueError, RecursionError):

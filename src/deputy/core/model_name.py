@@ -1,13 +1,13 @@
-"""Names of models that stand for a file: who may say them."""
+"""Model names that stand for a file."""
 
 from __future__ import annotations
 
 from typing import Final
 
 SCRIPT: Final = "script:"
-ONLY_A_PERSON: Final = "a script is named by the person who runs Deputy, never by a caller, a text or a project's file"
+ONLY_A_PERSON: Final = "only the person who runs Deputy may name a script, not a caller, a text or a project's file"
 
 
 def is_script(name: str) -> bool:
-    """Whether a name stands for a file: whoever may say it can have any file looked at."""
+    """Whether a name stands for a file; such a name can make Deputy read any file."""
     return name.startswith(SCRIPT)

@@ -1,4 +1,4 @@
-"""A scripted conversation: what a model that is not one says, turn by turn, and whether it was asked as written."""
+"""Scripted models: the turns of a conversation, and a check that all of them were requested."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from deputy.core.conversation import StopReason, TokenUsage
 from deputy.core.errors import UsageError
 
 SESSION_ID = "{session_id}"
-"""Stands in a scripted text for the session id that the conversation was told."""
+"""The placeholder for the session id in a scripted text."""
 
 
 class ScriptedCall(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -20,11 +20,11 @@ class ScriptedCall(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     name: str
     arguments: dict[str, Any] = field(default_factory=dict[str, Any])
     namespace: str = ""
-    """Where the tool belongs to a group of tools; only OpenAI's Responses protocol has such."""
+    """The namespace of the tool; only OpenAI's Responses protocol has namespaces."""
 
 
 class ScriptedTurn(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One answer. Its faults are played first, one for each time it is asked."""
+    """One answer. Its faults are played first, one per request."""
 
     text: str = ""
     thinking: str = ""
@@ -32,14 +32,14 @@ class ScriptedTurn(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     usage: TokenUsage = TokenUsage(input_tokens=100, output_tokens=20)
     stop: StopReason = "end"
     delay_seconds: float = 0.0
-    """How long the first word takes."""
+    """The time before the first word."""
     pace_seconds: float = 0.0
-    """How long each further piece takes."""
+    """The time between pieces."""
     faults: tuple[str, ...] = ()
 
 
 class ScriptedConversation(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The answers to one conversation, or to `times` alike: those whose system prompt or first message holds `when`."""
+    """The answers for `times` conversations whose system prompt or first message contains `when`."""
 
     turns: tuple[ScriptedTurn, ...]
     when: str = ""
@@ -47,7 +47,7 @@ class ScriptedConversation(Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class ModelScript(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Conversations, the first that fits being played."""
+    """Conversations; the first match is played."""
 
     conversations: tuple[ScriptedConversation, ...]
 
@@ -68,7 +68,7 @@ def read_script(data: bytes, source: str) -> ModelScript:
             return msgspec.json.decode(data, type=ModelScript)
         return script_of(*msgspec.json.decode(data, type=_TurnsOnly).turns)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise UsageError("script", source, f"it cannot be read: {error}") from error
+        raise UsageError("script", source, f"the script cannot be read: {error}") from error
 
 
 def words(text: str) -> list[str]:
@@ -78,7 +78,7 @@ def words(text: str) -> list[str]:
 
 
 def _addressed(turn: ScriptedTurn, opening: str) -> ScriptedTurn:
-    """The turn with the session id of whoever is asked, as its prompt tells it, where the script leaves room for it."""
+    """The turn with the placeholder replaced by the session id of the prompt."""
     if SESSION_ID not in turn.text:
         return turn
     text = opening.partition('"session_id":')[2].lstrip(' "')
@@ -86,7 +86,7 @@ def _addressed(turn: ScriptedTurn, opening: str) -> ScriptedTurn:
 
 
 class ScriptPlayer:
-    """A script being played: which answer is next, and what was asked beyond it or not at all."""
+    """Plays a script: the next answer, and the requests without an answer."""
 
     def __init__(self, script: ModelScript) -> None:
         self._script = script
@@ -94,28 +94,30 @@ class ScriptPlayer:
         self.over_asked: list[str] = []
 
     def ask(self, opening: str, answered: int) -> tuple[ScriptedTurn, str | None] | None:
-        """The turn for a conversation that opens so and has so many answers, and the fault to play instead of it.
+        """The turn for a conversation with this opening and number of answers, and the fault to play instead.
 
-        None, and a line in `over_asked`, when the script has no such turn or it was asked too often.
+        None, and a line in `over_asked`, if the script has no such turn or it was requested too often.
         """
         fitting = (pair for pair in enumerate(self._script.conversations) if pair[1].when in opening)
         number, conversation = next(fitting, (0, None))
         if conversation is None:
-            return self._refuse(f"no conversation fits one that opens with {opening[:80]!r}")
+            return self._refuse(f"no conversation matches the opening {opening[:80]!r}")
         if answered >= len(conversation.turns):
-            return self._refuse(f"turn {answered + 1} was asked of {len(conversation.turns)} ({conversation.when!r})")
+            return self._refuse(
+                f"turn {answered + 1} of {len(conversation.turns)} was requested ({conversation.when!r})"
+            )
         turn = conversation.turns[answered]
         asked = self._asked.get((number, answered), 0)
         if asked >= conversation.times * (len(turn.faults) + 1):
-            return self._refuse(f"turn {answered + 1} was asked once too often ({conversation.when!r})")
+            return self._refuse(f"turn {answered + 1} was requested too often ({conversation.when!r})")
         self._asked[number, answered] = asked + 1
         round_number = asked // conversation.times
         return _addressed(turn, opening), turn.faults[round_number] if round_number < len(turn.faults) else None
 
     def unasked(self) -> list[str]:
-        """The turns that were not asked as often as the script says."""
+        """The turns that were requested less often than the script says."""
         return [
-            f"turn {index + 1} was asked {asked} times of {wanted} ({conversation.when!r})"
+            f"turn {index + 1} was requested {asked} of {wanted} times ({conversation.when!r})"
             for number, conversation in enumerate(self._script.conversations)
             for index, turn in enumerate(conversation.turns)
             if (asked := self._asked.get((number, index), 0)) < (wanted := conversation.times * (len(turn.faults) + 1))

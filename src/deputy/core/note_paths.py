@@ -1,4 +1,4 @@
-"""Which files a subagent's notes speak of, by their letters alone: whether they are there, only the disk can tell."""
+"""File paths in a subagent's notes, recognised by their form; the files need not exist."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _BETWEEN = str.maketrans(dict.fromkeys("`'\"()[]{}<>,;|*", " "))
 
 
 def paths_named(notes: Iterable[str]) -> tuple[str, ...]:
-    """What looks like the path of a file, in the order in which it is named, without line numbers."""
+    """Everything that looks like a file path, in order, without line numbers."""
     named: dict[str, None] = {}
     for path in _candidates(notes):
         if len(named) >= MOST_PATHS:

@@ -1,4 +1,4 @@
-"""How a delegation ended: exactly one of six kinds, with everything a caller needs to go on from."""
+"""Outcomes: exactly one of six kinds, with everything that a caller needs to continue."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SUMMARY_LENGTH = 500
 
 
 class Usage(Struct, frozen=True, kw_only=True, gc=False):
-    """What model calls used; cost in billionths of a dollar, None as soon as one price is unknown."""
+    """The usage of model calls; cost in billionths of a dollar, None if one price is unknown."""
 
     input: int = 0
     output: int = 0
@@ -22,7 +22,7 @@ class Usage(Struct, frozen=True, kw_only=True, gc=False):
     requests: int = 0
     cost: int | None = 0
     estimated: bool = False
-    """Whether some of it is our own estimate, because a report was missing or not plausible."""
+    """Whether a part is an estimate, because a report was missing or implausible."""
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
@@ -39,7 +39,7 @@ NO_USAGE = Usage()
 
 
 class Artifact(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A file that the work left behind."""
+    """A file that a delegation made or changed."""
 
     type: str
     path: str
@@ -47,7 +47,7 @@ class Artifact(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Fallback(Struct, frozen=True, kw_only=True):
-    """A step from one model or backend to the next, and why it was taken."""
+    """A change from one model or backend to the next, and its reason."""
 
     left: str
     taken: str
@@ -55,7 +55,7 @@ class Fallback(Struct, frozen=True, kw_only=True):
 
 
 class Ending(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="status", gc=False):
-    """What every outcome carries, whatever its kind."""
+    """The fields of every outcome."""
 
     lineage: Lineage
     summary: str
@@ -63,10 +63,10 @@ class Ending(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="s
     notes: tuple[str, ...] = ()
     artifacts: tuple[Artifact, ...] = ()
     branch: str = ""
-    """The branch that has what was changed, where it worked in a worktree of its own."""
+    """The branch with the changes, if it ran in a worktree."""
     errors: tuple[Error, ...] = ()
     warnings: tuple[str, ...] = ()
-    """What its caller should know and what did not keep it from its work."""
+    """Problems that did not change the outcome."""
     next_steps: str = ""
     usage: Usage = NO_USAGE
     model: str | None = None
@@ -75,7 +75,7 @@ class Ending(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="s
     is_isolated: bool = True
     duration_seconds: float = 0.0
     passed: PassedContext | None = None
-    """What it was given of its parent's context, where it is a subtask."""
+    """The context passed by the parent, if it is a subtask."""
 
     def __post_init__(self) -> None:
         if not 1 <= len(self.summary) <= SUMMARY_LENGTH:
@@ -83,17 +83,17 @@ class Ending(Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="s
 
     @property
     def session_id(self) -> str:
-        """The delegation that ended."""
+        """The session id of the delegation."""
         return self.lineage.session_id
 
     @property
     def status(self) -> str:
-        """The kind of ending, as JSON and the command line name it."""
+        """The stored name of the kind."""
         return str(self.__struct_config__.tag)
 
 
 class _Shortcoming(Ending, frozen=True, kw_only=True, omit_defaults=True):
-    """An ending that must say what kept the work from being done."""
+    """An outcome with at least one error."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -106,7 +106,7 @@ class Completed(Ending, frozen=True, kw_only=True, tag="completed"):
 
 
 class Partial(_Shortcoming, frozen=True, kw_only=True, tag="partial"):
-    """A limit was hit: what was found so far is here, and the rest can be resumed."""
+    """A limit was reached: the results so far, and the run can be resumed."""
 
 
 class Failed(_Shortcoming, frozen=True, kw_only=True, tag="failed"):
@@ -114,21 +114,21 @@ class Failed(_Shortcoming, frozen=True, kw_only=True, tag="failed"):
 
 
 class Blocked(_Shortcoming, frozen=True, kw_only=True, tag="blocked"):
-    """A person must answer before the work can go on."""
+    """A person must answer a question before the work can continue."""
 
     question: str = ""
 
 
 class Cancelled(Ending, frozen=True, kw_only=True, tag="cancelled"):
-    """Somebody stopped it."""
+    """The run was cancelled."""
 
 
 class Rejected(_Shortcoming, frozen=True, kw_only=True, tag="rejected"):
-    """It was refused before anything was spawned or spent."""
+    """The guard refused it before anything was started or spent."""
 
     @property
     def code(self) -> str:
-        """The machine-readable reason."""
+        """The error code."""
         code = self.errors[0].code
         return "" if code is UNSET else code
 
@@ -142,15 +142,15 @@ Outcome: TypeAlias = Completed | Partial | Failed | Blocked | Cancelled | Reject
 
 
 def shortened(text: str, length: int = SUMMARY_LENGTH) -> str:
-    """Text as a summary can hold it: cut with `…` when it is too long."""
+    """The text, cut with `…` if it is too long for a summary."""
     return text if len(text) <= length else f"{text[: length - 1].rstrip()}…"
 
 
 def how_to_answer(run: str) -> str:
-    """What a person who reads a question can do about it."""
+    """The remedy for a question."""
     return f'Answer it: deputy resume {run} --answer "…"'
 
 
 def how_to_resume_call(run: str) -> str:
-    """What a person can do about a call of which something was cancelled."""
-    return f"Go on with what is not complete: deputy resume {run}"
+    """The remedy for a call with cancelled tasks."""
+    return f"Continue the incomplete tasks: deputy resume {run}"

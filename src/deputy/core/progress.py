@@ -1,4 +1,4 @@
-"""What a watcher is told while a subagent works; never kept for long, never replayed."""
+"""Progress events for watchers of a running subagent; not stored, not replayed."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ Kind = Literal[
 
 
 class Progress(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """One thing that happened to one subagent; only the fields of its kind are set."""
+    """One progress event of one subagent; only the fields of its kind are set."""
 
     event: Kind
     label: str
     session_id: str = ""
     parent: str = ""
-    """Told when it starts: whose subagent it is."""
+    """The parent run, set when it starts."""
     index: int | None = None
     total: int | None = None
     tool: str | None = None
@@ -42,23 +42,23 @@ class Progress(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     """Tokens; of `thinking`: how many this turn has spent on it so far, by our estimate."""
     cost: int | None = None
     estimated: bool = False
-    """Whether some of what it used is our own estimate."""
+    """Whether the usage contains an estimate."""
     status: str | None = None
     reason: str | None = None
     seconds: float | None = None
-    """Told to who comes later: how long ago it started, and how long after that the rest happened.
+    """For a late watcher: seconds since the start, or between the start and this event.
 
-    Of one that ended elsewhere: how long it worked, with all that it used.
+    For a subagent that ended in another process: its duration.
     """
 
 
 _TEXTS = ("label", "tool", "args", "content", "reason")
 _HEAD = 4
-"""How many times the shown length is read of a text: spaces may collapse."""
+"""How many times the shown length is read: spaces may collapse."""
 
 
 def redacted(progress: Progress, redactor: Redactor) -> Progress:
-    """The same without secrets. The text of a model was redacted as a stream: a secret may come in pieces."""
+    """Redact the texts of an event, except model text, which was redacted as a stream."""
     names = ("label",) if progress.event == "text" else _TEXTS
     found = {name: text for name in names if (text := getattr(progress, name))}
     shown = {name: redactor.redact(text) for name, text in found.items()}
@@ -66,7 +66,7 @@ def redacted(progress: Progress, redactor: Redactor) -> Progress:
 
 
 def shown_head(text: str, length: int, redactor: Redactor) -> str:
-    """The beginning of a text on one line. It is redacted before it is cut: half a secret is not recognised as one."""
+    """The beginning of a text on one line, redacted before the cut: half a secret is not recognised."""
     is_long = len(text) > length * _HEAD
     # The stream holds back the end of the piece that may be the beginning of a secret.
     head = redactor.stream().feed(text[: length * _HEAD]) if is_long else redactor.redact(text)

@@ -1,4 +1,4 @@
-"""The numbered tasks of a project: what they are, and the one table by which their status moves."""
+"""Project tasks, and the table of their status transitions."""
 
 from __future__ import annotations
 
@@ -30,31 +30,31 @@ OVER: frozenset[TaskStatus] = frozenset({"completed", "abandoned"})
 MAX_TITLE = 200
 MAX_DIGITS = 9
 MAX_RANGE = 100
-"""So many tasks can be named by one range."""
+"""The most tasks in one range."""
 
 
 class TaskClaim(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A command that is at work on a task, and where the task stood before it."""
+    """A command that runs on a task, and the status of the task before it."""
 
     command: str
     session_id: str
     since: str
     before: TaskStatus
     round: int = 0
-    """Which go of the session it is: a settled one may be resumed."""
+    """The round of the session, which may be resumed."""
     is_late: bool = False
-    """Whether another session has worked on the task since this one did: it takes the task no step back."""
+    """Whether another session has worked on the task since; then this one never moves the status back."""
 
 
 class HistoryEntry(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Something that happened to a task."""
+    """One entry in the history of a task."""
 
     at: str
     what: str
     session_id: str = ""
     outcome: str = ""
     branch: str = ""
-    """The branch that has what was changed, where it worked in a worktree of its own."""
+    """The branch with the changes, if it ran in a worktree."""
 
 
 class ProjectTask(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -66,25 +66,25 @@ class ProjectTask(Struct, frozen=True, kw_only=True, omit_defaults=True):
     language: str = ""
     status: TaskStatus = "not started"
     question: str = ""
-    """What it waits for, when it is blocked."""
+    """The question that blocks it."""
     artifacts: tuple[str, ...] = ()
     work: TaskClaim | None = None
     asked: TaskClaim | None = None
-    """The command whose question blocks it, and where the task stood before that."""
+    """The command whose question blocks it."""
     history: tuple[HistoryEntry, ...] = ()
 
     @property
     def folder(self) -> str:
-        """The name of the folder that its artifacts go to: the number, and the title made safe."""
+        """The name of its artifacts folder: the number and a slug of the title."""
         return f"{self.number:03}_{slug(self.title)}"
 
 
 class Move(Struct, frozen=True):
-    """What a command does to a task: where it may begin, and where a completed return takes it."""
+    """A status transition: the statuses from which a command may start, and the status after completion."""
 
     begins_at: frozenset[TaskStatus]
     completes_as: TaskStatus | None
-    """None leaves the task where it stood."""
+    """None keeps the status."""
 
 
 _OPEN: frozenset[TaskStatus] = frozenset({"not started", "in progress", "researched", "planned", "blocked"})
@@ -95,24 +95,24 @@ MOVES: Mapping[str, Move] = {
     "revise": Move(_OPEN - {"not started"}, "planned"),
     "review": Move(frozenset({*_OPEN, "completed"}), None),
 }
-"""The legal transitions. Everything else that would move a status is refused."""
+"""The valid transitions; all others are refused."""
 
 
 def begun(task: ProjectTask, command: str, session_id: str, at: str, round_: int = 0) -> ProjectTask:
-    """The task with a command at work on it; refused where the table or a command already at work forbids it."""
+    """Claim the task for a command, unless the table or a running command forbids it."""
     if task.work is not None and (task.work.session_id, task.work.round) == (session_id, round_):
-        # It was begun, and whoever did so could not tell.
+        # A replay of the same claim.
         return task
     if task.work is not None:
-        raise TaskBusy(task.number, f"{task.work.command} at work since {task.work.since}", task.work.session_id)
+        raise TaskBusy(task.number, f"{task.work.command} running since {task.work.since}", task.work.session_id)
     move = MOVES[command]
     if task.status not in move.begins_at:
         allowed = ", ".join(status for status in TASK_STATUSES if status in move.begins_at)
-        raise UsageError(f"task {task.number}", task.status, f"{command} takes a task that is {allowed}")
+        raise UsageError(f"task {task.number}", task.status, f"{command} needs a task that is {allowed}")
     entry = HistoryEntry(at=at, what=f"{command} began", session_id=session_id)
     return structs.replace(
         task,
-        # A task that is over stays so while it is looked at again.
+        # A review does not reopen a finished task.
         status=task.status if task.status in OVER else "in progress",
         work=TaskClaim(
             command=command,
@@ -127,7 +127,7 @@ def begun(task: ProjectTask, command: str, session_id: str, at: str, round_: int
 
 
 def has_worked_on(task: ProjectTask, session_id: str) -> bool:
-    """Whether a session has ever taken this task."""
+    """Whether a session has ever claimed this task."""
     return any(entry.session_id == session_id for entry in task.history)
 
 
@@ -136,13 +136,13 @@ def _last_session(task: ProjectTask) -> str:
 
 
 def finished(task: ProjectTask, session_id: str, outcome: Outcome, at: str) -> ProjectTask:
-    """The task after the outcome of the command at work on it, and of no other: that was settled before."""
+    """The task after the outcome of its running command; the outcome of another session changes nothing."""
     work = task.work
     if work is None or work.session_id != session_id:
         return task
     status, question = _status_after(task, work, outcome)
     if isinstance(outcome, Cancelled) and task.asked is not None and task.asked.session_id == session_id:
-        # Nobody waits for the answer any more.
+        # A cancelled command needs no answer.
         status, question = task.asked.before, ""
     elif work.is_late and not _is_further(status, work.before):
         status, question = work.before, task.question
@@ -161,10 +161,7 @@ def finished(task: ProjectTask, session_id: str, outcome: Outcome, at: str) -> P
 
 
 def dismissed(task: ProjectTask, asked: TaskClaim, at: str) -> ProjectTask:
-    """The task without the question of a command that was cancelled: it stands where it stood before that command.
-
-    There the command began by the table, so it may be gone on with from there.
-    """
+    """The task without the question of a cancelled command: its status is that from before the command."""
     if task.asked != asked:
         return task
     entry = HistoryEntry(at=at, what=f"{asked.command} ended", session_id=asked.session_id, outcome="cancelled")
@@ -175,10 +172,9 @@ def dismissed(task: ProjectTask, asked: TaskClaim, at: str) -> ProjectTask:
 
 
 def _asked_after(task: ProjectTask, work: TaskClaim, outcome: Outcome) -> TaskClaim | None:
-    """Whose question it is that blocks the task from now on."""
     if not isinstance(outcome, Blocked) or work.is_late:
         return task.asked
-    # Whoever asked before is asked about no more: without any question the task stands where it did before both.
+    # The earlier question is obsolete: a dismissal goes back to the status before both.
     return work if task.asked is None else structs.replace(work, before=task.asked.before)
 
 
@@ -197,14 +193,14 @@ def _status_after(task: ProjectTask, work: TaskClaim, outcome: Outcome) -> tuple
 
 
 def _is_further(status: TaskStatus, before: TaskStatus) -> bool:
-    """Whether a status is a step on; who is late asks no question and leaves nothing half done for the others."""
+    """Whether a late session may set this status: it never blocks the task or leaves it in progress."""
     return status not in ("blocked", "in progress") and TASK_STATUSES.index(status) >= TASK_STATUSES.index(
         "in progress" if before == "blocked" else before
     )
 
 
 def released(task: ProjectTask, work: TaskClaim, at: str) -> ProjectTask:
-    """The task as it stood before a command that will never tell how it ended."""
+    """The task without the claim of a command that will never report an outcome."""
     if task.work != work:
         return task
     entry = HistoryEntry(at=at, what=f"{work.command} released", session_id=work.session_id)
@@ -212,13 +208,13 @@ def released(task: ProjectTask, work: TaskClaim, at: str) -> ProjectTask:
 
 
 def abandoned(task: ProjectTask, at: str) -> ProjectTask:
-    """The task given up, unless somebody is at work on it."""
+    """Abandon the task, unless a command is running on it."""
     _idle(task)
     return _moved(task, "abandoned", at)
 
 
 def reopened(task: ProjectTask, at: str) -> ProjectTask:
-    """The task to be done after all."""
+    """Reopen the task, unless a command is running on it."""
     _idle(task)
     return _moved(task, "in progress" if task.artifacts else "not started", at)
 
@@ -226,19 +222,19 @@ def reopened(task: ProjectTask, at: str) -> ProjectTask:
 def _idle(task: ProjectTask) -> None:
     if task.work is not None:
         raise UsageError(
-            f"task {task.number}", f"{task.work.command} at work", f"cancel session {task.work.session_id} first"
+            f"task {task.number}", f"{task.work.command} is running", f"cancel session {task.work.session_id} first"
         )
 
 
 def _moved(task: ProjectTask, status: TaskStatus, at: str) -> ProjectTask:
     if task.status == status:
-        raise UsageError(f"task {task.number}", status, "that is where it stands already; nothing was changed")
+        raise UsageError(f"task {task.number}", status, "the task already has this status; nothing was changed")
     entry = HistoryEntry(at=at, what=f"{task.status} → {status}")
     return structs.replace(task, status=status, question="", asked=None, history=(*task.history, entry))
 
 
 def read_numbers(text: str) -> tuple[int, ...] | None:
-    """The task numbers that a text names: `12`, or a range such as `105-107`; None when it is no number at all."""
+    """The task numbers in a text: `12`, or a range such as `105-107`; None if it is neither."""
     first, dash, last = text.strip().partition("-")
     if not first.isdecimal() or not first.isascii() or (dash and not (last.isdecimal() and last.isascii())):
         return None
@@ -246,7 +242,7 @@ def read_numbers(text: str) -> tuple[int, ...] | None:
     if len(numbers) == 1:
         return (numbers[0],)
     if numbers[0] > numbers[1] or numbers[1] - numbers[0] >= MAX_RANGE:
-        raise UsageError("task", text, f"a range goes up, over at most {MAX_RANGE} tasks, like 105-107")
+        raise UsageError("task", text, f"a range is ascending and has at most {MAX_RANGE} tasks, like 105-107")
     return tuple(range(numbers[0], numbers[1] + 1))
 
 
@@ -259,6 +255,6 @@ def _number(text: str, whole: str) -> int:
 
 
 def slug(title: str) -> str:
-    """A title as part of a path: small letters, digits and single underscores."""
+    """A title as part of a path: lower-case letters, digits and single underscores."""
     kept = "".join(letter if letter.isascii() and letter.isalnum() else " " for letter in title.lower())
     return "_".join(kept.split())[:40].rstrip("_") or "task"

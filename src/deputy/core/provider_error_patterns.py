@@ -1,4 +1,4 @@
-"""How providers word their errors: codes, and pieces of messages in lower case. Data, in the order of failures.py."""
+"""Codes and lower-case message parts of providers' errors, in the order of the checks in provider_errors.py."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ CONTEXT_LIMIT_MARKS: Final = (
     '"n_ctx":',
     "must be <=",
 )
-"""The window's size is the number that follows one of these."""
+"""The context window is the number after one of these."""
 NOT_CONTEXT_WORDS: Final = (
     "rate limit",
     "rate_limit",

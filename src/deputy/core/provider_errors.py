@@ -1,4 +1,4 @@
-"""What a provider's error means: every wording known, told apart and typed. Pure: from status, headers and body."""
+"""Classify a provider's error by its status, headers and body."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MESSAGE_LIMIT: Final = 2000
 
 
 class _ParsedError(Struct):
-    """What an error says, whatever its shape."""
+    """The parts of an error body, whatever its shape."""
 
     message: str
     codes: frozenset[str]
@@ -39,7 +39,7 @@ class _ParsedError(Struct):
 def provider_error(
     body: bytes | msgspec.Raw, *, status: int | None, headers: Mapping[str, str] | None = None, now: float = 0.0
 ) -> ModelError:
-    """The error that a provider's answer means. No status: it came inside a stream. `now` dates Retry-After."""
+    """The typed error for a provider's answer; `status` is None inside a stream, `now` resolves a Retry-After date."""
     text = _read(bytes(body), status)
     headers = headers or {}
     status = status if status is not None and status >= 300 else text.status
@@ -99,7 +99,7 @@ def _has(words: str, needles: tuple[str, ...]) -> bool:
 
 
 def window_in_message(message: str) -> int | None:
-    """The size of the context window, where an error message names it."""
+    """The context window, if an error message names it."""
     words = message.lower()
     for mark in provider_error_patterns.CONTEXT_LIMIT_MARKS:
         at = words.find(mark)
@@ -147,12 +147,12 @@ def _read(body: bytes, status: int | None) -> _ParsedError:
 
 
 def as_object(value: object) -> dict[str, Any] | None:
-    """The value when it is a JSON object."""
+    """The value if it is a JSON object."""
     return cast("dict[str, Any]", value) if isinstance(value, dict) else None
 
 
 def as_list(value: object) -> list[Any]:
-    """The value when it is a JSON array, else nothing."""
+    """The value if it is a JSON array, else an empty list."""
     return cast("list[Any]", value) if isinstance(value, list) else []
 
 
@@ -161,7 +161,7 @@ def _details(fields: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _plain(body: bytes, status: int | None) -> str:
-    """A body that is not JSON: its first line when it is text, no more than its status when it is a page."""
+    """The message of a body that is not JSON: its first line, or only the status for an HTML page."""
     text = body[:MESSAGE_LIMIT].decode("utf-8", "replace").strip()
     if not text or text.startswith("<"):
         return (

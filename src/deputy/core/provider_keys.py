@@ -30,7 +30,7 @@ class ProviderKeys:
             value = (environ or {}).get(name, "").strip()
             if _is_key(value):
                 found.setdefault(value, _mark(name))
-        # A key that contains another one is replaced first, so that it is replaced whole.
+        # Longest first, so that a key that contains another one is replaced whole.
         ordered = sorted(found.items(), key=lambda item: -len(item[0]))
         self._in_text = tuple(ordered)
         self._in_json = {json.encode(value)[1:-1]: mark.encode() for value, mark in ordered}
@@ -43,16 +43,16 @@ class ProviderKeys:
         return text
 
     def mask_json(self, body: bytes) -> bytes:
-        """JSON as msgspec encodes it, with a mark in place of each key; the same object when it holds none."""
+        """Encoded JSON with a mark in place of each key; the same object if it contains none."""
         if not any(value in body for value in self._in_json):
             return body
-        # Escapes are matched whole: `\n` before `vapi-…` does not hold the key `nvapi-…`.
+        # Escapes are matched whole: `\n` before `vapi-…` is not the key `nvapi-…`.
         either = rb"|".join(map(re.escape, self._in_json))
         pattern = re.compile(rb"(?P<key>" + either + rb")|\\u[0-9a-f]{4}|\\.")
         return pattern.sub(lambda found: self._in_json.get(found["key"], found[0]), body)
 
     def mask_event(self, event: E) -> E:
-        """The event with a mark in place of each key; the same object when it holds none."""
+        """The event with a mark in place of each key; the same object if it contains none."""
         if not self._in_json:
             return event
         _, body = written(event)
@@ -60,7 +60,7 @@ class ProviderKeys:
         return event if masked == body else cast("E", decode(masked))
 
     def marked(self, text: str) -> str:
-        """The variable whose mark stands in the text; empty when there is none."""
+        """The variable whose mark is in the text, else ""."""
         if "[redacted " not in text:
             return ""
         return next((name for name in self._names if _mark(name) in text), "")
@@ -71,7 +71,7 @@ def _mark(name: str) -> str:
 
 
 def _is_key(value: str) -> bool:
-    """Whether a value can be a key. A plain word such as `not-needed` is none: it stands in ordinary text too."""
+    """Whether a value can be a key; a plain word such as `not-needed` would also match ordinary text."""
     if len(value) < _SHORTEST or not any(letter.isalpha() for letter in value):
         return False
     return any(letter.isdigit() for letter in value) or (len(value) >= _LONG and not value.islower())

@@ -1,4 +1,4 @@
-"""How many requests a provider takes at once: cut when it throttles, grown by success, shared out fairly."""
+"""The concurrency limit of a provider: cut on throttling, grown by success, shared fairly between processes."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 RECOVERY: Final = 8.0
-"""How many slots a full round of successes wins back."""
+"""Slots that a full round of successes adds."""
 MOST_SLOTS: Final = 4096
 LAPSE_SECONDS: Final = 600.0
-"""A provider that has thrown nothing back for so long is asked freely again."""
+"""Without throttling for this long, the limit ends."""
 LEASE_SECONDS: Final = 5.0
-"""How long a share lasts when nobody renews it."""
+"""How long a share lasts without renewal."""
 
 
 class ConcurrencyLimit(Struct, frozen=True, kw_only=True):
-    """How many requests may be under way, for everyone who asks with one key. Times are on a monotonic clock."""
+    """The number of concurrent requests with one key. Times are monotonic."""
 
     slots: float
     """A fraction of a slot is progress towards the next."""
@@ -30,46 +30,46 @@ class ConcurrencyLimit(Struct, frozen=True, kw_only=True):
 
     @property
     def lapses_at(self) -> float:
-        """From when on it counts no more."""
+        """When the limit ends."""
         return self.cut_at + LAPSE_SECONDS
 
     def is_in_force(self, now: float) -> bool:
-        """Whether it counts; one that makes no sense, as damage leaves it, does not."""
+        """Whether the limit applies; damaged values do not."""
         return isfinite(self.slots) and self.slots > 0 and self.since <= self.cut_at <= now < self.lapses_at
 
 
 class SlotUse(Struct, frozen=True, kw_only=True):
-    """The share of one process: how many slots it has, and how many it could use."""
+    """The share of one process: the slots that it has, and those that it could use."""
 
     owner: str
     slots: int
     wanted: int
     served_at: float
-    """When a request of it last started."""
+    """When its last request started."""
     until: float
 
     def is_held(self, now: float) -> bool:
-        """Whether it counts: it is renewed in time, and makes sense."""
+        """Whether it is valid: renewed in time, and not damaged."""
         return self.slots >= 0 and self.wanted >= 0 and now < self.until <= now + LEASE_SECONDS
 
 
 class SlotRequest(Struct, frozen=True, kw_only=True):
-    """What a process tells when it asks for a share."""
+    """The request of a process for a share."""
 
     now: float
     active: int
-    """Requests it has under way."""
+    """Its running requests."""
     wanted: int
-    """Those, and the ones that wait for a slot."""
+    """Its running requests and those that wait for a slot."""
     served_at: float = 0.0
     successes: int = 0
-    """Since it last asked."""
+    """Since its last request for a share."""
     throttled: float | None = None
-    """When the request that the provider threw back had started."""
+    """The start of the request that was throttled."""
 
 
 class SlotShare(Struct, frozen=True, kw_only=True):
-    """How many requests a process may have under way, of how many in all, and for how long that is so."""
+    """The slots of a process, the total limit, and the end of this share."""
 
     slots: int
     limit: float
@@ -77,7 +77,7 @@ class SlotShare(Struct, frozen=True, kw_only=True):
 
 
 class SharedLimit(Struct, frozen=True, kw_only=True):
-    """What all who ask with one key agree on; without a limit everyone asks freely."""
+    """The limit and shares of all processes that use one key; without a limit requests are free."""
 
     limit: ConcurrencyLimit | None = None
     uses: tuple[SlotUse, ...] = ()
@@ -86,10 +86,10 @@ class SharedLimit(Struct, frozen=True, kw_only=True):
 def agree(
     before: SharedLimit, ask: SlotRequest, owner: str, joined: float | None
 ) -> tuple[SharedLimit, SlotShare | None]:
-    """The agreement after what a process has told, and its share. `joined` is when the limit it last knew began.
+    """The new state after a request for a share, and the share. `joined` is the start of the limit it last knew.
 
-    All shares together never pass the limit, except by what is under way already. A process that has more under way
-    than its share starts nothing until it has less.
+    All shares together never exceed the limit, except for requests that are already running. A process with more
+    running requests than its share starts none until it has fewer.
     """
     others = [use for use in before.uses if use.owner != owner and use.is_held(ask.now)]
     limit = _limit_after(before.limit, others, ask, joined)
@@ -105,7 +105,7 @@ def agree(
 
 
 def least(now: float) -> SlotShare:
-    """The share of one who cannot ask the others: enough to go on, too little to do harm."""
+    """The share of a process that cannot reach the store: enough to continue, too little to do harm."""
     return SlotShare(slots=1, limit=1.0, until=now + LEASE_SECONDS)
 
 
@@ -119,29 +119,29 @@ def _limit_after(
         return ConcurrencyLimit(slots=cut(MOST_SLOTS, ask.active), since=now, cut_at=now)
     slots = grown(limit.slots, ask.successes)
     if joined != limit.since:
-        # Who first threw a request back knew only its own: every other brings half of what it has under way.
+        # The first cut knew only one process: every other process adds half of its running requests.
         slots = min(MOST_SLOTS, slots + ask.active / 2)
     if ask.throttled is None or ask.throttled <= limit.cut_at:
-        # What was under way when the limit was cut does not cut it again.
+        # A request that was already running at the last cut does not cut again.
         return ConcurrencyLimit(slots=slots, since=limit.since, cut_at=limit.cut_at)
     under_way = ask.active + sum(min(use.slots, use.wanted) for use in others)
     return ConcurrencyLimit(slots=cut(slots, under_way), since=limit.since, cut_at=now)
 
 
 def cut(slots: float, under_way: int) -> float:
-    """Half of what was really used; never nothing."""
+    """Half of the slots in use, at least 1."""
     return max(1.0, min(slots, float(under_way)) / 2)
 
 
 def grown(slots: float, successes: int) -> float:
-    """What so many successes make of a limit: a round of as many as it has slots wins back `RECOVERY`."""
+    """The limit after some successes: as many as it has slots add `RECOVERY`."""
     return min(float(MOST_SLOTS), sqrt(slots * slots + 2 * RECOVERY * successes))
 
 
 def shared_out(slots: int, uses: Iterable[SlotUse]) -> dict[str, int]:
-    """Whose share is how large: all get alike up to what they want, and what nobody wants is spread over all.
+    """The share of each process: equal parts up to what each wants; unwanted slots are spread over all.
 
-    What cannot be divided goes to whoever was served least recently, so that it goes round.
+    The remainder goes to the process that was served least recently.
     """
     line = sorted(uses, key=lambda use: (use.served_at, use.owner))
     modest_first = sorted(line, key=lambda use: use.wanted)

@@ -1,4 +1,4 @@
-"""The director–evaluator loop as a rule: when it stops, and which of its rounds was best."""
+"""The rules of the director–evaluator loop: when it stops, and which round is the best."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ FEEDBACK_CHARACTERS = 20_000
 _KEYS = ("success", "feedback")
 _SUCCESS = '"success"'
 _BROKEN = f"{{{_SUCCESS}:"
-"""What stands for an object that breaks off: it may have been a verdict."""
+"""Stands for a truncated object, which may have been a verdict."""
 
 Ending: TypeAlias = Literal["success", "limit", "no_change", "stopped"]
 
 
 class ScriptOutput(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a script did: the notes that a script's result has."""
+    """The output of a script: the notes of a script's result."""
 
     stdout: str = ""
     stderr: str = ""
@@ -34,18 +34,18 @@ class ScriptOutput(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Verdict(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What an evaluator says of one round: the notes that an evaluation has."""
+    """The verdict of an evaluator on one round: the notes of an evaluation."""
 
     success: bool
     feedback: str = ""
     score: float | None = None
     details: Any = None
-    """Whatever JSON the evaluator adds."""
+    """Any JSON that the evaluator adds."""
     script: ScriptOutput | None = None
 
 
 class Round(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What was made, and what was said of it."""
+    """The work of one round, and its verdict."""
 
     number: int
     session_id: str
@@ -55,14 +55,14 @@ class Round(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class AgentEvaluator(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="agent"):
-    """An agent that judges, by what is said to count; without a model the director's."""
+    """An agent that judges by criteria; without a model it uses the director's."""
 
-    criteria: str = "That it does what was asked, completely and correctly."
+    criteria: str = "The work does the task completely and correctly."
     model: str | None = None
 
 
 class ScriptEvaluator(Struct, frozen=True, kw_only=True, omit_defaults=True, tag="script"):
-    """A program that judges: it reads the work, and says by its exit code or by JSON whether it is good enough."""
+    """A program that reads the work and judges it by its exit code or by JSON."""
 
     argv: tuple[str, ...]
     seconds: float = EVALUATOR_SECONDS
@@ -72,12 +72,12 @@ Evaluator: TypeAlias = AgentEvaluator | ScriptEvaluator
 
 
 class Refinement(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a director–evaluator loop is called with."""
+    """The arguments of a director–evaluator loop."""
 
     evaluator: Evaluator
     rounds: int = MAX_ROUNDS
     tools: tuple[str, ...] | None = None
-    """The director's; None is those that only read."""
+    """The director's tools; None means the read-only ones."""
 
 
 VERDICT_SCHEMA: dict[str, Any] = {
@@ -91,23 +91,23 @@ VERDICT_SCHEMA: dict[str, Any] = {
     "required": ["success", "feedback"],
     "additionalProperties": False,
 }
-"""What an agent that judges must return."""
+"""The schema of an evaluator agent's return."""
 
 
 def verdict_of_report(report: str) -> Verdict:
-    """What an agent's report says: its JSON, whole or between prose. What cannot be understood is no success."""
+    """The verdict in an agent's report: JSON, alone or between prose. An unreadable report is no success."""
     parsed = parse(report, "lenient", keys=_KEYS)
     if isinstance(parsed, Parsed) and (found := _verdict(parsed.value)) is not None:
         return found
-    return Verdict(success=False, feedback=_cut(report) or "The evaluator said nothing.")
+    return Verdict(success=False, feedback=_cut(report) or "The evaluator returned an empty report.")
 
 
 def verdict_of_script(script: ScriptOutput) -> Verdict:
-    """What a script says: by the last verdict in JSON that it prints, else by its exit code alone.
+    """The verdict of a script: the last JSON verdict that it prints, else its exit code.
 
-    A failed script never says success, nor does one whose verdict cannot be understood.
+    A failed script is never a success, nor is an unreadable verdict.
     """
-    ended = f"It ended with exit code {script.exit_code}."
+    ended = f"The script ended with exit code {script.exit_code}."
     found = _verdict_in(script.stdout.strip())
     if found is None:
         said = script.stdout.strip() or script.stderr.strip()
@@ -122,7 +122,7 @@ def verdict_of_script(script: ScriptOutput) -> Verdict:
 
 
 def _verdict_in(printed: str) -> Verdict | None:
-    """The last verdict among what a script printed; no success when it cannot be read, None when there is none."""
+    """The last verdict in a script's output; no success if it is unreadable, None if there is none."""
     said, end = "", 0
     for span in find_objects(printed):
         end = span.end
@@ -139,13 +139,13 @@ def _verdict_in(printed: str) -> Verdict | None:
 
 
 def _begins_object(printed: str) -> bool:
-    """Whether the last line that opens with a brace begins an object, by its quote or as far as it goes."""
+    """Whether the last line with an opening brace begins a JSON object."""
     last = printed[printed.rfind("\n{") + 1 :]
     return last.startswith("{") and last[1:].lstrip()[:1] in ("", '"', "'")
 
 
 def _unread(printed: str, why: str) -> Verdict:
-    return Verdict(success=False, feedback=_cut(f"The script's verdict cannot be read: {why}. It printed:\n{printed}"))
+    return Verdict(success=False, feedback=_cut(f"The script's verdict cannot be read: {why}. Output:\n{printed}"))
 
 
 def _verdict(value: object) -> Verdict | None:
@@ -168,7 +168,7 @@ def _verdict(value: object) -> Verdict | None:
 
 
 def ended(rounds: Sequence[Round], limit: int = MAX_ROUNDS) -> Ending | None:
-    """Why no further round is made; None when one is."""
+    """Why the loop stops; None if it continues."""
     if not rounds:
         return None
     last = rounds[-1]
@@ -180,12 +180,12 @@ def ended(rounds: Sequence[Round], limit: int = MAX_ROUNDS) -> Ending | None:
 
 
 def best_round(rounds: Sequence[Round]) -> Round | None:
-    """The one to keep: a success before all, then the highest score, then the latest."""
+    """The best round: a success first, then the highest score, then the latest."""
     return max(rounds, key=_worth, default=None)
 
 
 def refinement_dict(rounds: Sequence[Round], ending: Ending) -> dict[str, Any]:
-    """All rounds as JSON: each with its work, and its evaluation as the result of a special subtask."""
+    """All rounds as JSON, each with its work and its evaluation in the form of a subtask result."""
     best = best_round(rounds)
     return {
         "ending": ending,
@@ -207,7 +207,7 @@ def refinement_dict(rounds: Sequence[Round], ending: Ending) -> dict[str, Any]:
 
 
 def verdict_notes(verdict: Verdict) -> dict[str, Any]:
-    """The notes that an evaluation adds to those of every result; a script's with what it printed."""
+    """The notes of an evaluation; a script's contain its output."""
     notes: dict[str, Any] = {"success": verdict.success, "feedback": verdict.feedback}
     for name in ("score", "details", "script"):
         if getattr(verdict, name) is not None:
@@ -220,7 +220,7 @@ def _session(session_id: str) -> dict[str, str]:
 
 
 def refinement_markdown(rounds: Sequence[Round], ending: Ending) -> str:
-    """All rounds as Markdown, the best one's work at the end."""
+    """All rounds as Markdown, with the work of the best round at the end."""
     best = best_round(rounds)
     parts = [f"## Refinement: {_ENDINGS[ending]} after {len(rounds)} round{'s' * (len(rounds) != 1)}"]
     for one in rounds:

@@ -1,4 +1,4 @@
-"""What is handed over and where it stands in the tree: requests, lineages, session ids, signatures, grants."""
+"""Requests and their place in the tree: lineages, session ids, signatures, grants."""
 
 from __future__ import annotations
 
@@ -21,59 +21,59 @@ ID_LENGTH = 6
 _ID_DRAWS = 1000
 _INPUT_DEPTH = 64
 _LAST_MOMENT = 253_402_300_799.0
-"""The end of the year 9999, after which there are no dates."""
+"""The end of the year 9999, the last date that datetime supports."""
 
 ALWAYS_GRANTED = frozenset({"Note", "Ask"})
-"""Tools that touch nothing, so that a child may have them when its caller does not."""
+"""Tools without effects, which a child may have even if its caller does not."""
 
 READ_ONLY_TOOLS = frozenset({"Read", "Grep", "Glob", "WebFetch", "WebSearch"})
-"""What a subagent may use when nothing is said."""
+"""The default tools of a subagent."""
 
 
 def new_session_id(unix_seconds: int, random_string: Callable[[], str], is_known: Callable[[str], bool]) -> str:
-    """An id that nobody has: six letters do not make it unique under fan-out, so known ids are drawn again."""
+    """A new session id; an id that is already known is drawn again, because six letters can collide."""
     for _ in range(_ID_DRAWS):
         session_id = f"sess_{unix_seconds}_{random_string()}"
         if not is_known(session_id):
             return session_id
-    raise RuntimeError(f"{_ID_DRAWS} draws for second {unix_seconds} were all known: the source of randomness is stuck")
+    raise RuntimeError(f"{_ID_DRAWS} random ids for second {unix_seconds} were all taken: the random source is stuck")
 
 
 class Hop(Struct, frozen=True, gc=False):
-    """One name on a delegation's path, and what it is the name of."""
+    """One name on a delegation's path, and its role."""
 
     name: str
     role: Literal["orchestrator", "command", "agent", "task", "subtask"]
 
 
 def task_hop(label: str) -> Hop:
-    """How a task without an agent stands on the path."""
+    """The hop of a task without an agent."""
     return Hop(f"task:{label}", "task")
 
 
 def subtask_hop(type_: str) -> Hop:
-    """How a subtask stands on the path."""
+    """The hop of a subtask."""
     return Hop(f"subtask:{type_}", "subtask")
 
 
 class Lineage(Struct, frozen=True, kw_only=True, gc=False):
-    """Where a delegation stands in the tree; the path ends with the delegation itself."""
+    """The place of a delegation in the tree; the path ends with the delegation itself."""
 
     session_id: str
     root_id: str
     depth: int
     path: tuple[Hop, ...]
     deadline: float | None = None
-    """By the journal's clock."""
+    """In seconds of the journal's clock."""
     drift: float = 0.0
-    """The wall clock minus the journal's clock, in whole seconds, by the run's records: to show the deadline."""
+    """The wall clock minus the journal's clock in whole seconds, to show the deadline."""
     signatures: tuple[str, ...] = ()
     subtask_depth: int = 0
-    """How many subtasks of one chain stand above each other here; counted apart from the depth of delegations."""
+    """The depth in a chain of subtasks, counted apart from the depth of delegations."""
     subtask_limits: tuple[int, ...] = ()
-    """What requests on this chain said about how deep it may go."""
+    """The depth limits that the requests of this chain ask for."""
     top_depth: int = 0
-    """The depth of the top of its tree: more than 0 in a process that a run has started."""
+    """The depth of the top of its tree; more than 0 in a process that a run started."""
 
     @classmethod
     def root(
@@ -85,9 +85,9 @@ class Lineage(Struct, frozen=True, kw_only=True, gc=False):
         deadline: float | None = None,
         above: Lineage | None = None,
     ) -> Lineage:
-        """The top of a tree: a run of a person or program, whose command and agent add to the path alone.
+        """The top of a tree: its command and agent add to the path, not to the depth.
 
-        In a process that a run has started it stands where that run stands (`above`).
+        In a process that a run started, it continues the lineage of that run (`above`).
         """
         commands = () if command is None else (Hop(command, "command"),)
         agents = () if agent is None else (Hop(agent, "agent"),)
@@ -114,9 +114,9 @@ class Lineage(Struct, frozen=True, kw_only=True, gc=False):
         seconds: float | None,
         subtask_limit: int | None = None,
     ) -> Lineage:
-        """The only way down: the path and the chain of signatures longer, the deadline inherited.
+        """The lineage of a child: a longer path, one more signature, an inherited deadline.
 
-        It is one deeper as a delegation, or as a subtask of the same chain; a delegation begins a chain of its own.
+        A subtask adds to the depth of its chain of subtasks; a delegation adds to the depth and begins a new chain.
         """
         is_subtask = hop.role == "subtask"
         limits = () if subtask_limit is None else (subtask_limit,)
@@ -133,67 +133,67 @@ class Lineage(Struct, frozen=True, kw_only=True, gc=False):
         )
 
     def paused(self, seconds: float) -> Lineage:
-        """The same place after waiting for a person, which stops the clock."""
+        """The lineage after a wait for a person, which extends the deadline."""
         return self if self.deadline is None else structs.replace(self, deadline=self.deadline + seconds)
 
     @property
     def deadline_shown(self) -> str | None:
-        """When it must end by the wall clock, as JSON forms write it."""
+        """The deadline by the wall clock, as JSON forms write it."""
         return None if self.deadline is None else timestamp(self.deadline + self.drift)
 
     @property
     def is_top(self) -> bool:
-        """Whether nobody delegated it: a subtask of such a run stands at its depth, and below it all the same."""
+        """Whether it is the top of its tree. A subtask of the top has the same depth, but is below it."""
         return self.depth == self.top_depth and not self.subtask_depth
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The path as the registry and a return's metadata have it: it ends with the delegation."""
+        """The path for the registry and a return's metadata: it ends with the delegation."""
         return tuple(hop.name for hop in self.path)
 
     @property
     def received_names(self) -> tuple[str, ...]:
-        """The path as the target is given it: it ends with the caller."""
+        """The path for the target: it ends with the caller."""
         return self.names[:-1]
 
     def has_agent(self, name: str) -> bool:
-        """Whether an agent of this name is already at work above; a command of the same name does not count."""
+        """Whether an agent with this name is on the path; a command does not count."""
         return any(hop.role == "agent" and hop.name == name for hop in self.path)
 
 
 class Grant(Struct, frozen=True, kw_only=True, gc=False):
-    """What a delegation may use: tools, paths of the workspace, and budget."""
+    """The tools, paths of the workspace and budget that a delegation may use."""
 
     tools: frozenset[str] = READ_ONLY_TOOLS
     paths: tuple[str, ...] = (".",)
     budget: Budget = Budget()
     writable: tuple[str, ...] | None = None
-    """Where files may be changed, where that is not everywhere."""
+    """The folders in which files may be changed; None means everywhere."""
     work_folder: str = ""
-    """The folder of the workspace itself that artifacts go to, also of whoever works in a worktree."""
+    """The artifacts folder of the workspace, also for a run in a worktree."""
 
     def covers(self, path: str) -> bool:
-        """Whether a path of the workspace lies at or below one that is granted."""
+        """Whether a path of the workspace is at or below a granted one."""
         return _lies_in(path, self.paths)
 
     def may_write(self, path: str) -> bool:
-        """Whether a path of the workspace lies where files may be changed."""
+        """Whether a path of the workspace may be changed."""
         return self.writable is None or _lies_in(path, self.writable)
 
     def is_shared(self, path: str) -> bool:
-        """Whether a path lies in the folder that artifacts go to."""
+        """Whether a path is in the artifacts folder."""
         return bool(self.work_folder) and _lies_in(path, (self.work_folder,))
 
 
 class GrantRequest(Struct, frozen=True, kw_only=True, gc=False):
-    """What a caller asks for its child: what is not named is the read-only tools, the caller's paths and budget."""
+    """The grant that a caller requests for its child; by default read-only tools, the caller's paths and budget."""
 
     tools: frozenset[str] | None = None
     paths: tuple[str, ...] | None = None
     budget: Budget = Budget()
 
     def excess(self, caller: Grant) -> tuple[str, ...]:
-        """What is asked for by name and the caller lacks itself."""
+        """The requested tools, paths and caps that the caller does not have."""
         tools = sorted((self.tools or frozenset()) - caller.tools - ALWAYS_GRANTED)
         paths = [path for path in self.paths or () if not caller.covers(path)]
         return (
@@ -203,10 +203,10 @@ class GrantRequest(Struct, frozen=True, kw_only=True, gc=False):
         )
 
     def granted(self, caller: Grant) -> Grant:
-        """What the child really gets: never more than the caller has, except the tools that touch nothing."""
+        """The child's grant: never more than the caller has, except tools without effects."""
         wanted, allowed = READ_ONLY_TOOLS if self.tools is None else self.tools, caller.tools | ALWAYS_GRANTED
         return Grant(
-            # Children that get all they want share one set.
+            # Children with the same tools share one set.
             tools=wanted if wanted <= allowed else wanted & allowed,
             paths=caller.paths if self.paths is None else tuple(filter(caller.covers, self.paths)),
             budget=self.budget.narrowed(caller.budget),
@@ -216,17 +216,16 @@ class GrantRequest(Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Nesting(Struct, frozen=True, kw_only=True):
-    """Where a run stands whose process another run has started, and what that run has left for it."""
+    """The lineage of the run that started this process, and the rest of its budget."""
 
     lineage: Lineage
-    """Of the run that started the process."""
     budget: Budget
     is_live: bool = True
-    """Whether that run is at work."""
+    """Whether that run is running."""
 
 
 class TaskContext(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a target is told about the numbered task it works on."""
+    """The information about a project task that its target gets."""
 
     task_number: int | UnsetType = UNSET
     description: str | UnsetType = UNSET
@@ -235,7 +234,7 @@ class TaskContext(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Request(Struct, frozen=True, kw_only=True, gc=False):
-    """One piece of work that a caller wants to hand over; `admit` turns it into a ticket or refuses it."""
+    """One piece of work that a caller wants to delegate; `admit` makes a ticket or refuses it."""
 
     session_id: str
     target: Hop
@@ -250,22 +249,22 @@ class Request(Struct, frozen=True, kw_only=True, gc=False):
     provider: str = ""
     task_context: TaskContext | None = None
     subtask_limit: int | None = None
-    """How deep subtasks may nest from here, where a subtask's request says so."""
+    """The depth limit for subtasks below, if a subtask's request sets one."""
     is_counted: bool = True
-    """Whether it counts among the spawns of its tree; what a program hands over itself need not."""
+    """Whether it counts as a spawn of its tree; a delegation by a program may not."""
 
 
 def signature(target: str, description: str, inputs: Mapping[str, Any]) -> str:
-    """A stable hash of what is asked of whom; the order of keys and white space do not matter."""
+    """A stable hash of target, description and inputs, independent of key order and white space."""
     try:
         canonical = json.encode([target, _flat(description), _canonical(inputs, 0)], order="deterministic")
     except (TypeError, UnicodeEncodeError) as error:
-        raise UsageError("inputs", inputs, f"they must be JSON data ({error})") from error
+        raise UsageError("inputs", inputs, f"the inputs must be JSON data ({error})") from error
     return blake2b(canonical, digest_size=16).hexdigest()
 
 
 def delegation_context(lineage: Lineage, seconds: float | None, task: TaskContext | None = None) -> dict[str, Any]:
-    """What a target is given about where it stands, as JSON data: its path ends with its caller."""
+    """The delegation context for a target as JSON data; the path ends with its caller."""
     context: dict[str, Any] = {
         "session_id": lineage.session_id,
         "delegation_depth": lineage.depth,
@@ -281,14 +280,14 @@ def delegation_context(lineage: Lineage, seconds: float | None, task: TaskContex
 
 
 def timestamp(unix_seconds: float) -> str:
-    """A moment as every JSON form here writes it: UTC, to the second."""
+    """A time in the form of all JSON output: UTC, to the second."""
     bounded = min(max(unix_seconds, 0.0), _LAST_MOMENT)
     return datetime.fromtimestamp(bounded, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def _canonical(value: Any, depth: int) -> Any:
     if depth > _INPUT_DEPTH:
-        raise UsageError("inputs", "…", f"they may be nested at most {_INPUT_DEPTH} deep")
+        raise UsageError("inputs", "…", f"the inputs may be nested at most {_INPUT_DEPTH} levels deep")
     if isinstance(value, str):
         return _flat(value)
     if isinstance(value, dict):
@@ -315,7 +314,7 @@ def _lies_in(path: str, folders: tuple[str, ...]) -> bool:
 
 
 def _normal_path(path: str) -> str | None:
-    """The path within the workspace, or None when it leads out of it."""
+    """The path within the workspace, or None if it leads outside."""
     normal = posixpath.normpath(path)
     outside = normal.startswith(("/", "../")) or normal == ".." or "\0" in path or not path
     return None if outside else normal

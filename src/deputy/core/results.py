@@ -1,4 +1,4 @@
-"""What a caller gets back from many subagents: Markdown for a model or a person, JSON for a program."""
+"""The result of a call: Markdown for a model or a person, JSON for a program."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ ResultMark = Literal["ok", "partial", "error", "blocked", "cancelled", "rejected
 
 
 class Result(Struct, frozen=True, kw_only=True):
-    """How one task of a call ended."""
+    """The outcome of one task of a call."""
 
     label: str
     outcome: Outcome
 
     @property
     def mark(self) -> ResultMark:
-        """The status word of the result forms."""
+        """The status in the result forms."""
         match self.outcome.status:
             case "completed":
                 return "ok"
@@ -45,7 +45,7 @@ Overall = Literal["completed", "partial", "blocked", "failed", "cancelled", "rej
 
 
 def overall(outcomes: Sequence[Outcome]) -> Overall:
-    """How many outcomes went together: completed when all did, partial when something is usable, else the worst."""
+    """The status of a call: completed if all tasks are, partial if a result is usable, else the worst."""
     statuses = {outcome.status for outcome in outcomes}
     if statuses == {"completed"}:
         return "completed"
@@ -56,12 +56,12 @@ def overall(outcomes: Sequence[Outcome]) -> Overall:
 
 
 class ResultJson(Struct, frozen=True, kw_only=True):
-    """How one task of a call ended."""
+    """The result of one task of a call."""
 
     label: str
     status: ResultMark
     session_id: str | None
-    """None for a task that never began."""
+    """None for a task that never started."""
     usage: UsageJson
     report: str | UnsetType = UNSET
     scratchpad: str | UnsetType = UNSET
@@ -78,7 +78,7 @@ class ResultJson(Struct, frozen=True, kw_only=True):
 
 
 class ResultsJson(Struct, frozen=True, kw_only=True):
-    """How a call ended: counts, in which every unusable result is failed, and the results in the order of the tasks."""
+    """The results of a call in the order of its tasks; the counts have every unusable result as failed."""
 
     completed: int
     partial: int
@@ -88,7 +88,7 @@ class ResultsJson(Struct, frozen=True, kw_only=True):
 
 
 def results_json(results: Sequence[Result]) -> ResultsJson:
-    """The results as JSON output has them."""
+    """The results for JSON output."""
     marks = [result.mark for result in results]
     return ResultsJson(
         completed=marks.count("ok"),
@@ -100,19 +100,19 @@ def results_json(results: Sequence[Result]) -> ResultsJson:
 
 
 def results_dict(results: Sequence[Result]) -> dict[str, Any]:
-    """The same as plain data."""
+    """The results as plain data."""
     return to_builtins(results_json(results))
 
 
 def results_markdown(results: Sequence[Result]) -> str:
-    """The Markdown form, which counts honestly: a partial result is not a completed one."""
+    """The results as Markdown; a partial result does not count as completed."""
     names = unique_labels([result.label for result in results])
     sections = map(_section, names, results)
     return plain("\n\n".join([f"## {_TITLE} {_counted(results)} of {len(results)}", *sections])) + "\n"
 
 
 def unique_labels(labels: Sequence[str]) -> list[str]:
-    """The labels as people see them, each on one line: one that was there before gets its number."""
+    """The labels on one line each; a repeated label gets a number."""
     seen: Counter[str] = Counter()
     names: list[str] = []
     for label in map(cleaned_label, labels):
@@ -159,7 +159,7 @@ def _section(name: str, result: Result) -> str:
     ]
     parts.extend(f"**Instead of {one.left}**: {one.taken}. {one.reason}" for one in outcome.fallbacks)
     if not outcome.is_isolated:
-        parts.append("**Done inline**: no subagent could be had, so this was not isolated.")
+        parts.append("**Done inline**: no subagent was available, so the task was not isolated.")
     parts.extend(_apart(f"**Warning:** {warning}") for warning in outcome.warnings)
     if isinstance(outcome, Blocked) and outcome.question:
         parts.append(_apart(f"**Question:** {outcome.question}"))
@@ -178,12 +178,11 @@ def _section(name: str, result: Result) -> str:
 
 
 def _apart(text: str) -> str:
-    """What a subagent wrote, which cannot pass for a heading of ours or hide what comes after it."""
+    """Text of a subagent, which cannot fake one of our headings or hide the text after it."""
     return kept_apart(text, ("[", _TITLE))
 
 
 def _changes(outcome: Outcome) -> str:
-    """Where what was changed is to be found, and which files that are."""
     files = [artifact.path for artifact in outcome.artifacts]
     more = f" and {len(files) - _SHOWN_FILES} more" if len(files) > _SHOWN_FILES else ""
     return f"**Branch**: {outcome.branch} (changed: {', '.join(files[:_SHOWN_FILES]) or 'nothing'}{more})"

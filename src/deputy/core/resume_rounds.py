@@ -1,4 +1,4 @@
-"""Which later rounds of a run came to work: what was said at the beginning of the others counts for nothing."""
+"""Which resume rounds started; messages of the other rounds are ignored."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ if TYPE_CHECKING:
     from deputy.core.events import Record
 
 RESUME_APPROVAL = "resume:approval"
-"""The key under which a person lets a round begin."""
+"""The key of a round's approval."""
 CLAIM = "claim"
-"""The key under which a round takes the task that it is about."""
+"""The key under which a round claims its project task."""
 
 
 def prefix(number: int) -> str:
-    """How the keys of a round begin; those of the first read as they were given."""
+    """The key prefix of a round; the first round has none."""
     return f"round:{number}/" if number else ""
 
 
 def why_not_claimed(records: Iterable[Record], number: int) -> Error | None:
-    """Why a round could not take its task; None where it did, or has none."""
+    """Why a round could not claim its project task; None if it could, or has none."""
     key = f"{prefix(number)}{CLAIM}"
     for record in records:
         if record.key == key and isinstance(record.event, StepEnded) and record.event.result is not UNSET:
@@ -36,7 +36,7 @@ def why_not_claimed(records: Iterable[Record], number: int) -> Error | None:
 
 
 def not_begun(records: Iterable[Record]) -> frozenset[int]:
-    """The rounds that nobody approved, until now or at all, and those that could not take their task."""
+    """The rounds without an approval, and those that could not claim their project task."""
     kept_out: set[int] = set()
     number = 0
     digest = ""

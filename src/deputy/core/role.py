@@ -1,4 +1,4 @@
-"""What a task takes over from an agent's definition: instructions, tools, model and limits."""
+"""The role of a task: instructions, tools, model and limits of an agent definition."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ if TYPE_CHECKING:
 
 DELEGATE = "Delegate"
 HANDING_ON = frozenset({DELEGATE, "Subtask"})
-"""Tools that hand work on: an agent has them only where its definition names them."""
+"""Tools that delegate; an agent has them only if its definition names them."""
 RUN_TOOL = "Run"
 WRITING_TOOLS = frozenset({"Edit", "Write", RUN_TOOL})
-"""Tools that change something: whoever has one works in a worktree of its own."""
+"""Tools that change something: a run with one of them works in its own worktree."""
 
 Isolation: TypeAlias = Literal["worktree", "none"]
 
 
 class Role(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """An agent as its definition was when the work was handed over."""
+    """The agent definition at the time of the delegation."""
 
     name: str
     prompt: str = ""
     tools: frozenset[str] | None = None
-    """By the names they have here; None is whatever the caller has, but for handing work on."""
+    """By their names here; None means the caller's tools without those that delegate."""
     withheld: frozenset[str] = frozenset()
     model: str | None = None
     is_recursive: bool = False
@@ -39,12 +39,12 @@ class Role(Struct, frozen=True, kw_only=True, omit_defaults=True):
     warnings: tuple[str, ...] = ()
 
     def granted(self, caller: Grant) -> frozenset[str]:
-        """The tools it gets from this caller."""
+        """The tools that it gets from this caller."""
         named = caller.tools - HANDING_ON if self.tools is None else self.tools & caller.tools
         return named - self.withheld
 
     def narrowed(self, reason: str) -> Role:
-        """The same agent without what an untrusted definition must not bring about, and why."""
+        """The agent without the permissions that an untrusted definition must not have, and a warning."""
         tools = READ_ONLY_TOOLS if self.tools is None else self.tools & READ_ONLY_TOOLS
         is_less = self.tools is None or tools != self.tools or self.is_recursive or self.isolation == "none"
         return structs.replace(
@@ -57,20 +57,20 @@ class Role(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class NoRole(Struct, frozen=True, kw_only=True):
-    """Why an agent of a name cannot be used, and what would be right."""
+    """Why an agent cannot be used, and which names are valid."""
 
     reason: str
 
 
 def as_parent(role: Role, all_tools: Grant) -> Grant:
-    """What this agent has at the top of a tree, where it works for a person: who names no tools has all of them."""
+    """The grant of this agent as the parent agent; without named tools it has all of them."""
     tools = all_tools.tools if role.tools is None else role.tools & all_tools.tools
     budget = all_tools.budget.narrowed(Budget(requests=role.max_turns))
     return structs.replace(all_tools, tools=tools - role.withheld, budget=budget)
 
 
 def in_role(task: Task, role: Role, caller: Grant) -> Task:
-    """The task as this agent does it; what the task says itself goes before what the definition says."""
+    """The task with this agent's role; the task's own fields win over the definition."""
     budget = task.budget.narrowed(Budget(requests=role.max_turns))
     return structs.replace(
         task,
@@ -79,6 +79,6 @@ def in_role(task: Task, role: Role, caller: Grant) -> Task:
         model=task.model or role.model,
         timeout=role.seconds if task.timeout is None else task.timeout,
         isolation=task.isolation or role.isolation,
-        # A cap above the caller's own would be refused as more than it has.
+        # The guard would refuse a cap above the caller's own.
         budget=budget.narrowed(Budget(requests=caller.budget.requests)) if role.max_turns is not None else budget,
     )

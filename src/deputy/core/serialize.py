@@ -1,4 +1,4 @@
-"""An outcome in the vocabularies that others speak: our own JSON, the return form, the task-result form."""
+"""Outcomes as JSON: our own form, the return form, the task-result form."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def outcome_dict(outcome: Outcome) -> dict[str, Any]:
-    """The outcome whole, as `show`, `resume` and `cancel` print it."""
+    """The whole outcome, as `show`, `resume` and `cancel` print it."""
     lineage = outcome.lineage
     form: dict[str, Any] = {
         "session_id": outcome.session_id,
@@ -57,7 +57,7 @@ class UsageJson(Struct, frozen=True, kw_only=True):
 
 
 def usage_json(usage: Usage) -> UsageJson:
-    """Usage as JSON output has it."""
+    """Usage for JSON output."""
     return UsageJson(
         input=usage.input,
         output=usage.output,
@@ -69,12 +69,12 @@ def usage_json(usage: Usage) -> UsageJson:
 
 
 def usage_dict(usage: Usage) -> dict[str, Any]:
-    """The same as plain data."""
+    """Usage as plain data."""
     return to_builtins(usage_json(usage))
 
 
 def return_dict(outcome: Outcome) -> dict[str, Any]:
-    """The outcome in the words of the return contract, whose four statuses have none for two of our kinds."""
+    """The outcome in the form of the return contract, whose four statuses lack two of our kinds."""
     metadata: dict[str, Any] = {
         "session_id": outcome.session_id,
         "agent_type": outcome.lineage.path[-1].name,
@@ -137,7 +137,7 @@ _EXHAUSTIONS = frozenset({"timeout", "budget", "quota", "context_exhausted"})
 
 
 def task_result_dict(outcome: Outcome) -> dict[str, Any]:
-    """The outcome as a task result: COMPLETE, or FAILED with an error, and what was found either way."""
+    """The outcome as a task result: COMPLETE, or FAILED with an error, both with the notes."""
     notes: dict[str, Any] = {"outcome": outcome.status, "session_id": outcome.session_id}
     if outcome.notes:
         notes["findings"] = outcome.notes

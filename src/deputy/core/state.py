@@ -1,4 +1,4 @@
-"""Where a run stands: a fold over its records, the same value live and replayed."""
+"""The state of a run: a fold over its records, the same live and on replay."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ LIVE: frozenset[Status] = frozenset({"requested", "running", "waiting"})
 
 
 class Counts(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """How often things happened; the things themselves stay in the journal."""
+    """Counts of events."""
 
     turns: int = 0
     tool_calls: int = 0
@@ -60,21 +60,21 @@ class Counts(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     retries: int = 0
     fallbacks: int = 0
     native_failures: int = 0
-    """How many of those left the native backend because it failed."""
+    """The fallbacks from the native backend."""
     repairs: int = 0
     children: int = 0
     lost: int = 0
 
 
 class StepInProgress(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A step that began and did not end."""
+    """A step that has not ended."""
 
     name: str
     is_repeatable: bool = True
 
 
 class State(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
-    """A run as its records leave it. Small, whatever its history is: what grows with a conversation is only counted."""
+    """The state of a run after its records. Its size does not grow with the conversation."""
 
     run: str = ""
     seq: int = 0
@@ -92,16 +92,16 @@ class State(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     scratchpad: str = ""
     seconds: float | None = None
     requested_at: float = 0.0
-    """As every `…_at`: seconds since 1970 by the wall clock, for people."""
+    """All `…_at` fields: seconds since 1970 by the wall clock, for display."""
     started_at: float | None = None
     """When this round began."""
     first_started_at: float | None = None
     resumed_at: float | None = None
-    """When it was last gone on with after an end."""
+    """When it was last resumed."""
     ended_at: float | None = None
     last_at: float = 0.0
     asked_clock: float = 0.0
-    """When this round was asked for; as every `…_clock`, by the journal's clock, which limits are measured by."""
+    """When this round was requested. All `…_clock` fields: seconds by the journal's clock, for limits."""
     started_clock: float | None = None
     ended_clock: float | None = None
     usage: Usage = NO_USAGE
@@ -110,49 +110,49 @@ class State(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     context_window: int | None = None
     counts: Counts = Counts()
     under_way: dict[str, StepInProgress] = {}
-    """Steps that began and did not end, by key: never more than run at once."""
+    """Steps that have not ended, by key."""
     waits: dict[str, str] = {}
-    """The topics that are waited for, by key."""
+    """The topics that the run waits for, by key."""
     waiting_since: float = 0.0
-    """By the journal's clock, as are all limits."""
+    """By the journal's clock."""
     waited: float = 0.0
-    """For how many seconds it, or somebody whose outcome it took, waited for a person in this round."""
+    """The seconds that it or a joined child waited for a person in this round."""
     waited_until: float = 0.0
     question: str = ""
     answer_by: float | None = None
-    """When what it asks counts as refused; None is never."""
+    """When its question counts as refused; None means never."""
     is_cancelling: bool = False
     is_delivered: bool = False
     reason: str = ""
-    """The type of the error it ended with."""
+    """The type of its first error."""
     oddities: int = 0
-    """Records that do not belong where they stand: skipped, counted and never fatal."""
+    """The number of skipped records that did not fit the state."""
     oddity: str = ""
 
     @property
     def began_at(self) -> float:
-        """When the first of its rounds began, or was asked for."""
+        """When its first round started, or was requested."""
         began = self.started_at if self.first_started_at is None else self.first_started_at
         return self.requested_at if began is None else began
 
     @property
     def began_clock(self) -> float:
-        """When this round began, or was asked for, by the journal's clock."""
+        """When this round started, or was requested, by the journal's clock."""
         return self.asked_clock if self.started_clock is None else self.started_clock
 
     @property
     def is_live(self) -> bool:
-        """Whether it was asked for and has not ended."""
+        """Whether it was requested and has not ended."""
         return self.status in LIVE
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing is left to do: it ended, and whoever asked knows."""
+        """Whether it ended and its result was delivered."""
         return self.is_delivered and not self.is_live
 
 
 def apply(state: State, record: Record) -> State:
-    """The state after one more record. Total: a record that does not fit is skipped and counted, never an exception."""
+    """The state after one more record; a record that does not fit is skipped and counted, never an exception."""
     if record.seq <= state.seq:
         return state
     fields = _change(state, record)
@@ -191,12 +191,12 @@ def _decoder() -> json.Decoder[State]:
 
 
 def prime() -> None:
-    """Build what decodes states: two threads that do so at once for the first time can crash the interpreter."""
+    """Build the decoder: two threads that build it at once can crash the interpreter."""
     _decoder()
 
 
 def _change(state: State, record: Record) -> dict[str, Any] | None:
-    """The fields that a record changes, or None when it does not belong here."""
+    """The fields that a record changes, or None if it does not fit."""
     match record.event:
         case Unrecognised():
             return None
@@ -243,7 +243,7 @@ def _started(event: RunOpened | Requested, record: Record) -> dict[str, Any]:
         "workspace": event.workspace,
         "agent": request.target.name,
         "seconds": request.seconds,
-        # Until it is admitted: where it would stand.
+        # The lineage that it will have once admitted.
         "lineage": structs.replace(lineage, signatures=request.caller.signatures, drift=_drift(record)),
         "task_number": None if number is UNSET else number,
     }
@@ -349,24 +349,24 @@ def _at_work(state: State, event: _Step | _Turn, record: Record) -> dict[str, An
 
 BEGUN = ".begun"
 ASKED = ".asked"
-"""How the key of a beginning differs from the key of its end."""
+"""The suffix of the key of a beginning."""
 
 
 _ANSWER_TO = "answer:"
 
 
 def answer_key(key: str) -> str:
-    """Under which key an answer is sent: whoever answers, the first answer counts."""
+    """The key of an answer to a question; the first answer counts."""
     return f"{_ANSWER_TO}{key}"
 
 
 def may_answer(sent: str, key: str) -> bool:
-    """Whether what was sent under a key may be taken by a wait: an answer to one question says nothing to another."""
+    """Whether a wait may take a message: an answer belongs to one question."""
     return not sent.startswith(_ANSWER_TO) or sent == answer_key(key)
 
 
 def is_awaited(sent: str, state: State) -> bool:
-    """Whether a wait of the run may take what was sent under a key."""
+    """Whether a wait of the run may take the message with this key."""
     return any(may_answer(sent, key) for key in state.waits)
 
 
@@ -381,7 +381,6 @@ def _name(event: ModelCallBegun | ToolCallBegun | StepBegun) -> str:
 
 
 def _stepped(state: State, event: _Step, key: str) -> dict[str, Any]:
-    """A step is over: it is no longer under way, and what it was is counted."""
     fields: dict[str, Any] = {}
     counter = _COUNTED.get(type(event))
     if counter is not None:
@@ -397,7 +396,7 @@ def _answered(state: State, record: Record) -> dict[str, Any]:
     waits = {key: topic for key, topic in state.waits.items() if key != record.key}
     if waits:
         return {"waits": waits}
-    # Waiting for a person stops the clock; waits that overlap stop it once.
+    # A wait for a person extends the deadline; overlapping waits extend it once.
     waited = max(0.0, record.clock - state.waiting_since)
     lineage = state.lineage
     return {
@@ -412,7 +411,7 @@ def _answered(state: State, record: Record) -> dict[str, Any]:
 
 
 def _waited_below(state: State, joined: Joined) -> dict[str, Any]:
-    """While somebody below waits for a person its own clock stands still too; waits that overlap stop it once."""
+    """A child's wait for a person extends the deadline too; overlapping waits extend it once."""
     waited = min(joined.waited, max(0.0, joined.waited_until - state.waited_until))
     if waited <= 0:
         return {}
@@ -461,7 +460,7 @@ def _after_the_end(state: State, event: Delivered | Resumed | Adopted, record: R
                 "ended_clock": None,
                 "started_at": None,
                 "started_clock": None,
-                # Nothing was done in a round that only ended it.
+                # A round that only ends the run does not count as resumed.
                 "resumed_at": state.resumed_at if event.is_dismissed else record.at,
                 "seconds": event.seconds,
                 "lineage": lineage,

@@ -1,4 +1,4 @@
-"""How long delegations really take, by command, beside what they may take."""
+"""Durations of delegations by command, with their limits."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from deputy.core.state import State
 
 SUBAGENT = "subagent"
-"""What a task of the Delegate tool counts as: it serves no command of its own."""
+"""The command name for tasks of the Delegate tool."""
 
 
 class CommandStats(Struct, frozen=True, kw_only=True):
-    """The real durations of one command's delegations, in seconds; a limit of None bounds nothing."""
+    """The durations of one command's delegations in seconds; None means no limit."""
 
     command: str
     count: int
@@ -29,11 +29,11 @@ class CommandStats(Struct, frozen=True, kw_only=True):
 
 
 def stats_of(states: Iterable[State], limit_of: Callable[[str], WallLimit | None]) -> list[CommandStats]:
-    """The statistics of runs that ended, each command once, the most frequent first."""
+    """The statistics of ended runs by command, the most frequent first."""
     durations: dict[str, list[float]] = {}
     timeouts: dict[str, int] = {}
     for state in states:
-        # What was refused never ran.
+        # A rejected run never ran.
         if state.ended_clock is None or state.status == "rejected":
             continue
         command = state.command or SUBAGENT
@@ -57,7 +57,7 @@ def _stats(command: str, durations: list[float], timeouts: int, limit: WallLimit
 
 
 def percentile(ordered: list[float], percent: float) -> float:
-    """The value below which so many of the ordered values lie, between two of them where it must be."""
+    """The percentile of ordered values, interpolated between two of them."""
     place = (len(ordered) - 1) * percent / 100
     low = int(place)
     high = min(low + 1, len(ordered) - 1)

@@ -1,4 +1,4 @@
-"""What the Delegate tool is called with: tasks, how many at once, and the form of the result."""
+"""The arguments of the Delegate tool: tasks, concurrency, and the form of the result."""
 
 from __future__ import annotations
 
@@ -48,24 +48,24 @@ class Task(Struct, frozen=True, kw_only=True, gc=False):
     timeout: float | None = None
     return_format: Literal["text", "json"] = "text"
     schema: Any = None
-    """A JSON Schema; a program may give a pydantic model instead."""
+    """A JSON Schema; the library also accepts a pydantic model."""
     isolation: Isolation | None = None
-    """Where it works when it may change something: in a git worktree of its own, unless this says `none`."""
+    """Where a writing task works: in its own git worktree, unless this is `none`."""
     without_asking: tuple[str, ...] = ()
-    """Tools whose calls need no further approval once this task is approved; the approval names them in words."""
+    """Tools whose calls need no further approval once this task is approved."""
     role: Role | None = None
-    """The agent's definition, once it was found; never said by whoever hands the task over."""
+    """The resolved agent definition; never set by the caller."""
     degradation: str = ""
-    """What to do first when no subagent can be had; never said by a model."""
+    """Degradation instructions; never set by a model."""
 
     @property
     def wanted(self) -> GrantRequest:
-        """What it asks for, as the guard reads it."""
+        """The requested grant, for the guard."""
         return GrantRequest(tools=None if self.tools is None else frozenset(self.tools), budget=self.budget)
 
 
 class DelegateCall(Struct, frozen=True, kw_only=True):
-    """A whole call of the Delegate tool, every field checked."""
+    """A validated call of the Delegate tool."""
 
     tasks: tuple[Task, ...]
     concurrency: int = DEFAULT_CONCURRENCY
@@ -76,7 +76,7 @@ class DelegateCall(Struct, frozen=True, kw_only=True):
 
 _BUDGET_SCHEMA: dict[str, Any] = {
     "type": "object",
-    "description": "Caps for this subagent; at a cap it hands in what it has. Cost is in dollars.",
+    "description": "Caps for this subagent; at a cap it reports its results so far. Cost is in dollars.",
     "properties": {
         "tokens": {"type": "integer", "minimum": 1},
         "cost": {"type": "number", "exclusiveMinimum": 0, "maximum": MOST},
@@ -99,16 +99,20 @@ DELEGATE_SCHEMA: dict[str, Any] = {
                         "type": "string",
                         "minLength": 1,
                         "maxLength": MAX_LABEL,
-                        "description": "Names the subagent in progress and results: one line without brackets.",
+                        "description": "Name of the subagent in progress and results: one line without brackets.",
                     },
-                    "prompt": {"type": "string", "minLength": 1, "description": "All that the subagent is told."},
+                    "prompt": {
+                        "type": "string",
+                        "minLength": 1,
+                        "description": "The whole task; the subagent sees nothing else.",
+                    },
                     "context": {
                         "type": "array",
                         "items": {"type": "string"},
                         "maxItems": MAX_CONTEXT,
-                        "description": "Files whose content is put before the prompt.",
+                        "description": "Files whose content is inserted before the prompt.",
                     },
-                    "model": {"type": "string", "minLength": 1, "description": "Another model than your own."},
+                    "model": {"type": "string", "minLength": 1, "description": "The model, if not your own."},
                     "agent": {"type": "string", "minLength": 1, "description": "An agent definition to use."},
                     "max_output_tokens": {
                         "type": "integer",
@@ -119,7 +123,7 @@ DELEGATE_SCHEMA: dict[str, Any] = {
                     "tools": {
                         "type": "array",
                         "items": {"type": "string"},
-                        "description": "Fewer or other tools than the read-only ones; never more than you have.",
+                        "description": "Tools instead of the read-only ones; only tools that you have.",
                     },
                     "budget": _BUDGET_SCHEMA,
                     "timeout": {"type": "number", "exclusiveMinimum": 0, "maximum": MOST, "description": "Seconds."},
@@ -128,12 +132,12 @@ DELEGATE_SCHEMA: dict[str, Any] = {
                     "isolation": {
                         "type": "string",
                         "enum": ["worktree", "none"],
-                        "description": "Who may change files works in a git worktree of its own; none: in yours.",
+                        "description": "A subagent that writes works in its own git worktree; none: in yours.",
                     },
                     "without_asking": {
                         "type": "array",
                         "items": {"type": "string"},
-                        "description": "Tools of `tools` that it uses without asking a person for each call.",
+                        "description": "Those of `tools` that need no approval for each call.",
                     },
                 },
                 "required": ["label", "prompt"],
@@ -156,7 +160,7 @@ DELEGATE_SCHEMA: dict[str, Any] = {
 
 
 def read_call(arguments: object) -> DelegateCall | tuple[FieldProblem, ...]:
-    """The call that these arguments make, or every problem they have, each with the field's name."""
+    """The call with these arguments, or all their problems."""
     problems: list[FieldProblem] = []
     fields = read_object("arguments", arguments, {"tasks", "concurrency", "return"}, problems)
     items = fields.get("tasks")
@@ -186,7 +190,7 @@ _TASK_FIELDS = frozenset(Task.__struct_fields__) - {"role"}
 
 
 def read_task(value: object, where: str, problems: list[FieldProblem]) -> Task | None:
-    """One task, or None with its problems added to the list."""
+    """One task, or None and its problems in the list."""
     before = len(problems)
     fields = read_object(where, value, _TASK_FIELDS, problems)
     if not isinstance(value, dict):
@@ -206,7 +210,7 @@ def read_task(value: object, where: str, problems: list[FieldProblem]) -> Task |
     isolation = read_field(fields, "isolation", at, one_of("worktree", "none"), None, problems)
     without_asking = read_field(fields, "without_asking", at, texts(), (), problems)
     if unknown := [name for name in without_asking if name not in (tools or ())]:
-        problems.append(FieldProblem(f"{at}without_asking", f"names {unknown[0]!r:.80}, which `tools` does not"))
+        problems.append(FieldProblem(f"{at}without_asking", f"has {unknown[0]!r:.80}, which is not in `tools`"))
     budget = _budget(fields.get("budget"), f"{where}.budget", problems)
     if len(problems) > before:
         return None
@@ -243,36 +247,36 @@ _schema = json_object("a JSON Schema object")
 
 
 class TaskOptions(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How a delegated task is to be done and returned, beside what the guard decides on."""
+    """How a task is executed and returned, beside the grant."""
 
     context: tuple[str, ...] = ()
     max_output_tokens: int = DEFAULT_OUTPUT_TOKENS
     role: Role | None = None
-    """The definition of the agent that does it, where it is one."""
+    """The agent definition, if it has one."""
     return_format: Literal["text", "json"] = "text"
     schema: dict[str, Any] | None = None
     isolation: Isolation | None = None
     without_asking: tuple[str, ...] = ()
-    """Tools that a person let it use without asking for each call."""
+    """Tools that a person approved for all calls."""
     context_digests: dict[str, str] = {}
-    """The SHA-256 digests of its context files as a person approved them, by path."""
+    """The SHA-256 digests of the approved context files, by path."""
     root: str = ""
-    """The directory that its caller works in, where that is not the workspace."""
+    """The directory of its caller, if that is not the workspace."""
     kind: str = ""
-    """The command it serves, when a completed one must show artifacts."""
+    """The command, if a completed one must have artifacts."""
     folder: str = ""
-    """The folder of the workspace that its work belongs in, where there is one."""
+    """Its artifacts folder in the workspace, if it has one."""
     routing: Routing = Routing()
     degradation: str = ""
-    """What goes before the task when it is done without a subagent."""
+    """Instructions before the task if it is done inline."""
     subtask: Briefing | None = None
-    """What it is told as a subtask, where it is one."""
+    """The briefing, if it is a subtask."""
     index: int = 0
     total: int = 1
 
 
 def options_of(task: Task, index: int, total: int, root: str = "", routing: Routing | None = None) -> TaskOptions:
-    """The terms that a task of the Delegate tool sets."""
+    """The options of a Delegate task."""
     return TaskOptions(
         context=task.context,
         max_output_tokens=task.max_output_tokens,

@@ -1,4 +1,4 @@
-"""Text of models, files and other agents without what a terminal would obey and what a reader cannot see."""
+"""Remove terminal escapes and invisible characters from foreign text."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ if TYPE_CHECKING:
     from re import Pattern
 
 MOST_HIDDEN = 4096
-"""How long a sequence may be that disappears with all it says; a longer one loses only what a terminal would obey."""
+"""The longest sequence that is removed with its content; of a longer one only the control characters are removed."""
 
 _STRING = r"(?:\x1b[\]PX^_]|[\x90\x98\x9d-\x9f])"
-"""How a text for the terminal itself begins: OSC, DCS, SOS, PM and APC."""
+"""The beginning of a string for the terminal: OSC, DCS, SOS, PM and APC."""
 _WORDS = rf"[^\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]{{0,{MOST_HIDDEN}}}"
 _COMMAND = r"(?:\x1b\[|\x9b)[0-?]{0,64}[ -/]{0,8}"
 _ESCAPED = r"\x1b[ -/]{0,8}"
 
 
 def plain(text: str) -> str:
-    """The text without terminal escapes, each removed whole, and invisible characters; line ends and tabs stay."""
+    """The text without terminal escapes and invisible characters; line ends and tabs stay."""
     return without_invisible(_sequence().sub("", text))
 
 
 def plain_data(value: Any) -> Any:
-    """JSON data with every text in it made plain, names of fields too."""
+    """JSON data with every string made plain, including field names."""
     match value:
         case str():
             return plain(value)
@@ -39,14 +39,14 @@ def plain_data(value: Any) -> Any:
 
 
 class PlainStream:
-    """Makes a text plain that comes in pieces, also where a sequence is split over them."""
+    """Makes a stream of text plain, even if a sequence is split over pieces."""
 
     def __init__(self) -> None:
         self._held = ""
-        """The beginning of a sequence whose end may come."""
+        """The beginning of an unfinished sequence."""
 
     def feed(self, piece: str) -> str:
-        """What can be shown by now."""
+        """The text that can be shown now."""
         text = self._held + piece
         begun = _unfinished().search(text, max(0, len(text) - MOST_HIDDEN - 3))
         end = len(text) if begun is None else begun.start()
@@ -54,14 +54,14 @@ class PlainStream:
         return plain(text[:end])
 
     def finish(self) -> str:
-        """What was held back for an end that did not come."""
+        """The text held back for an end that did not come."""
         rest, self._held = self._held, ""
         return plain(rest)
 
 
 @cache
 def _sequence() -> Pattern[str]:
-    """A whole sequence; of one that has no end only its beginning."""
+    """Matches a whole sequence, or the beginning of one without an end."""
     import re
 
     return re.compile(rf"{_STRING}{_WORDS}(?:\x07|\x9c|\x1b\\)|{_COMMAND}[@-~]|{_ESCAPED}[0-~]")
@@ -69,7 +69,7 @@ def _sequence() -> Pattern[str]:
 
 @cache
 def _unfinished() -> Pattern[str]:
-    """A sequence that the text ends in."""
+    """Matches an unfinished sequence at the end of the text."""
     import re
 
     return re.compile(rf"(?:{_STRING}{_WORDS}\x1b?|{_COMMAND}|{_ESCAPED})\Z")

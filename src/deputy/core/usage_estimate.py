@@ -1,4 +1,4 @@
-"""Our own estimate of what a request used, and whether a provider's report is close enough to it to be charged."""
+"""Estimate the usage of a request, and check a provider's report against the estimate."""
 
 from __future__ import annotations
 
@@ -11,32 +11,31 @@ if TYPE_CHECKING:
 
 BYTES_PER_TOKEN = 4
 FACTOR = 3
-"""A report that differs from the estimate by more than this is not charged."""
+"""A report that differs from the estimate by more than this factor is not charged."""
 MOST_THINKING_TOKENS = 64_000
-"""The most that hidden thinking may add where the request sets no limit on the output."""
+"""The most hidden thinking that is added if the request has no output limit."""
 
 
 def text_size(text: str) -> int:
-    """How many bytes a text has."""
+    """The size of a text in bytes."""
     return len(text) if text.isascii() else len(text.encode(errors="replace"))
 
 
 def call_size(call: ToolCall) -> int:
-    """How many bytes a tool call has, about as the model wrote it."""
+    """The approximate size in bytes of a tool call."""
     written = len(json.encode(call.arguments)) if call.malformed is None else text_size(call.malformed)
     return len(call.name) + written
 
 
 def estimated_tokens(size: int) -> int:
-    """About how many tokens so many bytes of text are; never 0 for some text."""
+    """The approximate number of tokens in this many bytes of text, rounded up."""
     return -(-size // BYTES_PER_TOKEN)
 
 
 def is_plausible(reported: TokenUsage, *, sent_tokens: int, received_tokens: int, most_output: int | None) -> bool:
-    """Whether a report is within the factor of what was sent and received, by our estimate.
+    """Whether a report is within the factor of the estimate.
 
-    Thinking that a provider hides is not in what we received, so a report of it is added to the estimate, up to what
-    the request allowed.
+    Hidden thinking is not in the received text, so the reported thinking is added, up to the request's output limit.
     """
     if not reported.is_reported or reported.cached_tokens + reported.cache_write_tokens > reported.input_tokens:
         return False

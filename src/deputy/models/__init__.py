@@ -1,1 +1,1 @@
-"""Everything that talks to a model: wire protocols, the catalog, retries, and the governor of requests."""
+"""Models: wire protocols, the catalog, retries, and rate limits."""

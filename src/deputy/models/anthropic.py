@@ -53,7 +53,7 @@ class AnthropicWire:
     name = "anthropic"
 
     def path(self, target: ModelTarget) -> str:
-        """Where the request goes."""
+        """The path of the request."""
         return "/v1/messages"
 
     def headers(self) -> dict[str, str]:
@@ -63,7 +63,7 @@ class AnthropicWire:
     def body(
         self, target: ModelTarget, conversation: Conversation, tools: Toolset, settings: GenerationSettings
     ) -> bytes:
-        """The request. One cache marker after the system prompt, one that moves with the end of the conversation."""
+        """The request, with a cache marker after the system prompt and one at the end of the conversation."""
         limit = settings.max_output_tokens or target.max_output_tokens or DEFAULT_MAX_TOKENS
         head: dict[str, Any] = {"model": target.model, "max_tokens": limit, "stream": True, "cache_control": CACHED}
         if conversation.system:
@@ -101,7 +101,7 @@ def _thinking(target: ModelTarget, settings: GenerationSettings, limit: int) -> 
     if settings.thinking is None or target.thinking_style is None:
         return {}
     if settings.tool_choice == "required" or isinstance(settings.tool_choice, ForcedTool):
-        return {}  # a forced tool and thinking exclude each other
+        return {}  # the protocol does not allow a forced tool with thinking
     if target.thinking_style != "budget":
         # Hidden thinking would look like silence for minutes.
         return {
@@ -265,9 +265,9 @@ class AnthropicReader:
                 pass
 
     def end(self) -> StreamEnd:
-        """What the whole stream said."""
+        """The result of the whole stream."""
         if not self.is_done or self._stop is None or any(block.is_open for block in self._blocks.values()):
-            raise StreamCut("the stream ended before its message did")
+            raise StreamCut("the stream ended before its message")
         if self._stop == "refusal":
             raise ModelRefused(f"the model declined to answer{self._detail}")
         if self._stop == "model_context_window_exceeded":
@@ -278,7 +278,7 @@ class AnthropicReader:
 
     def _begin(self, event: _Event) -> None:
         if self._has_begun:
-            raise BadReply("the stream holds two messages")
+            raise BadReply("the stream has two messages")
         self._has_begun = True
         self.buffer.progress += 1
         if event.message is not None:
@@ -286,7 +286,7 @@ class AnthropicReader:
 
     def _open(self, index: int, block: _Block) -> None:
         if index in self._blocks:
-            raise BadReply(f"the stream holds two blocks at index {index}")
+            raise BadReply(f"the stream has two blocks at index {index}")
         self._blocks[index] = _OpenBlock(block)
         self.buffer.begin()
         self.buffer.grow(len(block.data) + len(block.signature))
@@ -319,11 +319,11 @@ class AnthropicReader:
     def _block(self, index: int) -> _OpenBlock:
         block = self._blocks.get(index)
         if block is None or not block.is_open:
-            raise BadReply(f"the stream goes on with block {index}, which is not open")
+            raise BadReply(f"the stream continues block {index}, which is not open")
         return block
 
     def _report(self, usage: Any) -> None:
-        """Numbers are running totals: the latest of each counts."""
+        """The numbers are running totals: the latest counts."""
         if not isinstance(usage, dict):
             return
         seen = self._reported

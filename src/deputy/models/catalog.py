@@ -1,4 +1,4 @@
-"""The catalog: providers, models, prices and names, read from data that the user's configuration may override."""
+"""The catalog: providers, models, prices and names; the user's configuration may override it."""
 
 from __future__ import annotations
 
@@ -22,66 +22,66 @@ WireName: TypeAlias = Literal["anthropic", "openai-responses", "openai-chat", "g
 
 
 class ModelEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What is known of a model; None where it is not."""
+    """The known facts of a model; None means unknown."""
 
     window: int | None = None
     max_output: int | None = None
     thinking: ThinkingStyle | None = None
     prices: ModelPrices | None = None
     idle_seconds: float | None = None
-    """How long this model may be silent, where that is not what others may."""
+    """The idle limit of this model, if it differs from the default."""
 
 
 class ProviderEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Where a provider is, what it speaks, and which variables hold its key and address."""
+    """A provider: protocol, address, and the variables for its key and address."""
 
     protocol: WireName | None = None
-    """None: not reachable over the wire, only through a program of its own."""
+    """None means that only a program can reach it."""
     base_url: str = ""
     base_url_variable: str = ""
     keys: dict[str, str] = field(default_factory=dict[str, str])
-    """Variables that may hold the key, first found wins, each with the header that carries it."""
+    """The variables for the key, each with its header; the first that is set wins."""
     needs_key: bool = True
     quirks: frozenset[str] = frozenset()
     thinking: ThinkingStyle | None = None
-    """How models without an entry of their own are told to think."""
+    """The thinking style of models without an own entry."""
     models: dict[str, ModelEntry] = field(default_factory=dict[str, ModelEntry])
 
 
 class ResolvedName(Struct, frozen=True, kw_only=True):
-    """A name resolved: the provider and model it stands for."""
+    """A resolved name: provider and model."""
 
     provider: str
     model: str
     thinking: ThinkingLevel | None = None
-    """How hard the name asks the model to think."""
+    """The thinking level that the name asks for."""
 
     def __str__(self) -> str:
         return f"{self.provider}:{self.model}"
 
 
 class NameEntry(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a short name stands for: another name, or `provider:model`."""
+    """The meaning of a short name: another name, or `provider:model`."""
 
     model: str
     thinking: ThinkingLevel | None = None
 
 
 class Catalog(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """All that is known of providers and models."""
+    """All known providers and models."""
 
     providers: dict[str, ProviderEntry]
     names: dict[str, NameEntry]
 
     def resolve(self, name: str) -> ResolvedName:
-        """What a name stands for: an alias, `provider:model`, or a bare model that one provider lists."""
+        """Resolve an alias, `provider:model`, or a bare model name that a provider lists."""
         thinking: ThinkingLevel | None = None
         asked, seen = name, {name}
         while (entry := self.names.get(name)) is not None:
             thinking = thinking or entry.thinking
             name = entry.model
             if name in seen:
-                raise UsageError("model", asked, "its name goes round in a circle in the configuration")
+                raise UsageError("model", asked, "the names in the configuration form a circle")
             seen.add(name)
         provider, colon, model = name.partition(":")
         if colon and provider in self.providers and model:
@@ -92,17 +92,17 @@ class Catalog(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         raise UsageError("model", asked, self._what_is_known(asked))
 
     def _what_is_known(self, asked: str) -> str:
-        """What could have been meant by a name that nobody knows."""
+        """The remedy for an unknown name, with similar names."""
         from difflib import get_close_matches
 
         models = [model for provider in self.providers.values() for model in provider.models]
         near = get_close_matches(asked[:100], [*self.names, *models], n=3)
-        meant = f"did you mean {' or '.join(near)}? Else " if near else ""
+        meant = f"did you mean {' or '.join(near)}? Otherwise " if near else ""
         names, providers = ", ".join(self.names), ", ".join(self.providers)
-        return f"no such model is known: {meant}write provider:model, with one of {providers}; or one of {names}"
+        return f"unknown model: {meant}write provider:model, with one of {providers}; or one of {names}"
 
     def entry(self, named: ResolvedName) -> ModelEntry:
-        """What is known of a model; dated versions share the entry of the name they begin with."""
+        """The entry of a model; dated versions share the entry of the undated name."""
         models = self.providers[named.provider].models
         if (exact := models.get(named.model)) is not None:
             return exact
@@ -118,7 +118,7 @@ def _is_date(text: str) -> bool:
 
 @cache
 def built_in() -> Mapping[str, Any]:
-    """The catalog that is shipped, as plain data."""
+    """The shipped catalog as plain data."""
     import tomllib
     from decimal import Decimal
     from importlib.resources import files
@@ -127,7 +127,7 @@ def built_in() -> Mapping[str, Any]:
 
 
 def read_catalog(override: Mapping[str, Any] | None = None) -> Catalog:
-    """The shipped catalog with the user's tables laid over it, field by field."""
+    """The shipped catalog, overridden field by field by the user's tables."""
     table = _laid_over(built_in(), override or {})
     try:
         return msgspec.convert(_with_prices(table), Catalog)
@@ -152,7 +152,7 @@ def _table(value: Any) -> dict[str, Any]:
 
 
 def _with_prices(table: dict[str, Any]) -> dict[str, Any]:
-    """The table with dollars per million tokens as whole billionths."""
+    """The table with prices in whole billionths of a dollar."""
     providers: dict[str, Any] = {}
     for name, provider in table.get("providers", {}).items():
         models = {

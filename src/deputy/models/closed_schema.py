@@ -1,4 +1,4 @@
-"""A JSON Schema in the narrower form that Anthropic enforces: closed objects, and no bounds on values."""
+"""Convert a JSON Schema to the form that Anthropic enforces: closed objects, no bounds on values."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ DROPPED: Final = frozenset(
         "maxProperties",
     }
 )
-"""What only narrows: a looser schema still helps, as whoever asked checks the answer against the whole one."""
+"""Keywords that only narrow: a looser schema still helps, because the answer is checked against the whole one."""
 
 _DEEPEST = 40
 
 
 def closed(schema: dict[str, Any]) -> dict[str, Any] | None:
-    """The schema as it can be enforced; None when that would forbid what the schema allows, or cannot be said."""
+    """The enforceable form of a schema; None if it would forbid valid values, or does not exist."""
     try:
         return _closed(schema, 0)
     except _NotClosed:
@@ -43,7 +43,7 @@ def closed(schema: dict[str, Any]) -> dict[str, Any] | None:
 
 
 class _NotClosed(Exception):
-    """The schema means more than can be enforced."""
+    """The schema has no enforceable form."""
 
 
 def _closed(schema: object, depth: int) -> dict[str, Any]:
@@ -54,7 +54,7 @@ def _closed(schema: object, depth: int) -> dict[str, Any]:
         if name not in DROPPED:
             form |= _kept(name, value, depth)
     if form.get("type") == "object":
-        # An object without named fields is a map, and a closed one would always be empty.
+        # An object without named fields is a map; closed, it would always be empty.
         if not form.get("properties"):
             raise _NotClosed
         form["additionalProperties"] = False
@@ -64,7 +64,6 @@ def _closed(schema: object, depth: int) -> dict[str, Any]:
 
 
 def _kept(name: str, value: Any, depth: int) -> dict[str, Any]:
-    """What becomes of one keyword."""
     match name, value:
         case (("properties" | "$defs"), dict()):
             return {name: {key: _closed(item, depth + 1) for key, item in cast("dict[str, Any]", value).items()}}

@@ -1,4 +1,4 @@
-"""Which model is asked when none is named: the first provider with a key, else a server here, else the scout."""
+"""The default model: of the first provider with a key, else of a local server, else the offline scout."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ BY_KEY = {
     "deepseek": "deepseek:deepseek-v4-pro",
     "mistral": "mistral:mistral-large-2512",
 }
-"""In this order, the first provider that has a key."""
+"""The default model of each provider; the first provider with a key is used."""
 
 LOCAL = ("ollama", "llamacpp")
-"""Then, in this order, the first server on this machine that answers."""
+"""Local servers, tried in this order if no provider has a key."""
 
 PROBE_SECONDS = 0.5
 _PROBE_BYTES = 1_000_000
 
 
 class ModelChoice(Struct, frozen=True, kw_only=True):
-    """A model, and why it was chosen."""
+    """The chosen model, and the reason."""
 
     model: str
     reason: str
 
 
 async def choose_model(models: ModelFactory, environ: Mapping[str, str], configured: str | None = None) -> ModelChoice:
-    """The model to ask when none is named."""
+    """The model to use if none is named."""
     named = environ.get(MODEL_VARIABLE, "").strip()
     if named:
         return ModelChoice(model=named, reason=f"{MODEL_VARIABLE} names it")
@@ -56,11 +56,11 @@ async def choose_model(models: ModelFactory, environ: Mapping[str, str], configu
         found = await served_by(provider, models, environ)
         if found:
             return ModelChoice(model=f"{provider}:{found[0]}", reason=f"no key is set, and {provider} answers here")
-    return ModelChoice(model=OFFLINE_MODEL, reason="no key is set, and no model server answers on this machine")
+    return ModelChoice(model=OFFLINE_MODEL, reason="no key is set, and no local model server answers")
 
 
 async def served_by(provider: str, models: ModelFactory, environ: Mapping[str, str]) -> list[str]:
-    """The models that a server on this machine has; none when it does not answer in time."""
+    """The models of a local server; empty if it does not answer in time."""
     import asyncio
 
     entry = models.catalog.providers[provider]
@@ -86,7 +86,7 @@ def _models_at(address: str) -> list[str]:
 
 
 def _read(answer: HTTPResponse) -> bytes:
-    """What is answered, within bounds: a server that drips is none."""
+    """The body of an answer, limited in size and time."""
     deadline = time.monotonic() + PROBE_SECONDS
     body = b""
     while (piece := answer.read1(65536)) and len(body) < _PROBE_BYTES and time.monotonic() < deadline:
@@ -105,5 +105,5 @@ def _names_in(body: bytes) -> list[str]:
         for one in cast("list[Any]", listed if isinstance(listed, list) else [])
         if isinstance(one, dict)
     ]
-    # Models that only embed texts cannot answer.
+    # Embedding models cannot answer.
     return [name for name in names if isinstance(name, str) and name and "embed" not in name]

@@ -1,4 +1,4 @@
-"""Makes models by name: catalog, key and address in, a model that retries under its governor out."""
+"""Make models by name, with retries and a rate limit."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
 
 OFFLINE: Final = "offline:"
 PYDANTIC_AI: Final = "pydantic-ai:"
-ANYBODYS: Final = "cursor"
-"""The provider whose program has models of all the others, by names of its own."""
+CURSOR: Final = "cursor"
+"""The provider whose program has models of other providers, under its own names."""
 
 
 class ModelFactory:
-    """All models of a process: one pool of connections, one governor per provider and key.
+    """All models of a process: one connection pool, one rate limiter per provider and key.
 
-    Keys and addresses come from `environ`; nothing is connected until a model is first asked.
+    Keys and addresses come from `environ`; the first model call opens the first connection.
     """
 
     def __init__(
@@ -55,10 +55,10 @@ class ModelFactory:
         self.catalog = catalog or read_catalog()
         self._environ = environ
         self._given: Mapping[str, Model] = {} if given is None else given
-        """Models that are there already, by the names they are asked by."""
+        """Ready-made models by name."""
         self._names: dict[str, ResolvedName] = {}
         self._entries: dict[str, ModelEntry] = {}
-        """What was looked up in the catalog, by the names it was asked for with."""
+        """Catalog entries by requested name."""
         self._clock = clock or RetryClock()
         self._retry = retry
         self._idle_seconds = idle_seconds
@@ -76,7 +76,7 @@ class ModelFactory:
             await self._http.close()
 
     def open(self, name: str) -> Model:
-        """The model of this name: an alias, `provider:model`, `script:FILE`, `offline:scout` or `pydantic-ai:NAME`."""
+        """The model for an alias, `provider:model`, `script:FILE`, `offline:scout` or `pydantic-ai:NAME`."""
         opened = self._opened.get(name)
         if opened is None:
             from deputy.models.retry import RetryingModel
@@ -88,7 +88,7 @@ class ModelFactory:
         return opened
 
     def _made(self, name: str) -> tuple[Model, str]:
-        """A model, and the account that its requests are counted against."""
+        """A model, and the account for its rate limit."""
         if name in self._given:
             return self._given[name], name
         if name.startswith(OFFLINE):
@@ -106,18 +106,18 @@ class ModelFactory:
         return self._over_the_wire(named, endpoint), account(named.provider, endpoint.key)
 
     def check(self, name: str) -> None:
-        """Raise unless a name is known here; what only another program may know is named as `cursor:NAME`."""
+        """Raise unless a name is known; a model that only a program knows is named `cursor:NAME`."""
         if self._is_wireless(name):
             self.open(name)
         else:
             self.catalog.resolve(name)
 
     def thinking(self, name: str) -> ThinkingLevel | None:
-        """How hard a name asks its model to think."""
+        """The thinking level that a name asks for."""
         return None if self._is_wireless(name) else self._named(name).thinking
 
     def has_key(self, provider: str) -> bool:
-        """Whether a provider's models can be asked: it has a key, or needs none."""
+        """Whether a provider has a key, or needs none."""
         entry = self.catalog.providers[provider]
         return entry.protocol is not None and (not entry.needs_key or self.key_variable(provider) is not None)
 
@@ -127,45 +127,45 @@ class ModelFactory:
         return found[0] if found is not None else None
 
     def address(self, provider: str) -> str:
-        """Where a provider's models are asked, without a password that may stand in it."""
+        """The address of a provider, without a password."""
         return without_password(self._base_url(provider))
 
     def missing_key(self, name: str) -> str | None:
-        """The provider whose key is missing for a model of this name; None when it can be asked."""
+        """The provider whose key is missing for this model; None if no key is missing."""
         if self._is_wireless(name):
             return None
         provider = self._named(name).provider
         return None if self.has_key(provider) else provider
 
     def provider_of(self, name: str) -> str:
-        """Whose model this is; nobody's for one that no provider of the catalog is asked for."""
+        """The provider of a model; "" if it is not in the catalog."""
         return "" if self._is_wireless(name) else self._named(name).provider
 
     def full_name(self, name: str) -> str:
-        """A model by its provider and its name there, whatever it is called here."""
+        """The name of a model as `provider:model`."""
         if self._is_wireless(name):
             return name
         named = self._named(name)
         return name if named.model == name else str(named)
 
     def _is_wireless(self, name: str) -> bool:
-        """Whether no provider of the catalog is asked: such a model needs no key of ours and has no known price."""
+        """Whether the model has no provider in the catalog, and so no key and no known price."""
         return name in self._given or name.startswith((SCRIPT, OFFLINE, PYDANTIC_AI))
 
     def _named(self, name: str) -> ResolvedName:
-        """What a name stands for; one that nobody knows is a name of the program that has anybody's models."""
+        """The resolved name; an unknown name without a colon may be one of Cursor's."""
         if (known := self._names.get(name)) is None:
             try:
                 known = self.catalog.resolve(name)
             except UsageError:
                 if ":" in name:
                     raise
-                known = ResolvedName(provider=ANYBODYS, model=name)
+                known = ResolvedName(provider=CURSOR, model=name)
             self._names[name] = known
         return known
 
     def max_cost_nanos(self, name: str, input_tokens: int, output_tokens: int) -> int | None:
-        """The most that so many tokens can cost, in billionths of a dollar; None where no price is known."""
+        """The maximum cost of these tokens in billionths of a dollar; None if no price is known."""
         if self._is_wireless(name):
             return 0 if name.startswith(OFFLINE) else None
         prices = self._entry(name).prices
@@ -177,7 +177,7 @@ class ModelFactory:
         return known
 
     def usable(self, spelled: str) -> str | None:
-        """The name of the model that a spelling of other programs stands for, when its provider can be asked."""
+        """The model name for another program's spelling, if its provider has a key."""
         for name in (spelled, spelled.replace("/", ":", 1), spelled.lower()):
             try:
                 provider = self.catalog.resolve(name).provider
@@ -188,7 +188,7 @@ class ModelFactory:
         return None
 
     def prices_of(self, name: str) -> PriceBounds:
-        """What is known of a model's prices, for whoever must approve what it can cost."""
+        """The known prices of a model, for approval requests."""
         window = None if self._is_wireless(name) else self._entry(name).window
         return PriceBounds(lambda given, taken: self.max_cost_nanos(name, given, taken), window)
 
@@ -207,7 +207,7 @@ class ModelFactory:
         return self._environ.get(entry.base_url_variable) or entry.base_url
 
     def _base_url_field(self, provider: str) -> str:
-        """Where the address of a provider is set: in its variable, unless it is the catalog's."""
+        """The name of the variable or catalog field with the address of a provider."""
         variable = self.catalog.providers[provider].base_url_variable
         return variable if self._environ.get(variable) else f"catalog.providers.{provider}.base_url"
 
@@ -218,7 +218,7 @@ class ModelFactory:
 
         provider = self.catalog.providers[named.provider]
         if provider.protocol is None:
-            raise UsageError("model", str(named), "it is not reached over the network, only through its own program")
+            raise UsageError("model", str(named), "this model has no API; only its own program can use it")
         _check_address(endpoint, self._base_url_field(named.provider))
         if self._http is None:
             self._http = HttpClient()
@@ -242,7 +242,7 @@ class ModelFactory:
 
 
 def pydantic_ai_model(name: str) -> Model:
-    """A model of pydantic-ai by its name there."""
+    """A model of pydantic-ai by name."""
     try:
         from deputy.models.pydantic_ai import PydanticAIModel
     except ImportError as error:
@@ -255,24 +255,24 @@ def find_key(provider: ProviderEntry, environ: Mapping[str, str]) -> tuple[str, 
     for variable in provider.keys:
         if value := environ.get(variable, "").strip():
             if not (value.isascii() and value.isprintable()):
-                raise UsageError(variable, ApiKey(value), "it holds characters that no key has; set it anew")
+                raise UsageError(variable, ApiKey(value), "the value has characters that no key has; set it again")
             return variable, ApiKey(value)
     return None
 
 
 def _check_address(endpoint: Endpoint, field: str) -> None:
-    """Raise unless requests can be sent to an address, by one way of getting in."""
+    """Raise unless the address is valid and has at most one kind of credential."""
     url = endpoint.base_url
     if not is_address(url):
         raise UsageError(field, without_password(url), "give an address like https://example.com/v1")
-    # Both are sent in the same header, and it has room for one.
+    # A key and a password would need the same header.
     if "authorization" in endpoint.headers() and "@" in urlsplit(url).netloc:
-        expected = f"leave the user and password before its host out: {endpoint.key_variable} is how one gets in"
+        expected = f"remove the user and password from the address: {endpoint.key_variable} is used instead"
         raise UsageError(field, without_password(url), expected)
 
 
 def is_address(url: str) -> bool:
-    """Whether requests can be sent there."""
+    """Whether a URL is a valid address for requests."""
     try:
         parts = urlsplit(url)
         return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
@@ -288,14 +288,14 @@ def without_password(url: str) -> str:
 
 
 def account(provider: str, key: ApiKey | None) -> str:
-    """Whom the provider counts requests against: its name, with a fingerprint of the key that tells nothing of it."""
+    """The account for rate limits: the provider, with a fingerprint of the key."""
     if key is None:
         return provider
     return f"{provider}/{sha256(b'deputy governor ' + key.reveal().encode()).hexdigest()[:12]}"
 
 
 def wire_of(protocol: WireName) -> Wire:
-    """The protocol of this name; only its own file is loaded."""
+    """The wire protocol with this name; only its file is imported."""
     match protocol:
         case "anthropic":
             from deputy.models.anthropic import AnthropicWire

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 BUDGETS: Final = {"low": 1024, "medium": 8192, "high": 24576}
 UNSIGNED: Final = "skip_thought_signature_validator"
-"""What the protocol takes in place of a signature for calls that another model made."""
+"""The placeholder signature for calls of another model."""
 
 
 class GoogleWire:
@@ -54,11 +54,11 @@ class GoogleWire:
     name = "google"
 
     def path(self, target: ModelTarget) -> str:
-        """Where the request goes."""
+        """The path of the request."""
         return f"/v1beta/models/{quote(target.model, safe='')}:streamGenerateContent?alt=sse"
 
     def headers(self) -> dict[str, str]:
-        """Nothing beside the key."""
+        """No headers beside the key."""
         return {}
 
     def body(
@@ -220,7 +220,7 @@ class GoogleReader:
 
     @property
     def is_done(self) -> bool:
-        """Whether the final chunk has come; the protocol has no event of its own for the end."""
+        """Whether the final chunk has come; the protocol has no end event."""
         return self._finish is not None
 
     def read(self, data: bytes) -> None:
@@ -242,16 +242,16 @@ class GoogleReader:
             self._detail = f"the prompt was blocked ({chunk.prompt_feedback.block_reason})"
 
     def end(self) -> StreamEnd:
-        """What the whole stream said."""
+        """The result of the whole stream."""
         finish = self._finish
         if finish is None:
-            raise StreamCut("the stream ended without a reason to stop")
+            raise StreamCut("the stream ended without a finish reason")
         if self._continues:
-            raise BadReply("the stream goes on after its end, so its order cannot be trusted")
+            raise BadReply("the stream continues after its end, so its order is unreliable")
         if finish in _REFUSALS:
             raise ModelRefused(f"the model declined to answer: {self._detail or finish}")
         if finish in _BROKEN:
-            raise BadReply(f"the model broke off: {finish} {self._detail[:500]}".rstrip())
+            raise BadReply(f"the model stopped with an error: {finish} {self._detail[:500]}".rstrip())
         reason: StopReason = "length" if finish == "MAX_TOKENS" else "end"
         return StreamEnd(reason=reason, parts=tuple(_joined(self._parts)))
 
@@ -286,7 +286,7 @@ class GoogleReader:
 
 
 def _joined(parts: list[_Part]) -> Iterable[Part]:
-    """The parts with neighbours of one kind joined; a signature ends the part it stands on."""
+    """The parts with neighbours of one kind joined; a signature ends its part."""
     texts: list[str] = []
     is_thought = False
 

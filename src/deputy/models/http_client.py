@@ -1,4 +1,4 @@
-"""One pool of connections for all models of a process: no redirects, no decompression, proxies from the environment."""
+"""The connection pool of a process: no redirects, no decompression, proxies from the environment."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 CONNECT_SECONDS: Final = 30.0
 PIECE_BYTES: Final = 256 * 1024
-"""How much of a body is handed over at once: what the network does not take yet is copied."""
+"""The size of one write; the transport copies unsent data."""
 
 
 class RequestBody(aiohttp.Payload):
-    """What a request says, let go of once it is said: an answer may be long in coming, and a conversation is large."""
+    """A request body that is freed once it is sent: answers may take long, and conversations are large."""
 
     _autoclose = True
 
@@ -32,18 +32,18 @@ class RequestBody(aiohttp.Payload):
         self._size = len(content)
 
     def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
-        """What is still to be said, as text."""
+        """The unsent body as text."""
         return self._value.decode(encoding, errors)
 
     async def write(self, writer: AbstractStreamWriter) -> None:
-        """Say it."""
+        """Send the body."""
         content, self._value = self._value, b""
         for at in range(0, len(content), PIECE_BYTES):
             await writer.write(content[at : at + PIECE_BYTES])
 
 
 class HttpClient:
-    """A pool of connections, opened with the first request and closed with the `async with` block."""
+    """A connection pool, opened by the first request and closed with the `async with` block."""
 
     def __init__(self) -> None:
         self._session: aiohttp.ClientSession | None = None
@@ -62,7 +62,7 @@ class HttpClient:
             self._session = None
 
     async def post(self, url: URL, headers: Mapping[str, str], body: RequestBody) -> aiohttp.ClientResponse:
-        """Send a request and wait for the head of its answer. What fails is a NetworkFailed."""
+        """Send a request and wait for the response headers; a failure is a NetworkFailed."""
         try:
             return await self._opened().post(
                 url,
@@ -72,7 +72,7 @@ class HttpClient:
                 proxy=self._proxy(url),
             )
         except aiohttp.InvalidURL as error:
-            raise BadRequest(f"the address {url!s} cannot be used") from error
+            raise BadRequest(f"the address {url!s} is invalid") from error
         except aiohttp.ClientConnectorCertificateError as error:
             raise NetworkFailed(f"the certificate of {url.host} is not trusted", retryable=False) from error
         except aiohttp.ServerTimeoutError as error:
@@ -92,17 +92,17 @@ class HttpClient:
         return self._session
 
     def _proxy(self, url: URL) -> str | None:
-        """The environment's proxy for a host, looked up once; aiohttp's own way would also read netrc for passwords."""
+        """The environment's proxy for a URL, cached; aiohttp's `trust_env` would also read passwords from netrc."""
         if url not in self._proxies:
             self._proxies[url] = proxy_for(f"{url.scheme}://{url.host}:{url.port}")
         return self._proxies[url]
 
 
 async def read_what_came(content: aiohttp.StreamReader) -> bytes:
-    """The next bytes of an answer, as `readany` gives them; empty at its end.
+    """The next bytes of an answer, like `readany`; empty at its end.
 
-    A busy process finds many chunks when it comes to look. `readany` takes them out one by one, and has the parser look
-    for more after each, which is a tenth of a turn's cost; so all but the last are taken here at once.
+    In a busy process many chunks wait. `readany` removes them one by one and calls the parser after each, a tenth of
+    a turn's cost; so this takes all but the last at once.
     """
     buffer: deque[bytes] | None = getattr(content, "_buffer", None)
     if buffer is None or len(buffer) <= 1 or content._buffer_offset:  # pyright: ignore[reportPrivateUsage]
@@ -117,7 +117,7 @@ async def read_what_came(content: aiohttp.StreamReader) -> bytes:
 
 
 def proxy_for(origin: str) -> str | None:
-    """The proxy that the environment names for an address, unless it excepts its host."""
+    """The environment's proxy for an address, unless its host is excluded."""
     from urllib.request import getproxies, proxy_bypass
 
     parts = urlsplit(origin)
@@ -133,5 +133,5 @@ def _reason(error: Exception) -> str:
 
 
 def no_answer(seconds: float) -> ModelError:
-    """The error for a provider that has not even begun to answer."""
+    """The error for a provider that did not begin to answer."""
     return Silent(f"no answer began within {seconds:g} s")

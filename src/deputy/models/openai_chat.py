@@ -1,4 +1,4 @@
-"""OpenAI's Chat Completions protocol, which most other servers speak too, each a little differently."""
+"""OpenAI's Chat Completions protocol, with the quirks of other servers that speak it."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 QUIRKS: Final = frozenset(
     {
         "max_completion_tokens",  # the output limit has this name instead of max_tokens
-        "schema_beside_tools",  # both are taken; elsewhere a schema keeps the model from calling tools, or is an error
-        "no_stream_options",  # usage comes unasked, and asking is an error
-        "reasoning_content",  # thinking goes back in this field, beside the calls it led to
-        "reasoning_details",  # thinking goes back in this list, as it came
-        "nine_character_ids",  # ids of calls have exactly nine letters or digits
+        "schema_beside_tools",  # accepts both; on other servers a schema prevents tool calls, or is an error
+        "no_stream_options",  # reports usage by default, and rejects the option
+        "reasoning_content",  # thinking is sent back in this field, beside its calls
+        "reasoning_details",  # thinking is sent back unchanged in this list
+        "nine_character_ids",  # call ids have exactly nine letters or digits
     }
 )
 
@@ -59,11 +59,11 @@ class ChatWire:
     name = "openai-chat"
 
     def path(self, target: ModelTarget) -> str:
-        """Where the request goes."""
+        """The path of the request."""
         return "/chat/completions"
 
     def headers(self) -> dict[str, str]:
-        """Nothing beside the key."""
+        """No headers beside the key."""
         return {}
 
     def body(
@@ -120,7 +120,7 @@ def _encode(message: Message, target: ModelTarget) -> bytes:
                     {
                         "role": "tool",
                         "tool_call_id": _call_id(result.call_id, target),
-                        # The protocol has no field for a failed tool, so the text says it.
+                        # The protocol has no field for a failed tool.
                         "content": f"Error: {result.content}" if result.is_error else result.content,
                     }
                 )
@@ -182,7 +182,7 @@ class _CallDelta(Struct, gc=False):
 
 
 class _Spoken(Struct):
-    """A piece of content where a server sends a list of them; thinking holds pieces in turn."""
+    """One item of a content list; thinking contains items itself."""
 
     type: str = ""
     text: str = ""
@@ -217,7 +217,7 @@ class _Chunk(Struct, gc=False):
 
 _decoder = msgspec.json.Decoder(_Chunk).decode
 _MOST_DOLLARS = 1e6
-"""The most that a server may say that a request has cost."""
+"""The highest plausible cost of a request."""
 _STOPS: Final[dict[str, StopReason]] = {"length": "length", "max_tokens": "length", "model_length": "length"}
 _REFUSALS: Final = frozenset({"content_filter", "refusal", "sensitive"})
 
@@ -235,15 +235,15 @@ class ChatReader:
         self._refusal: list[str] = []
         self._calls: list[PartialToolCall] = []
         self._at: dict[int | None, PartialToolCall] = {}
-        """The call that each index stands for now."""
+        """The current call of each index."""
 
     @property
     def is_done(self) -> bool:
-        """Whether the reason to stop has come; servers differ in what they send after it."""
+        """Whether the finish reason has come; servers differ in what they send after it."""
         return self._finish is not None
 
     def read(self, data: bytes) -> None:
-        """Take in the data of one event; after the reason to stop, only usage."""
+        """Take in the data of one event; after the finish reason, only usage."""
         if data == b"[DONE]":
             return
         chunk: _Chunk = decode(_decoder, data)
@@ -265,15 +265,15 @@ class ChatReader:
             self._finish = choice.finish_reason or None
 
     def end(self) -> StreamEnd:
-        """What the whole stream said."""
+        """The result of the whole stream."""
         if self._finish is None:
-            raise StreamCut("the stream ended without a reason to stop")
+            raise StreamCut("the stream ended without a finish reason")
         if self._continues:
-            raise BadReply("the stream goes on after its end, so its order cannot be trusted")
+            raise BadReply("the stream continues after its end, so its order is unreliable")
         if self._finish in _REFUSALS or self._refusal:
             raise ModelRefused(f"the model declined to answer: {''.join(self._refusal)[:500] or self._finish}")
         if self._finish == "error":
-            raise BadReply("the server broke off with finish reason 'error'")
+            raise BadReply("the server stopped with finish reason 'error'")
         reason = _STOPS.get(self._finish, "end")
         parts: list[Part] = []
         if self._thoughts or self._details:
@@ -325,7 +325,7 @@ class ChatReader:
             self.buffer.grow(len(text))
 
     def _call(self, delta: _CallDelta, function: _Function) -> PartialToolCall:
-        """The call that a delta belongs to: by index. Servers that give none, or always the same, name each call."""
+        """The call of a delta, by index; servers without indexes, or with one for all, name each call."""
         call = self._at.get(delta.index)
         has_other_id = call is not None and bool(delta.id) and bool(call.id) and delta.id != call.id
         if call is None or (function.name and call.name and (delta.index is None or has_other_id)):

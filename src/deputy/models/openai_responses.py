@@ -1,4 +1,4 @@
-"""OpenAI's Responses protocol, without state at the provider: reasoning travels with us, sealed."""
+"""OpenAI's Responses protocol without server state: encrypted reasoning is sent back with each request."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ class ResponsesWire:
     name = "openai-responses"
 
     def path(self, target: ModelTarget) -> str:
-        """Where the request goes."""
+        """The path of the request."""
         return "/responses"
 
     def headers(self) -> dict[str, str]:
-        """Nothing beside the key."""
+        """No headers beside the key."""
         return {}
 
     def body(
@@ -125,7 +125,7 @@ def _encode(message: Message, provider: str) -> bytes:
 
 
 def _output(content: str, is_error: bool) -> str:
-    """The protocol has no field for a failed tool, so the text says it."""
+    """The result of a call; the protocol has no field for a failed tool."""
     return f"Error: {content}" if is_error else content
 
 
@@ -197,7 +197,7 @@ _item_decoder = msgspec.json.Decoder(_Item).decode
 
 
 class ResponsesReader:
-    """Reads one Responses stream. Deltas are for watchers; what counts is each item as it stands when it is done."""
+    """Reads one Responses stream. Deltas are for watchers; the result is made from the finished items."""
 
     def __init__(self) -> None:
         self.buffer = StreamBuffer()
@@ -237,9 +237,9 @@ class ResponsesReader:
                 pass
 
     def end(self) -> StreamEnd:
-        """What the whole stream said."""
+        """The result of the whole stream."""
         if not self.is_done:
-            raise StreamCut("the stream ended before its response did")
+            raise StreamCut("the stream ended before its response")
         parts = [part for index in sorted(self._items) for part in self._parts(self._items[index])]
         if self._refusal:
             raise ModelRefused(f"the model declined to answer: {self._refusal[:500]}")
@@ -254,7 +254,7 @@ class ResponsesReader:
                     yield Text(text=text, opaque=_sealed(raw))
             case "reasoning":
                 text = "\n\n".join(piece.text or "" for piece in [*(item.summary or ()), *(item.content or ())])
-                # Without its sealed form the provider could not make sense of it.
+                # The provider cannot read reasoning back without its encrypted form.
                 yield Thinking(text=text, opaque=_sealed(raw) if item.encrypted_content is not None else None)
             case "function_call" if item.status in (None, "completed"):
                 call = PartialToolCall(item.call_id or "", item.name, _sealed(raw) if item.call_id else None)
@@ -287,7 +287,7 @@ class ResponsesReader:
             case "max_output_tokens":
                 self._reason = "length"
             case "content_filter":
-                self._refusal = "the provider's content filter stopped it"
+                self._refusal = "the provider's content filter stopped the answer"
             case _:
                 pass
 
@@ -305,6 +305,6 @@ class ResponsesReader:
 
 
 def _sealed(raw: msgspec.Raw) -> str:
-    """An item as it is sent back: as it came, without empty fields."""
+    """An item to send back: unchanged, without null fields."""
     fields: dict[str, Any] = msgspec.json.decode(raw)
     return encode({name: value for name, value in fields.items() if value is not None}).decode()

@@ -1,4 +1,4 @@
-"""What a turn cost, and whether its numbers betray a prompt that was cut without a word."""
+"""The cost of a turn, and the detection of silently truncated prompts."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ if TYPE_CHECKING:
 
 
 class ModelPrices(Struct, frozen=True, kw_only=True):
-    """Prices in billionths of a dollar for a million tokens."""
+    """Prices in billionths of a dollar per million tokens."""
 
     input: int
     output: int
     cached: int | None = None
-    """Of input read from a cache; the price of input where there is no other."""
+    """For input read from a cache; None means the price of input."""
     cache_write: int | None = None
     long_above: int | None = None
-    """With more input than this, the whole request has the prices of `long`."""
+    """Above this input, `long` applies to the whole request."""
     long: ModelPrices | None = None
 
 
 def priced(used: TokenUsage, prices: ModelPrices | None) -> TokenUsage:
-    """What was used with its cost; a cost that the provider reported itself stands where no price is known."""
+    """The usage with its cost; without a known price, a cost reported by the provider stays."""
     if prices is None or not used.is_reported:
         return used
     if prices.long is not None and prices.long_above is not None and used.input_tokens > prices.long_above:
@@ -44,15 +44,15 @@ def priced(used: TokenUsage, prices: ModelPrices | None) -> TokenUsage:
 
 
 def was_cut_silently(used: TokenUsage, reason: StopReason, *, window: int | None, sent_bytes: int) -> bool:
-    """Whether the provider dropped part of the prompt, or all room for an answer, instead of saying it is too long."""
+    """Whether the provider silently dropped part of the prompt, or all room for an answer."""
     if not used.is_reported:
         return False
     if reason == "length" and used.output_tokens == 0:
         return True
-    # No server reads more than it was sent: such a number says nothing.
+    # A server cannot read more than it was sent: ignore such a number.
     if window is None or used.input_tokens > estimated_tokens(sent_bytes) * FACTOR:
         return False
     if used.input_tokens > window:
         return True
-    # A server that cuts fills its window with what it kept.
+    # A server that truncates fills its window.
     return used.input_tokens >= window * 0.95 and estimated_tokens(sent_bytes) > window * 1.25

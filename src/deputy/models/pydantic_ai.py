@@ -1,4 +1,4 @@
-"""Any model of pydantic-ai as a Model, for the long tail of providers. Needs the extra `deputy-agents[pydantic-ai]`."""
+"""Models of pydantic-ai, for other providers. Needs the extra `deputy-agents[pydantic-ai]`."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ _KINDS: Final[tuple[tuple[type[Exception], type[ModelError]], ...]] = (
 
 
 class PydanticAIModel:
-    """A pydantic-ai model behind our port. Turn off the retries of its own client: ours come on top."""
+    """A pydantic-ai model as a Model. Disable its own client's retries: Deputy retries itself."""
 
     is_metered = True
 
@@ -89,7 +89,7 @@ class PydanticAIModel:
 
     @classmethod
     def named(cls, name: str) -> Self:
-        """The model that pydantic-ai knows by this name."""
+        """The pydantic-ai model with this name."""
         try:
             return cls(infer_model(name))
         except (exceptions.UserError, ValueError, ImportError) as error:
@@ -161,16 +161,16 @@ class PydanticAIModel:
     def _message(self, response: messages.ModelResponse, turn: int) -> tuple[AssistantMessage, StopReason]:
         finish = response.finish_reason
         if finish is None:
-            raise StreamCut("the stream ended without a reason to stop")
+            raise StreamCut("the stream ended without a finish reason")
         if finish == "content_filter":
             raise ModelRefused("the model declined to answer")
         if finish == "error":
-            raise BadReply("the provider broke off")
+            raise BadReply("the provider stopped with an error")
         reason = _STOPS.get(finish, "end")
         parts = with_ids(tuple(_our_parts(response.parts, reason)), turn)
         message = AssistantMessage(parts=parts, origin=self._origin)
         if reason == "end" and not message.text.strip() and not message.calls:
-            raise EmptyReply("the model ended its turn without a word or a call")
+            raise EmptyReply("the model ended its turn without text or a call")
         return message, reason
 
 

@@ -1,4 +1,4 @@
-"""What all who ask one provider with one key agree on: when requests may start, and how many."""
+"""The shared state of a rate limit: when requests with one key may start, and how many."""
 
 from __future__ import annotations
 
@@ -11,34 +11,31 @@ if TYPE_CHECKING:
 
 
 class RateLimitStore(Protocol):
-    """When requests to one provider and key may start, and how many, for everyone who shares it.
-
-    Times are on a monotonic clock.
-    """
+    """The shared state for one provider and key. Times are monotonic."""
 
     def is_calm(self, now: float) -> bool:
-        """Whether nobody holds starts back, as far as is known without asking; on the way of every request."""
+        """Whether no hold is known; called for every request, so it does no I/O."""
         ...
 
     def is_limited(self, now: float) -> bool:
-        """Whether a limit is in force, as far as is known without asking; on the way of every request."""
+        """Whether a limit is known to apply; called for every request, so it does no I/O."""
         ...
 
     async def hold(self, until: float) -> None:
-        """Nobody starts before this time."""
+        """Allow no start before this time."""
         ...
 
     async def next_start(self, now: float, spacing: float) -> float:
-        """Take a start now: 0 when it is given, else how many seconds to wait before asking again."""
+        """Take a start: 0 if granted, else the seconds to wait before the next try."""
         ...
 
     def share(self, ask: SlotRequest, on_share: Callable[[SlotShare | None], None]) -> None:
-        """Ask for a share of the limit; told when it is known to all, None when there is no limit."""
+        """Request a share of the limit; `on_share` gets it, or None if there is no limit."""
         ...
 
 
 class LocalRateLimitStore:
-    """The pace of one process."""
+    """A store for one process."""
 
     def __init__(self) -> None:
         self._held_until = float("-inf")
@@ -47,19 +44,19 @@ class LocalRateLimitStore:
         self._joined: float | None = None
 
     def is_calm(self, now: float) -> bool:
-        """Whether nobody holds starts back."""
+        """Whether there is no hold."""
         return self._held_until <= now
 
     def is_limited(self, now: float) -> bool:
-        """Whether a limit is in force."""
+        """Whether a limit applies."""
         return self._agreement.limit is not None and self._agreement.limit.is_in_force(now)
 
     async def hold(self, until: float) -> None:
-        """Nobody starts before this time."""
+        """Allow no start before this time."""
         self._held_until = max(self._held_until, until)
 
     async def next_start(self, now: float, spacing: float) -> float:
-        """Take a start now, or learn how long to wait."""
+        """Take a start, or return the seconds to wait."""
         at = max(self._held_until, self._last_start + spacing)
         if at > now:
             return at - now
@@ -67,7 +64,7 @@ class LocalRateLimitStore:
         return 0.0
 
     def share(self, ask: SlotRequest, on_share: Callable[[SlotShare | None], None]) -> None:
-        """Have the whole limit."""
+        """Take the whole limit."""
         self._agreement, share = agree(self._agreement, ask, "", self._joined)
         self._joined = None if self._agreement.limit is None else self._agreement.limit.since
         on_share(share)

@@ -1,4 +1,4 @@
-"""The rate governor: how many requests one provider and key get at once, and when, for all who share it."""
+"""The rate limiter: how many requests to one provider and key run at once, and when they start."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ CEILING: Final = 512
 _FEWEST, _OTHER_FILES = 16, 256
 WINDOW_SECONDS: Final = 0.1
 SHARE: Final = 10
-"""No window gets more than a tenth of what a storm threw back."""
+"""A window gets at most a tenth of the requests that a storm of throttles rejected."""
 MARGIN: Final = 1.6
-"""How much wider starts are spaced than that needs, so that it holds although the machine delays some of them."""
+"""Extra spacing between starts, because the machine delays some of them."""
 CALM_SPACING_SECONDS: Final = 0.001
-"""Starts that close together are not paced any more."""
+"""Below this spacing, starts are no longer paced."""
 QUIET_SECONDS: Final = 1.0
 LONGEST_JITTER_SECONDS: Final = 1.0
 TICK_SECONDS: Final = 0.2
-"""How often a share of the limit is settled anew, while one is in force."""
+"""How often the share is renewed while a limit applies."""
 IDLE_SECONDS: Final = 2.0
-"""How long a share is kept that nothing is done with."""
+"""How long an unused share is kept."""
 
 
 def most_requests() -> int:
-    """How many requests this process can have under way: as many as it may open sockets, less what else it opens."""
+    """The most concurrent requests of this process, by its limit on open files."""
     import resource
 
     allowed, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -45,16 +45,16 @@ def most_requests() -> int:
 class RateLimiter:
     """Slots for requests: the limit halves when the provider throttles and grows back with success.
 
-    While a limit is in force, this process has a share of it, settled with the others every now and then; until a
-    provider throttles there is none, and nobody is asked. After a throttle, starts are paced one by one along a
-    single line, measured by when they really happened, so that a late timer never turns into a burst.
+    While a limit applies, this process has a share of it, which it renews regularly; before the first throttle there
+    is no limit. After a throttle, requests start one by one in a line, spaced by their real start times, so that a
+    late timer never causes a burst.
     """
 
     def __init__(
         self, *, clock: RetryClock | None = None, max_concurrency: int = CEILING, store: RateLimitStore | None = None
     ) -> None:
         self.limit = float(max_concurrency)
-        """How many requests may be under way, of all who share the limit, as far as was heard."""
+        """The last known limit on concurrent requests of all processes."""
         self.active = 0
         self._ceiling = max_concurrency
         self._clock = clock or RetryClock()
@@ -62,7 +62,7 @@ class RateLimiter:
         self._waiting: OrderedDict[asyncio.Future[None], None] = OrderedDict()
         self._share: SlotShare | None = None
         self._asked: SlotRequest | None = None
-        """While a share is being asked for: what was told then."""
+        """The pending request for a share."""
         self._tick: asyncio.TimerHandle | None = None
         self._successes = 0
         self._cutting: float | None = None
@@ -72,18 +72,18 @@ class RateLimiter:
         self._line = asyncio.Lock()
         self._in_line = 0
         self._retries = 0
-        """How many of those that wait here were thrown back before."""
+        """The number of waiting requests that were throttled before."""
         self._throttled = 0
-        """How many requests the storm threw back; 0 when there is none."""
+        """The number of requests that the storm throttled; 0 without a storm."""
         self._granted_slots = 0
-        """How many starts the line has given since the storm was last at its worst."""
+        """The starts granted since the last cut."""
         self._last_throttle = float("-inf")
         self._is_closed = False
 
     async def enter(self, max_wait_seconds: float = float("inf"), *, is_throttle_retry: bool = False) -> float:
-        """Wait for a slot and, in a storm, for its time. Returns when the request starts, for `throttled`.
+        """Wait for a slot and, in a storm, for the start time. Returns the start time, for `throttled`.
 
-        RateLimited at once when the provider wants to be left alone for longer than the patience lasts.
+        Raises RateLimited at once if the wait would be longer than `max_wait_seconds`.
         """
         self._retries += is_throttle_retry
         try:
@@ -103,22 +103,22 @@ class RateLimiter:
             self._retries -= is_throttle_retry
 
     def release(self) -> None:
-        """Give the slot back; whoever waits longest gets it."""
+        """Release the slot to the longest waiting request."""
         self.active -= 1
         self._last_release = self._clock.clock()
         self._admit(self._last_release)
 
     def succeeded(self) -> None:
-        """A request was served."""
+        """A request succeeded."""
         self._successes += 1
         is_quiet = self._clock.clock() - self._last_throttle > QUIET_SECONDS
         if is_quiet and not self._in_line and not self._retries:
             self._end_storm()
 
     async def throttled(self, started: float, wait_seconds: float) -> None:
-        """A request that had started then was thrown back; nobody starts before the wait is over.
+        """A request was throttled: cut the limit, and allow no start before the wait is over.
 
-        Requests that were already under way when the limit was cut do not cut it again.
+        A request that started before the last cut does not cut again.
         """
         now = self._clock.clock()
         self._throttled += 1
@@ -133,7 +133,7 @@ class RateLimiter:
         await self._store.hold(now + wait_seconds + jitter)
 
     async def close(self) -> None:
-        """Give up the share of the limit, so that others need not wait until it lapses."""
+        """Release the share, so that other processes get it at once."""
         self._is_closed = True
         if self._tick is not None:
             self._tick.cancel()
@@ -142,7 +142,7 @@ class RateLimiter:
             return
         released = asyncio.get_running_loop().create_future()
         ask = SlotRequest(now=self._clock.clock(), active=0, wanted=0)
-        # An ask under way is answered first: the journal keeps the order.
+        # A pending request is answered first: the journal keeps the order.
         self._store.share(ask, lambda _: None if released.done() else released.set_result(None))
         await released
         self._share = None
@@ -150,17 +150,17 @@ class RateLimiter:
     # --- the share of the limit ---
 
     def _room(self, now: float) -> int:
-        """How many requests this process may have under way."""
+        """The number of requests that this process may run."""
         room = self._ceiling
         if self._share is not None:
             room = min(room, self._share.slots) if now < self._share.until else 0
-        # What is told to be under way must not become more before it is known what may be.
+        # Until the answer comes, do not exceed the number in the pending request.
         return room if self._asked is None else min(room, self._asked.active)
 
     def _refresh_share(self) -> None:
-        """Tell the others what this process has and wants, and learn what it may have."""
+        """Request a share for the current demand."""
         if self._asked is not None or self._is_closed:
-            return  # what is new is told when the answer is there
+            return  # the answer to the pending request triggers the next one
         if self._tick is not None:
             self._tick.cancel()
             self._tick = None
@@ -189,7 +189,6 @@ class RateLimiter:
             self._tick = asyncio.get_running_loop().call_later(TICK_SECONDS, self._refresh_share)
 
     def _admit(self, now: float) -> None:
-        """Let in who waits longest, as long as there is room."""
         room = self._room(now)
         while self._waiting and self.active < room:
             waiter, _ = self._waiting.popitem(last=False)
@@ -223,12 +222,12 @@ class RateLimiter:
 
     @property
     def spacing(self) -> float:
-        """Seconds between two starts in a storm: no window has more starts than there are slots."""
+        """The seconds between two starts in a storm: a window has at most as many starts as slots."""
         return max(self._storm_spacing, MARGIN * WINDOW_SECONDS / max(1, int(self.limit)))
 
     @property
     def _storm_spacing(self) -> float:
-        """The spacing that the storm's size asks for; half of it after each round in which nothing is thrown back."""
+        """The spacing for the size of the storm, halved after each round without a throttle."""
         rounds = self._granted_slots // max(1, self._throttled)
         return MARGIN * WINDOW_SECONDS / max(1, self._throttled // SHARE) / 2 ** min(rounds, 32)
 
@@ -238,7 +237,7 @@ class RateLimiter:
     async def _wait_for_turn(self, max_wait_seconds: float) -> float:
         self._in_line += 1
         if not self._store.is_calm(self._clock.clock()):
-            # Whoever it was that was thrown back: those who wait here for it must not start all at once.
+            # Even if another process was throttled, the waiting requests must not start at once.
             self._throttled = max(self._throttled, self._in_line)
         try:
             async with self._line:
@@ -256,19 +255,19 @@ class RateLimiter:
                         self._granted_slots += 1
                         return self._start_now()
                     if wait > max_wait_seconds:
-                        raise RateLimited(f"the provider wants to be left alone for {wait:.0f} s", retry_after=wait)
+                        raise RateLimited(f"the provider asks to wait {wait:.0f} s", retry_after=wait)
                     await self._clock.sleep(wait)
         finally:
             self._in_line -= 1
 
     def _start_now(self) -> float:
-        """What counts for those who follow is when a request really starts, however late that is."""
+        """The next start is spaced from the real start time."""
         self._last_start = self._clock.clock()
         return self._last_start
 
 
 class RateLimiters:
-    """One governor for each provider and key, made when first asked for."""
+    """One rate limiter for each provider and key, made on first use."""
 
     def __init__(
         self,
@@ -283,7 +282,7 @@ class RateLimiters:
         self._limiters: dict[str, RateLimiter] = {}
 
     def of(self, account: str) -> RateLimiter:
-        """The governor of an account: a provider with a fingerprint of the key."""
+        """The rate limiter of an account: a provider with a fingerprint of the key."""
         limiter = self._limiters.get(account)
         if limiter is None:
             store = self._pace_of(account) if self._pace_of is not None else None
@@ -292,6 +291,6 @@ class RateLimiters:
         return limiter
 
     async def close(self) -> None:
-        """Give up every share."""
+        """Release every share."""
         for limiter in self._limiters.values():
             await limiter.close()

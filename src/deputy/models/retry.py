@@ -1,4 +1,4 @@
-"""A model that asks again where that is safe: under the governor, with jitter, heeding Retry-After, within bounds."""
+"""Retries of model calls: rate-limited, with jitter, honouring Retry-After, within a budget."""
 
 from __future__ import annotations
 
@@ -25,22 +25,22 @@ SHORTEST_WAIT_SECONDS: Final = 0.5
 
 
 class RetryPolicy(Struct, frozen=True, kw_only=True):
-    """How often and how long to try."""
+    """The number of attempts and the waits."""
 
     attempts: int = 5
     attempts_when_limited: int = 20
-    """Waiting one's turn at a rate limit is not failing."""
+    """More than `attempts`: waiting for a rate limit is not a failure."""
     longest_wait_seconds: float = 60.0
-    """The most a wait of our own may grow to."""
+    """The longest backoff."""
     max_wait_seconds: float = 300.0
-    """The most that all waits of one turn may add up to; a provider that wants more time than is left gets none."""
+    """The total of all waits of one turn; a longer Retry-After ends the turn."""
 
 
 class RetryingModel:
-    """Any model, asked again while its failures are retryable.
+    """A model that retries retryable failures.
 
-    A model's turn has no side effect of ours until it is whole, so a cut one may be asked for again; what it used
-    is told as usage, and `Retried` says that its deltas count no more.
+    An incomplete turn has no side effects, so it is safe to repeat. Its usage is emitted, and `RetryNotice` discards
+    its deltas.
     """
 
     def __init__(
@@ -54,23 +54,23 @@ class RetryingModel:
 
     @property
     def name(self) -> str:
-        """The name of the model that is asked."""
+        """The name of the wrapped model."""
         return self._model.name
 
     @property
     def is_metered(self) -> bool:
-        """Whether what it reports to have used is held against our own estimate."""
+        """Whether its reported usage is checked against our estimate."""
         return is_metered(self._model)
 
     @property
     def context_window(self) -> int | None:
-        """The window of the model that is asked."""
+        """The context window of the wrapped model."""
         return self._model.context_window
 
     async def stream(
         self, conversation: Conversation, tools: Toolset, settings: GenerationSettings
     ) -> AsyncGenerator[StreamEvent, None]:
-        """One turn, of as many requests as it takes."""
+        """One turn, of one or more requests."""
         policy, wait_seconds = self._policy, self._policy.max_wait_seconds
         if settings.output is not None and not self._takes_schemas:
             settings = without_schema(settings)
@@ -86,7 +86,7 @@ class RetryingModel:
             except ModelError as error:
                 failure = error
                 if settings.output is not None and is_schema_refused(error):
-                    # Remembered for as long as the process lives: the next turn does not ask for it.
+                    # Remembered for later turns of this process.
                     self._takes_schemas, settings, is_throttle = False, without_schema(settings), False
                     continue
                 wait = self._wait(error, attempt)

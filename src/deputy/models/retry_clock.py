@@ -1,4 +1,4 @@
-"""Time and chance for retries and pacing, in one value, so that tests can hold both."""
+"""Clock and randomness for retries, replaceable in tests."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def _loop_time() -> float:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RetryClock:
-    """A monotonic clock, the date, a way to wait, and a number between 0 and 1."""
+    """A monotonic clock, the wall clock, sleep, and a random number between 0 and 1."""
 
     clock: Callable[[], float] = _loop_time
     wall_clock: Callable[[], float] = time.time

@@ -1,4 +1,4 @@
-"""Whether a server does not take a schema for the answer: then it is asked without one."""
+"""Detect servers that refuse an output schema; the request is then repeated without one."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ WORDINGS: Final = (
     "invalid schema",
     "grammar",
 )
-"""How servers name the field, or what it asks for, when they do not take it."""
+"""Words in the errors of servers that refuse the schema field."""
 
 
 def is_schema_refused(error: ModelError) -> bool:
-    """Whether a refusal is about the schema that was asked for."""
+    """Whether an error is about the output schema."""
     words = error.message.lower()
     return isinstance(error, BadRequest) and any(wording in words for wording in WORDINGS)
 
 
 def without_schema(settings: GenerationSettings) -> GenerationSettings:
-    """The same turn asked for without a schema, which is another request to whoever serves each only once."""
+    """The settings without a schema; the idempotency key changes, because it is another request."""
     key = settings.idempotency_key
     return structs.replace(settings, output=None, idempotency_key=None if key is None else f"{key}:plain")

@@ -29,7 +29,7 @@ SIZE_LIMIT: Final = 64 * 1024 * 1024
 
 
 class ScriptModel:
-    """A model that says what its script says, and nothing else."""
+    """A model that plays a script."""
 
     context_window: int | None = None
 
@@ -55,7 +55,7 @@ class ScriptModel:
         return cls(read_script(data, path), name=f"script:{path}")
 
     def unasked(self) -> list[str]:
-        """The turns that were not asked as often as the script says."""
+        """The turns that were requested less often than the script says."""
         return self._play.unasked()
 
     async def stream(
@@ -86,13 +86,13 @@ class ScriptModel:
 
 
 def opening_of(conversation: Conversation) -> str:
-    """What a script recognises a conversation by: its system prompt and first message."""
+    """The text that a script matches: the system prompt and the first message."""
     first = next((message.text for message in conversation.messages if isinstance(message, UserMessage)), "")
     return f"{conversation.system}\n{first}"
 
 
 def answers_in(conversation: Conversation) -> int:
-    """How many turns the model has had."""
+    """The number of the model's turns so far."""
     return sum(1 for message in conversation.messages if isinstance(message, AssistantMessage))
 
 
@@ -112,5 +112,5 @@ def _message(turn: ScriptedTurn, position: int) -> AssistantMessage:
 def _failure(fault: str, name: str) -> ModelError:
     kinds = {kind.code.lower(): kind for kind in ModelError.__subclasses__()}
     if fault not in kinds:
-        raise UsageError("fault", fault, f"a script knows {', '.join(sorted(kinds))}")
-    return kinds[fault](f"the script says {fault}", model=name)
+        raise UsageError("fault", fault, f"the faults of a script are {', '.join(sorted(kinds))}")
+    return kinds[fault](f"scripted fault {fault}", model=name)

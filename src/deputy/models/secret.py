@@ -8,7 +8,7 @@ SHOWN: Final = "***"
 
 
 class ApiKey:
-    """A value that shows itself only when asked to: not in repr, logs, errors, pickles or JSON."""
+    """An API key that repr, logs, errors, pickles and JSON do not show."""
 
     __slots__ = ("_value",)
 
@@ -16,11 +16,11 @@ class ApiKey:
         self._value = value
 
     def reveal(self) -> str:
-        """The value itself, for the request that needs it."""
+        """The value, for a request header."""
         return self._value
 
     def hide(self, text: str) -> str:
-        """The text with every occurrence of the value blotted out."""
+        """The text with every occurrence of the value masked."""
         return text.replace(self._value, SHOWN) if len(self._value) >= 4 else text
 
     def __repr__(self) -> str:
@@ -30,7 +30,7 @@ class ApiKey:
         return repr(self)
 
     def __reduce__(self) -> str:
-        raise TypeError("a ApiKey is not written anywhere")
+        raise TypeError("an ApiKey cannot be pickled")
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ApiKey) and other._value == self._value

@@ -1,4 +1,4 @@
-"""Server-sent events as they arrive: bytes in, the data of each complete event out, in linear time."""
+"""Parse server-sent events from chunks of bytes, in linear time."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ _BOM = b"\xef\xbb\xbf"
 
 
 class EventReader:
-    """Reads events from chunks cut anywhere. Names, ids and comments are dropped: every protocol says it in the data.
+    """Reads the data of events from chunks cut anywhere; names, ids and comments are dropped.
 
-    Bytes are never decoded here, so a character split over chunks is whole again when its event is.
+    Bytes are not decoded here, so a character may be split over chunks.
     """
 
     __slots__ = ("_after_return", "_data", "_data_size", "_is_first", "_limit", "_line", "_line_size")
@@ -19,10 +19,10 @@ class EventReader:
     def __init__(self, limit_bytes: int = EVENT_LIMIT_BYTES) -> None:
         self._limit = limit_bytes
         self._line: list[bytes] = []
-        """Pieces of a line whose end has not come."""
+        """The pieces of an unfinished line."""
         self._line_size = 0
         self._data: list[bytes] = []
-        """The data lines of the event under way."""
+        """The data lines of the current event."""
         self._data_size = 0
         self._after_return = False
         self._is_first = True
@@ -47,7 +47,7 @@ class EventReader:
         return events
 
     def close(self) -> list[bytes]:
-        """What an event without its closing empty line holds when the stream ends."""
+        """The data of a last event without its closing empty line."""
         return self._read([self._take_line(), b""])
 
     def _read(self, lines: list[bytes]) -> list[bytes]:
@@ -85,7 +85,7 @@ class EventReader:
         raise ReplyTooLarge(f"one event of the stream is larger than {self._limit:,} bytes")
 
     def _with_newlines(self, chunk: bytes) -> bytes:
-        """The chunk with every line end as a newline; a return at the end of a chunk may be half of one."""
+        """The chunk with every line end as a newline; a CR at the end may be half of a CRLF."""
         if self._after_return and chunk:
             self._after_return = False
             chunk = chunk.removeprefix(b"\n")
@@ -95,7 +95,7 @@ class EventReader:
 
 
 def _plain_events(chunk: bytes) -> list[bytes] | None:
-    """The data of a chunk of whole events with one line of data each and nothing else, as most are."""
+    """The data of a chunk of whole one-line events, the usual case; None for other chunks."""
     if not (chunk.startswith(b"data: ") and chunk.endswith(b"\n\n")):
         return None
     events = chunk[6:-2].split(b"\n\ndata: ")

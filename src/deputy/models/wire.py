@@ -1,4 +1,4 @@
-"""What a wire protocol is: how a turn is asked for, and how its stream is read. One file per protocol implements it."""
+"""The interface of a wire protocol: encode a request, read its stream. One file per protocol implements it."""
 
 from __future__ import annotations
 
@@ -17,71 +17,71 @@ if TYPE_CHECKING:
     from deputy.core.conversation import Conversation, GenerationSettings
 
 CONTENT_LIMIT: Final = 16 * 1024 * 1024
-"""The most characters of text, thinking and arguments in one turn: twenty times what the largest models may say."""
+"""The limit on characters of text, thinking and arguments in one turn: twenty times the largest output limit."""
 
 PART_SIZE: Final = 256
-"""What a part counts beside its characters."""
+"""The overhead of a part beside its characters."""
 
 ThinkingStyle: TypeAlias = Literal["budget", "adaptive", "effort", "level"]
-"""How a model is told to think: a number of tokens, its own choice under an effort, an effort, or a level."""
+"""How thinking is requested: a token budget, adaptive with an effort, an effort, or a level."""
 
 
 class ModelTarget(Struct, frozen=True, kw_only=True):
-    """The model that a request is for, with what the catalog knows that changes the request."""
+    """The model of a request, with the catalog data that changes the request."""
 
     provider: str
     model: str
     max_output_tokens: int | None = None
     thinking_style: ThinkingStyle | None = None
     quirks: frozenset[str] = frozenset()
-    """What sets a server apart from the protocol it speaks; the protocol's file lists the names."""
+    """Deviations of a server from its protocol; the protocol's file lists the names."""
 
 
 class StreamEnd(Struct, frozen=True, kw_only=True):
-    """How a stream ended, and the parts of the answer it told."""
+    """The stop reason of a stream, and the parts of the answer."""
 
     reason: StopReason
     parts: tuple[Part, ...]
 
 
 class StreamReader(Protocol):
-    """Reads one stream, event by event. It never waits, and knows no time."""
+    """Reads one stream, event by event, without waiting."""
 
     buffer: StreamBuffer
     used: TokenUsage | None
-    """What the provider has reported so far."""
+    """The usage that the provider has reported so far."""
 
     @property
     def is_done(self) -> bool:
-        """Whether the final event has come; nothing after it counts."""
+        """Whether the final event has come."""
         ...
 
     def read(self, data: bytes) -> None:
-        """Take in the data of one event; a ModelError says what is wrong with it, or passes on the provider's."""
+        """Take in the data of one event; a ModelError means that it is invalid or the provider's error."""
         ...
 
     def end(self) -> StreamEnd:
-        """What the whole stream said; StreamCut unless its final event has come."""
+        """The result of the whole stream; StreamCut unless its final event has come."""
         ...
 
 
 class Wire(Protocol):
-    """One way to ask a provider for a turn over HTTP."""
+    """A protocol for turns over HTTP."""
 
     name: str
 
     def path(self, target: ModelTarget) -> str:
-        """Where the request goes, after the base URL."""
+        """The path of the request after the base URL."""
         ...
 
     def headers(self) -> dict[str, str]:
-        """What every request carries beside its key."""
+        """The headers of every request beside the key."""
         ...
 
     def body(
         self, target: ModelTarget, conversation: Conversation, tools: Toolset, settings: GenerationSettings
     ) -> bytes:
-        """The request. Messages and tools are encoded once and joined."""
+        """The request body."""
         ...
 
     def reader(self) -> StreamReader:
@@ -90,13 +90,13 @@ class Wire(Protocol):
 
 
 class StreamBuffer:
-    """What a stream tells, on its way to whoever listens: counted, bounded, and joined per network read."""
+    """Collects the deltas of a stream: counted, limited in size, and joined per network read."""
 
     __slots__ = ("_events", "_is_thought", "_pieces", "_text", "progress", "size")
 
     def __init__(self) -> None:
         self.progress = 0
-        """Grows with everything the model does; pings, comments and empty deltas are not progress."""
+        """Grows with the model's output; pings, comments and empty deltas are not progress."""
         self.size = 0
         self._text: list[str] = []
         self._pieces: list[str] = []
@@ -104,8 +104,8 @@ class StreamBuffer:
         self._events: list[TextDelta | ThinkingDelta] = []
 
     def add_text(self, text: str) -> None:
-        """The model said something."""
-        # Once for every few letters of an answer, so that it is counted with the others of one network read.
+        """Add text of the model."""
+        # Hot path, called for every few characters: the size is counted once per network read.
         if not text:
             return
         if self._is_thought:
@@ -115,7 +115,7 @@ class StreamBuffer:
         self._pieces.append(text)
 
     def add_thinking(self, text: str) -> None:
-        """The model thought something."""
+        """Add thinking of the model."""
         if not text:
             return
         if not self._is_thought:
@@ -125,21 +125,21 @@ class StreamBuffer:
         self._pieces.append(text)
 
     def begin(self) -> None:
-        """The model began a new part; endless empty ones fill the memory too."""
+        """Count a new part, because endless empty parts use memory too."""
         self.grow(PART_SIZE)
 
     def grow(self, size: int) -> None:
-        """The model did something of this size that is not told yet."""
+        """Count output of this size that is not emitted as a delta."""
         self.progress += 1
         self._count(size)
 
     @property
     def text(self) -> str:
-        """All that the model said until now."""
+        """The model's text so far."""
         return "".join(self._text if self._is_thought else (*self._text, *self._pieces))
 
     def take(self) -> list[TextDelta | ThinkingDelta]:
-        """What was told since the last take, neighbours of one kind joined."""
+        """The deltas since the last take, neighbours of one kind joined."""
         self._flush()
         events, self._events = self._events, []
         return events
@@ -147,7 +147,7 @@ class StreamBuffer:
     def _count(self, size: int) -> None:
         self.size += size
         if self.size > CONTENT_LIMIT:
-            raise ReplyTooLarge(f"the model said more than {CONTENT_LIMIT:,} characters in one turn")
+            raise ReplyTooLarge(f"the model sent more than {CONTENT_LIMIT:,} characters in one turn")
 
     def _flush(self) -> None:
         if not self._pieces:
@@ -163,7 +163,7 @@ class StreamBuffer:
 
 
 class PartialToolCall:
-    """A tool call whose arguments are still coming."""
+    """A tool call with incomplete arguments."""
 
     __slots__ = ("id", "name", "opaque", "pieces")
 
@@ -174,7 +174,7 @@ class PartialToolCall:
         self.opaque = opaque
 
     def complete(self, reason: StopReason) -> ToolCall | None:
-        """The call, now that the stream has ended; None when the output limit may have cut it."""
+        """The complete call at the end of the stream; None if the output limit may have cut it."""
         text = "".join(self.pieces)
         arguments = parse_arguments(text) if text else {}
         if reason == "length" and (not text or arguments is None):
@@ -184,7 +184,7 @@ class PartialToolCall:
 
 
 def parse_arguments(text: str) -> dict[str, Any] | None:
-    """The arguments of a call, or None when the text is not a JSON object."""
+    """The arguments of a call, or None if the text is not a JSON object."""
     try:
         value: object = msgspec.json.decode(text)
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -193,7 +193,7 @@ def parse_arguments(text: str) -> dict[str, Any] | None:
 
 
 def encode(value: Any) -> bytes:
-    """A value as JSON; half characters, which files and models do hold, become replacement characters."""
+    """A value as JSON; lone surrogates become replacement characters."""
     try:
         return msgspec.json.encode(value)
     except UnicodeEncodeError:
@@ -211,7 +211,7 @@ def _whole(value: Any) -> Any:
 
 
 def with_arrays(head: dict[str, Any], *arrays: tuple[bytes, tuple[bytes | bytearray, ...]]) -> bytes:
-    """A JSON object with more fields: arrays of encoded items. A turn copies its conversation once, and here."""
+    """A JSON object with additional arrays of encoded items; the only copy of the conversation per turn."""
     pieces: list[bytes | bytearray] = [encode(head)[:-1]]
     comma = b"," if head else b""
     for name, items in arrays:
@@ -222,12 +222,12 @@ def with_arrays(head: dict[str, Any], *arrays: tuple[bytes, tuple[bytes | bytear
 
 
 def tools_field(encoded: bytes | bytearray) -> list[tuple[bytes, tuple[bytes | bytearray, ...]]]:
-    """The field that offers tools, where there are any."""
+    """The tools field, if there are tools."""
     return [(b"tools", (encoded,))] if encoded else []
 
 
 def schema_or_tools(tools: Toolset, settings: GenerationSettings) -> tuple[Toolset, GenerationSettings]:
-    """The tools and settings for a server that does not take both: one of them is left out."""
+    """Drop the schema or the tools, for a server that does not accept both."""
     if settings.output is None or not len(tools):
         return tools, settings
     if settings.output.outranks_tools:
@@ -236,12 +236,12 @@ def schema_or_tools(tools: Toolset, settings: GenerationSettings) -> tuple[Tools
 
 
 def decode(decoder: Callable[[bytes | msgspec.Raw], Any], data: bytes | msgspec.Raw) -> Any:
-    """One event, decoded; BadReply when it is not what the protocol says."""
+    """Decode one event; BadReply if it is invalid."""
     try:
         return decoder(data)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         if _NAN.search(data):
-            # Python servers write it for a number that they do not have, which no JSON allows.
+            # Some Python servers write NaN, which is not JSON.
             return decode(decoder, _NAN.sub(rb"\1null", data))
         raise BadReply(f"an event of the stream cannot be read: {error}") from error
 
@@ -251,12 +251,12 @@ NOTHING: Final = msgspec.Raw()
 
 
 def is_given(value: msgspec.Raw) -> bool:
-    """Whether a field that is kept as it came is there and not null."""
+    """Whether a raw field exists and is not null."""
     return bytes(value) not in (b"", b"null")
 
 
 def counted(report: object, *path: str) -> int:
-    """A number of tokens in a provider's report; anything else in its place counts as none."""
+    """A number of tokens in a provider's report; other values count as 0."""
     for name in path:
         report = cast("dict[str, object]", report).get(name) if isinstance(report, dict) else None
     return report if type(report) is int and report > 0 else 0

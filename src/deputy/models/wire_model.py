@@ -1,4 +1,4 @@
-"""A model at the other end of a connection: asks over HTTP, reads the stream, and lets nothing half pass for whole."""
+"""A model over HTTP: sends the request, reads the stream, and accepts only complete answers."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ if TYPE_CHECKING:
     from deputy.models.wire import ModelTarget, StreamEnd, StreamReader, Wire
 
 REST_SECONDS: Final = 2.0
-"""How long a stream may take to close after its final event, so that the connection can be used again."""
+"""How long to wait after the final event for the stream to close, so that the connection can be reused."""
 ERROR_BODY_BYTES: Final = 64 * 1024
 NOT_STREAMS: Final = ("application/json", "text/html")
 
 
 class Endpoint(Struct, frozen=True, kw_only=True):
-    """Where a model is and how one gets in."""
+    """The address and key of a model."""
 
     base_url: str
     key_header: str = "authorization"
     key: ApiKey | None = None
     key_variable: str = ""
-    """Where the key would come from; empty for servers that need none."""
+    """The variable for the key; empty for servers without keys."""
 
     def headers(self) -> dict[str, str]:
-        """The header that carries the key."""
+        """The header with the key."""
         if self.key is None:
             return {}
         value = self.key.reveal()
@@ -52,7 +52,7 @@ class Endpoint(Struct, frozen=True, kw_only=True):
 
 
 class WireModel:
-    """A model that speaks one of the wire protocols."""
+    """A model behind one of the wire protocols."""
 
     is_metered = True
 
@@ -108,7 +108,7 @@ class WireModel:
                 finally:
                     listening.stop()
             finally:
-                response.close()  # a response read to its end has given its connection back already
+                response.close()  # a fully read response has already released its connection
             for delta in reader.buffer.take():
                 yield delta
             ending = reader.end()
@@ -140,10 +140,10 @@ class WireModel:
         status, headers = response.status, {name.lower(): value for name, value in response.headers.items()}
         if 300 <= status < 400:
             host = headers.get("location", "").partition("//")[2].partition("/")[0][:200]
-            return BadRequest(f"{self._url.host} redirects to {host!r}, which is not followed", status=status)
+            return BadRequest(f"{self._url.host} redirects to {host!r}; redirects are not followed", status=status)
         if "content-encoding" in headers and headers["content-encoding"] != "identity":
             return BadReply(
-                f"the answer is compressed ({headers['content-encoding'][:40]}) although it was asked not to be"
+                f"the answer is compressed ({headers['content-encoding'][:40]}) although the request forbids it"
             )
         body = bytearray()
         try:
@@ -152,7 +152,7 @@ class WireModel:
                 if len(body) >= ERROR_BODY_BYTES:
                     break
         except (aiohttp.ClientError, OSError):
-            pass  # what came of the message is better than none
+            pass  # an incomplete error message is better than none
         if status == 200 and b'"error"' not in body:
             return BadReply(f"the answer is not a stream but {headers.get('content-type', 'of no type')[:80]}")
         return provider_error(bytes(body[:ERROR_BODY_BYTES]), status=status, headers=headers, now=self._wall_clock())
@@ -163,15 +163,15 @@ class WireModel:
     def _check(self, ending: StreamEnd, used: TokenUsage, sent_bytes: int) -> None:
         if was_cut_silently(used, ending.reason, window=self.context_window, sent_bytes=sent_bytes):
             raise ContextExhausted(
-                f"the provider cut the conversation to fit its window ({used.input_tokens:,} tokens read)",
+                f"the provider truncated the conversation to its context window ({used.input_tokens:,} tokens read)",
                 window=self.context_window,
             )
         says_something = any(isinstance(p, ToolCall) or (isinstance(p, Text) and p.text.strip()) for p in ending.parts)
         if ending.reason == "end" and not says_something:
-            raise EmptyReply("the model ended its turn without a word or a call")
+            raise EmptyReply("the model ended its turn without text or a call")
 
     def _signed(self, error: ModelError, reader: StreamReader) -> ModelError:
-        """The error with who it came from and what the attempt used; a provider may quote the key, so it is hidden."""
+        """Add model, usage and text to the error, and mask the key, which a provider may quote."""
         error.model = self.name
         if isinstance(error, ContextExhausted) and self.context_window is None:
             self.context_window = error.window
@@ -189,7 +189,7 @@ def _is_stream(response: aiohttp.ClientResponse) -> bool:
 
 
 class _Listening:
-    """Reads one response. Silence is measured by the model's progress, not by bytes, and only while we wait for it."""
+    """Reads one response. The idle limit counts the model's progress, not bytes, and only while waiting."""
 
     def __init__(self, response: aiohttp.ClientResponse, reader: StreamReader, idle_seconds: float) -> None:
         self._content = response.content
@@ -205,11 +205,11 @@ class _Listening:
         self._watch = self._timer.set(idle_seconds, self._check_idle)
 
     def stop(self) -> None:
-        """Look no more."""
+        """Stop the idle timer."""
         self._timer.cancel(self._watch)
 
     async def receive(self) -> bool:
-        """Take in the next bytes; False when there is nothing more to hear."""
+        """Take in the next bytes; False at the end."""
         chunk = await self._read()
         if not chunk:
             self._read_rest()
@@ -227,11 +227,11 @@ class _Listening:
                 reader.read(data)
         except ModelError:
             if not reader.is_done:
-                raise  # what comes after the final event can spoil nothing
+                raise  # an error after the final event is ignored
 
     async def _read(self) -> bytes:
         if self._reader.buffer.progress != self._progress:
-            # Whoever listens may have taken its time since: the wait begins now.
+            # The consumer may have been slow: the wait begins now.
             self._progress = self._reader.buffer.progress
             self._last_progress = self._loop.time()
         self._is_waiting = True
@@ -249,21 +249,21 @@ class _Listening:
         if rest > 0:
             self._watch = self._timer.set(rest, self._check_idle)
         elif self._last_seen != self._last_progress:
-            # If the whole process stood still, what came meanwhile waits to be read: look once more.
+            # After a pause of the whole process, received data may be unread: check once more.
             self._last_seen = self._last_progress
             self._watch = self._timer.set(min(1.0, self._idle_seconds / 4), self._check_idle)
         else:
             self._content.set_exception(Silent(f"the model made no progress for {self._idle_seconds:g} s"))
 
     def _read_rest(self) -> None:
-        """An event that lacks only its closing empty line counts; half an event is a cut."""
+        """Accept a last event without its closing empty line; half an event is a cut."""
         try:
             self._take(self._events.close())
         except BadReply as error:
             raise StreamCut("the stream ended in the middle of an event") from error
 
     async def _drain(self) -> None:
-        """Read on to the end of the response, for late usage and a reusable connection. The answer stands already."""
+        """Read to the end of the response, for late usage and a reusable connection; the answer is complete."""
         if self._content.at_eof():
             return
         try:
@@ -275,7 +275,7 @@ class _Listening:
 
 
 def with_ids(parts: tuple[Part, ...], turn: int) -> tuple[Part, ...]:
-    """The parts with an id of its own for every call: servers leave them out or repeat them."""
+    """The parts with a unique id for every call: servers omit or repeat ids."""
     seen: set[str] = set()
     serials: dict[str, int] = {}
     named: list[Part] = []
@@ -288,7 +288,7 @@ def with_ids(parts: tuple[Part, ...], turn: int) -> tuple[Part, ...]:
             serials[stem] = serials.get(stem, 1) + 1
             call_id = f"{stem}_{serials[stem]}"
         seen.add(call_id)
-        # A sealed call would go back under its old id.
+        # The opaque form has the old id.
         opaque = part.opaque if part.id in ("", call_id) else None
         named.append(structs.replace(part, id=call_id, opaque=opaque))
     return tuple(named)

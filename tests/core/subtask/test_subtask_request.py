@@ -120,4 +120,4 @@ def test_a_quorum_needs_its_number_and_no_more_than_there_are() -> None:
 
 def test_a_problem_names_what_was_found() -> None:
     problems = read_continuation({"requests": [{"type": 7, "description": "d"}]})
-    assert problems == (FieldProblem("requests[0].type", "is 7; it must be a text of 1 to 64 characters"),)
+    assert problems == (FieldProblem("requests[0].type", "is 7; it must be a string of 1 to 64 characters"),)

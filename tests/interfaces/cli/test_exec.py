@@ -146,7 +146,7 @@ def test_at_a_terminal_the_question_of_an_answer_is_asked(house, programs):
 def test_a_text_cannot_have_a_file_played_as_a_script_nor_learn_whether_it_is_there(house, path):
     done = house.run("exec", "-", "--yes", stdin=f'<delegate model="script:{path}">Look.</delegate>')
     assert done.returncode == 2
-    assert f"model: found 'script:{path}'; a script is named by the person who runs Deputy" in done.stderr
+    assert f"model: found 'script:{path}'; only the person who runs Deputy may name a script" in done.stderr
     assert not house.home.exists() or json.loads(house.run("ps", "--all", "--json").stdout)["delegations"] == []
 
 
@@ -164,7 +164,7 @@ def test_a_model_that_nobody_knows_is_used_as_it_is_by_who_may_know_it(house, tm
 def test_a_model_that_nobody_can_know_is_an_error_that_says_so(house):
     done = house.run("exec", "-", "--yes", "--no-inline", stdin='<delegate model="sonet-9">Look around.</delegate>')
     assert done.returncode == 1
-    assert "only cursor-agent can have the model 'sonet-9', and it cannot be used here" in done.stderr
+    assert "only cursor-agent has the model 'sonet-9', and it is not available here" in done.stderr
     assert "cursor-agent is not installed." in done.stdout
 
 
@@ -172,7 +172,7 @@ def test_a_model_that_nobody_can_know_is_an_error_that_says_so(house):
 def test_an_unknown_model_of_the_session_is_an_error_that_names_what_is_known(house, command):
     done = house.run(*command, "--yes", "--model", "sonet-4.5", stdin=PROSE)
     assert done.returncode == 2
-    assert "found 'sonet-4.5'; no such model is known: did you mean sonnet-4.5" in done.stderr
+    assert "found 'sonet-4.5'; unknown model: did you mean sonnet-4.5" in done.stderr
     assert "anthropic" in done.stderr
     assert "provider cursor" not in done.stderr
 
@@ -219,8 +219,8 @@ def test_the_cost_is_that_of_the_model_that_is_really_asked_wherever_it_is_said(
     text.write_text('<delegate model="composer-1">\nlook around\n</delegate>\n')
     run = house.run("exec", str(text), "--model", "offline:scout")
     assert run.returncode == 6
-    assert run.stderr.count("cost: nothing") == 2
-    assert "not bounded" not in run.stderr
+    assert run.stderr.count("cost: free") == 2
+    assert "unlimited" not in run.stderr
 
 
 @pytest.mark.parametrize("options", [(), ("--yes",)])

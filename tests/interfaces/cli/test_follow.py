@@ -210,7 +210,7 @@ def test_cancel_of_what_was_left_of_a_call_shows_it_as_it_stands_now_and_the_way
     asking = {"when": "choose", "turns": [{"calls": [ask]}, {"text": "Chosen."}]}
     model = house.script("mixed", asking, {"when": "work", "turns": [{"text": "Worked."}]})
     run = house.run("delegate", "-t", "a=choose", "-t", "b=work", "--model", model, "--yes", "--json")
-    call, remedy = json.loads(run.stdout)["session_id"], "Go on with what is not complete: deputy resume {}"
+    call, remedy = json.loads(run.stdout)["session_id"], "Continue the incomplete tasks: deputy resume {}"
     first = house.run("cancel", call, "--json")
     outcome = json.loads(first.stdout)
     assert (first.returncode, outcome["status"]) == (0, "partial")

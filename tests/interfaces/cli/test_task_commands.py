@@ -236,7 +236,7 @@ def test_a_command_whose_task_is_over_says_why_it_does_not_go_on_and_what_would_
     for _ in range(2):
         refused = tasks.run("resume", session_id, "--answer", "The first.")
         assert (refused.returncode, refused.stdout) == (6, "")
-        assert "research takes a task that is" in refused.stderr
+        assert "research needs a task that is" in refused.stderr
         assert "deputy task reopen 1" in refused.stderr
         assert "deputy resume" not in refused.stderr
     output = tasks.run("resume", session_id, "--answer", "The first.", "--json")

@@ -74,7 +74,7 @@ def test_where_nobody_can_be_asked_a_run_waits_and_keeps_what_it_had_when_nobody
     run = ended_run(house, turn("", calls=[RUNS]), turn("second done"))
     output = resumed(house, run, allow=WRITERS, approval_seconds=3)
     assert output.structured_content["status"] == "waiting"
-    assert output.structured_content["question"] == "Go on with a finished run: run (risk: high)"
+    assert output.structured_content["question"] == "Resume a finished run: run (risk: high)"
     assert f"deputy approve {run}" in output.structured_content["next"]
     assert not (house.workspace / "owned").exists()
     assert entries(house)[0]["status"] == "completed"

@@ -51,7 +51,10 @@ def test_every_tool_says_what_it_takes_and_whether_it_changes_anything(house):
         ({**tasks("a"), "concurrency": 9}, "concurrency is 9"),
         ({"tasks": [{"label": "a", "prompt": "x", "tools": ["Delegate"]}]}, "names Delegate"),
         ({"tasks": [{"label": "a", "prompt": "x", "model": "script:/etc/passwd"}]}, "tasks[0].model is 'script:/etc"),
-        ({"tasks": [{"label": "a", "prompt": "x", "model": "script:/nowhere"}]}, "a script is named by the person who"),
+        (
+            {"tasks": [{"label": "a", "prompt": "x", "model": "script:/nowhere"}]},
+            "only the person who runs Deputy may name a script",
+        ),
     ],
 )
 def test_a_bad_call_is_refused_with_the_fields_name_and_nothing_is_opened(house, arguments, problem):

@@ -71,8 +71,8 @@ def test_other_forms_of_a_word_are_tried_before_it_gives_up(workspace):
 def test_nothing_found_is_said_plainly(workspace):
     report = scouted(workspace, "zeppelin").report
     assert WHAT_IT_IS in report
-    assert "Nothing was found" in report
-    assert "no words to look for" in scouted(workspace, "what is it?").report
+    assert "No results" in report
+    assert "no words to search for" in scouted(workspace, "what is it?").report
 
 
 def test_it_returns_the_form_that_was_asked_for(workspace):
@@ -184,11 +184,11 @@ def test_what_deputy_says_by_itself_is_not_looked_for_and_takes_nothing_back(wor
 def test_it_says_when_it_had_no_tool_to_search_with(workspace):
     report = scouted(workspace, Task(label="x", prompt="Where is the bridge?", tools=())).report
     assert "Searched for" not in report
-    assert "Nothing was found" not in report
-    assert "Nothing was searched" in report
-    assert "no tool to search with: it needs Grep, and would have looked for bridge." in report
+    assert "No results" not in report
+    assert "No search" in report
+    assert "The Grep tool is missing; it would have searched for bridge." in report
     form = scouted(workspace, Task(label="x", prompt="Where is the bridge?", tools=(), return_format="json"))
-    assert "no tool to search with" in form.summary
+    assert "The Grep tool is missing" in form.summary
 
 
 def test_a_search_that_failed_is_not_told_as_one_that_found_nothing():
@@ -200,4 +200,4 @@ def test_a_search_that_failed_is_not_told_as_one_that_found_nothing():
         talk.append(ToolMessage(results=tuple(failed)))
     text = turn(talk, "Grep")[0].message.text
     assert "raise_bridge (the search failed)" in text
-    assert "Nothing was found" not in text
+    assert "No results" not in text

@@ -210,7 +210,7 @@ def _old_form(fields: dict[str, Any]) -> Continuation | tuple[FieldProblem, ...]
     """`{task, …}`: the task's name is the type, and everything beside it an input."""
     kind = fields["task"]
     if not isinstance(kind, str) or not kind.strip() or len(kind) > MAX_TYPE:
-        return (FieldProblem("notes.task", wrong_value(kind, f"a text of 1 to {MAX_TYPE} characters")),)
+        return (FieldProblem("notes.task", wrong_value(kind, f"a string of 1 to {MAX_TYPE} characters")),)
     inputs = {name: value for name, value in fields.items() if name not in ("task", "description")}
     described = fields.get("description")
     description = described if isinstance(described, str) and described.strip() else kind.replace("_", " ")

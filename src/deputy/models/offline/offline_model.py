@@ -1,7 +1,7 @@
-"""`offline:scout`: an agent without a model, which looks for the words of its task and reports where they stand.
+"""`offline:scout`: a deterministic replacement for a model that searches for the words of its task.
 
-It needs no key and no network, does the same every time, and says what it is. It works with the tools it is given,
-like any subagent: it searches, reads the best places, notes them and reports them with file and line.
+It needs no key and no network. Like any subagent it works with tools: it searches, reads the best places, notes them
+and reports them with file and line.
 """
 
 from __future__ import annotations
@@ -49,22 +49,22 @@ _CHARACTERS_PER_TOKEN = 4
 
 
 class OfflineModel:
-    """The one offline agent; it keeps nothing, all it knows is in the conversation."""
+    """The offline scout; its only state is the conversation."""
 
     name = NAME
     context_window: int | None = None
 
     @classmethod
     def named(cls, name: str) -> OfflineModel:
-        """The scout, if that is what the name says."""
+        """The scout, if it has this name."""
         if name != NAME:
-            raise UsageError("model", name, f"{NAME} is the only one that needs no server and no key")
+            raise UsageError("model", name, f"{NAME} is the only offline model")
         return cls()
 
     async def stream(
         self, conversation: Conversation, tools: Toolset, settings: GenerationSettings
     ) -> AsyncGenerator[StreamEvent, None]:
-        """The next turn: a search, a look, a note, or the report."""
+        """The next turn: search, read, note, or report."""
         text, calls = _turn(conversation.messages, {tool.name for tool in tools.items})
         for line in text.splitlines(keepends=True):
             yield TextDelta(line)
@@ -82,7 +82,7 @@ Calls = list[tuple[str, dict[str, Any]]]
 
 
 def _turn(messages: Sequence[Message], offered: set[str]) -> tuple[str, Calls]:
-    """What to say and do next, told by what was done since somebody last said something."""
+    """The next text and calls, by the work since the last user message."""
     task = task_in(messages)
     words = key_words(wanted_words(task))
     done = _Done(messages[begun_at(messages) :])
@@ -90,9 +90,9 @@ def _turn(messages: Sequence[Message], offered: set[str]) -> tuple[str, Calls]:
         wanted: Calls = [("Grep", _grep(word)) for word in words]
         if "Glob" in offered:
             wanted += [("Glob", {"pattern": f"*{word}*", "limit": 20}) for word in words[:3]]
-        return f"{WHAT_IT_IS}. Looking for {', '.join(words)}.", wanted
+        return f"{WHAT_IT_IS}. Searching for {', '.join(words)}.", wanted
     if "Grep" in offered and words and not done.findings.hits and not done.has_broadened:
-        return "Nothing yet; looking for beginnings of the words.", [("Grep", _grep(stem(word))) for word in words]
+        return "No results; searching for the beginnings of the words.", [("Grep", _grep(stem(word))) for word in words]
     places = best_places(done.findings)
     if "Read" in offered and places and not done.pages:
         return "", [("Read", _read(place)) for place in places]
@@ -110,7 +110,7 @@ def _read(place: SearchHit) -> dict[str, Any]:
 
 
 class _Done:
-    """What was done since somebody last said something, and what came of it."""
+    """The work since the last user message, and its results."""
 
     def __init__(self, messages: Sequence[Message]) -> None:
         calls = {call.id: call for m in messages if isinstance(m, AssistantMessage) for call in m.calls}
@@ -135,7 +135,7 @@ class _Done:
         self.has_broadened = turns > 1
 
 
-# --- what it says -----------------------------------------------------------------------------------------------------
+# --- the report -----------------------------------------------------------------------------------------------------
 
 
 def _note(places: Sequence[SearchHit]) -> str:
@@ -150,17 +150,17 @@ def _report(task: str, words: Sequence[str], done: _Done, places: Sequence[Searc
 
 def _report_lines(words: Sequence[str], done: _Done, places: Sequence[SearchHit]) -> Iterator[str]:
     if not done.searches:
-        yield f"**{WHAT_IT_IS}.** Nothing was searched, and nothing was judged."
+        yield f"**{WHAT_IT_IS}.** No search and no judgement was made."
         yield ""
         yield _why_not_searched(words)
         return
-    yield f"**{WHAT_IT_IS}.** The files were searched for words of the task; nothing was judged."
+    yield f"**{WHAT_IT_IS}.** It searched the files for words of the task, and judged nothing."
     yield ""
     yield f"Searched for: {', '.join(search.description for search in done.searches)}."
     if all(search.has_failed for search in done.searches):
         return
     if not places:
-        yield "\nNothing was found. Other words may help; a real model (see `deputy doctor`) would know some."
+        yield "\nNo results. Use other words, or a real model (see `deputy doctor`)."
         return
     for place in places:
         yield f"\n**{place.path}:{place.line}**\n"
@@ -173,12 +173,12 @@ def _report_lines(words: Sequence[str], done: _Done, places: Sequence[SearchHit]
 
 def _why_not_searched(words: Sequence[str]) -> str:
     if not words:
-        return "The task has no words to look for. Name what you want to find: a function, a topic, a file."
-    return f"There was no tool to search with: it needs Grep, and would have looked for {', '.join(words)}."
+        return "The task has no words to search for. Name a function, a topic or a file."
+    return f"The Grep tool is missing; it would have searched for {', '.join(words)}."
 
 
 def _excerpt(place: SearchHit, page: str) -> str:
-    """The lines around a place, from what Read has shown; the line itself when it was not read."""
+    """The lines around a place from the Read result; only the line itself if it was not read."""
     numbered = [line.partition("\t") for line in page.splitlines()]
     shown = [
         f"    {number.strip():>4}  {_cut(text)}"
@@ -197,7 +197,7 @@ def _cut(text: str) -> str:
     return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 1]}…"
 
 
-# --- a form that was asked for ----------------------------------------------------------------------------------------
+# --- the return form ----------------------------------------------------------------------------------------
 
 
 def _in_form(metadata: dict[str, Any], words: Sequence[str], done: _Done, places: Sequence[SearchHit]) -> str:
@@ -216,7 +216,7 @@ def _in_form(metadata: dict[str, Any], words: Sequence[str], done: _Done, places
 
 
 def _usage(conversation: Conversation, message: AssistantMessage) -> TokenUsage:
-    """What the turn would have come to: counted in characters, nobody was asked and nothing was paid."""
+    """Estimated usage by characters; no model was called, so the cost is 0."""
     given = len(conversation.system) + sum(_size(one) for one in conversation.messages)
     taken = len(json.encode(message))
     return TokenUsage(

@@ -1,4 +1,4 @@
-"""What the offline scout knows of searching: which words matter, and which places have most of them."""
+"""Search for the offline scout: which words to search for, and which places match best."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class SearchHit(Struct, frozen=True):
 
 
 class WordSearch(Struct, frozen=True, kw_only=True):
-    """A word that was looked for, and where it stands."""
+    """A searched word, and its hits."""
 
     word: str
     hits: tuple[SearchHit, ...]
@@ -66,13 +66,13 @@ class WordSearch(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def read(cls, word: str, text: str) -> WordSearch:
-        """A search from what Grep told."""
+        """A search from the result of Grep."""
         hits = tuple(place for line in text.splitlines() if (place := _place(line)) is not None)
         return cls(word=word, hits=hits, is_cut=len(hits) >= MOST_HITS)
 
     @property
     def description(self) -> str:
-        """The word and how often it was found."""
+        """The word and the number of its hits."""
         if self.has_failed:
             return f"{self.word} (the search failed)"
         plus = "+" if self.is_cut else ""
@@ -80,7 +80,7 @@ class WordSearch(Struct, frozen=True, kw_only=True):
 
     @property
     def weight(self) -> float:
-        """How much it says that the word is there: rare words say more, and names most."""
+        """The weight of a hit: higher for rare words, highest for names."""
         return (3 if _is_name(self.word) else 1) / (1 + log2(1 + len(self.hits)))
 
 
@@ -92,7 +92,7 @@ class SearchFindings:
         self.hits = [hit for search in self.searches for hit in search.hits]
 
     def ranked(self) -> list[SearchHit]:
-        """The best place of each file, the best file first; the same every time."""
+        """The best place of each file, the best file first; deterministic."""
         scores: dict[str, float] = {}
         words: dict[str, int] = {}
         lines: dict[SearchHit, float] = {}
@@ -115,32 +115,32 @@ class SearchFindings:
 
 
 def _line_score(place: SearchHit, lines: dict[SearchHit, float]) -> float:
-    """What a line says of the words; one that defines something says more, one that only imports says less."""
+    """The score of a line: higher for a definition, lower for an import."""
     text = place.text.lstrip()
     return lines[place] * (1.5 if text.startswith(_DEFINES) else 0.5 if text.startswith(_IMPORTS) else 1.0)
 
 
 def _path_score(path: str) -> float:
-    """What lies beside the work itself counts less."""
+    """The score of a path: lower for tests, examples and the like."""
     lowered = path.lower()
     return 0.4 if any(word in lowered for word in _BESIDES) else 1.0
 
 
 def best_places(findings: SearchFindings) -> list[SearchHit]:
-    """The places worth reading."""
+    """The places to read."""
     return findings.ranked()[:_BEST]
 
 
 def other_places(findings: SearchFindings, best: Iterable[SearchHit]) -> list[SearchHit]:
-    """The places worth a mention beside those."""
+    """The places to list beside the best ones."""
     shown = {place.path for place in best}
     return [place for place in findings.ranked() if place.path not in shown][:_OTHERS]
 
 
 def key_words(task: str) -> list[str]:
-    """The words of a task that are worth looking for: names first, then the rest as they come."""
+    """The words of a task to search for: names first, then the longest."""
     words: dict[str, str] = {}
-    # A secret taken apart into words would no longer be known for one.
+    # Redact first: a secret split into words is not recognised.
     for word in _split(Redactor().redact(task[-_TASK_CHARACTERS:]).replace(MARK, " ")):
         bare = word.strip("_")
         if len(bare) >= _SHORTEST and not bare.isdecimal() and bare.lower() not in _stop_words():
@@ -153,12 +153,12 @@ def key_words(task: str) -> list[str]:
 
 
 def stem(word: str) -> str:
-    """The beginning of a word, which its other forms share."""
+    """The beginning of a word, which matches its other forms."""
     return word[: max(_SHORTEST, min(_STEM, len(word) - 1))]
 
 
 def _singular(word: str) -> str:
-    """A plural without its s, which finds both."""
+    """A plural without its s, which matches both."""
     return word[:-1] if len(word) > _STEM and word.endswith("s") and not word.endswith(("ss", "us", "is")) else word
 
 
@@ -167,7 +167,7 @@ def _split(text: str) -> list[str]:
 
 
 def _is_name(word: str) -> bool:
-    """Whether it looks like something from code: snake_case, camelCase, or letters and digits."""
+    """Whether a word looks like an identifier: snake_case, camelCase, or letters and digits."""
     return "_" in word or not (word[1:].islower() or word.isupper()) or any(letter.isdigit() for letter in word)
 
 
@@ -177,7 +177,7 @@ def _stop_words() -> frozenset[str]:
 
 
 def _place(line: str) -> SearchHit | None:
-    """`path:line:text`, where the path may have colons of its own."""
+    """`path:line:text`; the path may contain colons."""
     start = 0
     while (colon := line.find(":", start)) > 0:
         number, second, _ = line[colon + 1 : colon + 12].partition(":")

@@ -1,4 +1,4 @@
-"""What the offline scout is asked for: the task's own words, without those that Deputy puts around them."""
+"""The task of the offline scout: the user's words without the prompts around them."""
 
 from __future__ import annotations
 
@@ -32,17 +32,17 @@ _OWN_LINES = (
     "## The work",
     "```json",
 )
-"""How lines begin that a command, a subtask or a judge adds to its task."""
+"""Beginnings of lines that a command, a subtask or an evaluator adds to its task."""
 
 
 def begun_at(messages: Sequence[Message]) -> int:
-    """The message that somebody last said something with; what Deputy says by itself asks for nothing new."""
+    """The index of the last user message that is not a prompt of Deputy's own."""
     said = [index for index, one in enumerate(messages) if isinstance(one, UserMessage) and not _is_own(one.text)]
     return said[-1] if said else 0
 
 
 def task_in(messages: Sequence[Message]) -> str:
-    """The task, or what was said after it; a correction of the form is about the same task."""
+    """The task, or the last message after it; a correction of the form belongs to the same task."""
     said = [one.text for one in messages if isinstance(one, UserMessage) and not _is_own(one.text)]
     if not said:
         return ""
@@ -51,7 +51,7 @@ def task_in(messages: Sequence[Message]) -> str:
 
 
 def wanted_words(task: str) -> str:
-    """What is to be looked for: the task of a prompt that has sections, without what is said about its form."""
+    """The text to search for: the task section of a prompt, without the instructions on its form."""
     asked = task.partition(_FORM_HEADING)[0]
     for around in _around():
         asked = asked.removeprefix(around)
@@ -59,7 +59,7 @@ def wanted_words(task: str) -> str:
 
 
 def wanted_metadata(task: str) -> dict[str, Any] | None:
-    """The metadata that a return has to carry, when the task asks for one."""
+    """The metadata for a return, if the task asks for one."""
     _, heading, form = task.partition(_FORM_HEADING)
     line = next((line for line in form.splitlines() if line.strip().startswith('"metadata": {')), "")
     if not heading or not line:
@@ -71,7 +71,7 @@ def wanted_metadata(task: str) -> dict[str, Any] | None:
 
 
 def _is_own(text: str) -> bool:
-    """Whether it is what Deputy says to whoever must hand in or go on."""
+    """Whether it is Deputy's own prompt to continue or to finish."""
     asks, hand_in = _asides()
     return text.strip() in asks or text.endswith(hand_in)
 
@@ -84,12 +84,12 @@ def _asides() -> tuple[frozenset[str], str]:
 
 @cache
 def _around() -> tuple[str, ...]:
-    """What prompts say before the task that they are about."""
+    """The beginnings of prompts that contain a task."""
     return tuple(prompt(name).partition("{task}")[0] for name in ("inline", "director", "evaluator"))
 
 
 def _without_files(text: str) -> str:
-    """A prompt without the files that stand before it, each under its path: fenced, or with why it is not there."""
+    """A prompt without the context files before it."""
     lines = text.splitlines(keepends=True)
     start = 0
     while (end := _end_of_file(lines, start)) is not None:
@@ -98,7 +98,7 @@ def _without_files(text: str) -> str:
 
 
 def _end_of_file(lines: Sequence[str], start: int) -> int | None:
-    """Where what follows a file begins; None where none stands."""
+    """The line after a context file; None if there is no file at this line."""
     head = [line.strip() for line in lines[start : start + 3]]
     if len(head) < 3 or not head[0].startswith("## ") or head[1]:
         return None
@@ -111,7 +111,7 @@ def _end_of_file(lines: Sequence[str], start: int) -> int | None:
 
 
 def _own_lines(asked: str) -> Iterator[str]:
-    """The lines that say what is wanted: neither what data is put between, nor where a command's documents go."""
+    """The lines of the task, without embedded data and the lines that a command adds."""
     end = ""
     for line in asked.splitlines():
         if end:

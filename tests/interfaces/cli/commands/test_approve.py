@@ -103,7 +103,7 @@ def test_a_delegation_and_the_command_of_its_subagent_are_shown(house):
     assert screen(terminal, ASK) == [
         "Start 1 subagent · risk: high",
         "  asked by: run (orchestrator) SESSION",
-        "  cost: not bounded (no price is known for 1)",
+        "  cost: unknown (no price for the model)",
         "  task 1 label: a",
         "  task 1 prompt: Look.",
         f"  task 1 context: notes.md (1 bytes, SHA-256 {digest})".replace(digest, "DIGEST"),
@@ -165,7 +165,7 @@ def test_delegate_asks_in_its_run_and_an_approval_from_elsewhere_names_the_diges
     assert screen(terminal, ASK) == [
         "Start 1 subagent · risk: medium",
         "  asked by: delegate (orchestrator) SESSION",
-        "  cost: not bounded (no price is known for 1)",
+        "  cost: unknown (no price for the model)",
         "  task 1 label: a",
         "  task 1 prompt: Look.",
         f"  task 1 model: {model}",

@@ -186,7 +186,7 @@ def test_where_nobody_can_be_asked_it_is_refused_and_nothing_is_spent(house):
     shown = run.stderr.splitlines()
     assert shown[:2] == [
         "Start 2 subagents · risk: medium",
-        "  cost: not bounded (set a budget to bound it)",
+        "  cost: unlimited (set a budget to limit it)",
     ]
     assert "  task 1 prompt: use it" in shown
     assert f"  task 2 model: {MODEL}" in shown

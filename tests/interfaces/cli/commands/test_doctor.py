@@ -17,7 +17,7 @@ def doctor(house, *arguments: str, **env: str):
 def test_a_fresh_machine_can_work_and_is_told_what_would_be_better(house):
     run = house.run("doctor")
     assert run.returncode == 0
-    assert "✓ model     offline:scout: no key is set, and no model server answers on this machine" in run.stdout
+    assert "✓ model     offline:scout: no key is set, and no local model server answers" in run.stdout
     assert "ANTHROPIC_API_KEY" in run.stdout
     assert "✓ search    ripgrep" in run.stdout
     assert not house.home.exists(), "looking makes nothing"

@@ -7,8 +7,8 @@ import pytest
 @pytest.mark.parametrize(
     ("model", "problem"),
     [
-        ("nope:x", "no such model is known: write provider:model, with one of anthropic"),
-        ("offline:x", "offline:scout is the only one"),
+        ("nope:x", "unknown model: write provider:model, with one of anthropic"),
+        ("offline:x", "offline:scout is the only offline model"),
         ("script:/nowhere/to/be/found", "the script cannot be read"),
     ],
 )
