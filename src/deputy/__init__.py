@@ -1,4 +1,4 @@
-"""Hand work from one agent to another, and get it back."""
+"""Delegate work from one agent to another, and get a checked result back."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _PLACES = {
     "run_sync": "client",
     "tool": "tools.function_tool",
 }
-"""Where each public name lives; `__init__.pyi` says the same to type checkers."""
+"""The module of each public name; `__init__.pyi` has the same list for type checkers."""
 
 
 def __getattr__(name: str) -> object:
-    """A public name, loaded when it is first used: importing the package does no work."""
+    """Load a public name on first use: importing the package does no work."""
     if name not in _PLACES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

@@ -1,4 +1,4 @@
-"""`deputy` and `python -m deputy`: the command line, which from its first moment is quiet about a Ctrl-C."""
+"""`deputy` and `python -m deputy`: the command line, without a traceback on Ctrl-C at any moment."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ _CANCELLED = 130
 def main() -> None:
     """Run the command line."""
     signal.signal(signal.SIGINT, _leave)
-    # The environment holds the keys of providers, which nothing that a run starts may read.
+    # Our environment holds the providers' keys; a program started by a run must not read them from /proc.
     make_private()
     from deputy.interfaces.cli import deputy
     from deputy.interfaces.cli import main as command_line
 
-    # It is called when the command is loaded, and has not begun.
+    # click calls this after the command is loaded and before it starts.
     deputy.callback = _begin
     command_line()
 
 
 def _begin() -> None:
-    """Have a Ctrl-C pass whatever a command cleans up, unless that takes care of it itself."""
+    """From now on Ctrl-C raises, so that the command cleans up; commands on an event loop install their own handler."""
     signal.signal(signal.SIGINT, _stop)
 
 
 def _leave(_number: int, _frame: object) -> NoReturn:
-    """Ctrl-C where no command is loaded: nothing was begun, and there is nothing to say."""
-    # An exception could be raised where nobody passes it on, as in the middle of an import.
+    """Exit on Ctrl-C before a command has started."""
+    # An exception could be swallowed in the middle of an import.
     os._exit(_CANCELLED)
 
 
 def _stop(_number: int, _frame: object) -> NoReturn:
-    """Ctrl-C in a command, which may have begun something; of a KeyboardInterrupt the parser would tell."""
+    """Exit on Ctrl-C in a command; click would print `Aborted!` for a KeyboardInterrupt."""
     raise SystemExit(_CANCELLED)
 
 

@@ -1,4 +1,4 @@
-"""Deputy as a library: delegate, watch, answer, resume and cancel from a program of your own."""
+"""Deputy as a library: delegate, watch, answer, resume and cancel from your own program."""
 
 from __future__ import annotations
 
@@ -86,12 +86,11 @@ _R = TypeVar("_R")
 
 
 class Deputy:
-    """A place from which work is handed to subagents; `async with` bounds its life.
+    """Delegates work to subagents; use it with `async with`.
 
-    Without a model the default is used (models/default_model.py); `models` of your own are asked by the names they are
-    given. Tools may be plain typed functions. Work that needs approval is approved by the program that asks for it,
-    unless `approval` says otherwise or the configuration refuses; with `answer` that is who is asked, and who answers
-    the questions of subagents.
+    Without a model the default is used (models/default_model.py); `models` adds your own by name. Tools may be plain
+    typed functions. Calls that need approval are granted, unless `approval` says otherwise or the configuration
+    refuses. With `answer`, that function decides approvals and answers the questions of subagents.
     """
 
     def __init__(
@@ -146,7 +145,7 @@ class Deputy:
             falls_back=self._rules.fallback if fallback is None else fallback,
             inline="session" if (self._rules.inline if inline is None else inline) else "never",
         )
-        # The bounds are for what a model asks for; a program may ask for thousands, unless it says otherwise.
+        # Concurrency limits protect against models; a program may start thousands, unless it sets a policy.
         self._counts_own = policy is not None
         self._policy = policy or Policy(
             max_depth=self._rules.max_depth,
@@ -156,7 +155,7 @@ class Deputy:
             max_live_per_provider=MANY,
         )
         self._private = tuple(map(Path, private))
-        # Whoever calls from a program has approved by calling, unless the configuration refuses.
+        # A program approves by calling, unless the configuration refuses.
         unsaid: Approval = "granted" if answer is None else "ask"
         self._approval: Approval = approval or ("refuse" if self._rules.approval == "refuse" else unsaid)
         self._answer = answer
@@ -167,14 +166,14 @@ class Deputy:
         self._is_closed = False
         self._waiting = AwaitedCalls()
         self._stopped: dict[str, frozenset[str]] = {}
-        """What had stopped of interrupted runs before these were taken up, and goes on when they end."""
+        """By resumed run: the runs below it that were interrupted too, and continue when it ends."""
         self._going_on = asyncio.Lock()
         self._watching = Broadcaster(watch)
 
     async def __aenter__(self) -> Self:
         if self._opened is not None or self._is_closed:
-            found = Unquoted("one that was opened before")
-            raise UsageError("Deputy", found, "make a new one for each `async with`")
+            found = Unquoted("a Deputy that was opened before")
+            raise UsageError("Deputy", found, "create a new one for each `async with`")
         self._opened = await self._stack.enter_async_context(
             open_runtime(
                 workspace=self._workspace,
@@ -207,17 +206,17 @@ class Deputy:
         finally:
             self._opened, self._is_closed = None, True
 
-    # --- work ---------------------------------------------------------------------------------------------------------
+    # --- start work ---------------------------------------------------------------------------------------------------
 
     async def delegate(self, tasks: Sequence[Task], *, concurrency: int | None = None) -> tuple[Outcome, ...]:
-        """Hand each task to a subagent; outcomes stand in the order of the tasks, whatever finishes first."""
+        """Give each task to a subagent; the outcomes are in the order of the tasks."""
         check_tasks(tasks)
         session_id = await self.start(tasks, concurrency=concurrency)
         results = await self._await_call(session_id, self.results(session_id))
         return tuple(result.outcome for result in results)
 
     async def run(self, prompt: str, *, agent: str | None = None) -> Outcome:
-        """Let a parent agent work on a prompt with every tool, Delegate among them; or an agent by its definition."""
+        """Run a parent agent with every tool, including Delegate; `agent` names an agent definition."""
         check_prompt(prompt)
         session_id = await self.start(prompt, agent=agent)
         return await self._await_call(session_id, self.outcome(session_id))
@@ -230,9 +229,9 @@ class Deputy:
         rounds: int = MAX_ROUNDS,
         tools: Sequence[str] | None = None,
     ) -> Refined:
-        """Have a task done and judged until it is good enough; words as evaluator are what an agent judges by.
+        """Repeat work and evaluation until the result is accepted; a text as evaluator is an agent's criteria.
 
-        The budget is that of the whole loop. The director has read-only tools unless others are named.
+        The budget covers all rounds. The director has read-only tools unless `tools` names others.
         """
         session_id = await self.start_refining(task, evaluator, rounds=rounds, tools=tools)
         return await self._await_call(session_id, self.refined(session_id))
@@ -245,14 +244,14 @@ class Deputy:
         rounds: int = MAX_ROUNDS,
         tools: Sequence[str] | None = None,
     ) -> str:
-        """The same without waiting for it; gives the session id."""
+        """Start a refinement without waiting for it; return the session id."""
         arguments = arguments_of(
             task, evaluator, rounds=rounds, tools=tools, known=self._known, workspace=self._workspace
         )
         return await self._submit(command=REFINE, prompt=task, arguments=arguments, more={})
 
     async def refined(self, session_id: str) -> Refined:
-        """Wait for the end of a refinement, and give all its rounds."""
+        """Wait for the end of a refinement, and return all its rounds."""
         return await refined(self._runtime, session_id)
 
     async def start(
@@ -265,11 +264,11 @@ class Deputy:
         approval_timeout_seconds: float | None = None,
         agent: str | None = None,
     ) -> str:
-        """Start a prompt or many tasks without waiting for them; gives the session id.
+        """Start a prompt or many tasks without waiting for them; return the session id.
 
-        Tasks that `must_ask` wait until a person has approved all of them: the `answer` callback, `approve`, or
-        `deputy approve ID` anywhere. `notes` are shown with them. After `patience` seconds they count as refused.
-        `agent` names the definition that a prompt is worked on by; tasks name their own.
+        With `must_ask`, the tasks wait for one approval: by the `answer` callback, `approve`, or `deputy approve ID`.
+        The approval shows `notes`. After `approval_timeout_seconds` it counts as denied. `agent` names the definition
+        for a prompt; tasks name their own.
         """
         if isinstance(work, str):
             check_prompt(work)
@@ -299,7 +298,7 @@ class Deputy:
         return session_id
 
     async def preview(self, tasks: Sequence[Task], *, concurrency: int, notes: str = "") -> ApprovalRequest:
-        """What a person would approve, for where nobody can be asked."""
+        """The approval request for these tasks, to show it without asking."""
         model = (await self.default_model()).model
         paths = tuple(dict.fromkeys(path for task in tasks for path in task.context))
         return spawn_request(
@@ -313,7 +312,7 @@ class Deputy:
         )
 
     async def _most_cost(self, tasks: Sequence[Task]) -> str:
-        """The bound on the cost of tasks, by the models that are really asked."""
+        """The maximum cost of tasks, with the models that will really be used."""
         default = (await self.default_model()).model
         asked: dict[str, str] = {}
         for name in dict.fromkeys(task.model or default for task in tasks):
@@ -322,13 +321,13 @@ class Deputy:
         return cost_ceiling(tasks, lambda task: self.prices_of(asked[task.model or default])).text
 
     async def resolve_tasks(self, tasks: Sequence[Task]) -> tuple[Task, ...]:
-        """The tasks with the definitions of the agents they name: their tools, models and limits as they will be."""
+        """The tasks with the tools, models and limits of the agents they name."""
         resolved = await self._resolver.resolve(tasks)
         await self._check_costs(resolved)
         return resolved
 
     async def outcome(self, session_id: str) -> Outcome:
-        """Wait for a run's end; what had stopped before an interrupted one was taken up goes on first."""
+        """Wait for the outcome of a run, and of the interrupted runs below it that continue with it."""
         check_id(session_id)
         outcome = await self._runtime.engine.result(session_id)
         if session_id not in self._stopped:
@@ -342,20 +341,20 @@ class Deputy:
         return await self._runtime.engine.result(session_id)
 
     async def results(self, session_id: str) -> tuple[Result, ...]:
-        """Wait for the end of a run of tasks, and give each task's result in its order."""
+        """Wait for the end of a call, and return the result of each task, in the order of the tasks."""
         whole = await self.outcome(session_id)
         state = await self.state(session_id)
         results = await results_of(self._runtime, state, whole)
         for index, result in enumerate(results):
-            # A parent is no subagent, and whoever watches was not told that it began.
+            # Observers got no `started` event of a parent, so they get no `completed` event.
             if state.parent is not None or result.outcome.session_id != session_id:
                 self._watching.emit_end(index, len(results), result)
         return results
 
     async def resume(self, session_id: str, answer: Answer = None) -> Outcome:
-        """Go on with a run that has ended or was interrupted, with a further message or the answer to its question.
+        """Continue a run that ended or was interrupted, with a further message or the answer to its question.
 
-        Where several subagents ask, the answers are given by their session ids.
+        When several subagents ask, `answer` maps their session ids to answers.
         """
         await self.resume_run(session_id, answer)
         return await self._await_call(session_id, self._finished(session_id))
@@ -368,10 +367,10 @@ class Deputy:
         request: ApprovalRequest | None = None,
         approval_timeout_seconds: float | None = None,
     ) -> None:
-        """The same without waiting for its end; with a request, one that has ended waits until that is approved."""
+        """Continue a run without waiting for its end; with `request`, a run that ended waits for that approval."""
         state = await self.state(session_id)
         await self._check_place(state)
-        # A command that has ended gives its task back before it takes it again.
+        # The task of an ended command must be released before the command claims it again.
         await self._sync_tasks()
         before = await stopped_before(self._runtime, state)
         await resume_run(self._runtime, state, answer, request, approval_timeout_seconds)
@@ -385,39 +384,39 @@ class Deputy:
         return await tools_of(self._runtime, await self.state(session_id))
 
     async def not_allowed(self, tools: Collection[str]) -> tuple[str, ...]:
-        """Of these tools, those that whoever works here may not have; handing on gives nobody more than there is."""
+        """The tools among `tools` that exceed this Deputy's grant."""
         others = frozenset(tools) - self._grant.tools - ALWAYS_GRANTED - {"Delegate", "Subtask"}
         served = await self._runtime.servers.named([name for name in others if name.startswith(PREFIX)])
         return tuple(sorted(others - self._resolver.allowed(served)))
 
     async def resume_suspended(self, session_id: str) -> bool:
-        """Go on with a run that nobody is at work on any more, and with no other; whether there was such a one."""
+        """Continue a run that no process works on; return whether it was such a run."""
         await self._check_place(await self.state(session_id))
         return await self._runtime.engine.ensure_running(session_id)
 
     async def finish_call(self, session_id: str) -> None:
-        """Bring up to date what a run that has ended belongs to: its call, and the project's task."""
+        """After a run has ended, update its call and the project's task."""
         await self.finish_caller(session_id)
         await self._sync_tasks()
 
     async def finish_caller(self, session_id: str) -> None:
-        """Bring the call that a task belongs to up to date, when with this task all of it is completed."""
+        """Update the call of a task, when all its tasks are completed."""
         await finish_caller(self._runtime, session_id)
 
     async def questions(self, session_id: str) -> tuple[Question, ...]:
-        """What a run, or the tasks of a call, wait for a person to say."""
+        """The open questions of a run, or of the tasks of a call."""
         return await questions(self._runtime, await self.state(session_id))
 
     async def ensure_not_running(self, session_id: str) -> None:
-        """Refuse a run that another process is at work on."""
+        """Raise when another process works on the run."""
         await ensure_not_running(self._runtime, session_id)
 
     async def unfinished(self, session_id: str) -> tuple[str, ...]:
-        """The labels of a call's tasks that would be gone on with, or begun."""
+        """The labels of a call's tasks that a resume would continue or start."""
         return await remaining_labels(self._runtime, await self.state(session_id))
 
     async def state(self, session_id: str) -> State:
-        """Where a run stands."""
+        """The state of a run."""
         check_id(session_id)
         state = await self._runtime.engine.get(session_id)
         if state is None:
@@ -425,20 +424,19 @@ class Deputy:
         return state
 
     async def asking(self, session_id: str, *, key: str = "") -> PendingApproval | None:
-        """The approval that a run or one below it waits for: its key, its digest and the whole request."""
+        """The approval that a run, or a run below it, waits for: key, digest and request."""
         return await find_pending(self._runtime.journal, session_id, key)
 
     async def approvals(self, session_id: str) -> tuple[PendingApproval, ...]:
-        """Every approval that a run and those below it wait for."""
+        """All approvals that a run and the runs below it wait for."""
         return tuple(await all_asking(self._runtime.journal, session_id))
 
     async def approve(
         self, session_id: str, choice: ApprovalChoice = "yes", *, digest: str = "", key: str = ""
     ) -> bool:
-        """Answer the approval that a run waits for; whether that counts: it did wait, and no other answer came first.
+        """Answer the approval that a run waits for; return False when it does not wait, or another answer came first.
 
-        A yes names the digest of what it approves (`asking`); any other digest is an error that says what is asked
-        now. A yes that comes too late is a no.
+        A yes must name the digest of the request (`asking`); another digest is a UsageError. A late yes is a no.
         """
         asking = await find_pending(self._runtime.journal, session_id, key)
         if asking is None:
@@ -447,24 +445,24 @@ class Deputy:
         return await self._runtime.engine.send(answer.run, APPROVAL, answer.decision, key=answer.key)
 
     async def cancel(self, session_id: str) -> bool:
-        """Stop a delegation and everything below it; whether anything of it was at work or waited for a person."""
+        """Stop a run and everything below it; return whether any of it was active or waited for a person."""
         check_id(session_id)
         return await stop(self._runtime, session_id)
 
     async def wait_until_finished(self, session_id: str) -> None:
-        """Until nothing below a delegation is at work any more; `cancel` only asks for it."""
+        """Wait until every run below a run has finished; `cancel` only requests it."""
         await wait_until_finished(self._runtime, session_id)
 
     async def delivered(self, session_id: str) -> None:
-        """Say that a result has arrived: until then it is kept for whoever asked."""
+        """Mark the result of a run as delivered; until then it is not pruned."""
         await self._runtime.engine.deliver(session_id, "caller")
 
     async def default_model(self) -> ModelChoice:
-        """The model that is asked where none is named, and why it is that one."""
+        """The model that is used when a task names none, and why."""
         from deputy.models.default_model import ModelChoice, choose_model
 
         if self._model is not None:
-            choice = ModelChoice(model=self._model, reason="it was named")
+            choice = ModelChoice(model=self._model, reason="chosen by the caller")
         else:
             choice = await choose_model(self._runtime.models, os.environ, self._rules.model)
         self._runtime.models.check(choice.model)
@@ -472,18 +470,18 @@ class Deputy:
         return choice
 
     def missing_key(self, model: str) -> str | None:
-        """The provider whose key is missing for a model; None when it can be asked."""
+        """The provider whose key is missing for a model; None when there is a key."""
         return self._runtime.models.missing_key(model)
 
     async def missing_backend(self, model: str) -> str | None:
-        """The provider of a model that nothing here can ask: it has no key, and no program of it is there."""
+        """The provider of a model that has neither a key nor an installed program; None when it can be used."""
         provider = self.missing_key(model)
         return None if provider is None or await self._runtime.backends.has_program(model) else provider
 
     async def backend_for(self, model: str) -> Candidate | None:
-        """Which backend and model would carry out what is asked of a model, as things stand; None when nothing would.
+        """The backend and model that would run a task for `model` now; None when there is none.
 
-        Where none of its own can, the session's model does it inline, if that is allowed.
+        The last candidate is the session's own model, inline, if that is allowed.
         """
         for candidate in self._runtime.backends.candidates(
             model, falls_back=self._routing.falls_back, native_failures=0
@@ -496,15 +494,15 @@ class Deputy:
         return Candidate(backend=INLINE, model=own) if can_inline else None
 
     def provider_of(self, model: str) -> str:
-        """Whose model this is."""
+        """The provider of a model."""
         return self._runtime.models.provider_of(model)
 
     def prices_of(self, model: str) -> PriceBounds:
-        """What is known of a model's prices, to say what work can cost before it is begun."""
+        """The known price bounds of a model."""
         return self._runtime.models.prices_of(model)
 
     def command_context(self, *, approve: Callable[[Task, str], Awaitable[bool]] | None = None) -> CommandContext:
-        """What the commands of a project's tasks are carried out with: see `deputy.project_tasks.orchestrator`."""
+        """The context of task commands: see `deputy.project_tasks.orchestrator`."""
         from deputy.config import load_command_agents
         from deputy.project_tasks.orchestrator import CommandContext
         from deputy.project_tasks.task_file import TaskFile
@@ -531,24 +529,24 @@ class Deputy:
         )
 
     async def new_session_id(self) -> str:
-        """An id for a delegation, made before anything else happens."""
+        """A new session id."""
         return await self._runtime.engine.new_id()
 
     @property
     def redactor(self) -> Redactor:
-        """What takes secrets out of texts before a person sees them."""
+        """The redactor for text that is shown."""
         return self._runtime.services.redactor
 
     def events(self) -> AsyncIterator[Progress]:
-        """What subagents do, as it happens, until this Deputy is closed or the loop is left."""
+        """The events of subagents as they happen, until this Deputy is closed or you leave the loop."""
         return self._watching.events()
 
-    # --- how ----------------------------------------------------------------------------------------------------------
+    # --- internals ----------------------------------------------------------------------------------------------------
 
     @property
     def _runtime(self) -> Runtime:
         if self._opened is None:
-            found = Unquoted("one that is closed" if self._is_closed else "one that is not open")
+            found = Unquoted("a closed Deputy" if self._is_closed else "a Deputy that is not open")
             raise UsageError("Deputy", found, "use it inside `async with Deputy(...) as deputy:`")
         return self._opened
 
@@ -560,22 +558,22 @@ class Deputy:
         )
 
     async def _check_costs(self, tasks: Sequence[Task]) -> None:
-        """Refuse caps on cost that could not be kept, before anybody approves and anything is spent."""
+        """Refuse cost limits for models without known prices, before anything is approved or spent."""
         for index, task in enumerate(tasks):
-            # Without one the default need not be known yet.
+            # Without a cost limit the default model need not be known yet.
             if task.budget.cost is not None or self._grant.budget.cost is not None:
                 model = task.model or (await self.default_model()).model
                 self._check_cost(task.budget, model, f"tasks[{index}].budget.cost")
                 self._check_cost(self._grant.budget, model, "budget.cost")
 
     def _check_cost(self, budget: Budget, model: str, field: str) -> None:
-        # A program needs no price: it says itself what it cost.
+        # A CLI backend reports its cost itself.
         if budget.cost is not None and self.missing_key(model) is None and not self.prices_of(model).are_known:
             raise UsageError(field, Unquoted(f"${budget.cost / NANOS_PER_DOLLAR:g}"), cost_not_bounded(model))
 
     async def _until_it_asks(self, session_id: str) -> None:
-        """It asks in a moment; from then on it can be seen to wait, and be answered."""
-        while (await self.state(session_id)).status == "requested":  # noqa: ASYNC110  it is in the journal
+        """Wait until the run has recorded its question, so that it can be answered."""
+        while (await self.state(session_id)).status == "requested":  # noqa: ASYNC110  the status is in the journal
             await asyncio.sleep(_ASK_SECONDS)
 
     async def _finished(self, session_id: str) -> Outcome:
@@ -596,7 +594,7 @@ class Deputy:
         role: Role | None = None,
         seconds: float | None = None,
     ) -> str:
-        # A model that was named for this Deputy goes before the one of a definition.
+        # The model given to this Deputy wins over the model of an agent definition.
         named = None if self._model_is_named or role is None else role.model
         model = named or (await self.default_model()).model
         own = structs.replace(self._grant, tools=self._grant.tools | self._resolver.allowed(more))
@@ -636,12 +634,14 @@ class Deputy:
         return await self._waiting.add(self._runtime.engine, session_id, work)
 
     async def _check_place(self, state: State) -> None:
-        """Refuse to go on in a folder that nobody named, when the run worked in another."""
+        """Refuse to resume a run of another workspace, unless this workspace was given explicitly."""
         root = None if state.lineage is None else await self._runtime.engine.get(state.lineage.root_id)
         recorded = "" if root is None else root.workspace
         if self._is_placed or recorded in ("", str(self._workspace)):
             return
-        raise UsageError("workspace", str(self._workspace), f"this run works in {recorded}: open Deputy(workspace=…)")
+        raise UsageError(
+            "workspace", str(self._workspace), f"this run works in {recorded}; use Deputy(workspace={recorded!r})"
+        )
 
 
 def run_sync(
@@ -650,7 +650,7 @@ def run_sync(
     concurrency: int | None = None,
     **options: Any,
 ) -> tuple[Outcome, ...]:
-    """Delegate from a script without a loop; a text is a task that needs no label. Options are those of Deputy."""
+    """Delegate from a script without an event loop; a text is a task without a label. Options are those of Deputy."""
     given = [
         Task(label=f"task-{number}", prompt=one) if isinstance(one, str) else one
         for number, one in enumerate(tasks, start=1)

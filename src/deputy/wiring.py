@@ -1,4 +1,4 @@
-"""The one place where adapters are chosen: a journal, models and tools become a running Deputy."""
+"""The only module that chooses adapters: it assembles journal, models, tools and engine."""
 
 from __future__ import annotations
 
@@ -56,26 +56,26 @@ if TYPE_CHECKING:
 
 _DAY_SECONDS = 86_400.0
 _TIDY_SECONDS = 3.0
-"""How long git may take at start-up over worktrees of old runs; `prune` sees to those that are left."""
+"""Time for git to remove old worktrees at start-up; `deputy prune` removes the rest."""
 _GRANTS = 64
 SEARCHES = 8
-"""How many searches and conversions, each a process of its own, run at once."""
+"""The maximum number of search and conversion processes at once."""
 
 
 class WorkspaceFiles:
-    """The workspace and the home, as the flow of a delegation needs them."""
+    """Files of the workspace and the home, as a delegation uses them."""
 
     def __init__(self, root: Path, folder: Path, redactor: Redactor) -> None:
         self._root = root
         self._folder = folder
         self._redactor = redactor
-        # Children mostly have the same, and to find out where a path leads asks the system for every part of it.
+        # Children mostly have the same grant, and resolving a path costs a system call per part.
         self._opened = lru_cache(_GRANTS)(self._open)
 
     def scratchpad(self, label: str, session_id: str) -> str:
-        """Where a subagent's notes are kept."""
+        """The path of a subagent's notes."""
         path = str(transcript.scratchpad_path(self._folder, label, session_id))
-        # A label that reads like the beginning of a secret would take the id with it when the path is shown.
+        # A label that looks like the start of a secret would redact the id behind it.
         is_clean = self._redactor.redact(path) == path
         return path if is_clean else str(transcript.scratchpad_path(self._folder, "", session_id))
 
@@ -84,7 +84,7 @@ class WorkspaceFiles:
         await asyncio.to_thread(transcript.add_note, Path(scratchpad), content)
 
     def open(self, grant: Grant, root: str = "") -> Folder:
-        """What a grant gives of a directory, which is the workspace unless another is named."""
+        """Open the workspace, or another directory, with the rights of a grant."""
         return self._opened(grant, root)
 
     def _open(self, grant: Grant, root: str) -> Folder:
@@ -106,7 +106,7 @@ class WorkspaceFiles:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Runtime:
-    """A Deputy at work in this process."""
+    """The parts of an open Deputy."""
 
     engine: LocalEngine[SqliteLease]
     journal: SqliteJournal
@@ -138,9 +138,9 @@ async def open_runtime(
     suspend_seconds: float = SUSPEND_SECONDS,
     trusts_project: bool | None = None,
 ) -> AsyncGenerator[Runtime]:
-    """Open the journal, the models and the engine; on leaving, what is at work stops where it can go on later.
+    """Open journal, models and engine; on exit, active runs stop where they can be resumed.
 
-    `models` are there already, and are asked by these names.
+    `models` adds models by name.
     """
     parts = _runtime_parts(workspace, folder, rules)
     await asyncio.to_thread(_prune_expired, parts)
@@ -186,12 +186,12 @@ async def open_runtime(
             )
 
 
-# --- the steps of opening it ------------------------------------------------------------------------------------------
+# --- the steps of open_runtime ----------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _RuntimeParts:
-    """What everything else stands on: where it works, what the user and the project say, and what must not be told."""
+    """The paths, settings and redactor that all other parts need."""
 
     workspace: Path
     folder: Path
@@ -215,12 +215,12 @@ def _runtime_parts(workspace: Path, folder: Path | None, effective: EffectiveSet
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """Our environment with the home that is in use: a Deputy below a run finds the run's journal there."""
+    """Our environment with the current home, so that a nested Deputy finds the run's journal."""
     return {**os.environ, HOME_VARIABLE: str(folder)}
 
 
 def _prune_expired(parts: _RuntimeParts) -> None:
-    """Remove what is old, and end what commands of processes that died have left running."""
+    """Remove old runs, and kill programs whose Deputy process has died."""
     from deputy.journal.queries import orphaned
     from deputy.journal.sqlite.reader import JournalReader
     from deputy.processes.orphans import environment_tag, kill_orphans
@@ -238,7 +238,7 @@ def _prune_expired(parts: _RuntimeParts) -> None:
 async def _open_services(
     parts: _RuntimeParts, fsync: Fsync | None, given: Mapping[str, Model]
 ) -> AsyncGenerator[tuple[SqliteJournal, ModelFactory, McpServers, ProviderKeys]]:
-    """What is open for as long as the runtime is."""
+    """Open the parts that must be closed with the runtime."""
     from deputy.models.catalog import read_catalog
     from deputy.models.factory import ModelFactory
     from deputy.tools.mcp_servers import McpServers
@@ -288,7 +288,7 @@ def _find_backends(
 def _toolboxes(
     parts: _RuntimeParts, private: tuple[Path, ...], own: tuple[Tool, ...], servers: McpServers
 ) -> Callable[[Grant, str], Tools]:
-    # Tools keep nothing of a call, so that all who are granted the same have the same.
+    # Tools are stateless, so runs with equal grants share them.
     opened = lru_cache(_GRANTS)(
         partial(
             _open_tools,
@@ -349,9 +349,9 @@ def _engine(
     parts: _RuntimeParts, journal: SqliteJournal, servers: McpServers, services: Services, suspend_seconds: float
 ) -> LocalEngine[SqliteLease]:
     async def workflow(run: RunContext, start: RunStart) -> Outcome:
-        # Their tools are known only while they run, and a run may go on in another process than it began in.
+        # MCP tools are known only while their servers run, and a run may resume in another process.
         await servers.ready(_wanted_tools(start))
-        # What the run was asked for comes from its caller, and only from the journal where it is resumed.
+        # Mask keys in the request of a new run; the journal has it masked already when a run resumes.
         start = services.keys.mask_event(start)
         return await claim_and_run(run, start, services)
 
@@ -366,29 +366,29 @@ def _engine(
         keep=kept,
         suspend_seconds=suspend_seconds,
         is_over=services.finish,
-        # What works in another folder must not go on in this one.
+        # Only runs of this workspace may resume in it.
         adopts=(lambda state: state.workspace == str(parts.workspace)) if parts.settings.journal.adopt else None,
     )
 
 
 async def _nested(journal: SqliteJournal, root: str) -> Sequence[tuple[str, str, Amount]]:
-    """What nested runs of a tree reserve or use."""
+    """The amounts that nested runs of a tree reserve or use."""
     from deputy.journal.nested import nested_amounts
 
     return await journal.read(lambda reader: list(nested_amounts(reader, root)))
 
 
 async def _native_failures(journal: SqliteJournal, root: str) -> int:
-    """How often our own loop failed in a tree, and something else was taken."""
+    """How often the native backend failed in a tree."""
     return sum(state.counts.native_failures for state in await journal.descendants(root))
 
 
 def _policy(parts: _RuntimeParts, given: Policy | None) -> Policy:
-    """The policy with what the user says about each bound that the program leaves as it usually is."""
+    """The given policy, with the user's settings for every limit that has its default value."""
     effective, said, usual = parts.effective, parts.settings.subtasks, Policy()
     policy = given or usual
     users = {"max_depth": effective.max_depth, "max_spawns": effective.max_spawns, "repairs": effective.repairs}
-    # Of a depth and how far it may be raised, both are the user's or neither.
+    # The subtask depth and its ceiling belong together: both are the user's or neither.
     if (policy.max_subtask_depth, policy.subtask_depth_ceiling) == (
         usual.max_subtask_depth,
         usual.subtask_depth_ceiling,
@@ -399,14 +399,14 @@ def _policy(parts: _RuntimeParts, given: Policy | None) -> Policy:
 
 
 async def _end_children(run: str) -> None:
-    """End what a run's commands left running when their process died."""
+    """Kill programs that a run left behind when its process died."""
     from deputy.processes.orphans import environment_tag, kill_orphans
 
     await asyncio.to_thread(kill_orphans, environment_tag(run))
 
 
 def _wanted_tools(start: RunStart) -> frozenset[str]:
-    """The tools that a run may come to use itself."""
+    """The tools that the run itself may use."""
     if isinstance(start, RunOpened):
         return frozenset() if start.command == DELEGATE else start.grant.tools
     return start.request.wanted.tools or frozenset()

@@ -299,7 +299,7 @@ def test_work_that_is_in_no_commit_outlives_the_run_until_somebody_says_otherwis
     for wish in (("--dry-run",), ()):
         output = CliRunner().invoke(deputy, ["prune", "--older-than", "0s", *wish], catch_exceptions=False)
         assert "emove" in output.stderr
-        assert f"Kept (--with-work removes it): {place} holds work that is in no commit." in output.stderr
+        assert f"Kept (--with-work removes it): {place} has uncommitted work." in output.stderr
         assert (place / left).read_text() == "work"
     output = CliRunner().invoke(deputy, ["prune", "--older-than", "0s", "--with-work"], catch_exceptions=False)
     assert f"Removed: {place} holds work" in output.stderr

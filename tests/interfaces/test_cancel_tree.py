@@ -159,7 +159,7 @@ def test_cancel_at_the_command_line_ends_a_blocked_run_and_what_is_left_of_one_t
     assert (stopped.returncode, json.loads(stopped.stdout)["status"]) == (0, "cancelled")
     assert json.loads(house.run("ps", "--json").stdout)["delegations"] == []
     again = house.run("cancel", call)
-    assert (again.returncode, "it had ended before: cancelled" in again.stderr) == (3, True)
+    assert (again.returncode, "had already ended: cancelled" in again.stderr) == (3, True)
 
     run = house.run("delegate", "-t", "a=choose", "-t", "b=work", "--model", model, "--yes", "--json")
     assert run.returncode == 4
@@ -167,6 +167,6 @@ def test_cancel_at_the_command_line_ends_a_blocked_run_and_what_is_left_of_one_t
     stopped = house.run("cancel", call)
     assert (stopped.returncode, stopped.stderr.splitlines()[-1]) == (
         0,
-        "deputy: it had ended before: partial; what was left below it is cancelled",
+        f"deputy: {call} had already ended: partial; the runs below it are cancelled",
     )
     assert json.loads(house.run("ps", "--json").stdout)["delegations"] == []

@@ -579,7 +579,7 @@ def test_a_deputy_is_used_once_and_while_it_is_open(place):
         async with Deputy("offline:scout", **place) as deputy:
             with pytest.raises(UsageError, match="make a new one"):
                 await deputy.__aenter__()
-        with pytest.raises(UsageError, match="found one that is closed; use it inside"):
+        with pytest.raises(UsageError, match="found a closed Deputy; use it inside"):
             await deputy.run("x")
         with pytest.raises(UsageError, match="found a running event loop; await"):
             run_sync("x", model="offline:scout", **place)

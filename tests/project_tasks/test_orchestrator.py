@@ -340,7 +340,7 @@ def test_a_file_of_tasks_that_broke_meanwhile_does_not_lose_what_was_done(projec
     broken = call("Run", command=f"echo '<<<<<<<' > {project.tasks.path}")
     ended = project.order("implement", 1, turn("", write("code.py"), broken), turn(returned("completed", "code.py")))
     assert ended.outcome.status == "completed"
-    assert "a merge conflict stands on line 1" in ended.outcome.warnings[-1]
+    assert "merge conflict on line 1" in ended.outcome.warnings[-1]
 
 
 def test_the_model_that_is_named_goes_before_that_of_the_definition(project: Project):

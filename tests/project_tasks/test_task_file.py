@@ -155,5 +155,5 @@ def test_a_link_in_place_of_a_file_is_named_and_refused(tmp_path: Path, name: st
     tasks.add("x", at="now")
     (tmp_path / ".deputy" / name).rename(tmp_path / "elsewhere")
     (tmp_path / ".deputy" / name).symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(StorageDenied, match=f"{name}: it is a symbolic link. Put the file itself there"):
+    with pytest.raises(StorageDenied, match=f"{name}: it is a symbolic link. Replace it by a regular file"):
         tasks.add("y", at="now")

@@ -1,1 +1,1 @@
-"""The commands: numbered tasks, and the agents that research, plan, implement, revise and review them."""
+"""Numbered tasks of a project, and the commands whose agents research, plan, implement, revise and review them."""

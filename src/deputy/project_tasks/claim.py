@@ -1,4 +1,4 @@
-"""A command takes its task before it works on it: in the flow, so that whoever goes on with the run takes it too."""
+"""Claim a project task before its command works on it; a step of the run, so a resumed run claims it again."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class ClaimArgs(Struct, frozen=True, kw_only=True):
-    """Which task of which project, for which command and go of which session."""
+    """The task to claim, and the session and round that claim it."""
 
     project: str
     number: int
@@ -35,11 +35,11 @@ class ClaimArgs(Struct, frozen=True, kw_only=True):
     round: int
     at: float
     title: str = ""
-    """What the task was called when the session was asked to work on it."""
+    """The task's title when the session was requested."""
 
 
 async def claim_and_run(run: RunContext, start: RunStart, services: Services) -> Outcome:
-    """Carry out a run, whatever it is; a command of a numbered task only where the task can be taken."""
+    """Run a workflow; the command of a numbered task only after it has claimed the task."""
     before = await denied_outcome(run, services)
     if before is not None:
         return before
@@ -61,7 +61,7 @@ async def claim_and_run(run: RunContext, start: RunStart, services: Services) ->
 
 
 def _unchanged_outcome(run: RunContext, refusal: Rejected) -> Outcome:
-    """How a run ends that could not take its task: what an earlier round came to is not lost by it."""
+    """The outcome when the task could not be claimed: that of an earlier round, with a warning, else the refusal."""
     before = outcome_before(run)
     if before is None:
         return refusal
@@ -72,7 +72,7 @@ def _unchanged_outcome(run: RunContext, refusal: Rejected) -> Outcome:
 async def _refusal(run: RunContext, args: ClaimArgs) -> Rejected | None:
     ended = await run.step(CLAIM, _claim, args, view=None)
     if isinstance(ended, StepLost) or ended.result is UNSET:
-        raise TypeError("taking may be repeated, is never lost and has a result")
+        raise TypeError("the claim step is repeatable, so it cannot be lost and has a result")
     error = json.decode(ended.result, type=Error | None)
     lineage = run.state.lineage
     if error is None or lineage is None:
@@ -85,7 +85,7 @@ async def _claim(args: ClaimArgs, _: None) -> StepEnded:
 
 
 def _claimed(args: ClaimArgs) -> Error | None:
-    """Take the task, under the lock of the project's file; why not, where that cannot be."""
+    """Claim the task under the lock of the task file; return the error when that fails."""
     file, at = TaskFile(Path(args.project)), timestamp(args.at)
 
     def take(task: ProjectTask) -> ProjectTask:
@@ -99,16 +99,15 @@ def _claimed(args: ClaimArgs) -> Error | None:
     except UsageError as error:
         return _not_claimed("TASK_STATE", str(error), _remedy(file, args))
     except StorageError as error:
-        return _not_claimed("TASK_FILE", str(error), "Put the file of tasks right, then ask again.")
+        return _not_claimed("TASK_FILE", str(error), "Repair the task file, then start again.")
     return None
 
 
 def _remedy(file: TaskFile, args: ClaimArgs) -> str:
-    """What makes a task one that the command takes."""
     task = next((task for task in file.tasks() if task.number == args.number), None)
     if task is not None and task.status in OVER and not _is_another(task, args):
-        return f"If it is to be done after all: deputy task reopen {args.number}"
-    return f"See where it stands: deputy task show {args.number}"
+        return f"To work on it again: deputy task reopen {args.number}"
+    return f"To see its status: deputy task show {args.number}"
 
 
 def _title(start: Requested) -> str:
@@ -117,7 +116,7 @@ def _title(start: Requested) -> str:
 
 
 def _check_same(task: ProjectTask, args: ClaimArgs) -> None:
-    """Refuse a session that goes on where its number is that of another task by now."""
+    """Refuse a resumed session whose number now belongs to another task."""
     if _is_another(task, args):
         raise UsageError(f"task {task.number}", task.title, f"session {args.session_id} was about another task")
 

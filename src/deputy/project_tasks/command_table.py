@@ -1,4 +1,4 @@
-"""The commands that hand work to an agent, as data: which agent, with what tools, and where it may write."""
+"""The task commands as data: which agent, with which tools, and where it may write."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _FILE = Path(__file__).with_name("command_table.toml")
 
 
 class TaskCommand(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One command: its agents by the language of the task, and the most that they may do."""
+    """One command: its agents by the language of the task, and the limits of what they may do."""
 
     agents: dict[str, str]
     tools: tuple[str, ...]
     writes: Literal["anywhere", "work folder", "nowhere"]
 
     def agent(self, language: str, own: Mapping[str, str]) -> str:
-        """The agent for a language; what the configuration says goes before what is shipped."""
+        """The agent for a language; the configured agent wins over the shipped one."""
         name = language.strip().lower()
         chosen = {DEFAULT: self.agents[DEFAULT], **self.agents, **{key.lower(): agent for key, agent in own.items()}}
         return chosen.get(name) or chosen[DEFAULT]
@@ -31,7 +31,7 @@ class TaskCommand(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
 
 @cache
 def commands() -> Mapping[str, TaskCommand]:
-    """Every command, by its name."""
+    """All task commands, by name."""
     import tomllib
 
     return convert(tomllib.loads(_FILE.read_text(encoding="utf-8")), dict[str, TaskCommand])

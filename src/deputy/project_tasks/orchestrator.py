@@ -1,4 +1,4 @@
-"""The flow of a command: preflight → routing → register and delegate → validate → clean up."""
+"""The flow of a task command: preflight → routing → register and delegate → validate → clean up."""
 
 from __future__ import annotations
 
@@ -32,25 +32,25 @@ if TYPE_CHECKING:
     from deputy.project_tasks.task_file import TaskFile
 
 WORK = f"{FOLDER}/work"
-"""Where the artifacts of all tasks go, in the main tree."""
+"""The folder of the artifacts of all tasks, in the main working tree."""
 EMPTY_PROMPT = "(No arguments were given.)"
 
 
 class CommandRequest(Struct, frozen=True, kw_only=True):
-    """A command as it was given; its session id is made before anything else happens."""
+    """A command as it was given, with its new session id."""
 
     session_id: str
     command: str
     number: int | None = None
-    """The task it is for; None for a direct one, which has a prompt instead."""
+    """The number of the task; None for a command with a prompt."""
     draft: ProjectTask | None = None
-    """A task that is not on the list yet: it is added once the order is approved."""
+    """A new task, which is added once the command is approved."""
     prompt: str = ""
     seconds: float | None = None
 
 
 class CommandResult(Struct, frozen=True, kw_only=True):
-    """How a command ended, and where its task stands then."""
+    """The outcome of a command, and its task afterwards."""
 
     outcome: Outcome
     task: ProjectTask | None = None
@@ -58,7 +58,7 @@ class CommandResult(Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CommandContext:
-    """What commands are carried out with."""
+    """The services and callbacks that commands use."""
 
     engine: Engine
     agents: Agents
@@ -67,22 +67,22 @@ class CommandContext:
     workspace: Path
     choose_model: Callable[[Role], Awaitable[str]]
     missing_backend: Callable[[str], Awaitable[str | None]]
-    """The provider of a model that nothing here can ask; None when something can."""
+    """The provider of a model that has no key and no program; None when it can be used."""
     approve: Callable[[Task, str], Awaitable[bool]]
-    """Whether whoever gave the order lets it begin, given the task and the model."""
+    """Ask the user to approve the command, given the task and the model."""
     sync_tasks: Callable[[], Awaitable[None]]
-    """Bring the file of tasks up to date with the journal."""
+    """Update the task file from the journal."""
     agents_by_command: Mapping[str, Mapping[str, str]]
     on_added: Callable[[ProjectTask], None] = lambda task: None
-    """Say that a draft is on the list now."""
+    """Called when a draft was added to the task file."""
     nesting: Callable[[str], Awaitable[Nesting | None]]
-    """Where a session stands when a run has started this process, with its caps reserved."""
+    """The nesting of a session below the run that started this process, with its limits reserved."""
     tracking: Callable[[str], AbstractContextManager[object]] = nullcontext
-    """What a run is waited for in, once it is on record under its session id."""
+    """Context in which the submitted run is awaited."""
 
 
 class PreparedCommand(Struct, frozen=True, kw_only=True):
-    """An order whose arguments and limits are right."""
+    """A command with checked arguments and limits."""
 
     request: CommandRequest
     command: TaskCommand
@@ -91,12 +91,12 @@ class PreparedCommand(Struct, frozen=True, kw_only=True):
 
     @property
     def folder(self) -> str:
-        """Where its artifacts go; nowhere for direct ones."""
+        """The folder of its artifacts; empty without a task."""
         return "" if self.task is None else f"{WORK}/{self.task.folder}"
 
 
 class RoutedCommand(Struct, frozen=True, kw_only=True):
-    """An order with whoever carries it out."""
+    """A command with its agent, model and grant."""
 
     prepared: PreparedCommand
     task: Task
@@ -105,7 +105,7 @@ class RoutedCommand(Struct, frozen=True, kw_only=True):
 
 
 async def orchestrate(request: CommandRequest, context: CommandContext) -> CommandResult:
-    """Carry out a command from its order to the status of its task."""
+    """Run a command, from its request to the status of its task."""
     prepared = await preflight(request, context)
     routed = await route(prepared, context)
     if not await context.approve(routed.task, routed.model):
@@ -113,7 +113,7 @@ async def orchestrate(request: CommandRequest, context: CommandContext) -> Comma
             outcome=not_approved(_caller(request)), task=None if request.draft is not None else prepared.task
         )
     shown, routed = routed.task, await listed(routed, context)
-    # Another task may have taken the number that was shown.
+    # Another process may have used the shown number for its own task meanwhile.
     if routed.task != shown and not await context.approve(routed.task, routed.model):
         return CommandResult(outcome=not_approved(_caller(request)), task=routed.prepared.task)
     await register_and_delegate(routed, context)
@@ -123,7 +123,7 @@ async def orchestrate(request: CommandRequest, context: CommandContext) -> Comma
 
 
 async def preflight(request: CommandRequest, context: CommandContext) -> PreparedCommand:
-    """The order with its arguments and limits checked; what ended meanwhile is settled first."""
+    """Check arguments and limits, after the task file is synced with the journal."""
     await context.sync_tasks()
     return PreparedCommand(
         request=request,
@@ -134,7 +134,7 @@ async def preflight(request: CommandRequest, context: CommandContext) -> Prepare
 
 
 async def route(prepared: PreparedCommand, context: CommandContext) -> RoutedCommand:
-    """Which agent carries it out, on which model, with which of the tools that the command has."""
+    """Choose the agent, its model, and its tools among those of the command."""
     request, command, task = prepared.request, prepared.command, prepared.task
     name = command.agent("" if task is None else task.language, context.agents_by_command.get(request.command, {}))
     match await context.agents.find(name):
@@ -155,14 +155,14 @@ async def route(prepared: PreparedCommand, context: CommandContext) -> RoutedCom
         return_format="json",
     )
     task = in_role(asked, role, grant)
-    # A command is approved as a whole, and its approval names what its agent may do without asking.
+    # A command is approved once; its approval names what its agent may do without asking.
     named = WRITING_TOOLS | HANDING_ON
     task = structs.replace(task, without_asking=tuple(name for name in task.tools or () if name in named))
     return RoutedCommand(prepared=prepared, task=task, model=model, grant=grant)
 
 
 async def listed(routed: RoutedCommand, context: CommandContext) -> RoutedCommand:
-    """The same with its task on the list, where that was a draft: whoever does not approve leaves nothing behind."""
+    """Add a draft to the task file; only after the approval, so that a denied command leaves nothing behind."""
     request = routed.prepared.request
     if request.draft is None:
         return routed
@@ -175,7 +175,7 @@ async def listed(routed: RoutedCommand, context: CommandContext) -> RoutedComman
 
 
 async def register_and_delegate(routed: RoutedCommand, context: CommandContext) -> None:
-    """Hand it over: the journal knows of it before anything is done; the run takes its task before it works on it."""
+    """Submit the run: the journal records it first, and the run claims its task before it works on it."""
     prepared, task = routed.prepared, routed.task
     if prepared.folder:
         context.tasks.make_folder(prepared.folder)
@@ -207,12 +207,12 @@ async def register_and_delegate(routed: RoutedCommand, context: CommandContext) 
 
 
 async def validated(request: CommandRequest, context: CommandContext) -> Outcome:
-    """The outcome as the journal has it: the return was held against its contract and the files before it got there."""
+    """Wait for the outcome; its return was checked against the contract and the files before it was recorded."""
     return await context.engine.result(request.session_id)
 
 
 async def clean_up(request: CommandRequest, outcome: Outcome, context: CommandContext) -> CommandResult:
-    """Settle the task by what was validated, and say that the result has arrived."""
+    """Mark the result as delivered, and update the task from the outcome."""
     await context.engine.deliver(request.session_id, "caller")
     try:
         await context.sync_tasks()
@@ -220,16 +220,16 @@ async def clean_up(request: CommandRequest, outcome: Outcome, context: CommandCo
             outcome=outcome, task=None if request.number is None else context.tasks.find(request.number)
         )
     except (StorageError, UsageError) as error:
-        # What was done is not lost for a file that broke meanwhile: whoever looks next settles it.
-        warning = f"The task is not settled yet: {error}"
+        # A broken task file does not lose the outcome: the next command that reads the tasks updates it.
+        warning = f"The task is not updated yet: {error}"
         return CommandResult(outcome=structs.replace(outcome, warnings=(*outcome.warnings, warning)))
 
 
-# --- what is handed over ----------------------------------------------------------------------------------------------
+# --- parts of the request ---------------------------------------------------------------------------------------------
 
 
 def _caller(request: CommandRequest, above: Lineage | None = None) -> Lineage:
-    """The command on its path: it adds no depth, and the session is its own root."""
+    """The lineage of the command itself: depth 0, its own root."""
     return Lineage.root(request.session_id, command=request.command, above=above)
 
 
@@ -265,5 +265,5 @@ def _terms(prepared: PreparedCommand, task: Task) -> TaskOptions:
 
 
 def _within(limit: float | None, own: float | None) -> float | None:
-    """The shorter of the two, where an agent's definition sets a limit of its own."""
+    """The shorter of the two limits that are set."""
     return own if limit is None else limit if own is None else min(limit, own)

@@ -1,4 +1,4 @@
-"""Tasks whose command has ended are settled by its outcome, by whoever looks: never before the journal has it."""
+"""Update tasks whose command has ended from the outcome in the journal; every command that reads tasks does."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class RecordedOutcome(Struct, frozen=True, kw_only=True):
-    """How a go of a session ended, and when."""
+    """The outcome of a session's round, and its time."""
 
     outcome: Outcome
     round: int
@@ -26,7 +26,7 @@ class RecordedOutcome(Struct, frozen=True, kw_only=True):
 
 
 def sync_tasks(tasks: TaskFile, ending_of: Callable[[str], RecordedOutcome | None]) -> None:
-    """Settle every task whose command has ended in the journal; one of another journal is left as it is."""
+    """Update every task whose command has ended; a task of a session in another journal stays."""
     for task in unsettled(tasks):
         work = task.work
         ending = None if work is None else ending_of(work.session_id)
@@ -35,20 +35,20 @@ def sync_tasks(tasks: TaskFile, ending_of: Callable[[str], RecordedOutcome | Non
     for task in unsettled(tasks):
         asked = task.asked
         ending = None if asked is None else ending_of(asked.session_id)
-        # Nobody takes a task to drop a question about it.
+        # A cancelled run did not claim the task to drop its question.
         if asked is not None and ending is not None and isinstance(ending.outcome, Cancelled):
             tasks.change(task.number, lambda now, asked=asked, at=ending.at: dismissed(now, asked, at))
 
 
 def unsettled(tasks: TaskFile) -> list[ProjectTask]:
-    """The tasks that a command has taken and not given back, or has asked about."""
+    """The tasks that a command has claimed, or has an open question about."""
     return [task for task in tasks.tasks() if task.work is not None or task.asked is not None]
 
 
 def _synced(task: ProjectTask, seen: TaskClaim, ending: RecordedOutcome) -> ProjectTask:
-    """The task settled, unless it is in other hands by now, or taken again."""
+    """The updated task, unless another session or round has claimed it meanwhile."""
     if task.work != seen:
         return task
     done = finished(task, seen.session_id, ending.outcome, ending.at)
-    # The file stands in the project. The question is the model's text; the title and text are the user's own.
+    # The file may be committed, so the question, a model's text, is redacted; title and text are the user's own.
     return structs.replace(done, question=process_redactor().redact(done.question))

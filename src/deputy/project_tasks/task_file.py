@@ -1,4 +1,4 @@
-"""The tasks of a project in `.deputy/tasks.json`: readable, locked while it changes, never torn."""
+"""The tasks of a project in `.deputy/tasks.json`: changed under a lock, and replaced atomically."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LOCK = "tasks.lock"
 VERSION = 1
 LIMIT_BYTES = 16 * 1024 * 1024
 LOCK_SECONDS = 10.0
-_TOO_LARGE = "Move old tasks to another file."
+_TOO_LARGE = "Remove old tasks."
 _POLL_SECONDS = 0.02
 _CONFLICT = (b"<<<<<<<", b">>>>>>>")
 
@@ -43,12 +43,12 @@ _CONFLICT = (b"<<<<<<<", b">>>>>>>")
 class _Content(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     version: int = VERSION
     next: int | UnsetType = UNSET
-    """The number of the next task, where the tasks do not tell: the last ones were removed."""
+    """The number of the next task; stored only when the last tasks were removed."""
     tasks: tuple[ProjectTask, ...] = ()
 
 
 class TaskFile:
-    """The tasks of one project. What changes them reads and writes the whole file under one lock."""
+    """The tasks of one project; each change reads and writes the whole file under one lock."""
 
     def __init__(self, project: Path) -> None:
         self._project = project
@@ -60,15 +60,15 @@ class TaskFile:
         return _read(self.path).tasks
 
     def find(self, number: int) -> ProjectTask:
-        """The task of this number."""
+        """The task with this number."""
         return _found(self.tasks(), number, self.path)
 
     def add(self, title: str, *, text: str = "", language: str = "", at: str) -> ProjectTask:
-        """A new task with the next number."""
+        """Add a task with the next number."""
         return self.add_all([(title, text, language)], at=at)[0]
 
     def add_all(self, wanted: list[tuple[str, str, str]], *, at: str) -> tuple[ProjectTask, ...]:
-        """New tasks, each of a title, a text and a language, numbered on from the last one."""
+        """Add tasks, each given as title, text and language."""
         for title, _, _ in wanted:
             check_title(title)
         with self._changing() as content:
@@ -77,19 +77,19 @@ class TaskFile:
         return added
 
     def draft(self, title: str, *, text: str = "", language: str = "", at: str) -> ProjectTask:
-        """A new task as it would be added now; nothing is written, and its number may be another's by then."""
+        """A new task as it would be added now; nothing is written, and its number is not reserved."""
         check_title(title)
         return _new(_next(_read(self.path)), title, text, language, at)
 
     def add_draft(self, draft: ProjectTask) -> ProjectTask:
-        """A draft, added with the number that is the next one by now."""
+        """Add a draft with the number that is next now."""
         with self._changing() as content:
             added = structs.replace(draft, number=_next(content))
             self._write(content, (*content.tasks, added))
         return added
 
     def change(self, number: int, change: Callable[[ProjectTask], ProjectTask]) -> ProjectTask:
-        """Change one task; nobody else changes any meanwhile."""
+        """Change one task under the lock."""
         with self._changing() as content:
             before = _found(content.tasks, number, self.path)
             after = change(before)
@@ -98,7 +98,7 @@ class TaskFile:
         return after
 
     def remove(self, number: int) -> ProjectTask:
-        """Take a task off the list. Its number is never given to another."""
+        """Remove a task; its number is never used again."""
         with self._changing() as content:
             gone = _found(content.tasks, number, self.path)
             if gone.work is not None:
@@ -109,7 +109,7 @@ class TaskFile:
         return gone
 
     def make_folder(self, folder: str) -> None:
-        """Make a folder of the project, and those above it; a link on the way could lead anywhere, and is refused."""
+        """Create a folder in the project with its parents; a symbolic link on the way is refused."""
         place = self._project
         for part in folder.split("/"):
             place /= part
@@ -124,13 +124,13 @@ class TaskFile:
             yield _read(self.path)
 
     def _write(self, before: _Content, tasks: tuple[ProjectTask, ...]) -> None:
-        # One field a line and no counter that the tasks make needless: changes to different tasks merge by themselves.
+        # One field per line, and a counter only when needed: git merges changes to different tasks.
         after, number = _Content(tasks=tasks), _next(before)
         if number > _next(after):
             after = structs.replace(after, next=number)
         encoded = msgspec.json.format(msgspec.json.encode(after), indent=2) + b"\n"
         if len(encoded) > LIMIT_BYTES:
-            # Written, it could never be read again.
+            # A larger file could not be read again.
             raise StorageFull(str(self.path), f"it would be larger than {LIMIT_BYTES >> 20} MiB", _TOO_LARGE)
         draft = self.path.with_name(f".{FILE}.{os.getpid()}")
         try:
@@ -157,13 +157,13 @@ def _new(number: int, title: str, text: str, language: str, at: str) -> ProjectT
 
 
 def _next(content: _Content) -> int:
-    """The number that no task has had."""
+    """The next number that no task has had."""
     after_last = max((task.number for task in content.tasks), default=0) + 1
     return after_last if content.next is UNSET else max(after_last, content.next)
 
 
 def project_root(start: Path) -> Path:
-    """The directory that has tasks already, the root of the repository, or else the directory itself."""
+    """The nearest directory with tasks, else the root of the repository, else the directory itself."""
     levels = (start, *start.parents)
     with_tasks = (level for level in levels if (level / FOLDER / FILE).exists())
     repositories = (level for level in levels if (level / ".git").exists())
@@ -171,9 +171,9 @@ def project_root(start: Path) -> Path:
 
 
 def check_title(title: str) -> None:
-    """A title says something, on one line, and is not a book."""
+    """Raise unless the title is not blank and short enough."""
     if not title.strip() or len(title) > MAX_TITLE:
-        raise UsageError("title", title[:60], f"a title has 1 to {MAX_TITLE} characters; what is longer goes to --text")
+        raise UsageError("title", title[:60], f"a title has 1 to {MAX_TITLE} characters; use --text for more")
 
 
 def _read(path: Path) -> _Content:
@@ -194,19 +194,23 @@ def _decoded(path: Path, encoded: bytes) -> _Content:
         raise StorageCorrupt(str(path), f"it is larger than {LIMIT_BYTES >> 20} MiB", _TOO_LARGE)
     for number, line in enumerate(encoded.splitlines(), 1):
         if line.startswith(_CONFLICT):
-            raise StorageCorrupt(str(path), f"a merge conflict stands on line {number}", "Resolve it, then try again.")
+            raise StorageCorrupt(str(path), f"merge conflict on line {number}", "Resolve it, then try again.")
     try:
         content = msgspec.json.decode(encoded, type=_Content)
     except (msgspec.DecodeError, RecursionError) as error:
         message = str(error) or "it is nested too deeply"
-        raise StorageCorrupt(str(path), f"it cannot be read: {message}", "Mend it, or restore it from git.") from error
+        raise StorageCorrupt(
+            str(path), f"it cannot be read: {message}", "Repair it, or restore it from git."
+        ) from error
     if content.version > VERSION:
-        raise StorageTooNew(str(path), f"it is of version {content.version}, this is {VERSION}", "Upgrade Deputy.")
+        raise StorageTooNew(
+            str(path), f"its version is {content.version}; this Deputy reads {VERSION}", "Upgrade Deputy."
+        )
     counted = Counter(task.number for task in content.tasks)
     twice = sorted(number for number, count in counted.items() if number < 1 or count > 1)
     if twice:
         raise StorageCorrupt(
-            str(path), f"the number {twice[0]} stands there wrongly or twice", "Give every task a number of its own."
+            str(path), f"the task number {twice[0]} is invalid or used twice", "Give every task its own number."
         )
     return structs.replace(content, tasks=tuple(sorted(content.tasks, key=lambda task: task.number)))
 
@@ -215,8 +219,9 @@ def _found(tasks: tuple[ProjectTask, ...], number: int, path: Path) -> ProjectTa
     for task in tasks:
         if task.number == number:
             return task
-    there = f"there are {tasks[0].number} to {tasks[-1].number}" if tasks else "there are none yet"
-    raise UsageError("task", number, f"{there} in {path}; `deputy task list` shows them")
+    if not tasks:
+        raise UsageError("task", number, f'{path} has no tasks yet; add one with `deputy task add "…"`')
+    raise UsageError("task", number, f"{path} has no task of this number; `deputy task list --all` lists them")
 
 
 @contextmanager
@@ -233,7 +238,7 @@ def _locked(path: Path) -> Generator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() > until:
-                    held = f"another process has held it for {LOCK_SECONDS:g} s"
+                    held = f"another process holds the lock for more than {LOCK_SECONDS:g} s"
                     raise StorageBusy(str(path), held, "Try again, or end that process.") from None
                 time.sleep(_POLL_SECONDS)
         yield
@@ -248,11 +253,10 @@ def _explained(path: Path) -> Generator[None]:
     except OSError as error:
         said = error.strerror or str(error)
         if error.errno == errno.ELOOP:
-            # The file of tasks or its lock, whichever is one.
             where = str(error.filename or path)
-            raise StorageDenied(where, "it is a symbolic link", "Put the file itself there.") from error
+            raise StorageDenied(where, "it is a symbolic link", "Replace it by a regular file.") from error
         if error.errno == errno.ENOSPC:
-            raise StorageFull(str(path), said, "Make room, then try again.") from error
+            raise StorageFull(str(path), said, "Free some space, then try again.") from error
         if isinstance(error, PermissionError):
-            raise StorageDenied(str(path), said, "Change its permissions, or work in another directory.") from error
-        raise StorageFailed(str(path), said, "Look at the path, then try again.") from error
+            raise StorageDenied(str(path), said, "Change its permissions, or use another directory.") from error
+        raise StorageFailed(str(path), said, "Check the path, then try again.") from error

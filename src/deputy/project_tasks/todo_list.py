@@ -1,4 +1,4 @@
-"""A Markdown list of things to do, read as tasks: checkboxes, else plain items, with what is indented below them."""
+"""Read a Markdown TODO list: checkbox items, else plain items, each with the text indented below it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _MARKS = ("**", "__", "`", "~~")
 
 
 class Item(Struct, frozen=True, kw_only=True):
-    """One thing to do."""
+    """One item of a TODO list."""
 
     title: str
     text: str = ""
@@ -29,11 +29,11 @@ class _Line(Struct, frozen=True, kw_only=True):
     indent: int
     text: str
     box: bool | None
-    """Whether its checkbox is ticked; None without one."""
+    """Whether its checkbox is checked; None without a checkbox."""
 
 
 def read_todo_list(text: str) -> tuple[Item, ...]:
-    """The items of a list. Where some have checkboxes, only those count; deeper ones are text of the one above."""
+    """The items with checkboxes, else all items; a nested item is text of the item above it."""
     return tuple(_items(text, boxed=True)) or tuple(_items(text, boxed=False))
 
 
@@ -100,7 +100,7 @@ def _bare(text: str) -> str:
 
 
 def _cut(title: str) -> tuple[str, str]:
-    """A title that is too long keeps its beginning, and goes whole into the text."""
+    """A title that is too long is cut, and repeated whole in the text."""
     return (title, "") if len(title) <= MAX_TITLE else (f"{title[: MAX_TITLE - 1].rstrip()}…", title)
 
 

@@ -106,7 +106,7 @@ def test_an_outcome_that_is_damaged_is_said_to_be(home: Path) -> None:
     out, err, _ = _look("show", ROOT)
     assert "3 of 2" not in out
     assert f"{ROOT!r} record" in err
-    assert "its checksum does not fit; this is what can still be read" in err
+    assert "its checksum does not fit; showing what can still be read" in err
     assert _look("ps", "--all", "--json")[1] == ""
     assert "its checksum does not fit" in _examined(home)
     assert "checksum" in _look("doctor")[0]
@@ -163,7 +163,7 @@ def test_a_repair_says_what_it_kept_and_what_was_lost(home: Path) -> None:
     assert out.splitlines() == [
         f"Damaged: {ROOT!r} record 16: its checksum does not fit.",
         "The new journal has 4 runs with 59 records.",
-        f"1 run lacks records: {ROOT}. Such a run can be read, but not resumed.",
+        f"1 run lacks records: {ROOT}. Such a run can be shown, but not resumed.",
         "These tables had rows that could not be read: events.",
         f"The damaged files are in {kept}.",
     ]

@@ -94,7 +94,7 @@ def test_cancel_stops_a_run_of_another_process(house):
         assert child.wait(10) == 130
         again = house.run("cancel", session_id)
     assert again.returncode == 3
-    assert "it had ended before" in again.stderr
+    assert "had already ended" in again.stderr
     assert house.run("cancel", "sess_1_nobody").returncode == 3
 
 
@@ -106,7 +106,7 @@ def test_cancel_of_a_process_that_stands_still_is_recorded_and_told_as_that(hous
     call = next(entry for entry in entries(house) if entry["parent"] is None)["session_id"]
     run = house.run("cancel", call)
     assert (run.returncode, run.stdout) == (1, "")
-    assert "it is asked to stop, and that is recorded" in run.stderr
+    assert "the request to stop is recorded" in run.stderr
     assert f"deputy cancel {call}" in run.stderr
     assert "deputy resume" not in run.stderr
     child.send_signal(signal.SIGCONT)
@@ -188,7 +188,7 @@ def test_resume_says_why_it_cannot(house):
     model = house.script("done", {"turns": [{"text": "Done."}]})
     [done] = run_sync("do", model=model, workspace=house.workspace, home=house.home)
     refused = CliRunner(env=environ).invoke(resume, [done.session_id]).exception
-    assert "it is completed" in str(refused)
+    assert "this run is completed" in str(refused)
 
 
 @pytest.mark.rule("resume")
@@ -200,7 +200,7 @@ def test_show_no_longer_tells_to_answer_what_has_been_answered(house):
     assert house.run("resume", one, "--answer", "this").returncode == 0
     page = house.run("show", call).stdout
     assert f"Answer it: deputy resume {one}" not in page
-    assert "It has been answered since." in page
+    assert "It has been answered." in page
     assert f'Answer it: deputy resume {other} --answer "…"' in page
 
 
@@ -222,7 +222,7 @@ def test_cancel_of_what_was_left_of_a_call_shows_it_as_it_stands_now_and_the_way
     assert again.stdout.startswith("## Subagents: 1 completed, 1 cancelled of 2\n")
     assert remedy.format(call) in again.stderr
     page = house.run("show", call).stdout
-    assert page.rstrip().splitlines()[-1] == f"Next: It was cancelled since. {remedy.format(call)}"
+    assert page.rstrip().splitlines()[-1] == f"Next: It has been cancelled. {remedy.format(call)}"
     assert "Answer it" not in first.stdout + again.stdout + again.stderr + page
     assert house.run("resume", call).stdout.startswith("## Subagents: 2 completed of 2")
 
@@ -307,7 +307,7 @@ def test_a_task_that_was_refused_is_not_advised_to_go_on(house):
     refused = json.loads(run.stdout)["results"][0]["session_id"]
     again = house.run("resume", refused)
     assert again.returncode == 2
-    assert "it was refused and never ran" in again.stderr
+    assert "this run was rejected and never started" in again.stderr
 
 
 def test_a_run_that_is_over_is_shown_with_the_time_that_it_took(house):

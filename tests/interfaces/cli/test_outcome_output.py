@@ -14,4 +14,4 @@ def _partial(run: str, kind: str) -> Partial:
 def test_nobody_is_told_to_go_on_with_what_a_spent_budget_would_stop_again() -> None:
     spent, late = _partial("sess_1_a", "budget"), _partial("sess_1_b", "timeout")
     assert remedy("sess_1_call", [spent]) == ""
-    assert remedy("sess_1_call", [spent, late]) == "go on with what is not complete: deputy resume sess_1_call"
+    assert remedy("sess_1_call", [spent, late]) == "to continue what is not complete: deputy resume sess_1_call"

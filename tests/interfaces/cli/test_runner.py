@@ -10,7 +10,7 @@ from deputy.interfaces.cli.runner import resumable
 
 
 def test_a_full_disk_says_how_to_go_on_with_the_run_that_it_stopped() -> None:
-    output = r"it is full\. Free some space .* go on with: deputy resume sess_1_aaaaaa$"
+    output = r"it is full\. Free some space .* continue with: deputy resume sess_1_aaaaaa$"
     with pytest.raises(StorageFull, match=output), resumable("sess_1_aaaaaa"):
         raise StorageFull("journal.db", "it is full")
 
@@ -29,8 +29,8 @@ def test_a_project_command_and_its_resume_say_how_to_go_on_when_the_journal_cann
     assert house.run("task", "add", "One").returncode == 0
     output = stopped_by_its_storage(house, "research", "1", "--yes", "--model", model)
     [run] = [entry["session_id"] for entry in entries(house)]
-    assert f"go on with: deputy resume {run}" in output
-    assert f"go on with: deputy resume {run}" in stopped_by_its_storage(house, "resume", run)
+    assert f"continue with: deputy resume {run}" in output
+    assert f"continue with: deputy resume {run}" in stopped_by_its_storage(house, "resume", run)
 
 
 def stopped_by_its_storage(house, *arguments: str) -> str:

@@ -116,7 +116,7 @@ def test_who_says_no_to_a_text_leaves_everything_as_it_was(tasks):
     assert file.read_bytes() == before
     terminal.type("n\n")
     assert terminal.end() == 6
-    assert "deputy: no task was added" in terminal.text
+    assert "deputy: not approved, so no task was added" in terminal.text
     assert file.read_bytes() == before
     assert not (tasks.workspace / ".deputy" / "work").exists()
 
@@ -173,7 +173,7 @@ def test_at_a_timeout_the_way_on_is_printed_and_leads_on(tasks):
     run = tasks.run("research", "1", "--yes", "--timeout", "1", "--model", tasks.script("late", {"turns": turns}))
     assert (run.returncode, statuses(tasks)[0]) == (4, "in progress")
     assert f"  {path}\n" in run.stdout
-    remedy = next(line for line in run.stderr.splitlines() if line.startswith("Go on with: deputy resume "))
+    remedy = next(line for line in run.stderr.splitlines() if line.startswith("Continue it: deputy resume "))
     session_id = remedy.rpartition(" ")[2]
     # What was approved as a whole may go on writing.
     tasks.script("late", {"turns": [{}, {}, {"calls": [writing(folder)]}, returned(path), returned(path)]})
@@ -300,7 +300,7 @@ def test_who_stops_a_range_is_told_which_tasks_never_began(tasks):
     terminal.until("thinking")
     terminal.type("\x03")
     assert terminal.end() == 130
-    assert "deputy: not begun: tasks 2, 3" in terminal.text
+    assert "deputy: not started: tasks 2, 3" in terminal.text
     assert statuses(tasks)[1:] == ["not started"] * 2
 
 
@@ -322,7 +322,7 @@ def test_what_is_more_than_can_be_imported_at_once_is_told_and_comes_with_the_ne
     first = tasks.run("task", "import", "TODO.md")
     assert first.returncode == 4
     assert first.stdout.splitlines()[-1].endswith("item 9999")
-    assert "2 are left" in first.stderr
+    assert "2 items were not added" in first.stderr
     again = tasks.run("task", "import", "TODO.md", "--json")
     output = json.loads(again.stdout)
     assert (again.returncode, output["left"]) == (0, 0)

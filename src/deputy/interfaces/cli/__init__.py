@@ -1,4 +1,4 @@
-"""The command line. A command's module is loaded when that command is used, so that `--help` stays instant."""
+"""The command line. A command's module is imported when that command is used, so that `--help` stays fast."""
 
 from __future__ import annotations
 
@@ -18,41 +18,52 @@ from deputy.interfaces.safe_text import print_error, safe_message
 if TYPE_CHECKING:
     from collections.abc import Generator
 
-COMMANDS = {
-    "delegate": "Hand tasks to subagents, and print their results.",
-    "run": "Let a parent agent work, with all tools and subagents.",
-    "refine": "Have work made and judged until it is good enough.",
-    "watch": "Follow a run that is at work in another terminal.",
-    "resume": "Go on with a run that ended, waits or was interrupted.",
-    "approve": "Show what a run waits to be approved, and say yes or no.",
-    "cancel": "Stop a run and everything below it.",
-    "mcp": "Serve Delegate and its siblings to any MCP client.",
-    "doctor": "Say what works here, and what to do about the rest.",
-    "detect": "Show the requests for delegation that a text holds; nothing is run.",
-    "exec": "Carry out the requests for delegation that a text holds.",
-    "check-return": "Check what a subagent returned against the return contract.",
-    "agents": "List the agent definitions found here, with warnings.",
-    "templates": "Show the templates of subtasks, and what a request matches.",
-    "ps": "Show the delegations that are running, waiting or interrupted.",
-    "show": "Show one delegation: where it stands and how it ended.",
-    "transcript": "Show a subagent's conversation.",
-    "errors": "Show the errors that delegations met, and have them diagnosed.",
-    "prune": "Remove delegations that ended long ago, with their transcripts.",
-    "stats": "Show how long delegations take, by command, beside their limits.",
-    "export": "Write a run, and the tree below it, into a folder of its own.",
-    "pin": "Keep a delegation, and the tree it belongs to, whatever its age.",
-    "research": "Find out what a task needs to know.",
-    "plan": "Make a plan for a task.",
-    "implement": "Carry a task out.",
-    "revise": "Bring the plan of a task up to date.",
-    "review": "Look critically at what was done for a task.",
-    "meta": "Hand a prompt to an agent that returns in the contract's form.",
-    "task": "Keep the numbered tasks of this project.",
-    "todo": "Show the tasks of this project that are not over.",
-    "models": "List providers and models, and say which have a key.",
+SECTIONS = {
+    "Delegate": {
+        "delegate": "Give tasks to subagents and print their results.",
+        "run": "Run an agent with all tools; it can start subagents.",
+        "refine": "Repeat work and evaluation until the result is accepted.",
+        "exec": "Run the delegation requests found in a text.",
+        "mcp": "Serve Delegate to MCP clients.",
+    },
+    "Follow and control runs": {
+        "ps": "List runs that are active, waiting or interrupted.",
+        "watch": "Follow a run of another terminal.",
+        "show": "Show the state and the outcome of a run.",
+        "transcript": "Show the conversation of a subagent.",
+        "approve": "Approve or deny what a run asks for.",
+        "resume": "Continue a run, or answer its question.",
+        "cancel": "Stop a run and everything below it.",
+    },
+    "Stored runs": {
+        "errors": "List errors of runs, or have one diagnosed.",
+        "stats": "Show how long runs take, beside their time limits.",
+        "export": "Write a run and its tree to a folder.",
+        "pin": "Protect a run from pruning.",
+        "prune": "Remove old runs with their transcripts and worktrees.",
+    },
+    "Project tasks": {
+        "task": "Add, list and change the numbered tasks of a project.",
+        "todo": "List the open tasks.",
+        "research": "Research what a task needs.",
+        "plan": "Write a plan for a task.",
+        "implement": "Implement a task.",
+        "revise": "Update the plan of a task.",
+        "review": "Review the work done for a task.",
+        "meta": "Run a prompt under the same contract as a task.",
+    },
+    "Setup and checks": {
+        "doctor": "Check the setup, and say how to fix problems.",
+        "models": "List providers and models, and which keys are set.",
+        "agents": "List agent definitions, with warnings.",
+        "templates": "List, match and check subtask templates.",
+        "detect": "Show the delegation requests in a text; run nothing.",
+        "check-return": "Check a subagent's return against the contract.",
+    },
 }
+COMMANDS = {name: text for section in SECTIONS.values() for name, text in section.items()}
 _MODULES = {"exec": "exec_text"}
-"""Where a command's module is not called like the command."""
+"""The modules that are not named after their command."""
 
 EXIT_CODES = """\b
 Exit codes:
@@ -83,13 +94,14 @@ class _LazyGroup(click.Group):
             return super().invoke(ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+        for title, commands in SECTIONS.items():
+            with formatter.section(title):
+                formatter.write_dl(list(commands.items()))
 
 
 @contextmanager
 def _secrets_hidden() -> Generator[None]:
-    """What the parser says of arguments that it refuses, without secrets and escapes among them."""
+    """Redact secrets and terminal escapes in click's own error messages, which quote arguments."""
     try:
         yield
     except click.ClickException as error:
@@ -105,14 +117,27 @@ def _secrets_hidden() -> Generator[None]:
 @click.group(cls=_LazyGroup, epilog=EXIT_CODES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="deputy")
 def deputy() -> None:
-    """Hand work from one agent to another, and get it back.
+    """Delegate work to subagents, and get checked results back.
 
-    Every command has --help with examples, and --json for programs.
+    A subagent is an agent with its own conversation, tools and limits: it
+    works on one task and returns a report. Every run is recorded in a journal.
+    You can follow, answer, cancel or resume it from any terminal, also after a
+    crash. Deputy asks before a run starts subagents, writes files or runs
+    commands; --yes approves all of it.
+
+    \b
+    First steps:
+      deputy doctor                 check the setup, and see which model is used
+      deputy delegate -t "auth=Where are passwords checked?"
+      deputy run "Why does the login test fail?"
+      deputy ps                     then: show ID, watch ID, resume ID
+
+    Each command has --help with examples, and --json for programs.
     """
 
 
 def main() -> None:
-    """Run the command line; what goes wrong on purpose becomes one clear line and an exit code."""
+    """Run the command line; an expected error becomes one line and an exit code."""
     open_streams()
     try:
         deputy.main(prog_name="deputy")
@@ -125,7 +150,7 @@ def main() -> None:
     except DeputyError as error:
         _stop(error, 1)
     except OSError as error:
-        # There is no room for what is printed; what was done is in the journal.
+        # For example a full disk behind `>`. The journal has the result.
         _stop(DeputyError(f"cannot write the output: {error.strerror or error}; `deputy ps --all` shows the runs"), 1)
 
 
@@ -137,7 +162,7 @@ def _stop(error: DeputyError, code: int) -> None:
 
 
 def _forget_output() -> None:
-    """What could not be printed is not tried again at exit, where it would be a traceback."""
+    """Discard output that cannot be written: Python would flush it again at exit, with a traceback."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()

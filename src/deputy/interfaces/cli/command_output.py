@@ -1,4 +1,4 @@
-"""How the end of a command that an agent carried out is shown, whether it was begun or gone on with."""
+"""Print the outcome of a task command, started or resumed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def show_ended(
     ended: Sequence[CommandResult], *, as_json: bool, lines: EventLines | None = None, is_range: bool = False
 ) -> None:
-    """Each end with where its task stands; where standard output has the events, they are the last of them."""
+    """Print each outcome with the state of its task; with `--events -` as the last events."""
     forms = [{**outcome_of(one.outcome), "task": _task_dict(one.task)} for one in ended]
     if lines is not None:
         for form in forms:
@@ -35,7 +35,6 @@ def show_ended(
 
 
 def _task_dict(task: ProjectTask | None) -> dict[str, Any] | None:
-    """Where a task stands, every field of it said."""
     if task is None:
         return None
     names = ("number", "title", "status", "question", "artifacts")
@@ -43,7 +42,7 @@ def _task_dict(task: ProjectTask | None) -> dict[str, Any] | None:
 
 
 def _emit(ended: CommandResult) -> None:
-    """The end of one command for a person: the summary, the artifacts, where the task stands and the way on."""
+    """Print one outcome for a person: summary, artifacts, state of the task and what to do next."""
     outcome, task = ended.outcome, ended.task
     show(outcome.summary)
     for artifact in outcome.artifacts:
@@ -61,4 +60,4 @@ def _emit(ended: CommandResult) -> None:
     if outcome.status == "blocked":
         click.echo(how_to_answer(outcome.session_id), err=True)
     elif remedy(outcome.session_id, [outcome]):
-        click.echo(f"Go on with: deputy resume {outcome.session_id}", err=True)
+        click.echo(f"Continue it: deputy resume {outcome.session_id}", err=True)

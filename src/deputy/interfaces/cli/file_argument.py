@@ -1,4 +1,4 @@
-"""What a FILE|- argument stands for: the bytes of a file or of standard input, within a bound."""
+"""Read a FILE|- argument: a file or standard input, up to a size limit."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from deputy.core.errors import UsageError
 
 LIMIT_BYTES = 64 * 1024 * 1024
 FILE = "FILE"
-"""What the argument is called where a command does not say."""
+"""The default name of the argument in errors."""
 
 
 def read_source(path: str, *, limit_bytes: int = LIMIT_BYTES, field: str = FILE) -> bytes:
-    """The content of a regular file, or of standard input for `-`; a UsageError of the field says what is wrong."""
+    """Read a regular file, or standard input for `-`; a UsageError names the field."""
     content = _read_stdin(limit_bytes, field) if path == "-" else _read_file(path, limit_bytes, field)
     if len(content) > limit_bytes:
-        raise UsageError(field, path, f"it is larger than {limit_bytes // 1024 // 1024} MiB, the most that is read")
+        raise UsageError(field, path, f"it is larger than the limit of {limit_bytes // 1024 // 1024} MiB")
     return content
 
 
 def read_text(path: str, *, limit_bytes: int = LIMIT_BYTES, field: str = FILE) -> str:
-    """The same as text: UTF-8 with or without a BOM; bytes that are not UTF-8 are replaced, never fatal."""
+    """Read it as text: UTF-8 with or without a BOM; invalid bytes are replaced."""
     return read_source(path, limit_bytes=limit_bytes, field=field).decode("utf-8-sig", errors="replace")
 
 
@@ -35,7 +35,7 @@ def _read_stdin(limit_bytes: int, field: str) -> bytes:
 
 def _read_file(path: str, limit_bytes: int, field: str) -> bytes:
     try:
-        # A FIFO would block the open for ever; a device has no end.
+        # O_NONBLOCK: opening a FIFO without a writer would block forever.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
         raise UsageError(
@@ -43,6 +43,6 @@ def _read_file(path: str, limit_bytes: int, field: str) -> bytes:
         ) from error
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise UsageError(field, path, "it is not a regular file; give one, or - to read standard input")
+        raise UsageError(field, path, "it is not a regular file; give a file, or - for stdin")
     with os.fdopen(descriptor, "rb") as file:
         return file.read(limit_bytes + 1)

@@ -1,4 +1,4 @@
-"""What the commands that read the journal share: opening it, and finding a run in it."""
+"""Open the journal for commands that read it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ NOTHING_FOUND = 3
 
 @contextmanager
 def open_journal() -> Generator[JournalReader | None]:
-    """The journal of this user's home, or None where there is none; nothing is made."""
+    """Open the journal in this user's home, or yield None where there is none; creates nothing."""
     reader = JournalReader.open_any(home_path())
     if reader is None:
         yield None
@@ -33,22 +33,19 @@ def open_journal() -> Generator[JournalReader | None]:
         try:
             yield reader
         finally:
-            # What nobody has looked at before may turn out to be damaged only now.
+            # Damage is also found while records are read.
             if not is_shown:
                 _warn_of_damage(reader)
 
 
 def _warn_of_damage(reader: JournalReader) -> bool:
     if reader.damage:
-        click.echo(f"deputy: {reader.path}: {reader.damage}; this is what can still be read", err=True)
+        click.echo(f"deputy: {reader.path}: {reader.damage}; showing what can still be read", err=True)
     return bool(reader.damage)
 
 
 def expire_overdue(reader: JournalReader) -> None:
-    """End the runs past their deadline, whoever started them, and refuse what nobody approved in time.
-
-    Every command that looks does. Mostly it only reads.
-    """
+    """End runs past their deadline, of any process, and deny approvals past theirs; mostly this only reads."""
     from deputy.journal.queries import out_of_time
 
     late, unanswered = out_of_time(reader, reader.now())
@@ -63,14 +60,14 @@ def expire_overdue(reader: JournalReader) -> None:
             expire_unanswered(folder, unanswered)
         ended = expire_overdue(folder, late) if late else []
     except StorageError as error:
-        click.echo(f"deputy: what is out of time could not be ended: {print_error(error)}", err=True)
+        click.echo(f"deputy: cannot end overdue runs: {print_error(error)}", err=True)
         return
     for state in ended:
         kill_orphans(environment_tag(state.run))
 
 
 def expire_orphaned(reader: JournalReader) -> None:
-    """End what commands of processes that died have left running: every command that looks does."""
+    """Kill programs whose Deputy process has died."""
     from deputy.journal.queries import orphaned
 
     runs = orphaned(reader)
@@ -82,6 +79,6 @@ def expire_orphaned(reader: JournalReader) -> None:
 
 
 def not_found(run: str) -> NoReturn:
-    """Say that there is no such run, and exit as commands do that find nothing."""
+    """Print that the run does not exist, and exit with 3."""
     click.echo(f"deputy: {print_error(UnknownRun(run))}", err=True)
     sys.exit(NOTHING_FOUND)

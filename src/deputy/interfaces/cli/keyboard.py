@@ -1,4 +1,4 @@
-"""The keyboard behind standard input: what was typed before a question, and the rest of what is pasted."""
+"""Terminal input around a question: drop earlier typing, and read a paste as a whole."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ import termios
 from contextlib import suppress
 
 PASTE_SECONDS = 0.05
-"""How long nothing more comes when what was pasted is whole."""
+"""A paste is complete after this silence."""
 
 _LOCAL_MODES = 3
 
 
 def forget_typed() -> None:
-    """Drop what was typed and not read: it answers nothing that is asked from now on."""
+    """Drop unread input: it was typed before the question and does not answer it."""
     if _is_ours():
         with suppress(termios.error):
             termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
 
 
 def push_unfinished_line() -> None:
-    """Have a last line without its end be read at once, so that it is known that it has begun.
+    """Make an unfinished last line readable.
 
-    A terminal keeps such a line to itself; whatever it keeps is readable when it stops reading by lines for a moment.
+    In canonical mode the terminal holds back a line without a newline; leaving that mode for a moment releases it.
     """
     if not _is_ours():
         return
     number = sys.stdin.fileno()
-    # A terminal may go away at any moment; whoever reads from it then hears of its end.
+    # The terminal may be closed at any moment; the reader then sees the end of input.
     with suppress(termios.error):
         modes = termios.tcgetattr(number)
         by_keys = [*modes]
@@ -38,7 +38,7 @@ def push_unfinished_line() -> None:
 
 
 def _is_ours() -> bool:
-    """Whether it is a terminal that listens to this process; touching it from the background would stop us."""
+    """Whether stdin is our terminal in the foreground; changing its modes from the background stops the process."""
     number = sys.stdin.fileno()
     try:
         return os.isatty(number) and os.tcgetpgrp(number) == os.getpgrp()

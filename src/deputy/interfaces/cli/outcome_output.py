@@ -1,4 +1,4 @@
-"""How a run's outcome is shown: its report for people, all of it for programs."""
+"""Print a run's outcome: the report for people, JSON for programs."""
 
 from __future__ import annotations
 
@@ -29,10 +29,9 @@ def show_outcome(
     results: Sequence[Result] = (),
     lines: EventLines | None = None,
 ) -> None:
-    """The report on standard output, unless it was told already; how it ended on standard error.
+    """Print the report on standard output, unless `is_shown`, and how the run ended on standard error.
 
-    What was used by one that completed is told on a terminal, and wherever it is asked for.
-    Where standard output has the events, the outcome is the last of them.
+    The usage of a completed run is printed at a terminal or `with_usage`. With `lines` the outcome is the last event.
     """
     if lines is not None:
         lines.write("result", outcome_of(outcome, results))
@@ -50,13 +49,13 @@ def show_outcome(
 
 
 def print_warnings(outcome: Outcome) -> None:
-    """What a person should know of work that ended, on standard error; the report of a call has those of its tasks."""
+    """Print the outcome's warnings on standard error, except those that the report has."""
     for warning in [warning for warning in outcome.warnings if warning not in outcome.report][:_WARNINGS]:
         click.echo(f"deputy: warning: {one_line(warning, _WARNING_WIDTH)}", err=True)
 
 
 def outcome_of(outcome: Outcome, results: Sequence[Result] = ()) -> dict[str, Any]:
-    """The outcome as programs read it; of a call of many tasks with the result of each."""
+    """The outcome as JSON; a call of many tasks has the result of each."""
     from deputy.core.results import results_dict
     from deputy.core.serialize import outcome_dict
 
@@ -65,19 +64,19 @@ def outcome_of(outcome: Outcome, results: Sequence[Result] = ()) -> dict[str, An
 
 
 def remedy(session_id: str, outcomes: Sequence[Outcome]) -> str:
-    """What a person can do about tasks that did not complete; nothing where they never ran."""
+    """How to continue tasks that did not complete; empty when none of them ran."""
     statuses = {outcome.status for outcome in outcomes if outcome.session_id and not _is_spent(outcome)}
     if not statuses & {"partial", "failed", "blocked", "cancelled"}:
         return ""
     asking = [outcome.session_id for outcome in outcomes if outcome.status == "blocked"]
     if len(asking) == 1:
-        return f'answer it, and go on: deputy resume {asking[0]} --answer "…"'
-    text = "answer them, and go on" if asking else "go on with what is not complete"
+        return f'to answer and continue: deputy resume {asking[0]} --answer "…"'
+    text = "to answer and continue" if asking else "to continue what is not complete"
     return f"{text}: deputy resume {session_id}"
 
 
 def _is_spent(outcome: Outcome) -> bool:
-    """Whether it ended with its budget, with which it would end again."""
+    """Whether the budget is spent: resumed, the run would end again at once."""
     return bool(outcome.errors) and outcome.errors[0].type == "budget"
 
 

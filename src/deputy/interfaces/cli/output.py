@@ -1,4 +1,4 @@
-"""How results reach a person or a program: safe text for terminals, JSON for pipes."""
+"""Print results: safe text for terminals, JSON for programs."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def show(text: str) -> None:
 
 
 def show_json(value: Any) -> None:
-    """Print a value as indented JSON without secrets, the form every `--json` has."""
+    """Print a value as indented JSON with secrets redacted: the form of every `--json`."""
     click.echo(outgoing_json(value, indent=2))
 
 
 def fitted(line: str) -> str:
-    """A line as it is where the terminal is wide enough, else broken, between words where that can be."""
+    """The line, wrapped at words when it is wider than the terminal."""
     import textwrap
 
     width = terminal_width()

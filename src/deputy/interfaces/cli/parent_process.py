@@ -1,4 +1,4 @@
-"""Commands that speak for a person refuse to work below a run: a caller never approves its own call."""
+"""Refuse commands that act for a person when a run has started this process."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from deputy.core.errors import Unquoted, UsageError
 
 
 def refuse_below_a_run(command: str) -> None:
-    """Refuse a command that speaks for a person where a run of Deputy has started it."""
+    """Refuse a command that approves or answers, when a run of Deputy has started this process."""
     from deputy.processes.ancestry import below_run
 
     if (supervisor := below_run()) is not None:
@@ -14,5 +14,5 @@ def refuse_below_a_run(command: str) -> None:
         raise UsageError(
             f"deputy {command}",
             Unquoted(f"a process that {run} started"),
-            "a run never approves or answers its own call: a person does, in a terminal of their own",
+            "a run cannot approve or answer its own call; a person does that in another terminal",
         )

@@ -1,4 +1,4 @@
-"""A command that runs on a loop: what signals do to it, and what its outcome is to a shell."""
+"""Run a command on an event loop: signals, cancellation and exit codes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 NOTHING_FOUND, REJECTED, CANCELLED = 3, 6, 130
 STOP_SECONDS = 2.5
-"""How long work that was asked to stop has for it."""
+"""How long a cancelled run may take to stop."""
 
 _CODES = {"completed": 0, "failed": 1, "partial": 4, "blocked": 5, "rejected": REJECTED, "cancelled": CANCELLED}
 _SHOW_CURSOR = b"\x1b[?25h"
@@ -28,19 +28,19 @@ _T = TypeVar("_T")
 
 
 def run_command(command: Callable[[asyncio.Event], Coroutine[Any, Any, int]]) -> int:
-    """Run a command: the first Ctrl-C or SIGTERM sets the event it is given, the second ends the process at once.
+    """Run a command: the first Ctrl-C or SIGTERM sets its stop event, the second exits at once.
 
-    A terminal that is closed sets it too, unless the process was told to outlive that (`nohup`).
+    A closed terminal sets the event too, unless the process ignores SIGHUP (`nohup`).
     """
     try:
         return asyncio.run(_with_signals(command))
     finally:
-        # All is done and told: who is in a hurry now ends the process, without a word.
+        # All output is printed: Ctrl-C during interpreter shutdown must not print a traceback.
         signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 async def until_done(work: Awaitable[_T], stop: asyncio.Event, cancel: Callable[[], Awaitable[object]]) -> _T | None:
-    """Wait for work; asked to stop, cancel it and take what it ends with, or None when that takes too long."""
+    """Wait for work; on stop cancel it and return its result, or None when it does not end in time."""
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(None) as limit:
@@ -58,26 +58,26 @@ async def until_done(work: Awaitable[_T], stop: asyncio.Event, cancel: Callable[
 
 @contextmanager
 def resumable(session_id: str) -> Generator[None]:
-    """Trouble with storage in here says how to go on with the run that it stopped, unless what was there is damaged."""
+    """Add `deputy resume ID` to the remedy of a storage error, unless the journal is damaged or too new."""
     try:
         yield
     except (StorageCorrupt, StorageTooNew):
         raise
     except StorageError as error:
-        remedy = f"{error.remedy} Nothing on record is lost; go on with: deputy resume {session_id}"
+        remedy = f"{error.remedy} No record is lost; then continue with: deputy resume {session_id}"
         raise type(error)(error.path, error.what, remedy) from error
 
 
 def exit_code(outcomes: Sequence[Outcome]) -> int:
-    """What a shell is told: 0 only when all completed, 4 when something is usable, else what went wrong."""
+    """The exit code: 0 when all completed, 4 when some are usable, else the code of the failure."""
     from deputy.core.results import overall
 
     return _CODES[overall(outcomes)]
 
 
 def not_stopped(session_id: str) -> int:
-    """Say that work did not stop in the time it had; it can be gone on with."""
-    sys.stderr.write(f"deputy: it did not stop in time; go on with `deputy resume {session_id}`\n")
+    """Print that the run did not stop in time; return the exit code."""
+    sys.stderr.write(f"deputy: it did not stop in time; continue it with `deputy resume {session_id}`\n")
     return CANCELLED
 
 
@@ -92,7 +92,7 @@ async def _with_signals(command: Callable[[asyncio.Event], Coroutine[Any, Any, i
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, asked)
-    # A terminal that closes may say so twice, itself and by its shell; whoever is to outlive it is deaf to that.
+    # SIGHUP may come twice, from the terminal and from the shell: the second one is no hurry. nohup ignores it.
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         loop.add_signal_handler(signal.SIGHUP, stop.set)
     return await command(stop)

@@ -1,4 +1,4 @@
-"""Standard streams that outlive their readers: nobody reading is no reason for work to fail."""
+"""Standard streams that survive a closed pipe or terminal, so that the work does not fail."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from typing import TYPE_CHECKING, TextIO
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-_NOBODY = (errno.EPIPE, errno.EIO)
-"""What a pipe without a reader and a terminal that was hung up say."""
+_NO_READER = (errno.EPIPE, errno.EIO)
+"""The errors of a pipe without a reader and of a closed terminal."""
 
 
 class DetachedFile(FileIO):
-    """Takes what is written whether or not anybody still reads it; a disk that is full still fails."""
+    """Drops output that has no reader any more; a full disk still fails."""
 
     def write(self, data: Buffer, /) -> int:
-        """Write it, or drop it when nobody reads."""
+        """Write it, or drop it when there is no reader."""
         try:
             return super().write(data) or 0
         except OSError as error:
-            if error.errno not in _NOBODY:
+            if error.errno not in _NO_READER:
                 raise
             return memoryview(data).nbytes
 
 
 class DetachedLog(DetachedFile):
-    """The same for what only people read: no trouble with it is worth failing for."""
+    """Drops output on any error: messages for people must not fail the work."""
 
     def write(self, data: Buffer, /) -> int:
-        """Write it, or drop it."""
+        """Write it, or drop it on an error."""
         try:
             return super().write(data)
         except OSError:
@@ -40,18 +40,18 @@ class DetachedLog(DetachedFile):
 
 
 def open_streams() -> None:
-    """Have all three standard streams, whatever was closed, and let the ones we write to outlive their readers."""
+    """Open closed standard streams on /dev/null, and make stdout and stderr survive their readers."""
     for name, mode, kind in (("stdin", "r", None), ("stdout", "w", DetachedFile), ("stderr", "w", DetachedLog)):
         stream: TextIO | None = getattr(sys, name)
         if stream is None:
-            # It would stay None, and the next file opened would take its number.
+            # Otherwise the next opened file gets its descriptor number.
             setattr(sys, name, open(os.devnull, mode))  # noqa: PTH123, SIM115  it stays open until the end
         elif kind is not None:
             setattr(sys, name, _outliving(stream, kind))
 
 
 def is_unread(stream: TextIO) -> bool:
-    """Whether the reader of a pipe went away; a terminal and a file always count as read."""
+    """Whether a pipe has lost its reader; always false for a terminal or a file."""
     import select
 
     try:
@@ -67,7 +67,7 @@ def _outliving(stream: TextIO, kind: type[DetachedFile]) -> TextIO:
     try:
         raw = kind(stream.fileno(), "wb", closefd=False)
     except (OSError, ValueError):
-        # It is no file of the system's, so it has no reader that could go away.
+        # Not a file of the operating system (for example in tests), so it has no reader to lose.
         return stream
     return TextIOWrapper(
         BufferedWriter(raw),

@@ -1,4 +1,4 @@
-"""What the commands that hand work to an agent share: their options, one approval each, and how they end."""
+"""The task commands (research, plan, implement, …): shared options, approval and output."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from deputy.project_tasks.task_file import TaskFile
 
 TaskSource: TypeAlias = "int | str | ProjectTask"
-"""What a command is for: the number of a task, a prompt, or the draft of a task."""
+"""The number of a task, a prompt, or the draft of a new task."""
 
 EXAMPLES = """\b
 Examples:
@@ -38,24 +38,25 @@ Examples:
   deputy {name} "Cache the index" --language python
 
 \b
-A text is added as a task once it is approved. A range is worked on one after the other.
+A TEXT becomes a new task once you approve it. The tasks of a RANGE run
+one after the other.
 
 \b
 Exit codes:
-  0 completed   1 failed   2 usage     4 partial
-  5 blocked     6 refused or not approved   130 cancelled"""
+  0 completed   1 failed                    2 usage   4 partial
+  5 blocked     6 rejected or not approved  130 cancelled"""
 
 _OPTIONS = (
-    click.option("--model", metavar="M", help="provider:model or an alias; goes before the agent's own."),
-    click.option("--timeout", type=float, metavar="SECONDS", help="How long it may take, up to the maximum."),
-    click.option("-y", "--yes", is_flag=True, help="Start without asking."),
-    click.option("--events", metavar="FILE|-", help="Write what happens as JSON lines."),
+    click.option("--model", metavar="M", help="provider:model or an alias; overrides the agent's model."),
+    click.option("--timeout", type=float, metavar="SECONDS", help="Time limit, up to the command's maximum."),
+    click.option("-y", "--yes", is_flag=True, help="Approve everything without asking."),
+    click.option("--events", metavar="FILE|-", help="Write events as JSON lines."),
     click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON."),
 )
 
 
 class TaskCommandOptions(Struct, frozen=True, kw_only=True):
-    """The options that every such command has."""
+    """The options of every task command."""
 
     model: str | None = None
     timeout: float | None = None
@@ -65,23 +66,23 @@ class TaskCommandOptions(Struct, frozen=True, kw_only=True):
 
 
 def task_command_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command these options."""
+    """Add the shared options to a command."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
 def wanted_of(options: Mapping[str, object]) -> TaskCommandOptions:
-    """The options as they were given."""
+    """The shared options as a struct."""
     return convert(options, TaskCommandOptions)
 
 
 def task_command(name: str, text: str) -> click.Command:
-    """The command of a project's task of this name."""
+    """Make the click command of one task command."""
 
     @click.command(name, help=text, epilog=EXAMPLES.format(name=name))
     @click.argument("work", metavar="NUMBER|RANGE|TEXT")
-    @click.option("--language", default="", metavar="NAME", help="Of a task that is added.")
+    @click.option("--language", default="", metavar="NAME", help="The language of a new task; it selects the agent.")
     @task_command_options
     @click.pass_context
     def command(ctx: click.Context, work: str, language: str, **options: object) -> None:
@@ -96,13 +97,13 @@ def task_command(name: str, text: str) -> click.Command:
 
 
 def run_task_commands(name: str, works: Sequence[TaskSource], wanted: TaskCommandOptions) -> int:
-    """Carry out a command for each of them, one after the other; gives the exit code."""
+    """Run a command for each of `works`, one after the other; return the exit code."""
     project = _project()
     _check_time(name, wanted, project)
     return run_command(lambda stop: _execute(name, works, wanted, project, stop))
 
 
-# --- what is asked for ------------------------------------------------------------------------------------------------
+# --- arguments --------------------------------------------------------------------------------------------------------
 
 
 def _project() -> Path:
@@ -121,7 +122,7 @@ def _check_time(name: str, wanted: TaskCommandOptions, project: Path) -> None:
 
 
 def _works(tasks: TaskFile, work: str, language: str) -> tuple[TaskSource, ...]:
-    """The tasks that are meant; a text is a new one, whose first line is its title."""
+    """The task numbers, or the draft of a new task whose title is the first line of the text."""
     import time
 
     from deputy.core.errors import UsageError
@@ -135,7 +136,7 @@ def _works(tasks: TaskFile, work: str, language: str) -> tuple[TaskSource, ...]:
         return numbers
     first, _, rest = work.strip().partition("\n")
     if not any(letter.isalpha() for letter in first):
-        raise UsageError("task", work, "give the number of a task, a range like 105-107, or what is to be done")
+        raise UsageError("task", work, "give the number of a task, a range like 105-107, or the text of a new task")
     title, text = (first, rest.strip()) if len(first) <= MAX_TITLE else (f"{first[: MAX_TITLE - 1]}…", work.strip())
     return (tasks.draft(title, text=text, language=language, at=timestamp(time.time())),)
 
@@ -159,7 +160,7 @@ async def _execute(
             wanted.model,
             workspace=project,
             watch=subscribers.emit,
-            # What the command's own agent may do is named in its approval; whatever else is done is asked for.
+            # The command's approval names what its agent may do; any other call asks.
             approval=approval_for(settings.approval, yes=wanted.yes),
             answer=terminal.answer if can_ask() else None,
             private=[] if wanted.events in (None, "-") else [wanted.events],
@@ -190,7 +191,7 @@ async def _one(
     watching: tuple[Subscribers, TerminalPrompt, EventLines | None],
     stop: asyncio.Event,
 ) -> CommandResult | None:
-    """One order, from its session id to its end; None when it did not stop in time."""
+    """Run one command to its result; None when it did not stop in time."""
     from deputy.interfaces.view.renderers import open_view
     from deputy.project_tasks.orchestrator import orchestrate
 
@@ -223,7 +224,7 @@ async def _one(
     if ended is None:
         not_stopped(session_id)
     elif order.draft is not None and ended.task is None and ended.outcome.status == "rejected":
-        click.echo("deputy: no task was added", err=True)
+        click.echo("deputy: not approved, so no task was added", err=True)
     return ended
 
 
@@ -243,7 +244,7 @@ def _order(session_id: str, name: str, work: TaskSource, wanted: TaskCommandOpti
 async def _cancel(deputy: Deputy, session_id: str) -> None:
     from deputy.core.errors import UnknownRun
 
-    # It may be asked to stop before there is anything to stop.
+    # Ctrl-C may come before the run exists.
     with suppress(UnknownRun):
         await deputy.cancel(session_id)
 
@@ -276,4 +277,4 @@ def _approver(
 def _list_not_started(works: Sequence[TaskSource]) -> None:
     numbers = [str(work) for work in works if isinstance(work, int)]
     if numbers:
-        click.echo(f"deputy: not begun: task{'s' * (len(numbers) > 1)} {', '.join(numbers)}", err=True)
+        click.echo(f"deputy: not started: task{'s' * (len(numbers) > 1)} {', '.join(numbers)}", err=True)

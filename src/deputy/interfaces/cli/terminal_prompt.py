@@ -1,4 +1,4 @@
-"""Asking the person at the terminal, on the loop: a question never keeps subagents or Ctrl-C waiting."""
+"""Ask the person at the terminal without blocking the event loop: subagents and Ctrl-C keep working."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
     from deputy.interfaces.view.renderers import View
 
 _HANG_UP_SECONDS = 0.2
-NO_ANSWER = "(The person gave no answer: go on as seems best, and say what you assumed.)"
+NO_ANSWER = "(The person gave no answer. Decide yourself, and say what you assumed.)"
 
 
 def can_ask() -> bool:
-    """Whether there is a person: both what is asked and what is answered go through a terminal."""
+    """Whether a person can answer: stdin and stderr are a terminal."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def wrapped(text: str) -> str:
-    """Text of others made harmless and broken between words, so that it reads well on this terminal."""
+    """Untrusted text with invisible characters escaped, wrapped to the terminal."""
     import textwrap
 
     width = max(20, _columns())
@@ -42,24 +42,24 @@ def wrapped(text: str) -> str:
 
 
 def approval_for(policy: ApprovalPolicy, *, yes: bool) -> Approval:
-    """What happens to calls that need a yes: the flag wins over the configuration, and nobody is asked in a pipe."""
+    """How approvals are decided: --yes wins over the configuration; without a terminal they are refused."""
     if yes or policy == "allow":
         return "granted"
     return "ask" if policy == "ask" and can_ask() else "refuse"
 
 
 class TerminalPrompt:
-    """The person at the terminal, asked one question at a time."""
+    """Asks the person at the terminal, one question at a time."""
 
     def __init__(self, stop: asyncio.Event, *, shows_all: bool = False) -> None:
         self.view: View = NoView()
-        """What gives the terminal up while a question is asked."""
+        """The live view, paused during a question."""
         self._stop = stop
         self._shows_all = shows_all
         self._turn = asyncio.Lock()
 
     async def answer(self, question: Question) -> bool | str | Decision:
-        """Ask, and give what is answered; the word to stop is no answer, and neither is the end of input."""
+        """Ask and return the answer; False on stop or at the end of input."""
         async with self._turn:
             if self._stop.is_set():
                 return False
@@ -74,12 +74,12 @@ class TerminalPrompt:
         return False if said is None else said.strip() or NO_ANSWER
 
     async def _choice(self, request: ApprovalRequest) -> Choice:
-        """What a person chooses; a yes to a text that was cut shows the rest, and asks again."""
+        """Ask for a choice; a yes to a shortened text shows all of it and asks again."""
         whole = self._shows_all
         while True:
             shown = screen(request, width=_columns(), whole=whole)
             said = await self._said(f"\n{shown.text}\n{_choices(request)}")
-            # A line that nobody finished is no clear yes.
+            # A line without its newline is not a clear yes.
             choice = None if said is None or not said.endswith("\n") else _WORDS.get(said.strip().lower())
             if choice == "always" and not request.can_always:
                 choice = None
@@ -91,23 +91,23 @@ class TerminalPrompt:
                 return choice
             else:
                 whole = True
-                sys.stderr.write("Not answered yet: the text was cut. This is all of it:\n")
+                sys.stderr.write("Not approved yet: the text above was shortened. This is all of it:\n")
 
     async def _said(self, prompt: str) -> str | None:
-        """What is typed; None when there is nobody any more who could answer."""
+        """The typed text; None on stop or at the end of input."""
         said = await self._line(prompt)
         if said is None or not said.endswith("\n"):
             await self._be_stopped()
         return None if self._stop.is_set() else said
 
     async def _be_stopped(self) -> None:
-        """Wait for the word to stop that a closed terminal gives together with the end of its input."""
+        """Give SIGHUP a moment to arrive: a closed terminal ends the input and sends it."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_HANG_UP_SECONDS):
                 await self._stop.wait()
 
     async def _line(self, prompt: str) -> str | None:
-        """What is typed after it is asked: a line, all lines of what is pasted, or what there was when input ended."""
+        """Print the prompt and read a line, all lines of a paste, or the rest before the end of input."""
         forget_typed()
         sys.stderr.write(prompt)
         sys.stderr.flush()
@@ -119,7 +119,7 @@ class TerminalPrompt:
             piece = _typed()
             typed.extend(piece)
             if not piece:
-                # The cursor stands behind what was asked.
+                # The cursor is behind the prompt.
                 sys.stderr.write("\n")
                 end(typed.decode(errors="replace") if typed else None)
             elif piece.endswith(b"\n"):
@@ -127,7 +127,7 @@ class TerminalPrompt:
                 loop.call_later(PASTE_SECONDS, end_if_whole, len(typed))
 
         def end_if_whole(length: int) -> None:
-            # More may have come since, of which the last line ends later.
+            # More input may have come since.
             if length == len(typed):
                 end(typed.decode(errors="replace"))
 
@@ -144,8 +144,8 @@ class TerminalPrompt:
             async with background(give_up()):
                 return await come
         except asyncio.CancelledError:
-            # The cursor stands behind what was asked.
-            sys.stderr.write("\n(It is not asked any more.)\n")
+            # The cursor is behind the prompt.
+            sys.stderr.write("\n(The question was withdrawn.)\n")
             raise
         finally:
             loop.remove_reader(sys.stdin.fileno())
@@ -176,7 +176,7 @@ def _columns() -> int:
 
 
 def _typed() -> bytes:
-    """What was typed; nothing when the input ended or its terminal is gone."""
+    """Read what was typed; empty at the end of input or when the terminal is gone."""
     try:
         return os.read(sys.stdin.fileno(), 4096)
     except OSError:

@@ -137,7 +137,7 @@ def test_a_yes_to_a_text_that_was_cut_shows_the_rest_and_asks_again(house):
     assert "    │ touch made" not in rows
     terminal.shown = ""
     answered(terminal, "y")
-    terminal.until("Not answered yet: the text was cut. This is all of it:\r\n")
+    terminal.until("Not approved yet: the text above was shortened. This is all of it:\r\n")
     assert "    │ touch made" in screen(terminal, ASK_ALWAYS.format(tool="Run"))
     assert not (house.workspace / "made").exists()
     answered(terminal, "y")
@@ -183,7 +183,7 @@ def test_delegate_asks_in_its_run_and_an_approval_from_elsewhere_names_the_diges
         f"  asked by: delegate (orchestrator) {run}",
     ]
     digest = shown.stdout.splitlines()[-1].removeprefix("  digest: ")
-    assert shown.stderr == (f"deputy: not approved: name what you approve: deputy approve {run} --digest {digest}\n")
+    assert shown.stderr == (f"deputy: not approved: no terminal to ask at. To approve it: deputy approve {run} --digest {digest}\n")
     output = json.loads(house.run("approve", run, "--json").stdout)
     assert (output["session_id"], output["key"], output["digest"]) == (run, "approval", digest)
     assert {"name": "task 1 prompt", "text": "Look."} in output["request"]["parts"]
@@ -198,7 +198,7 @@ def test_delegate_asks_in_its_run_and_an_approval_from_elsewhere_names_the_diges
     assert other.end() == 0
     assert "Approved: Start 1 subagent: a (risk: medium)" in other.text
     assert terminal.end() == 0
-    assert "(It is not asked any more.)" in terminal.text
+    assert "(The question was withdrawn.)" in terminal.text
 
 
 @pytest.mark.rule("approve.who")
@@ -220,6 +220,6 @@ def test_a_run_never_approves_or_answers_a_call(house):
     assert house.run("run", "try", "--yes", "--model", model).returncode == 0
     mine = next(entry["session_id"] for entry in entries(house) if entry["session_id"] != run)
     said = house.run("transcript", mine).stdout
-    assert said.count("a run never approves or answers its own call") >= len(tries)
+    assert said.count("a run cannot approve or answer its own call") >= len(tries)
     assert said.count("code 2") >= len(tries)
     assert next(entry["status"] for entry in entries(house) if entry["session_id"] == run) == "waiting"

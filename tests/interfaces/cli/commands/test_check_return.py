@@ -102,7 +102,7 @@ def test_each_problem_is_shown_with_its_rule_and_what_to_do(run):
 
 
 def test_leniency_is_offered_exactly_where_it_would_help(run):
-    hint = "Read with --lenient it is valid."
+    hint = "With --lenient it is valid."
     assert hint in run({**GOOD, "status": "done"})[1]
     assert hint not in run({**GOOD, "status": "great"})[1]
     assert hint not in run(GOOD)[1]
@@ -189,7 +189,7 @@ def test_a_schema_takes_the_place_of_the_form(run, tmp_path):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--since", "5"], "--since: found '5'; give --workspace as well"),
+        (["--since", "5"], "--since: found '5'; also give --workspace"),
         (["--since", "soon", "--workspace", "."], "--since: found 'soon'; give a time such as"),
         (["--path", "a,,b"], "--path: found 'a,,b'; give names separated by commas"),
         (["--depth", "-1"], "Invalid value for '--depth'"),
@@ -197,7 +197,7 @@ def test_a_schema_takes_the_place_of_the_form(run, tmp_path):
         (["--schema", "nowhere.json"], "--schema: found 'nowhere.json'; cannot read it"),
         (["--schema", "bad.json"], "--schema: found 'bad.json'; it is not JSON"),
         (["--schema", "wrong.json"], "--schema wrong.json: schema.properties.a.type: found 'strin'"),
-        (["--schema", "fine.json", "--session", "x"], "--session: found 'x'; leave it out with --schema"),
+        (["--schema", "fine.json", "--session", "x"], "--session: found 'x'; leave it out: a schema of your own"),
         (["--what"], "No such option"),
     ],
 )

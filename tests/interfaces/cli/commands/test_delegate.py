@@ -190,7 +190,7 @@ def test_where_nobody_can_be_asked_it_is_refused_and_nothing_is_spent(house):
     ]
     assert "  task 1 prompt: use it" in shown
     assert f"  task 2 model: {MODEL}" in shown
-    assert shown[-1].endswith("nobody can be asked here; --yes approves it")
+    assert shown[-1].endswith("no terminal to ask at; pass --yes to approve")
 
 
 def test_a_schema_that_is_wrong_is_told_with_the_task_that_has_it(house):
@@ -204,7 +204,7 @@ def test_a_schema_that_is_wrong_is_told_with_the_task_that_has_it(house):
 def test_a_call_without_tasks_says_how_to_give_one(house):
     run = house.run("delegate", "--yes")
     assert run.returncode == 2
-    assert run.stderr.startswith("deputy: -t: found none; give at least one task")
+    assert run.stderr.startswith("deputy: -t: found no task; give at least one")
 
 
 @pytest.mark.rule("delegate.approve")
@@ -336,7 +336,7 @@ def test_the_configuration_may_refuse_it_and_the_flag_wins(house):
     env = configured(house, '[approval]\npolicy = "refuse"\n')
     terminal = house.terminal("delegate", "-t", "a=x", "--model", model, **env)
     assert terminal.end() == 6
-    assert "the configuration refuses it; --yes approves it" in terminal.text
+    assert "your configuration refuses it; pass --yes to approve" in terminal.text
     assert house.run("delegate", "-t", "a=x", "--model", model, "--yes", **env).returncode == 0
 
 
@@ -532,8 +532,8 @@ def test_a_secret_in_a_label_stands_in_no_event_and_names_no_file(house, tmp_pat
     ("content", "said"),
     [
         (None, "--tasks: found 'tasks.json'; cannot read it: No such file or directory"),
-        ("[]", "--tasks: found 'tasks.json'; it holds no task"),
-        ('{"tasks": []}', "--tasks: found 'tasks.json'; it holds no task"),
+        ("[]", "--tasks: found 'tasks.json'; the file has no task"),
+        ('{"tasks": []}', "--tasks: found 'tasks.json'; the file has no task"),
         ("nonsense", "--tasks: found 'tasks.json'; it is not JSON"),
         ('[{"label": "a", "prompt": "x", "tools": ["Nope"]}]', "tasks[0].tools: found 'Nope'; there is no such tool"),
     ],

@@ -42,7 +42,7 @@ def test_requests_are_described_for_people(deputy, tmp_path: Path) -> None:
         "1 request found; none was run",
         "",
         "1. user, line 3",
-        "   model     opus → opus-4.6-thinking (named)",
+        "   model     opus → opus-4.6-thinking (named in the text)",
         "   prompt    check src/auth.py with the list in docs/list.md. Return a table.",
         "   context   src/auth.py",
         "             docs/list.md",
@@ -93,7 +93,7 @@ def test_normalized_prints_the_prompts_alone(deputy) -> None:
 def test_no_request_is_exit_code_three_and_said_on_stderr(deputy, arguments: tuple[str, ...]) -> None:
     done = deputy(*arguments, "-", stdin="Nothing here.")
     assert (done.returncode, done.stdout) == (3, "")
-    assert done.stderr == "deputy: no request for delegation in standard input\n"
+    assert done.stderr == "deputy: no delegation request in standard input\n"
 
 
 def test_no_request_is_an_empty_list_in_json(deputy) -> None:
@@ -103,13 +103,13 @@ def test_no_request_is_an_empty_list_in_json(deputy) -> None:
 
 
 def test_an_unclear_request_says_so(deputy) -> None:
-    assert "nothing says what to do, so all of the text is the prompt" in deputy("-", stdin="Delegate this.").stdout
+    assert "the text does not say what to do, so all of it is the prompt" in deputy("-", stdin="Delegate this.").stdout
 
 
 def test_more_requests_than_the_limit_are_cut_and_that_is_said(deputy) -> None:
     done = deputy("--json", "-", stdin=REQUEST * 300)
     assert len(msgspec.json.decode(done.stdout)["requests"]) == 256
-    assert done.stderr == "deputy: there are more requests; the first 256 are shown\n"
+    assert done.stderr == "deputy: only the first 256 requests are shown\n"
 
 
 @pytest.mark.parametrize(

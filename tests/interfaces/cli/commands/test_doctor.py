@@ -35,7 +35,7 @@ def test_it_says_which_model_and_why(house):
         ({"DEPUTY_MODEL": "anthropic:claude-sonnet-4-5"}, "It needs a key: set ANTHROPIC_API_KEY"),
         ({"DEPUTY_MODEL": "nonsense"}, "write provider:model"),
         ({"DEPUTY_MODEL": "script:/no/such/script"}, "the script cannot be read"),
-        ({"DEPUTY_MODEL": "composer-1"}, "It is reached only by its own program"),
+        ({"DEPUTY_MODEL": "composer-1"}, "Only its own program can use it"),
         ({"DEPUTY_HOME": "/dev/null"}, "it is not a directory"),
         ({"DEPUTY_HOME": "/dev/null/below"}, "Not a directory"),
         ({"DEPUTY_HOME": "/proc/self/home"}, "DEPUTY_HOME"),
@@ -119,7 +119,7 @@ def test_it_says_which_programs_of_other_agents_are_there(house, tmp_path):
         house.run("doctor", "--json", PATH=f"{tmp_path / 'bin'}:/usr/bin:/bin", OPENAI_API_KEY="sk-test").stdout
     )
     found = [check for check in form["checks"] if check["name"] == "programs"]
-    assert "claude 2.1.325 (Claude Code) (no login seen), codex codex-cli 0.166.0, gemini" in found[0]["found"]
+    assert "claude 2.1.325 (Claude Code) (no login found), codex codex-cli 0.166.0, gemini" in found[0]["found"]
     assert "cursor-agent has the wrong version" in found[1]["found"]
     assert "another program" in found[1]["advice"]
 
@@ -130,4 +130,4 @@ def test_what_stands_where_subagents_leave_their_files_is_found(house, make):
     make(house.home / "subagent")
     run = doctor(house)
     assert run.exit_code == 1
-    assert "subagent is no folder" in " ".join(run.stdout.split())
+    assert "subagent is not a folder" in " ".join(run.stdout.split())

@@ -107,7 +107,7 @@ def test_stats_are_shown_beside_the_limits(house, runs):
     assert heading.split() == ["COMMAND", "RUNS", "TIMEOUTS", "MEDIAN", "P95", "LIMIT", "MAX"]
     assert subagents.split()[-2:] == ["10m00s", "30d00h"]
     empty = house.run("stats", DEPUTY_HOME=str(house.workspace / "none"))
-    assert (empty.returncode, empty.stdout, empty.stderr) == (0, "", "Nothing has ended yet.\n")
+    assert (empty.returncode, empty.stdout, empty.stderr) == (0, "", "No run has ended yet.\n")
 
 
 @pytest.mark.parametrize("command", ["stats", "errors", "models"])

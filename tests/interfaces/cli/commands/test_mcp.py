@@ -27,4 +27,4 @@ def test_a_model_that_somebody_has_is_served_though_its_key_may_be_missing(house
 def test_what_is_for_http_alone_is_refused_without_it(house, given):
     done = house.run("mcp", *given)
     assert done.returncode == 2
-    assert f"{given[0]}: found {given[1]!r}; it is for HTTP: give --http PORT too" in done.stderr
+    assert f"{given[0]}: found {given[1]!r}; this option is for HTTP; also give --http PORT" in done.stderr

@@ -19,7 +19,7 @@ def test_providers_are_listed_with_whether_they_have_a_key():
     assert done.exit_code == 0
     assert "anthropic    ✓ key in ANTHROPIC_API_KEY" in done.output
     assert "openai       ✗ no key; set OPENAI_API_KEY" in done.output
-    assert "cursor       ✗ only through its own program" in done.output
+    assert "cursor       ✗ used only through its own program" in done.output
     assert "opus-4.6-thinking" in done.output
     assert KEY not in done.output
 

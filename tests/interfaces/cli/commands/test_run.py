@@ -65,11 +65,11 @@ def test_where_nobody_can_be_asked_it_is_refused_unless_told_otherwise(house):
     assert output[:2] == [f"deputy: warning: {warning}" for warning in outcome["warnings"]]
     assert "Run echo hello > made.txt was refused: it needs approval, and nobody could be asked." in output[1]
     assert "Delegate of 2 tasks was refused" in output[0]
-    assert "to allow it: --yes" in output[2]
+    assert "to allow such calls, pass --yes" in output[2]
     run = house.run("run", "do it", "--model", parent(house))
     assert (run.returncode, run.stderr.splitlines()[-3:]) == (0, output)
     run = house.run("run", "do it", "--yes", "--model", parent(house))
-    assert "to allow it" not in run.stderr
+    assert "to allow such calls" not in run.stderr
     assert (run.returncode, run.stdout) == (0, "It is **done**. \n")
     assert "[b] ✓ complete" in run.stderr
     assert (house.workspace / "made.txt").exists()
@@ -150,12 +150,12 @@ def test_the_first_answer_counts_and_whoever_gives_another_is_told_so(house, fir
     run = until(lambda: [entry for entry in entries(house) if entry["status"] == "waiting"])[0]["session_id"]
     process.kill()
     process.wait()
-    assert f"Answer with: deputy approve {run}" in house.run("ps").stderr
+    assert f"To approve or deny: deputy approve {run}" in house.run("ps").stderr
     assert house.approve(run, *first).returncode == 0
-    assert house.run("ps").stderr == f"{run} is answered; go on with: deputy resume {run}\n"
+    assert house.run("ps").stderr == f"{run} is answered. To continue: deputy resume {run}\n"
     late = house.approve(run, *second)
     assert (late.returncode, late.stdout) == (3, "")
-    assert f"another answer to {run} came first, and counts\n" in late.stderr
+    assert f"not counted: another answer to {run} came first\n" in late.stderr
     late = house.approve(run, *second, "--json")
     assert (late.returncode, json.loads(late.stdout)["counts"]) == (3, False)
     # To say again what counts is no mistake.
@@ -228,7 +228,7 @@ def test_who_stops_it_is_told_how_to_go_on(house):
     terminal.until("→ Run")
     terminal.type("\x03")
     assert terminal.end() == 130
-    assert "deputy: go on with what is not complete: deputy resume sess_" in terminal.text
+    assert "deputy: to continue what is not complete: deputy resume sess_" in terminal.text
 
 
 def test_what_the_parent_does_beside_its_subagents_leaves_no_half_picture(house):

@@ -54,18 +54,18 @@ def test_a_match_shows_scores_and_why(project: Path):
     done = run(project, "match", "check the code", "--type", "verification")
     assert done.returncode == 0
     first, second, *_ = done.stdout.splitlines()
-    assert first == "verify fits best."
+    assert first == "verify matches best."
     assert "type 1.00" in second
     assert "shared words: check, code" in second
     data = json.loads(run(project, "match", "water the plants", "--hint", "plant", "--json").stdout)
     assert (data["match"], data["threshold"], data["scores"][0]["hints"]) == ("plant", 0.3, 1.0)
     none = run(project, "match", "bake bread", "--type", "baking")
-    assert (none.returncode, none.stdout.splitlines()[0]) == (3, "No template fits; the default one is used.")
+    assert (none.returncode, none.stdout.splitlines()[0]) == (3, "No template matches; the default one is used.")
 
 
 @pytest.mark.rule("subtask.template")
 def test_a_check_names_file_line_and_rule(project: Path):
-    assert run(project, "check").stdout == "2 templates can be used.\n"
+    assert run(project, "check").stdout == "2 usable templates.\n"
     (project / ".deputy" / "templates" / "bad.md").write_text(BAD)
     done = run(project, "check")
     assert done.returncode == 1
@@ -78,4 +78,4 @@ def test_where_there_are_none_it_says_how_to_make_one(tmp_path: Path):
     (tmp_path / "project").mkdir()
     done = run(tmp_path / "project")
     assert done.returncode == 3
-    assert "To make one, write .deputy/templates/verify.md" in done.stdout
+    assert "To define one, write .deputy/templates/verify.md" in done.stdout

@@ -1,4 +1,4 @@
-"""`deputy agents`: the agent definitions that can be seen from a directory, with warnings."""
+"""`deputy agents`: list the agent definitions that apply to a directory, with warnings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ NOTHING_FOUND = 3
 INHERITED = "the caller's"
 
 EXAMPLE = """\
-To make one, write .deputy/agents/reviewer.md:
+To define one, write .deputy/agents/reviewer.md:
 
     ---
     name: reviewer
@@ -34,31 +34,31 @@ To make one, write .deputy/agents/reviewer.md:
     You review code. Read what changed, then report what is wrong, worst first."""
 
 
-@click.command("agents", short_help="List the agent definitions found here, with warnings.")
+@click.command("agents")
 @click.option(
     "--dir",
     "directory",
     metavar="DIR",
     default=".",
     type=click.Path(exists=True, file_okay=False),
-    help="Look from DIR instead of from here.",
+    help="Start in DIR instead of the current directory.",
 )
-@click.option("--shipped", "with_shipped", is_flag=True, help="Those that come with Deputy too.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+@click.option("--shipped", "with_shipped", is_flag=True, help="Also list the definitions that come with Deputy.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(directory: str, with_shipped: bool, as_json: bool) -> None:
-    """List the agent definitions found here, with warnings.
+    """List agent definitions, with warnings.
 
     An agent definition is a Markdown file with front matter (name, description, tools, model …) and the agent's
-    instructions below it. They are looked for in .deputy/agents, .claude/agents and .opencode/agent(s): in DIR and
-    above it up to the root of its repository, then in your home directory. Of two with one name the nearer wins,
-    and all of them over those that come with Deputy.
+    instructions below it. Deputy looks in .deputy/agents, .claude/agents and .opencode/agent(s): in DIR and above
+    it up to the root of the repository, then in your home directory. Of two definitions with one name the nearer
+    one is used. Any of them replaces a definition of that name that comes with Deputy.
 
-    Files that are not quite right are read all the same; a warning names the line and what was forgiven.
+    A file with small mistakes is still read; a warning names the line and the correction.
 
     \b
     Examples:
-      deputy agents                     what can be called from here
-      deputy agents --dir ../service    … from another project
+      deputy agents                     agents for this directory
+      deputy agents --dir ../service    agents for another project
       deputy agents --json | jq -r '.agents[].name'
 
     \b
@@ -80,16 +80,16 @@ def command(directory: str, with_shipped: bool, as_json: bool) -> None:
 
 
 def home() -> Path:
-    """Where the user is at home."""
+    """The user's home directory."""
     try:
         return Path.home()
     except RuntimeError:
-        # A user without an entry or HOME, as in many containers, is at home in the root directory.
+        # A user without HOME and without a passwd entry, as in many containers.
         return Path("/")
 
 
 def catalog_dict(catalogue: AgentCatalog) -> dict[str, Any]:
-    """The JSON form, which programs build on."""
+    """The catalog as JSON."""
     shadowed = [(item.definition.path, 1, _shadow(item)) for item in catalogue.shadowed]
     problems = [(problem.path, problem.line, problem.message) for problem in catalogue.problems]
     return {
@@ -159,13 +159,13 @@ def _first_sentence(text: str) -> str:
 
 
 def _shadow(item: ShadowedAgent) -> str:
-    return f"shadowed by {_near(item.by.path)} ({item.by.source}), which is nearer and defines {item.by.name!r} too"
+    return f"shadowed by {_near(item.by.path)} ({item.by.source}), which is nearer and also defines {item.by.name!r}"
 
 
 def _nothing_found(catalogue: AgentCatalog) -> Iterator[str]:
     from deputy.agents.agent_files import shown
 
-    yield "No agent definitions were found. Looked in:"
+    yield "No agent definitions found. Looked in:"
     yield from (f"  {_short(shown(place.folder))}" for place in catalogue.folders)
     yield ""
     yield EXAMPLE
@@ -187,13 +187,13 @@ def _at(line: int | None) -> str:
 
 
 def _short(path: str) -> str:
-    """A path as a person would type it from here."""
+    """A path relative to here or to the home directory."""
     near, above = _near(path), f"{home()}/"
     return f"~/{near.removeprefix(above)}" if near.startswith(above) else near
 
 
 def _near(path: str) -> str:
-    """A path from here when it lies below, else whole."""
+    """A path relative to here when it is below, else unchanged."""
     try:
         here = Path.cwd()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""`deputy approve ID`: see what a run waits to be approved, and say yes or no to exactly that."""
+"""`deputy approve ID`: show what a run asks for, and approve or deny exactly that."""
 
 from __future__ import annotations
 
@@ -20,30 +20,29 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\b
 Examples:
-  deputy ps                                        # what waits, and for what
-  deputy approve sess_1763190000_x7k2ab            # shows it, and asks
+  deputy ps                                       lists what waits
+  deputy approve sess_1763190000_x7k2ab           shows it and asks
   deputy approve sess_1763190000_x7k2ab --deny
-  deputy approve sess_1763190000_x7k2ab --json     # shows it to a program
+  deputy approve sess_1763190000_x7k2ab --json    shows it as JSON
   deputy approve sess_1763190000_x7k2ab --digest 9f86d081…
 
 \b
-An answer counts for exactly what was shown: --digest names it, and is
-needed where there is no terminal. A call that changed since, or whose
-file changed, is asked again under another digest. The first answer
-counts. Commands that a run has started cannot approve anything.
+An approval is valid only for the call that was shown. --digest names that
+call, and is required without a terminal. If the call or its files have
+changed, the run asks again with a new digest. The first answer counts.
+A command that a run has started cannot approve.
 
 \b
 Exit codes:
-  0 it is answered, or shown   2 no digest was given
-  3 there is no such run, it does not wait for this, or another answer
-  came first"""
+  0 answered, or shown   2 no digest and no terminal
+  3 no such run, the run does not wait for this, or another answer came first"""
 
 _PATIENCE_SECONDS = 2.0
 _LOOK_SECONDS = 0.05
 
 
 class Wanted(NamedTuple):
-    """What the command line says."""
+    """The options of the command."""
 
     run: str
     key: str
@@ -55,23 +54,23 @@ class Wanted(NamedTuple):
 
     @property
     def choice(self) -> Choice:
-        """What is answered where nobody is asked."""
+        """The answer that the options give."""
         return "no" if self.deny else "always" if self.always else "yes"
 
 
 @click.command(epilog=EXAMPLES)
 @click.argument("run", metavar="ID")
-@click.option("--digest", default="", metavar="SHA256", help="What you approve, as it was shown; all 64 digits.")
-@click.option("--key", default="", metavar="KEY", help="Which question, where a run waits for several.")
-@click.option("--deny", is_flag=True, help="Say no: nothing is started.")
-@click.option("--always", is_flag=True, help="Approve every later call of this tool in this run, too.")
-@click.option("--details", is_flag=True, help="Show all of it, however long.")
-@click.option("--json", "as_json", is_flag=True, help="Show what is asked, or what was answered, as JSON.")
+@click.option("--digest", default="", metavar="SHA256", help="Approve the call with this digest (64 hex digits).")
+@click.option("--key", default="", metavar="KEY", help="The question to answer, when the run has several.")
+@click.option("--deny", is_flag=True, help="Deny it; needs no digest.")
+@click.option("--always", is_flag=True, help="Also approve every later call of this tool in this run.")
+@click.option("--details", is_flag=True, help="Show long texts in full.")
+@click.option("--json", "as_json", is_flag=True, help="Print the request, or the answer, as JSON.")
 @click.pass_context
 def command(
     ctx: click.Context, run: str, digest: str, key: str, deny: bool, always: bool, details: bool, as_json: bool
 ) -> None:
-    """Show what a run waits to be approved, and say yes or no."""
+    """Approve or deny what a run asks for."""
     refuse_below_a_run("approve")
     ctx.exit(asyncio.run(_approve(Wanted(run, key, digest.lower(), deny, always, details, as_json))))
 
@@ -88,8 +87,8 @@ async def _approve(wanted: Wanted) -> int:
             click.echo(f"deputy: {print_error(error)}", err=True)
             return NOTHING_FOUND
         if asking is None:
-            what = f"under the key {wanted.key!r}" if wanted.key else "for approval"
-            click.echo(f"deputy: {wanted.run} does not wait {what}; `deputy ps` shows what does", err=True)
+            what = f"has no open question {wanted.key!r}" if wanted.key else "does not wait for approval"
+            click.echo(f"deputy: {wanted.run} {what}; `deputy ps` lists the runs that wait", err=True)
             return NOTHING_FOUND
         choice, digest = await _choose(wanted, asking)
         if choice is None:
@@ -98,7 +97,7 @@ async def _approve(wanted: Wanted) -> int:
 
 
 async def _choose(wanted: Wanted, asking: PendingApproval) -> tuple[Choice | None, str]:
-    """What is answered, and to which digest; None where it is only shown."""
+    """The choice and its digest; None when the request is only shown."""
     from deputy.core.approval import Decision
     from deputy.core.events import APPROVAL
     from deputy.interfaces.cli.terminal_prompt import TerminalPrompt, can_ask
@@ -112,8 +111,8 @@ async def _choose(wanted: Wanted, asking: PendingApproval) -> tuple[Choice | Non
     if not can_ask() or asking.request is None:
         _show(asking, whole=wanted.details)
         if not wanted.details:
-            way = f"deputy approve {asking.run} --digest {asking.digest}"
-            click.echo(f"deputy: not approved: name what you approve: {way}", err=True)
+            approve = f"deputy approve {asking.run} --digest {asking.digest}"
+            click.echo(f"deputy: not approved: no terminal to ask at. To approve it: {approve}", err=True)
         return None, ""
     question = Question(
         session_id=asking.run, label="", topic=APPROVAL, text="", request=asking.request, digest=asking.digest
@@ -136,8 +135,8 @@ async def _answer(journal: SqliteJournal, wanted: Wanted, asking: PendingApprova
         click.echo(f"deputy: not approved: {print_error(error)}", err=True)
         return NOTHING_FOUND
     if choice != "no" and asking.is_late(now):
-        click.echo(f"deputy: nobody approved {asking.run} in time: it is refused. Ask for the work anew", err=True)
-    # Only sent: whoever is at work on the run goes on with it, and not this process.
+        click.echo(f"deputy: too late: the time to approve {asking.run} is over. Start the work again", err=True)
+    # Only sent: the process that owns the run continues it, not this one.
     is_first = await journal.send(answer.run, APPROVAL, answer.key, json.encode(answer.decision))
     is_taken = await _is_delivered(journal, asking)
     approved = answer.decision.choice != "no"
@@ -146,9 +145,9 @@ async def _answer(journal: SqliteJournal, wanted: Wanted, asking: PendingApprova
     elif is_first:
         click.echo(f"{'Approved' if approved else 'Denied'}: {asking.question}")
     if not is_first:
-        click.echo(f"deputy: another answer to {asking.run} came first, and counts", err=True)
+        click.echo(f"deputy: not counted: another answer to {asking.run} came first", err=True)
     if not is_taken:
-        click.echo(f"deputy: nobody is at work on it now; go on with `deputy resume {asking.run}`", err=True)
+        click.echo(f"deputy: no process works on this run; continue it with `deputy resume {asking.run}`", err=True)
     return 0 if is_first else NOTHING_FOUND
 
 
@@ -161,14 +160,13 @@ def _show(asking: PendingApproval, *, whole: bool) -> None:
 
 
 def _show_json(form: dict[str, Any]) -> None:
-    """Print what is asked, exactly: what a person approves is never redacted."""
+    """Print the request exactly: what a person approves is never redacted."""
     from deputy.core.detect.visible import visible_json
 
     click.echo(visible_json(form, indent=2))
 
 
 def _form(asking: PendingApproval) -> dict[str, Any]:
-    """What is asked, for programs."""
     return {
         "session_id": asking.run,
         "key": asking.key,
@@ -180,7 +178,7 @@ def _form(asking: PendingApproval) -> dict[str, Any]:
 
 
 async def _is_delivered(journal: SqliteJournal, asking: PendingApproval) -> bool:
-    """Whether somebody goes on with the run, for as long as that usually takes."""
+    """Whether the process of the run takes the answer within a short time."""
     try:
         async with asyncio.timeout(_PATIENCE_SECONDS):
             while True:

@@ -1,4 +1,4 @@
-"""`deputy cancel ID`: stop a run and everything below it, wherever it is at work."""
+"""`deputy cancel ID`: stop a run and everything below it, in whichever process it runs."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Examples:
   deputy cancel sess_1763190000_x7k2ab
 
 \b
-Also one that is blocked: its question is dropped. Notes, transcripts and
-usage are kept, and `deputy resume` goes on with it.
+A blocked run is cancelled too, and its question is dropped. Notes,
+transcripts and usage are kept; `deputy resume` continues the run.
 
 \b
 Exit codes:
-  0 it is cancelled   3 there is no such run, or it had ended
-  1 it is asked to stop, and whoever is at work on it does not answer"""
+  0 cancelled   1 its process did not respond; the request is recorded
+  3 no such run, or it had already ended"""
 
 _PATIENCE_SECONDS = 10.0
 _NOT_YET = 1
@@ -66,16 +66,15 @@ async def _cancel(run: str, as_json: bool, stop: asyncio.Event) -> int:
         results = await deputy.results(run) if state.command == DELEGATE else ()
         show_outcome(brought_up_to_date(outcome, results), as_json=as_json, results=results)
         if outcome.status != "cancelled" or not is_stopped:
-            rest = "; what was left below it is cancelled" if is_stopped else ""
-            click.echo(f"deputy: it had ended before: {outcome.status}{rest}", err=True)
+            rest = "; the runs below it are cancelled" if is_stopped else ""
+            click.echo(f"deputy: {run} had already ended: {outcome.status}{rest}", err=True)
         if not is_stopped:
             return NOTHING_FOUND
         return CANCELLED if stop.is_set() else 0
 
 
 def _not_yet(run: str, stop: asyncio.Event) -> int:
-    """Say that it is not over: a process that stands still holds it, until it has been silent for too long."""
-    text = "it is asked to stop, and that is recorded, but the process at work on it does not answer"
-    click.echo(f"deputy: {text}; it stops when that process goes on (`deputy ps` shows it)", err=True)
-    click.echo(f"deputy: when it stays silent, this ends it a little later: deputy cancel {run}", err=True)
+    """Print that the run has not ended: its process hangs and still holds the lease."""
+    click.echo("deputy: the request to stop is recorded, but the run's process does not respond", err=True)
+    click.echo(f"deputy: the run ends when that process continues; else retry later: deputy cancel {run}", err=True)
     return CANCELLED if stop.is_set() else _NOT_YET

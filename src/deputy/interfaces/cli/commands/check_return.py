@@ -1,4 +1,4 @@
-"""`deputy check-return`: does what a subagent returned hold to the contract?"""
+"""`deputy check-return`: check a subagent's return against the return contract."""
 
 from __future__ import annotations
 
@@ -35,22 +35,20 @@ WIDTH = 80
 
 @click.command("check-return", epilog=EXAMPLES)
 @click.argument("file", metavar="FILE|-")
-@click.option("--session", metavar="ID", help="The session id it must carry; without it, any will do.")
-@click.option("--agent", metavar="TYPE", help="The agent type it must carry.")
-@click.option("--depth", type=click.IntRange(min=0), metavar="N", help="The delegation depth, compared if it is there.")
-@click.option("--path", metavar="A,B,C", help="The delegation path down to the agent, compared if it is there.")
+@click.option("--session", metavar="ID", help="The expected session id; without it any id is valid.")
+@click.option("--agent", metavar="TYPE", help="The expected agent type.")
+@click.option("--depth", type=click.IntRange(min=0), metavar="N", help="The expected depth, if the return has one.")
+@click.option("--path", metavar="A,B,C", help="The expected delegation path, if the return has one.")
 @click.option(
     "--workspace",
     type=click.Path(exists=True, file_okay=False),
     metavar="DIR",
-    help="Look for the artifacts here: they must exist and not be empty. Without it only their paths are judged.",
+    help="The folder of the artifacts: they must exist and not be empty. Without it only their paths are checked.",
 )
-@click.option("--since", metavar="TIME", help="With --workspace: they must have changed since (ISO time or seconds).")
-@click.option(
-    "--kind", metavar="KIND", help="What was asked for: a completed research, plan or implement has artifacts."
-)
-@click.option("--lenient", is_flag=True, help="Read what agents commonly write, and list every liberty taken.")
-@click.option("--schema", metavar="FILE", help="A JSON Schema that takes the place of the usual form.")
+@click.option("--since", metavar="TIME", help="With --workspace: artifacts must be newer (ISO time or seconds).")
+@click.option("--kind", metavar="KIND", help="The command: a completed research, plan or implement needs artifacts.")
+@click.option("--lenient", is_flag=True, help="Accept common deviations, and list each correction.")
+@click.option("--schema", metavar="FILE", help="A JSON Schema to check instead of the usual form.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON: valid, problems, warnings, liberties, return.")
 @click.pass_context
 def command(
@@ -67,13 +65,13 @@ def command(
     schema: str | None,
     as_json: bool,
 ) -> None:
-    """Check what a subagent returned against the return contract.
+    """Check a subagent's return against the contract.
 
-    FILE is the text of its last message: a JSON object, alone, in a code fence or
-    between prose. Every problem is listed at once, each with the rule it breaks.
+    FILE is the last message of the subagent: a JSON object, alone, in a code
+    fence or within prose. All problems are listed, each with its rule.
     """
     if since is not None and workspace is None:
-        raise UsageError("--since", since, "give --workspace as well: it says where to look for the artifacts")
+        raise UsageError("--since", since, "also give --workspace, the folder of the artifacts")
     if schema is not None:
         _refuse_with_schema(ctx)
     mode: Mode = "lenient" if lenient else "strict"
@@ -89,7 +87,7 @@ def command(
     text = read_text(file)
     checked = read(text, expected, mode, schema=own)
     is_nearly_valid = not checked.is_valid and own is None and read(text, expected, "lenient").is_valid
-    hint = ["\nRead with --lenient it is valid."] if is_nearly_valid else []
+    hint = ["\nWith --lenient it is valid."] if is_nearly_valid else []
     if isinstance(return_ := checked.return_, Return):
         facts = _file_facts(return_, workspace) if workspace is not None else None
         if problems := weigh_evidence(return_, facts, kind=kind, started_at=started_at):
@@ -180,7 +178,7 @@ def _refuse_with_schema(ctx: click.Context) -> None:
     for name in ("session", "agent", "depth", "path", "workspace", "kind"):
         if ctx.params[name] is not None:
             raise UsageError(
-                f"--{name}", ctx.params[name], "leave it out with --schema: your own form has no such field"
+                f"--{name}", ctx.params[name], "leave it out: a schema of your own does not have this field"
             )
 
 

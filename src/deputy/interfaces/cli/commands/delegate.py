@@ -1,4 +1,4 @@
-"""`deputy delegate`: hand tasks to subagents, watch them work, and get their results."""
+"""`deputy delegate`: give tasks to subagents, show their progress and print their results."""
 
 from __future__ import annotations
 
@@ -36,32 +36,32 @@ Examples:
   deputy delegate -t "x=…" --yes --events - | jq .event
 
 \b
-A tasks file is the Delegate tool's call, or its list of tasks:
+A tasks file is a list of tasks, or a whole call of the Delegate tool:
   [{{"label": "auth", "prompt": "…", "context": ["src/app.py"]}}]
 
 \b
-Without --model: DEPUTY_MODEL, else the first key that is set, else
-a model server on this machine, else offline:scout (`deputy doctor`
-says which and why). At most {MAX_CONCURRENCY} subagents run at once.
+Without --model Deputy uses DEPUTY_MODEL, else the first provider with a
+key, else a model server on this machine, else offline:scout. `deputy
+doctor` says which, and why. At most {MAX_CONCURRENCY} subagents run at once.
 
 \b
 Exit codes:
-  0 all completed   4 some did, or in part   1 failed      2 usage
-  5 blocked         6 not approved           130 cancelled"""
+  0 all completed   1 failed         2 usage     4 some completed, or partial
+  5 blocked         6 not approved   130 cancelled"""
 
 
 @click.command(epilog=EXAMPLES)
-@click.option("-t", "--task", "given", multiple=True, metavar="LABEL=PROMPT", help="A task; give it once for each.")
-@click.option("--tasks", "file", metavar="FILE|-", help="Tasks as JSON.")
+@click.option("-t", "--task", "given", multiple=True, metavar="LABEL=PROMPT", help="A task; repeat it for more.")
+@click.option("--tasks", "file", metavar="FILE|-", help="Read tasks from a JSON file.")
 @click.option("--context", multiple=True, metavar="PATH", help="A file to put before the prompt of each -t task.")
-@click.option("--agent", metavar="NAME", help="The agent that does the -t tasks; `deputy agents` lists them.")
+@click.option("--agent", metavar="NAME", help="The agent for the -t tasks; `deputy agents` lists them.")
 @click.option("--model", metavar="M", help="provider:model or an alias; a task's own model wins.")
 @click.option("--concurrency", type=int, metavar="N", help="How many run at once (1 to 4).")
-@click.option("--workspace", default=".", type=click.Path(exists=True, file_okay=False), help="What they may look at.")
-@click.option("-y", "--yes", is_flag=True, help="Start without asking.")
-@click.option("--no-fallback", is_flag=True, help="Take no other model or backend when one fails.")
-@click.option("--no-inline", is_flag=True, help="Do nothing without a subagent.")
-@click.option("--events", metavar="FILE|-", help="Write what happens as JSON lines.")
+@click.option("--workspace", default=".", type=click.Path(exists=True, file_okay=False), help="The folder they see.")
+@click.option("-y", "--yes", is_flag=True, help="Approve everything without asking.")
+@click.option("--no-fallback", is_flag=True, help="Never try another model or backend when one fails.")
+@click.option("--no-inline", is_flag=True, help="Never fall back to the session's own model.")
+@click.option("--events", metavar="FILE|-", help="Write events as JSON lines.")
 @click.option("--return", "form", type=click.Choice(["markdown", "json"]), help="The form of the result.")
 @click.option("--json", "as_json", is_flag=True, help="The same as --return json.")
 @click.pass_context
@@ -81,11 +81,11 @@ def command(
     form: str | None,
     as_json: bool,
 ) -> None:
-    """Hand tasks to subagents, and print their results.
+    """Give tasks to subagents and print their results.
 
-    They work at the same time and only read the workspace, unless a task of a
-    file names tools that change it. Progress goes to standard error, the result
-    to standard output.
+    Subagents work in parallel and only read the workspace, unless a task in a
+    tasks file names tools that write. Progress goes to standard error, the
+    result to standard output.
     """
     settings = load_effective_settings(workspace)
     own = [_task(text, context, agent) for text in given]
@@ -102,7 +102,7 @@ def command(
     ctx.exit(run_command(lambda stop: run_call(call, how, stop)))
 
 
-# --- what is asked for ------------------------------------------------------------------------------------------------
+# --- arguments --------------------------------------------------------------------------------------------------------
 
 
 def _call(
@@ -112,7 +112,7 @@ def _call(
     form: str | None,
     settings: EffectiveSettings,
 ) -> DelegateCall:
-    """The call that the command line makes, checked like one that a model makes."""
+    """The call of the command line, checked like the call of a model."""
     arguments = _arguments(file)
     tasks: Any = arguments.get("tasks", [])
     if isinstance(tasks, list):
@@ -132,10 +132,8 @@ def _call(
 
 def _no_tasks(file: str | None) -> NoReturn:
     if file is None:
-        raise UsageError(
-            "-t", Unquoted("none"), 'give at least one task: -t "label=what it should do", or --tasks FILE'
-        )
-    raise UsageError("--tasks", file, 'it holds no task; write at least one: [{"label": "…", "prompt": "…"}]')
+        raise UsageError("-t", Unquoted("no task"), 'give at least one: -t "label=what to do", or --tasks FILE')
+    raise UsageError("--tasks", file, 'the file has no task; write at least one: [{"label": "…", "prompt": "…"}]')
 
 
 def _arguments(file: str | None) -> dict[str, Any]:
@@ -150,14 +148,14 @@ def _arguments(file: str | None) -> dict[str, Any]:
     if isinstance(value, list):
         return {"tasks": value}
     if not isinstance(value, dict):
-        raise UsageError("--tasks", file, "it must hold a list of tasks, or an object with one")
+        raise UsageError("--tasks", file, 'it must be a list of tasks, or an object with "tasks"')
     return cast("dict[str, Any]", value)
 
 
 def _task(text: str, context: Sequence[str], agent: str | None) -> dict[str, Any]:
     label, equals, prompt = text.partition("=")
     if not equals:
-        raise UsageError("-t", text, "write LABEL=PROMPT")
+        raise UsageError("-t", text, 'write LABEL=PROMPT, like -t "auth=Where are passwords checked?"')
     return {"label": label.strip(), "prompt": prompt, "context": list(context), "agent": agent}
 
 
@@ -166,7 +164,7 @@ def _task(text: str, context: Sequence[str], agent: str | None) -> dict[str, Any
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DelegateOptions:
-    """How a call is carried out."""
+    """Options of a call that are not part of its tasks."""
 
     model: str | None
     workspace: str
@@ -176,11 +174,11 @@ class DelegateOptions:
     fallback: bool | None = None
     inline: bool | None = None
     shows_ways: bool = False
-    """Whether a person is shown which backend and model does each task, and a task without any fails alone."""
+    """Show backend and model of each task; a task without a backend fails alone instead of refusing the call."""
 
 
 async def run_call(call: DelegateCall, how: DelegateOptions, stop: asyncio.Event) -> int:
-    """Check a call, have it approved, carry it out and print its results; gives the exit code."""
+    """Check, approve and run a call, and print its results; return the exit code."""
     from deputy.client import Deputy
     from deputy.interfaces.cli.terminal_prompt import TerminalPrompt, approval_for, can_ask
     from deputy.interfaces.view.renderers import open_view
@@ -198,7 +196,7 @@ async def run_call(call: DelegateCall, how: DelegateOptions, stop: asyncio.Event
             fallback=how.fallback,
             inline=how.inline,
             watch=subscribers.emit,
-            # What was approved with the call is named in it; every other call of a subagent is asked for.
+            # The call's approval names what its subagents may do; any other call of theirs asks.
             approval=approval,
             answer=terminal.answer if can_ask() else None,
             private=[] if events in (None, "-") else [events],
@@ -237,14 +235,14 @@ async def run_call(call: DelegateCall, how: DelegateOptions, stop: asyncio.Event
             await deputy.delivered(session_id)
             outcomes = [result.outcome for result in results]
             is_cancelled = status == "cancelled"
-            text = remedy(session_id, outcomes) or (f"{session_id} was cancelled when all had ended" * is_cancelled)
+            text = remedy(session_id, outcomes) or (f"{session_id} was cancelled after all tasks ended" * is_cancelled)
             if text and last is None:
                 click.echo(f"deputy: {text}", err=True)
             return CANCELLED if is_cancelled or stop.is_set() else exit_code(outcomes)
 
 
 def _warn_of_context(call: DelegateCall, workspace: str) -> None:
-    """Tell at once of files that will not be put before a prompt: a mistyped path would spend money on less."""
+    """Warn before the approval about context files that cannot be read."""
     from deputy.tools.tool_error import ToolError
     from deputy.tools.workspace import Workspace
 
@@ -259,7 +257,7 @@ def _warn_of_context(call: DelegateCall, workspace: str) -> None:
 
 
 async def _routing(deputy: Deputy, call: DelegateCall, model: str) -> str:
-    """What each task goes to and what it can cost, one line each; one without any way fails, and says why."""
+    """Backend, model and maximum cost of each task, one line each, or why no backend can run it."""
     from deputy.core.approval import cost_ceiling
 
     lines: list[str] = []
@@ -270,7 +268,7 @@ async def _routing(deputy: Deputy, call: DelegateCall, model: str) -> str:
             text = cannot_spawn(name, deputy.provider_of(name))
             lines.append(f"[{task.label}] {text}")
             continue
-        # What bounds it, or does not, stands in the line for all of them.
+        # The approval says once for all tasks why a cost is not bounded.
         cost = cost_ceiling((task,), lambda _, asked=way.model: deputy.prices_of(asked)).text.partition(" (")[0]
         instead = "" if way.model == name else f" (instead of {name})"
         lines.append(f"[{task.label}] {way}{instead}, cost: {cost}")
@@ -285,16 +283,16 @@ async def _check_keys(deputy: Deputy, call: DelegateCall, model: str) -> None:
 
 
 def tell_refused(request: ApprovalRequest, policy: ApprovalPolicy) -> None:
-    """Say what is not done because nobody approves it, and why."""
+    """Print the request that was refused, why, and how to approve it."""
     from deputy.core.approval_text import screen
 
-    why = "the configuration refuses it" if policy == "refuse" else "nobody can be asked here"
-    # Nobody approves this text, so it hides secrets like everything else that is printed.
-    click.echo(f"{safe_message(screen(request).text)}\ndeputy: not approved: {why}; --yes approves it", err=True)
+    why = "your configuration refuses it" if policy == "refuse" else "no terminal to ask at"
+    # This text is not approved by a person, so its secrets are redacted like in all other output.
+    click.echo(f"{safe_message(screen(request).text)}\ndeputy: not approved: {why}; pass --yes to approve", err=True)
 
 
 def _refused(call: DelegateCall) -> list[Result]:
-    """What each task of a call came to that nobody approved: a program that reads results finds one for each."""
+    """A rejected result for each task of a call that was not approved, so that programs find one per task."""
     from deputy.core.errors import Error
     from deputy.core.outcome import Rejected
     from deputy.core.request import Lineage
@@ -305,7 +303,7 @@ def _refused(call: DelegateCall) -> list[Result]:
         code="NOT_APPROVED",
         message="The call was not approved.",
         recoverable=True,
-        recommendation="Approve it at a terminal, or give --yes.",
+        recommendation="Approve it at a terminal, or pass --yes.",
     )
     refusal = Rejected(lineage=Lineage.root(""), summary="Not started: the call was not approved.", errors=(error,))
     return [Result(label=task.label, outcome=refusal) for task in call.tasks]
@@ -315,7 +313,7 @@ def _show(results: Sequence[Result], call: DelegateCall, lines: EventLines | Non
     from deputy.core.results import results_dict, results_markdown
     from deputy.interfaces.view.renderers import show_markdown
 
-    # The call's own id, by which all of it is resumed; one that nobody approved has none.
+    # The call's own id, which resumes all of it; a call that was not approved has none.
     form = {**results_dict(results), "session_id": session_id or None}
     if lines is not None:
         lines.write("result", form)

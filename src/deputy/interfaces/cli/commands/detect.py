@@ -1,4 +1,4 @@
-"""`deputy detect`: show what requests for delegation a text holds, and run none of them."""
+"""`deputy detect`: show the delegation requests in a text, and run none of them."""
 
 from __future__ import annotations
 
@@ -14,40 +14,40 @@ from deputy.interfaces.text_lines import one_line
 
 WIDTH = 80
 _LABEL = 10
-_REASONS = {"explicit": "named", "heuristic": "by the words of the task", "default": "the default"}
+_REASONS = {"explicit": "named in the text", "heuristic": "chosen by words of the task", "default": "the default"}
 
-HELP = f"""Show the requests for delegation that a text holds; nothing is run.
+HELP = f"""Show the delegation requests in a text; run nothing.
 
-FILE is a text, or - for standard input. It is searched for <delegate> blocks; if it has none, for prose that says to
-try the Task tool and quotes a prompt; if there is none either, for a person's request, like "please use a subagent
-to …". Talk about delegation is not a request.
+FILE is a text file, or - for standard input. Deputy looks for <delegate> blocks; without any, for prose that quotes a
+prompt for the Task tool; without that, for a person's request like "please use a subagent to …". Text that only talks
+about delegation is not a request.
 
 \b
 Examples:
   deputy detect workflow.md
   echo "Please delegate this to opus: review src/auth.py" | deputy detect -
-  deputy detect --json workflow.md      every field; span counts characters
+  deputy detect --json workflow.md      all fields; span counts characters
   deputy detect --normalized prompt.md  the prompts as a subagent gets them
 
 \b
-Model names, words and phrases can be added in deputy.toml, or for yourself
-in ~/.config/deputy/config.toml:
+Add model aliases, routing words and phrases in deputy.toml, or in your own
+~/.config/deputy/config.toml:
   [models.aliases]
   cheap = "haiku-4.5"
   [[models.routes]]
   words = ["benchmark", "profile"]
   model = "gpt-5.2"
 
-Exit code 3 means that the text holds no request. At most {LIMIT_REQUESTS} requests are shown.
+Exit code 3 means that the text has no request. At most {LIMIT_REQUESTS} requests are shown.
 """
 
 
-@click.command(help=HELP, short_help="Show the requests for delegation that a text holds.")
+@click.command(help=HELP)
 @click.argument("file", metavar="FILE|-")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--normalized", is_flag=True, help="Print only the prompts, as a subagent gets them.")
 def command(file: str, as_json: bool, normalized: bool) -> None:
-    """Show the requests for delegation that a text holds."""
+    """Show the delegation requests in a text."""
     text = read_text(file)
     found = detect(text, load_tables(), limit=LIMIT_REQUESTS + 1)
     requests = found[:LIMIT_REQUESTS]
@@ -58,10 +58,10 @@ def command(file: str, as_json: bool, normalized: bool) -> None:
     elif requests:
         show("\n\n".join([_count(requests), *_described(text, requests)]))
     if len(found) > len(requests):
-        click.echo(f"deputy: there are more requests; the first {LIMIT_REQUESTS} are shown", err=True)
+        click.echo(f"deputy: only the first {LIMIT_REQUESTS} requests are shown", err=True)
     if not requests:
         name = "standard input" if file == "-" else one_line(file, 200)
-        click.echo(f"deputy: no request for delegation in {name}", err=True)
+        click.echo(f"deputy: no delegation request in {name}", err=True)
         sys.exit(3)
 
 
@@ -90,6 +90,6 @@ def _details(request: FoundRequest) -> str:
         *(("context" if index == 0 else "", item) for index, item in enumerate(request.context)),
         ("output", request.output),
         ("without", request.degradation),
-        ("unclear", "nothing says what to do, so all of the text is the prompt" if request.is_unclear else None),
+        ("unclear", "the text does not say what to do, so all of it is the prompt" if request.is_unclear else None),
     ]
     return "\n".join(f"   {label:<{_LABEL}}{one_line(value, WIDTH - _LABEL - 3)}" for label, value in rows if value)

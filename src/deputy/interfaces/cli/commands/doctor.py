@@ -1,4 +1,4 @@
-"""`deputy doctor`: what works here, and what to do about the rest."""
+"""`deputy doctor`: check the setup, and say how to fix problems."""
 
 from __future__ import annotations
 
@@ -31,21 +31,21 @@ Examples:
 
 \b
 Exit codes:
-  0 it can work   1 something must be done first"""
+  0 Deputy can work   1 a problem (✗) must be fixed first"""
 
 _SEARCH_VARIABLES = ("BRAVE_API_KEY", "TAVILY_API_KEY", "SEARXNG_URL")
 _PROBE_BYTES = 65_536
 _LEAST_BYTES = 50_000_000
-"""Less than this is gone before a long run is."""
+"""A long run may need this much disk space."""
 
 _NAMED = 5
-"""How many runs a line names at most."""
+"""The maximum number of runs that a line names."""
 
 _MARKS = {"ok": "✓", "hint": "·", "bad": "✗"}
 
 
 class DoctorCheck(Struct, frozen=True, kw_only=True):
-    """One thing that was looked at."""
+    """The result of one check."""
 
     name: str
     status: Literal["ok", "hint", "bad"]
@@ -59,11 +59,14 @@ class DoctorCheck(Struct, frozen=True, kw_only=True):
     "--repair",
     "is_repair",
     is_flag=True,
-    help="Replace a damaged journal by a new one with all that can be read; the damaged files are kept.",
+    help="Replace a damaged journal by a new one with every readable record; the damaged files are kept.",
 )
 @click.pass_context
 def command(ctx: click.Context, as_json: bool, is_repair: bool) -> None:
-    """Say what works here, and what to do about the rest."""
+    """Check the setup, and say how to fix problems.
+
+    ✓ works, · is optional, ✗ must be fixed.
+    """
     if is_repair:
         _repair(as_json)
         return
@@ -113,9 +116,9 @@ def _settings() -> DoctorCheck:
         load_tables()
         read_catalog(load_catalog())
     except UsageError as error:
-        return DoctorCheck(name="settings", status="bad", found=str(error), advice="Put it right, or remove the line.")
+        return DoctorCheck(name="settings", status="bad", found=str(error), advice="Correct the line, or remove it.")
     return DoctorCheck(
-        name="settings", status="ok", found="deputy.toml and config.toml can be read, where there are any"
+        name="settings", status="ok", found="deputy.toml and config.toml have no mistakes (or do not exist)"
     )
 
 
@@ -143,14 +146,14 @@ def _home() -> DoctorCheck:
             found = f"{path} ({live} live run{'s' * (live != 1)})"
             if not incomplete:
                 return DoctorCheck(name="home", status="ok", found=found)
-            remedy = "Such a run can be read, but not resumed; `deputy prune` removes it once it is old."
+            remedy = "Such a run can be shown, but not resumed; `deputy prune` removes it later."
             return DoctorCheck(name="home", status="hint", found=f"{found}; {_lacking(incomplete)}", advice=remedy)
     except StorageError as error:
         return DoctorCheck(name="home", status="bad", found=f"{error.path}: {error.what}", advice=error.remedy)
 
 
 def _examine(reader: JournalReader) -> list[str]:
-    """Read the whole journal; damage is a StorageCorrupt. Returns the runs that lack records."""
+    """Read the whole journal and return the runs with missing records; raise StorageCorrupt if it is damaged."""
     incomplete = reader.examine()
     if reader.damage:
         raise StorageCorrupt(str(reader.path), reader.damage)
@@ -163,7 +166,7 @@ def _lacking(runs: Sequence[str]) -> str:
 
 
 def _repair(as_json: bool) -> None:
-    """Repair the journal if it is damaged, and say what was lost."""
+    """Repair the journal if it is damaged, and print what was lost."""
     from deputy.journal.home import home_path
     from deputy.journal.sqlite.file_repair import repair
 
@@ -179,18 +182,18 @@ def _repair(as_json: bool) -> None:
     show(f"Damaged: {damage}.")
     show(f"The new journal has {repaired.runs} runs with {repaired.records} records.")
     if repaired.incomplete:
-        show(f"{_lacking(repaired.incomplete)}. Such a run can be read, but not resumed.")
+        show(f"{_lacking(repaired.incomplete)}. Such a run can be shown, but not resumed.")
     if repaired.lost:
-        show(f"Too little of these runs could be read, and they are not in it: {', '.join(repaired.lost)}.")
+        show(f"These runs are lost, because too few of their records could be read: {', '.join(repaired.lost)}.")
     if repaired.unread:
         show(f"These tables had rows that could not be read: {', '.join(repaired.unread)}.")
     if repaired.is_end_lost:
-        show("The last records are lost: a run that is resumed may repeat what it did last.")
+        show("The last records are lost: a resumed run may repeat its last steps.")
     show(f"The damaged files are in {repaired.kept}.")
 
 
 def _damage(folder: Path) -> str:
-    """What is damaged in the journal; empty when nothing is."""
+    """Description of the damage; empty when there is none."""
     from deputy.journal.sqlite.reader import JournalReader
 
     try:
@@ -204,17 +207,17 @@ def _damage(folder: Path) -> str:
 
 
 def _home_to_be(path: Path) -> DoctorCheck:
-    """What becomes of a home that is not there yet: it is made in the nearest folder above it that is."""
+    """Check that a home that does not exist yet can be created in the nearest existing folder above it."""
     above = next(folder for folder in path.parents if folder.exists() or folder.is_symlink())
     if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
-        found = f"{path} cannot be made: {above} {'cannot be written' if above.is_dir() else 'is no folder'}"
-        return DoctorCheck(name="home", status="bad", found=found, advice="Name a folder of your own with DEPUTY_HOME.")
-    found = f"{path} (made when it is first needed)"
+        found = f"{path} cannot be created: {above} is not {'writable' if above.is_dir() else 'a folder'}"
+        return DoctorCheck(name="home", status="bad", found=found, advice="Set DEPUTY_HOME to a folder of your own.")
+    found = f"{path} (created on first use)"
     return _low_on_space(above) or DoctorCheck(name="home", status="ok", found=found)
 
 
 def _probe(path: Path) -> None:
-    """Write into the home and take it back: rights alone do not tell of a full or read-only disk."""
+    """Write a temporary file: permissions alone do not show a full or read-only disk."""
     from tempfile import TemporaryFile
 
     from deputy.journal.home import explain
@@ -230,12 +233,12 @@ def _probe(path: Path) -> None:
 
 
 def _in_the_way(path: Path) -> DoctorCheck | None:
-    """Something that stands where subagents are to leave their files."""
+    """A file or link in place of the folder of transcripts."""
     from deputy.journal.transcript import FOLDER
 
     place = path / FOLDER
     if place.is_symlink() or (place.exists() and not place.is_dir()):
-        return DoctorCheck(name="home", status="bad", found=f"{place} is no folder", advice="Move it away.")
+        return DoctorCheck(name="home", status="bad", found=f"{place} is not a folder", advice="Move it away.")
     return None
 
 
@@ -245,9 +248,9 @@ def _low_on_space(path: Path) -> DoctorCheck | None:
     free = shutil.disk_usage(path).free
     if free >= _LEAST_BYTES:
         return None
-    found = f"{path} has {free / 1e6:.0f} MB left"
+    found = f"{path} has only {free / 1e6:.0f} MB of free space"
     return DoctorCheck(
-        name="home", status="bad", found=found, advice="Free some space, or move the home with DEPUTY_HOME."
+        name="home", status="bad", found=found, advice="Free some space, or set DEPUTY_HOME to another disk."
     )
 
 
@@ -273,7 +276,7 @@ def _keys(models: ModelFactory) -> Iterator[DoctorCheck]:
         yield DoctorCheck(name="keys", status="ok", found=", ".join(having))
         return
     variables = [next(iter(models.catalog.providers[provider].keys)) for provider in BY_KEY]
-    remedy = f"Set one of {', '.join(variables[:3])}; or run Ollama or llama.cpp here."
+    remedy = f"Set one of {', '.join(variables[:3])}, or start Ollama or llama.cpp on this machine."
     yield DoctorCheck(name="keys", status="hint", found="none", advice=remedy)
 
 
@@ -282,7 +285,7 @@ def _model(models: ModelFactory, choice: ModelChoice) -> DoctorCheck:
     from deputy.models.default_model import MODEL_VARIABLE, OFFLINE_MODEL
 
     found = f"{choice.model}: {choice.reason}"
-    another = f"Name another with --model or {MODEL_VARIABLE}; `deputy models` lists them."
+    another = f"Choose another model with --model or {MODEL_VARIABLE}; `deputy models` lists them."
     try:
         missing = models.missing_key(choice.model)
         if missing is None:
@@ -293,12 +296,10 @@ def _model(models: ModelFactory, choice: ModelChoice) -> DoctorCheck:
         return DoctorCheck(name="model", status="bad", found=f"{found}; {error.expected}", advice=another)
     if missing is not None:
         variables = " or ".join(models.catalog.providers[missing].keys)
-        needed = (
-            f"It needs a key: set {variables}." if variables else f"It is reached only by its own program. {another}"
-        )
+        needed = f"It needs a key: set {variables}." if variables else f"Only its own program can use it. {another}"
         return DoctorCheck(name="model", status="bad", found=found, advice=needed)
     if choice.model == OFFLINE_MODEL:
-        remedy = "It searches and reads, and asks no model; --model or DEPUTY_MODEL names another."
+        remedy = f"It searches and reads files, and calls no model. Choose a model with --model or {MODEL_VARIABLE}."
         return DoctorCheck(name="model", status="ok", found=found, advice=remedy)
     return DoctorCheck(name="model", status="ok", found=found)
 
@@ -306,8 +307,8 @@ def _model(models: ModelFactory, choice: ModelChoice) -> DoctorCheck:
 def _web_search() -> DoctorCheck:
     if found := [name for name in _SEARCH_VARIABLES if os.environ.get(name, "").strip()]:
         return DoctorCheck(name="web", status="ok", found=f"WebSearch by {found[0]}")
-    remedy = f"Set one of {', '.join(_SEARCH_VARIABLES)} for it."
-    return DoctorCheck(name="web", status="hint", found="WebSearch is not set up", advice=remedy)
+    remedy = f"To use it, set one of {', '.join(_SEARCH_VARIABLES)}."
+    return DoctorCheck(name="web", status="hint", found="WebSearch is not configured", advice=remedy)
 
 
 def _programs() -> Iterator[DoctorCheck]:
@@ -324,7 +325,7 @@ def _programs() -> Iterator[DoctorCheck]:
 
     looked = asyncio.run(look())
     found = [
-        f"{name} {ready.version}".rstrip() + ("" if ready.is_logged_in else " (no login seen)")
+        f"{name} {ready.version}".rstrip() + ("" if ready.is_logged_in else " (no login found)")
         for name, ready in looked.items()
         if not isinstance(ready, NotReady)
     ]
@@ -332,6 +333,6 @@ def _programs() -> Iterator[DoctorCheck]:
         name="programs", status="ok" if found else "hint", found=", ".join(found) or "no other agents found"
     )
     unfit = [look.error for look in looked.values() if isinstance(look, NotReady) and look.error.code != NOT_INSTALLED]
-    # A program that speaks in two ways is looked for twice, and named once.
+    # A program with two protocols is checked twice, but reported once.
     for message, remedy in dict.fromkeys((error.message, error.recommendation) for error in unfit):
         yield DoctorCheck(name="programs", status="hint", found=message, advice=remedy)

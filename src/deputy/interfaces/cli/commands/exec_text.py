@@ -1,4 +1,4 @@
-"""`deputy exec`: carry out the requests for delegation that a text holds."""
+"""`deputy exec`: run the delegation requests found in a text."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ Examples:
   echo "Please use a subagent to review src/auth.py" | deputy exec -y -
 
 \b
-`deputy detect` shows the requests and runs none of them. Each goes to the
-model that it names, or that its words suggest: by our own loop where there
-is a key, else by a program of its provider that is installed, else by
-cursor-agent, and last by this session's model, without isolation.
+`deputy detect` shows the requests and runs none. A request uses the model
+that it names, or that its words suggest. It runs in Deputy's own loop if
+there is a key, else in an installed program of the provider, else in
+cursor-agent, and last on this session's model, without isolation.
 
 \b
 Exit codes:
-  0 all completed   4 some did, or in part   1 failed      2 usage
-  3 no request      5 blocked                6 not approved
+  0 all completed   1 failed    2 usage          3 no request
+  4 some completed, or partial  5 blocked        6 not approved
   130 cancelled"""
 
 
 @click.command(epilog=EXAMPLES)
 @click.argument("file", metavar="FILE|-")
-@click.option("--model", metavar="M", help="This session's own model, for what no subagent can do.")
-@click.option("--parallel", is_flag=True, help="Run the requests together, not one after another.")
-@click.option("--workspace", default=".", type=click.Path(exists=True, file_okay=False), help="What they may look at.")
-@click.option("-y", "--yes", is_flag=True, help="Start without asking.")
-@click.option("--no-fallback", is_flag=True, help="Take no other model or backend when one fails.")
-@click.option("--no-inline", is_flag=True, help="Do nothing without a subagent.")
-@click.option("--events", metavar="FILE|-", help="Write what happens as JSON lines.")
+@click.option("--model", metavar="M", help="The session's own model, used when no subagent can run.")
+@click.option("--parallel", is_flag=True, help="Run the requests in parallel, not one after another.")
+@click.option("--workspace", default=".", type=click.Path(exists=True, file_okay=False), help="The folder they see.")
+@click.option("-y", "--yes", is_flag=True, help="Approve everything without asking.")
+@click.option("--no-fallback", is_flag=True, help="Never try another model or backend when one fails.")
+@click.option("--no-inline", is_flag=True, help="Never fall back to the session's own model.")
+@click.option("--events", metavar="FILE|-", help="Write events as JSON lines.")
 @click.option("--json", "as_json", is_flag=True, help="Print the results as JSON.")
 @click.pass_context
 def command(
@@ -61,20 +61,20 @@ def command(
     events: str | None,
     as_json: bool,
 ) -> None:
-    """Carry out the requests for delegation that a text holds.
+    """Run the delegation requests found in a text.
 
     They run one after another and only read the workspace. Progress goes to
-    standard error, the results in the order of the text to standard output.
+    standard error, the results, in the order of the text, to standard output.
     """
     settings = load_effective_settings(workspace)
     found = detect(read_text(file), load_tables(workspace), limit=LIMIT_REQUESTS + 1)
     requests = found[:LIMIT_REQUESTS]
     if not requests:
         name = "standard input" if file == "-" else one_line(file, 200)
-        click.echo(f"deputy: no request for delegation in {name}", err=True)
+        click.echo(f"deputy: no delegation request in {name}", err=True)
         ctx.exit(NOTHING_FOUND)
     if len(found) > len(requests):
-        click.echo(f"deputy: there are more requests; the first {LIMIT_REQUESTS} are carried out", err=True)
+        click.echo(f"deputy: only the first {LIMIT_REQUESTS} requests are run", err=True)
     for request in requests:
         if is_script(request.model or ""):
             raise UsageError("model", request.model, ONLY_A_PERSON)
@@ -102,7 +102,7 @@ def command(
 
 
 async def _task(number: int, request: FoundRequest, stop: asyncio.Event) -> Task:
-    """A request as a task; one that does not say what to do is made clear by whoever can be asked."""
+    """A request as a task; an unclear request is clarified at the terminal, if there is one."""
     from deputy.interfaces.cli.terminal_prompt import NO_ANSWER, TerminalPrompt, can_ask
 
     label, prompt = f"request-{number}", request.normalized
@@ -110,10 +110,12 @@ async def _task(number: int, request: FoundRequest, stop: asyncio.Event) -> Task
         from deputy.core.detect.normalize import normalize
         from deputy.interfaces.questions import Question
 
-        asked = f"what should be done? The text only says: {one_line(request.prompt, 200)}"
+        asked = f"What should be done? The text only says: {one_line(request.prompt, 200)}"
         said = await TerminalPrompt(stop).answer(Question(session_id="", label=label, topic="answer", text=asked))
         if said is False:
-            raise UsageError(label, request.prompt, "nobody said what should be done; nothing was run")
+            raise UsageError(
+                label, request.prompt, "it does not say what to do, and you gave no answer; nothing was run"
+            )
         if isinstance(said, str) and said and said != NO_ANSWER:
             prompt = normalize(
                 system=request.system, task=said, context=(*request.context, request.prompt), output=request.output

@@ -1,4 +1,4 @@
-"""`deputy export ID`: one run as a folder."""
+"""`deputy export ID`: write a run and its tree to a folder."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ Examples:
   deputy export sess_1763190000_x7k2ab --to ../login-review
 
 \b
-The folder holds events.jsonl, outcome.json, transcript.json and .md, and
-notes.md; one of each for every run below it in subagents/; and export.json,
-which lists them. Only you can read it. Nothing is overwritten.
+The folder gets events.jsonl, outcome.json, transcript.json, transcript.md
+and notes.md, the same files for each run below it in subagents/, and
+export.json, which lists them. Only you can read it. Nothing is overwritten.
 
 \b
 Exit codes:
-  0 exported   2 the folder is there already   3 there is no such run"""
+  0 exported   2 the folder already exists   3 no such run"""
 
 
 @click.command(epilog=EXAMPLES)
 @click.argument("run", metavar="ID")
-@click.option("--to", "place", metavar="DIR", help="The folder to make; without it one named like the run, here.")
-@click.option("--json", "as_json", is_flag=True, help="Print what export.json says.")
+@click.option("--to", "place", metavar="DIR", help="The new folder; by default ./ID.")
+@click.option("--json", "as_json", is_flag=True, help="Print the content of export.json.")
 def command(run: str, place: str | None, as_json: bool) -> None:
-    """Write a run, and the tree below it, into a folder of its own."""
+    """Write a run and its tree to a folder."""
     from deputy.journal.export import export
     from deputy.journal.transcript import safe_id
 

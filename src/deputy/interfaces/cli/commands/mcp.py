@@ -1,4 +1,4 @@
-"""`deputy mcp`: serve Delegate and its siblings to an MCP client, over standard input and output or over HTTP."""
+"""`deputy mcp`: serve Delegate to MCP clients, over stdio or HTTP."""
 
 from __future__ import annotations
 
@@ -20,36 +20,36 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\b
 Examples:
-  deputy mcp                             # what a client's config starts
-  deputy mcp --json                      # that config, to paste
+  deputy mcp --json          print the config for a client, to paste
+  deputy mcp                 serve one client over stdio (the client starts it)
   deputy mcp --yes --model sonnet
-  deputy mcp --http 8765                 # for many clients of this machine
+  deputy mcp --http 8765     serve many clients of this machine
 
 \b
-Before subagents start, a person is asked: by the client's own form
-where it has one, else by `deputy approve ID` in any terminal while the
-call waits. --yes starts them without asking; they only read, unless
---allow names more. [approval] in ~/.config/deputy/config.toml sets the same.
+Before subagents start, a person must approve: in the client, if it supports
+forms, else with `deputy approve ID` in any terminal while the call waits.
+--yes starts them without asking. They only read, unless --allow names more
+tools. [approval] in ~/.config/deputy/config.toml sets the same.
 
 \b
-Over HTTP a token is needed: DEPUTY_MCP_TOKEN, else one that is made
-once and kept in mcp-token in Deputy's home (its path is printed).
-Clients send it as `Authorization: Bearer TOKEN`."""
+HTTP clients need a token and send it as `Authorization: Bearer TOKEN`. It is
+DEPUTY_MCP_TOKEN, else a generated token in the file mcp-token in Deputy's
+home; the path is printed."""
 
 _LOOPBACK = "127.0.0.1"
 
 
 @click.command("mcp", epilog=EXAMPLES)
-@click.option("--http", "port", type=click.IntRange(0, 65535), metavar="PORT", help="Serve HTTP on PORT (0: any).")
-@click.option("--host", metavar="ADDRESS", help="Where HTTP is served; this machine alone without.")
-@click.option("--allow-host", "names", multiple=True, metavar="NAME", help="A name that HTTP clients may call it by.")
-@click.option("--model", metavar="M", help="provider:model or an alias; a task's own model wins.")
-@click.option("--workspace", default=".", type=click.Path(exists=True, file_okay=False), help="What they may look at.")
-@click.option("--allow", multiple=True, metavar="TOOL", help="A tool that tasks may name beyond the read-only ones.")
-@click.option("-y", "--yes", is_flag=True, help="Start subagents without asking.")
 @click.option(
-    "--json", "as_json", is_flag=True, help="Print what a client's config says to start it; with --http, its address."
+    "--http", "port", type=click.IntRange(0, 65535), metavar="PORT", help="Serve HTTP on PORT (0: any free port)."
 )
+@click.option("--host", metavar="ADDRESS", help="The address for HTTP; by default only this machine.")
+@click.option("--allow-host", "names", multiple=True, metavar="NAME", help="Another host name that HTTP clients use.")
+@click.option("--model", metavar="M", help="provider:model or an alias; a task's own model wins.")
+@click.option("--workspace", default=".", type=click.Path(exists=True, file_okay=False), help="The folder they see.")
+@click.option("--allow", multiple=True, metavar="TOOL", help="Edit, Write or Run: let tasks use it; repeat for more.")
+@click.option("-y", "--yes", is_flag=True, help="Start subagents without asking.")
+@click.option("--json", "as_json", is_flag=True, help="Print the config for a client; with --http, the address.")
 @click.pass_context
 def command(
     ctx: click.Context,
@@ -62,10 +62,10 @@ def command(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Serve Delegate and its siblings to any MCP client."""
+    """Serve Delegate to MCP clients."""
     if port is None and (host is not None or names):
         given = ("--host", host) if host is not None else ("--allow-host", names[0])
-        raise UsageError(*given, "it is for HTTP: give --http PORT too")
+        raise UsageError(*given, "this option is for HTTP; also give --http PORT")
     options = _options(model, workspace, allow, yes)
     if as_json and port is None:
         given = [("--model", model)] if model else []
@@ -94,7 +94,7 @@ def _options(model: str | None, workspace: str, allow: tuple[str, ...], yes: boo
     known = ("Edit", "Write", "Run")
     for name in allow:
         if name not in known:
-            raise UsageError("--allow", name, f"name one of {', '.join(known)}")
+            raise UsageError("--allow", name, f"give one of {', '.join(known)}")
     if model is not None:
         _check_model(model, workspace)
     policy = load_effective_settings(workspace).approval

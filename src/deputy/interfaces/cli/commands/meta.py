@@ -1,4 +1,4 @@
-"""`deputy meta`: a prompt for an agent, under the same contract as the commands of tasks."""
+"""`deputy meta`: run a prompt under the same contract as the task commands."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Examples:
   deputy meta --json --yes "Say what this project is for"
 
 \b
-Exit codes are those of the outcome."""
+The exit code is that of the outcome."""
 
 
 @click.command(epilog=EXAMPLES)
@@ -20,8 +20,8 @@ Exit codes are those of the outcome."""
 @task_command_options
 @click.pass_context
 def command(ctx: click.Context, prompt: tuple[str, ...], **options: object) -> None:
-    """Hand a prompt to an agent that returns in the contract's form.
+    """Run a prompt under the same contract as a task.
 
-    The words may be none at all: the agent is told so.
+    An agent works on PROMPT, and its return is checked against the return contract.
     """
     ctx.exit(run_task_commands("meta", [" ".join(prompt)], wanted_of(options)))

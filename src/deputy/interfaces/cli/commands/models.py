@@ -1,4 +1,4 @@
-"""`deputy models`: the providers and models that are known, and which of them can be asked."""
+"""`deputy models`: list providers and models, and which keys are set."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
 
 EPILOG = """\b
 Examples:
-  deputy models                    what can be asked, and which key is missing
-  deputy models anthropic --json   one provider, for a program
+  deputy models                    all providers, and which keys are missing
+  deputy models anthropic --json   one provider, as JSON
 
-A model is named provider:model, or by one of the short names. A provider's other models work too: they are only
-not listed. Keys come from the variables shown."""
+Name a model as provider:model or by an alias. Models that are not listed work too. A key is read from the environment
+variable shown."""
 
 
 @click.command(epilog=EPILOG)
 @click.argument("provider", required=False)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(provider: str | None, as_json: bool) -> None:
-    """List providers and models, and say which have a key."""
+    """List providers and models, and which keys are set."""
     import os
 
     from deputy.core.errors import UsageError
@@ -82,7 +82,7 @@ def _names(models: ModelFactory, chosen: list[str]) -> list[dict[str, Any]]:
 def _show_provider(models: ModelFactory, name: str) -> None:
     entry = models.catalog.providers[name]
     if entry.protocol is None:
-        state = "only through its own program"
+        state = "used only through its own program"
     elif variable := models.key_variable(name):
         state = f"key in {variable}"
     elif not entry.needs_key:
@@ -91,19 +91,19 @@ def _show_provider(models: ModelFactory, name: str) -> None:
         state = f"no key; set {' or '.join(entry.keys)}"
     show(fitted(f"{name:<12} {'✓' if models.has_key(name) else '✗'} {state}"))
     for model, known in entry.models.items():
-        window = f"{known.window:>9,} tokens" if known.window else "   window not known"
+        window = f"{known.window:>9,} tokens" if known.window else "     window unknown"
         prices = known.prices
         cost = (
             f"${prices.input / NANOS_PER_DOLLAR:g} in, ${prices.output / NANOS_PER_DOLLAR:g} out"
             if prices
-            else "price not known"
+            else "price unknown"
         )
         show(fitted(f"  {model:<26} {window}   {cost}"))
 
 
 def _show_names(names: list[dict[str, Any]]) -> None:
     if names:
-        show("\nshort names")
+        show("\naliases")
     for entry in names:
         thinking = f" (thinking {entry['thinking']})" if entry["thinking"] else ""
         show(fitted(f"  {entry['name']:<26} {entry['model']}{thinking}"))

@@ -1,4 +1,4 @@
-"""`deputy pin ID`: keep a delegation for good."""
+"""`deputy pin ID`: protect a run from pruning."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from deputy.interfaces.cli.output import show, show_json
 
 @click.command(epilog="\b\nExamples:\n  deputy pin sess_1763190000_x7k2ab\n  deputy pin --off sess_1763190000_x7k2ab")
 @click.argument("run", metavar="ID")
-@click.option("--off", is_flag=True, help="Keep it no longer than others.")
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@click.option("--off", is_flag=True, help="Remove the pin.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(run: str, off: bool, as_json: bool) -> None:
-    """Keep a delegation, and the tree it belongs to, whatever its age."""
+    """Protect a run, and the tree it belongs to, from pruning."""
     from deputy.journal.home import home_path
     from deputy.journal.retention import pin
 

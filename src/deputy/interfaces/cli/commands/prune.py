@@ -1,4 +1,4 @@
-"""`deputy prune`: remove what ended long ago."""
+"""`deputy prune`: remove old runs with their transcripts and worktrees."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0, "w": 604_800.0}
 
 @click.command(epilog="\b\nExamples:\n  deputy prune --dry-run\n  deputy prune --older-than 12h")
 @click.option(
-    "--older-than", "age", default="7d", show_default=True, metavar="AGE", help="A number with s, m, h, d or w."
+    "--older-than", "age", default="7d", show_default=True, metavar="AGE", help="A number and s, m, h, d or w."
 )
-@click.option("--dry-run", is_flag=True, help="Only show what would go.")
-@click.option("--with-work", is_flag=True, help="Also worktrees with work that is in no commit.")
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@click.option("--dry-run", is_flag=True, help="Only show what would be removed.")
+@click.option("--with-work", is_flag=True, help="Also remove worktrees with uncommitted work.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(age: str, dry_run: bool, with_work: bool, as_json: bool) -> None:
-    """Remove delegations that ended long ago, with their transcripts and worktrees.
+    """Remove old runs with their transcripts and worktrees.
 
-    What is live, waits for an answer or is pinned stays; so does a worktree with work in it that git ignores or that
-    could not be committed. Branches stay.
+    Kept are runs that are active, wait for an answer or are pinned, worktrees with uncommitted or ignored files, and
+    all branches.
     """
     from deputy.core.request import timestamp
     from deputy.journal.home import home_path
@@ -52,7 +52,7 @@ def command(age: str, dry_run: bool, with_work: bool, as_json: bool) -> None:
     text = f"{_counted(runs, 'run')} in {_counted(len(trees), 'tree')}"
     click.echo(f"{'Would remove' if dry_run else 'Removed'} {text}.", err=True)
     for folder in holding:
-        click.echo(f"{_removed_text(dry_run, with_work)}: {folder} holds work that is in no commit.", err=True)
+        click.echo(f"{_removed_text(dry_run, with_work)}: {folder} has uncommitted work.", err=True)
 
 
 def _removed_text(dry_run: bool, with_work: bool) -> str:
@@ -66,12 +66,12 @@ def _counted(number: int, what: str) -> str:
 
 
 def age_seconds(text: str) -> float:
-    """An age like `7d` in seconds."""
+    """The seconds of an age like `7d`."""
     try:
-        # A number alone is refused: seconds would be taken for days, and what is removed does not come back.
+        # A number without a unit is refused: a wrong guess would remove runs for good.
         seconds = float(text[:-1]) * _UNITS[text[-1:]]
     except (KeyError, ValueError):
         seconds = -1.0
     if not 0 <= seconds < float("inf"):
-        raise UsageError("--older-than", text, "give a number with s, m, h, d or w, like 7d")
+        raise UsageError("--older-than", text, "give a number and s, m, h, d or w, like 7d")
     return seconds

@@ -1,4 +1,4 @@
-"""`deputy ps`: the delegations there are, as a tree."""
+"""`deputy ps`: list runs as a tree."""
 
 from __future__ import annotations
 
@@ -26,14 +26,15 @@ _LEAST_ROOM = 16
 
 
 @click.command(
-    epilog="\b\nExamples:\n  deputy ps\n  deputy ps --all --json\n\n\b\nExit code 0, also when there are none."
+    epilog="\b\nExamples:\n  deputy ps\n  deputy ps --all --json\n\n\b\nThe exit code is 0, also when there are none."
 )
-@click.option("-a", "--all", "everything", is_flag=True, help="The ended ones too, the latest 200 of them.")
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@click.option("-a", "--all", "everything", is_flag=True, help="Also list the latest 200 that ended.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(everything: bool, as_json: bool) -> None:
-    """Show the delegations that are running, waiting or interrupted.
+    """List runs that are active, waiting or interrupted.
 
-    Those that ended with a question are among them: they wait for a person.
+    The list includes runs that ended with a question: they wait for a person. LEFT is the time until the deadline; IN
+    and OUT are tokens.
     """
     from deputy.journal.queries import entry_dict, list_runs
 
@@ -51,31 +52,31 @@ def command(everything: bool, as_json: bool) -> None:
         show(_table([_row(one, entry_dict(one, now), levels[one.state.run], now) for one in statuses]))
         _print_remedies(statuses, ready)
     else:
-        click.echo("No delegations." if everything else "No live delegations; --all shows those that ended.", err=True)
+        click.echo("No runs yet." if everything else "No active runs; --all also lists those that ended.", err=True)
 
 
 def _print_remedies(statuses: list[RunStatus], ready: set[tuple[str, str]]) -> None:
-    """How who asks is answered, and how who has been answered goes on where nobody is at work on it."""
+    """Print how to answer the first question and approval, and how to resume a run that was answered."""
     answered = {run for run, _ in ready}
     asking = [status.state for status in statuses if status.state.run not in answered]
     if words := [state.run for state in asking if _waits_for_words(state)]:
-        click.echo(f'Answer with: deputy resume {words[0]} --answer "…"', err=True)
+        click.echo(f'To answer: deputy resume {words[0]} --answer "…"', err=True)
     if approvals := [state.run for state in asking if _waits_for_approval(state)]:
-        click.echo(f"Answer with: deputy approve {approvals[0]}, or deputy approve {approvals[0]} --deny", err=True)
+        click.echo(f"To approve or deny: deputy approve {approvals[0]}", err=True)
     left = [one.state for one in statuses if one.is_orphaned and one.state.run in answered and one.state.waits]
     if left:
-        click.echo(f"{left[0].run} is answered; go on with: deputy resume {left[0].run}", err=True)
+        click.echo(f"{left[0].run} is answered. To continue: deputy resume {left[0].run}", err=True)
 
 
 def _sync_here(reader: JournalReader) -> None:
-    """Bring the tasks of this project up to date; a file of them that is damaged is no reason to show no runs."""
+    """Sync the tasks of this project; a damaged task file does not stop `ps`."""
     from deputy.interfaces.task_sync import sync_from
     from deputy.project_tasks.task_file import TaskFile, project_root
 
     try:
         sync_from(reader, TaskFile(project_root(Path.cwd())))
     except StorageError as error:
-        click.echo(f"deputy: tasks could not be settled: {print_error(error)}", err=True)
+        click.echo(f"deputy: cannot update the project's tasks: {print_error(error)}", err=True)
 
 
 _HEADINGS = ("ID", "STATUS", "AGE", "LEFT", "IN", "OUT", "DELEGATION")
@@ -91,7 +92,7 @@ def _waits_for_words(state: State) -> bool:
 
 
 def _levels(statuses: list[RunStatus]) -> dict[str, int]:
-    """How far down each stands in what is shown, callers before callees: a subtask is a level too."""
+    """The indentation of each run; a subtask is a level too."""
     levels: dict[str, int] = {}
     for state in (status.state for status in statuses):
         depth = 0 if state.lineage is None else state.lineage.depth + state.lineage.subtask_depth
@@ -102,7 +103,7 @@ def _levels(statuses: list[RunStatus]) -> dict[str, int]:
 def _row(status: RunStatus, entry: dict[str, Any], level: int, now: float) -> tuple[str, ...]:
     state = status.state
     deadline = None if state.lineage is None or not state.is_live else state.lineage.deadline
-    # A whole call has the questions of its tasks, which stand with them.
+    # A call repeats the questions of its tasks, which have rows of their own.
     asked = "" if state.command == "delegate" and not _waits_for_approval(state) else state.question
     return (
         state.run,
@@ -116,13 +117,13 @@ def _row(status: RunStatus, entry: dict[str, Any], level: int, now: float) -> tu
 
 
 def _table(rows: list[tuple[str, ...]]) -> str:
-    """The rows under their headings, none wider than the terminal: the last column is cut, or has a line of its own."""
+    """A table no wider than the terminal: the last column is cut, or on a line of its own."""
     lines = [_HEADINGS, *rows]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)][:-1]
     room = terminal_width() - sum(widths) - 2 * len(widths)
     if room >= _LEAST_ROOM:
         return "\n".join("  ".join([*_padded(line, widths), one_line_at(line[-1], room)]).rstrip() for line in lines)
-    # On a narrow terminal the numbers go, and what it is stands below its id.
+    # On a narrow terminal the numbers are left out, and the label is below the id.
     narrow = [part for line in rows for part in (f"{line[0]}  {line[1]}  {line[2]}", f"  {line[-1]}")]
     return "\n".join(one_line_at(part, terminal_width()) for part in narrow)
 

@@ -1,4 +1,4 @@
-"""`deputy refine`: a director makes, an evaluator judges, until it is good enough."""
+"""`deputy refine`: a director works and an evaluator judges, until the result is accepted."""
 
 from __future__ import annotations
 
@@ -23,13 +23,16 @@ SCRIPT = "--evaluator-script"
 
 EXAMPLES = """\b
 Examples:
-  deputy refine "Write a haiku about tides" --criteria "Three lines of 5, 7 and 5 syllables"
-  deputy refine "Write a JSON list of ten primes" --evaluator-script python3 check.py
-  deputy refine --yes --tools Read,Edit,Run "Make the tests pass" --evaluator-script make test
+  deputy refine "Write a haiku about tides" \\
+    --criteria "Three lines of 5, 7 and 5 syllables"
+  deputy refine "List ten primes as JSON" --evaluator-script python3 check.py
+  deputy refine --yes --tools Read,Edit,Run "Make the tests pass" \\
+    --evaluator-script make test
 
 \b
-All that follows --evaluator-script is a program and its arguments. It reads the work from standard input, has
-300 seconds, and accepts by exit code 0, or says more as JSON: {"success": false, "feedback": "…", "score": 0.5}.
+Everything after --evaluator-script is the program and its arguments. It gets
+the work on standard input and has 300 seconds. Exit code 0 accepts the work;
+it may also print {"success": false, "feedback": "…", "score": 0.5}.
 
 \b
 Exit codes:
@@ -37,7 +40,7 @@ Exit codes:
 
 
 class _WithScript(click.Command):
-    """A command whose last option takes all that follows."""
+    """A command whose last option takes all remaining arguments."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         if SCRIPT in args:
@@ -49,25 +52,25 @@ class _WithScript(click.Command):
 
 @click.command(cls=_WithScript, epilog=EXAMPLES, options_metavar="[OPTIONS]")
 @click.argument("task", required=False)
-@click.option("--criteria", metavar="TEXT", help="What an agent that judges goes by.")
-@click.option("--evaluator-model", metavar="M", help="Its model; without it the director's.")
-@click.option("--rounds", metavar="N", type=int, default=5, show_default=True, help="The most rounds.")
-@click.option("--tools", metavar="A,B", help="The director's tools; without it those that only read.")
+@click.option("--criteria", metavar="TEXT", help="The criteria of an evaluator agent.")
+@click.option("--evaluator-model", metavar="M", help="The evaluator's model; by default the director's.")
+@click.option("--rounds", metavar="N", type=int, default=5, show_default=True, help="The maximum number of rounds.")
+@click.option("--tools", metavar="A,B", help="The director's tools; by default the read-only ones.")
 @click.option("--model", metavar="M", help="The director's model: provider:model or an alias.")
-@click.option("--tokens", metavar="N", type=int, help="The most tokens of the whole loop.")
-@click.option("--cost", metavar="DOLLARS", type=float, help="The most it may cost.")
+@click.option("--tokens", metavar="N", type=int, help="The maximum number of tokens, of all rounds together.")
+@click.option("--cost", metavar="DOLLARS", type=float, help="The maximum cost.")
 @click.option("--workspace", default=".", type=click.Path(exists=True, file_okay=False), help="Where it works.")
-@click.option("-y", "--yes", is_flag=True, help="Approve everything it asks for.")
-@click.option("--events", metavar="FILE|-", help="Write what happens as JSON lines.")
+@click.option("-y", "--yes", is_flag=True, help="Approve everything without asking.")
+@click.option("--events", metavar="FILE|-", help="Write events as JSON lines.")
 @click.option("--json", "as_json", is_flag=True, help="Print every round as JSON.")
-@click.option(SCRIPT, "script", metavar="ARGV…", is_flag=True, help="A program that judges, and its arguments; last.")
+@click.option(SCRIPT, "script", metavar="ARGV…", is_flag=True, help="Evaluate with a program: its arguments follow.")
 @click.pass_context
 def command(ctx: click.Context, task: str | None, **options: Any) -> None:
-    """Have work made and judged until it is good enough.
+    """Repeat work and evaluation until the result is accepted.
 
-    Without TASK it is read from standard input. What the evaluator says goes back to the director in its own
-    conversation. It stops when the work is accepted, after N rounds, or when nothing changes any more; the best round
-    is kept.
+    A director agent works on TASK (by default read from standard input); an evaluator agent or program judges the
+    result, and its feedback goes back to the director. The loop ends when the result is accepted, after N rounds, or
+    when nothing changes any more. The best round is the result.
     """
     text = _task(task)
     evaluator = _evaluator(ctx.meta.get(SCRIPT), options["criteria"], options["evaluator_model"])
@@ -80,7 +83,7 @@ def _task(given: str | None) -> str:
 
         given = read_text("-")
     if not given.strip():
-        raise UsageError("TASK", given, "say what should be made")
+        raise UsageError("TASK", given, "give the task as an argument, or on standard input")
     return given
 
 
@@ -91,9 +94,9 @@ def _evaluator(script: tuple[str, ...] | None, criteria: str | None, model: str 
         said = AgentEvaluator(model=model)
         return said if criteria is None else AgentEvaluator(criteria=criteria, model=model)
     if criteria is not None or model is not None:
-        raise UsageError(SCRIPT, " ".join(script), "give a script, or --criteria and --evaluator-model, not both")
+        raise UsageError(SCRIPT, " ".join(script), "give either a script or --criteria and --evaluator-model")
     if not script:
-        raise UsageError(SCRIPT, "", "give a program, and its arguments")
+        raise UsageError(SCRIPT, "", "give a program and its arguments after it")
     return ScriptEvaluator(argv=script)
 
 
@@ -121,7 +124,9 @@ async def _run(task: str, evaluator: Evaluator, options: dict[str, Any], stop: a
         ) as deputy:
             chosen = (await deputy.default_model()).model
             if (provider := await deputy.missing_backend(chosen)) is not None:
-                raise UsageError("--model", chosen, f"{cannot_spawn(chosen, provider)}; see `deputy doctor`")
+                raise UsageError(
+                    "--model", chosen, f"{cannot_spawn(chosen, provider)}; `deputy doctor` says what to set"
+                )
             async with open_view(is_quiet=options["as_json"] or events == "-") as view:
                 terminal.view = view
                 subscribers.subscribe(view)

@@ -1,7 +1,7 @@
-"""`deputy research`: a command of a project's task."""
+"""`deputy research`: research a project task."""
 
 from __future__ import annotations
 
 from deputy.interfaces.cli.task_commands import task_command
 
-command = task_command("research", "Find out what a task needs to know.")
+command = task_command("research", "Research what a task needs.")

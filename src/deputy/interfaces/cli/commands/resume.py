@@ -1,4 +1,4 @@
-"""`deputy resume ID`: go on with a run that ended, waits for an answer, or lost its process."""
+"""`deputy resume ID`: continue a run that ended, waits for an answer, or whose process died."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from deputy.project_tasks.orchestrator import CommandResult
 
 ORDERS = frozenset({"research", "plan", "implement", "revise", "review", "meta", "errors"})
-"""The commands that hand a whole order to an agent."""
+"""The task commands, whose outcome also updates a project task."""
 
 EXAMPLES = """\b
 Examples:
@@ -45,21 +45,21 @@ Examples:
   deputy resume sess_1763190000_x7k2ab --answer "Use the second one."
 
 \b
-Finished model calls are not paid for again. A call of several tasks goes
-on with those that did not complete.
+Finished model calls are not made again. A call of several tasks continues
+with those that did not complete. At a terminal, open questions are asked.
 
 \b
-Exit codes are those of the outcome; 3 when there is no such run."""
+The exit code is that of the outcome; 3 when there is no such run."""
 
 
 @click.command(epilog=EXAMPLES)
 @click.argument("run", metavar="ID")
 @click.option("--answer", metavar="TEXT", help="The answer to its question, or a further message.")
 @click.option(
-    "--workspace", type=click.Path(exists=True, file_okay=False), help="Where it works, if not where it worked before."
+    "--workspace", type=click.Path(exists=True, file_okay=False), help="Another folder than the run's original one."
 )
-@click.option("-y", "--yes", is_flag=True, help="Approve everything it asks for.")
-@click.option("--events", metavar="FILE|-", help="Write what happens as JSON lines.")
+@click.option("-y", "--yes", is_flag=True, help="Approve everything without asking.")
+@click.option("--events", metavar="FILE|-", help="Write events as JSON lines.")
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
 @click.pass_context
 def command(
@@ -71,7 +71,10 @@ def command(
     events: str | None,
     as_json: bool,
 ) -> None:
-    """Go on with a run that ended, waits or was interrupted."""
+    """Continue a run, or answer its question.
+
+    The run may have ended, wait for an answer, or have lost its process.
+    """
     root = _root(run)
     place = _workspace(root, workspace)
     if yes or answer is not None:
@@ -122,7 +125,7 @@ async def _resume(
                 parent = ParentView(view, is_streaming=sys.stdout.isatty() and not is_quiet, is_quiet=is_quiet)
                 subscribers.subscribe(parent)
                 with resumable(run):
-                    # What was approved here is gone on with at once, and may have ended by now.
+                    # A run that was approved above continues at once, and may have ended by now.
                     if answers is not None or not state.is_live or (await deputy.state(run)).is_live:
                         await deputy.resume_run(run, answers)
                     results = await until_done(deputy.results(run), stop, lambda: deputy.cancel(run))
@@ -143,7 +146,7 @@ async def _resume(
                     outcome,
                     as_json=as_json,
                     is_shown=parent.has_streamed and outcome.status == "completed",
-                    # No view has a line for a parent.
+                    # The live view has no line for a parent.
                     with_usage=_is_parent(state),
                     results=results if state.command == DELEGATE else (),
                     lines=shown_on,
@@ -156,7 +159,7 @@ async def _resume(
 
 
 def _refusal(run: str) -> Error | None:
-    """Why a command did not go on: its task could not be taken."""
+    """Why a task command did not continue: its task could not be claimed."""
     from deputy.core.resume_rounds import why_not_claimed
     from deputy.journal.home import home_path
     from deputy.journal.sqlite.reader import JournalReader
@@ -172,18 +175,18 @@ def _refusal(run: str) -> Error | None:
 
 
 def _print_refusal(refusal: Error, outcome: Outcome) -> None:
-    """Say why it did not go on, and that what it had come to stands."""
-    click.echo(plain(f"deputy: not gone on with: {refusal.message} {refusal.recommendation}".rstrip()), err=True)
-    click.echo(f"{outcome.session_id} is {outcome.status} as before.", err=True)
+    """Print why the run did not continue, and that its outcome is unchanged."""
+    click.echo(plain(f"deputy: not resumed: {refusal.message} {refusal.recommendation}".rstrip()), err=True)
+    click.echo(f"{outcome.session_id} is still {outcome.status}.", err=True)
 
 
 def _is_order(state: State) -> bool:
-    """Whether it is a command of its own, and no subagent of one."""
+    """Whether the run is a task command itself, not a subagent of one."""
     return state.parent is None and state.command in ORDERS
 
 
 async def _ended(deputy: Deputy, state: State, outcome: Outcome) -> CommandResult:
-    """A command cleaned up as it is after its first go: its task settled, its result taken over."""
+    """Update the task of a command, and mark its result as delivered."""
     from deputy.project_tasks.orchestrator import CommandRequest, clean_up
 
     order = CommandRequest(session_id=state.run, command=state.command, number=state.task_number)
@@ -191,7 +194,7 @@ async def _ended(deputy: Deputy, state: State, outcome: Outcome) -> CommandResul
 
 
 async def _labels(deputy: Deputy, state: State) -> tuple[str, ...]:
-    """Whom the view will show: the tasks of a call that go on, or the one subagent."""
+    """The labels for the live view: the remaining tasks of a call, or the one subagent."""
     if state.command == DELEGATE:
         return await deputy.unfinished(state.run)
     return () if _is_parent(state) else (state.label,)
@@ -204,18 +207,18 @@ def _is_parent(state: State) -> bool:
 async def _answer(
     deputy: Deputy, state: State, given: str | None, terminal: TerminalPrompt | None, *, yes: bool
 ) -> Answer:
-    """The answer to what the run asks, from the command line or from the person, who is asked for each that asks."""
+    """The answers to the run's questions: from --answer, else asked at the terminal one by one."""
     if state.status == "rejected":
-        raise UsageError("ID", state.run, "it was refused and never ran: ask for the work anew")
+        raise UsageError("ID", state.run, "this run was rejected and never started; start the work again")
     if state.status == "completed" and given is None:
-        raise UsageError("ID", state.run, "it is completed; give --answer to say what more you want")
+        raise UsageError("ID", state.run, "this run is completed; to continue it, pass a message with --answer")
     if yes and given is None and state.is_live:
         await deputy.ensure_not_running(state.run)
         for question in await deputy.questions(state.run):
             if question.topic == APPROVAL:
                 await deputy.approve(question.session_id, digest=question.digest)
         return None
-    # Whoever is still live asks by itself when it is taken up.
+    # A live run asks again by itself when it is resumed.
     if given is not None or terminal is None or state.is_live:
         return given
     answers: dict[str, str] = {}
@@ -227,7 +230,7 @@ async def _answer(
 
 
 def _root(run: str) -> State | None:
-    """The top of the tree that a run belongs to, as far as it is known."""
+    """The state of the run's root; None when the run is not known."""
     from deputy.journal.home import home_path
     from deputy.journal.sqlite.reader import JournalReader
 
@@ -240,8 +243,8 @@ def _root(run: str) -> State | None:
 
 
 def _workspace(root: State | None, given: str | None) -> str:
-    """Where the run works: where it is told to, else where it worked before, else here."""
+    """The workspace of the run: --workspace, else the original one, else the current directory."""
     recorded = "" if root is None or given is not None else root.workspace
     if recorded and not Path(recorded).is_dir():
-        raise UsageError("--workspace", recorded, "it worked there, and that folder is gone; name another")
+        raise UsageError("--workspace", recorded, "the run's folder does not exist any more; name another")
     return str(Path(given or recorded or ".").absolute())

@@ -1,7 +1,7 @@
-"""`deputy review`: a command of a project's task."""
+"""`deputy review`: review the work on a project task."""
 
 from __future__ import annotations
 
 from deputy.interfaces.cli.task_commands import task_command
 
-command = task_command("review", "Look critically at what was done for a task.")
+command = task_command("review", "Review the work done for a task.")

@@ -1,7 +1,7 @@
-"""`deputy revise`: a command of a project's task."""
+"""`deputy revise`: update the plan of a project task."""
 
 from __future__ import annotations
 
 from deputy.interfaces.cli.task_commands import task_command
 
-command = task_command("revise", "Bring the plan of a task up to date.")
+command = task_command("revise", "Update the plan of a task.")

@@ -1,4 +1,4 @@
-"""`deputy run`: a parent agent at a terminal, which asks before it spends, writes or runs."""
+"""`deputy run`: run a parent agent with all tools; it asks before it delegates, writes or runs commands."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ Examples:
   git diff | deputy run --json
 
 \b
-It asks before it starts subagents, changes files or runs commands.
-Where nobody can be asked, such calls are refused unless --yes is given;
-with --wait they wait for `deputy approve ID` in another terminal.
+The agent asks before it starts subagents, changes files or runs commands.
+Without a terminal such calls are refused, unless --yes is given. With
+--wait they wait for `deputy approve ID` from another terminal.
 
 \b
 Exit codes:
   0 completed   1 failed   2 usage   4 partial   5 blocked   130 cancelled"""
 
-_HOW_TO_ALLOW = '--yes; --wait, and `deputy approve ID`; or policy = "allow" under [approval] in your configuration'
+_HOW_TO_ALLOW = 'pass --yes, or --wait and use `deputy approve ID`, or set [approval] policy = "allow" in your config'
 
 
 @click.command(epilog=EXAMPLES)
 @click.argument("prompt", required=False)
-@click.option("--model", metavar="M", help="provider:model or an alias; `deputy doctor` says which is taken without.")
-@click.option("--agent", metavar="NAME", help="Work by an agent's definition; `deputy agents` lists them.")
+@click.option("--model", metavar="M", help="provider:model or an alias; `deputy doctor` shows the default.")
+@click.option("--agent", metavar="NAME", help="Use this agent definition; `deputy agents` lists them.")
 @click.option("--workspace", default=".", type=click.Path(exists=True, file_okay=False), help="Where it works.")
-@click.option("-y", "--yes", is_flag=True, help="Approve everything it asks for.")
-@click.option("--no-fallback", is_flag=True, help="Take no other model or backend when one fails.")
-@click.option("--no-inline", is_flag=True, help="Give no task back that no subagent can do.")
-@click.option("--wait", is_flag=True, help="Where nobody can be asked, wait for `deputy approve ID`.")
-@click.option("--events", metavar="FILE|-", help="Write what happens as JSON lines.")
+@click.option("-y", "--yes", is_flag=True, help="Approve everything without asking.")
+@click.option("--no-fallback", is_flag=True, help="Never try another model or backend when one fails.")
+@click.option("--no-inline", is_flag=True, help="Never fall back to the session's own model.")
+@click.option("--wait", is_flag=True, help="Without a terminal, wait for `deputy approve ID`.")
+@click.option("--events", metavar="FILE|-", help="Write events as JSON lines.")
 @click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
 @click.pass_context
 def command(
@@ -58,9 +58,9 @@ def command(
     events: str | None,
     as_json: bool,
 ) -> None:
-    """Let a parent agent work, with all tools and subagents.
+    """Run an agent with all tools; it can start subagents.
 
-    Without PROMPT it is read from standard input.
+    PROMPT is by default read from standard input.
     """
     text = _prompt(prompt)
     backends = RoutingOptions(fallback=False if no_fallback else None, inline=False if no_inline else None)
@@ -68,7 +68,7 @@ def command(
 
 
 class RoutingOptions(NamedTuple):
-    """Which ways subagents may go when the first one fails; None is as the configuration says."""
+    """What subagents may fall back to; None means the configured value."""
 
     fallback: bool | None
     inline: bool | None
@@ -77,21 +77,21 @@ class RoutingOptions(NamedTuple):
 def _prompt(given: str | None) -> str:
     if given is None:
         if sys.stdin.isatty():
-            click.echo("What should be done? End with Ctrl-D.", err=True)
+            click.echo("What should be done? Type the prompt, then Ctrl-D.", err=True)
         from deputy.interfaces.cli.file_argument import read_text
 
         given = read_text("-")
     if not given.strip():
-        raise UsageError("PROMPT", given, "say what should be done")
+        raise UsageError("PROMPT", given, "give the prompt as an argument, or on standard input")
     return given
 
 
 def _why_no_parent(provider: str) -> str:
-    """Why a model cannot be asked by the parent, which has tools of ours that no other program has."""
+    """Why the parent cannot use a model: other programs cannot offer Deputy's own tools."""
     program = PROGRAMS_ONLY.get(provider)
     if program is None:
-        return f"no API key for provider {provider}; see `deputy doctor`"
-    return f"only {program} has it, as a subagent; name a model that has a key here for the parent"
+        return f"no API key for provider {provider}; `deputy doctor` says what to set"
+    return f"only {program} can use it, as a subagent; for the parent name a model with a key"
 
 
 async def _run(
@@ -143,7 +143,7 @@ async def _run(
                 if lines is not None:
                     lines.write("opened", {"session_id": session_id, "model": chosen})
                 if is_waiting:
-                    click.echo(f"deputy: what it asks is answered by: deputy approve {session_id}", err=True)
+                    click.echo(f"deputy: to approve its calls: deputy approve {session_id}", err=True)
                 with resumable(session_id):
                     outcome = await until_done(deputy.outcome(session_id), stop, lambda: deputy.cancel(session_id))
             parent.finish()
@@ -154,6 +154,6 @@ async def _run(
             if any(map(is_refused_unasked, outcome.warnings)):
                 if is_quiet:
                     print_warnings(outcome)
-                click.echo(f"deputy: to allow it: {_HOW_TO_ALLOW}", err=True)
+                click.echo(f"deputy: to allow such calls, {_HOW_TO_ALLOW}", err=True)
             await deputy.delivered(session_id)
             return CANCELLED if stop.is_set() else exit_code([outcome])

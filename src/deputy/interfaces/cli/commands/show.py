@@ -1,4 +1,4 @@
-"""`deputy show ID`: one delegation whole, with its outcome."""
+"""`deputy show ID`: show the state and the outcome of a run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from deputy.interfaces.text_lines import one_line
 if TYPE_CHECKING:
     from deputy.journal.sqlite.reader import JournalReader
 
-_ANSWERED, _DROPPED = "It has been answered since.", "It was cancelled since."
+_ANSWERED, _DROPPED = "It has been answered.", "It has been cancelled."
 _LEFT_OUT = frozenset({"outcome", "usage", "own_usage", "delegation_path"})
 
 
@@ -22,9 +22,9 @@ _LEFT_OUT = frozenset({"outcome", "usage", "own_usage", "delegation_path"})
     "show", epilog="\b\nExamples:\n  deputy show sess_1763190000_x7k2ab\n  deputy show sess_1763190000_x7k2ab --json"
 )
 @click.argument("run", metavar="ID")
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(run: str, as_json: bool) -> None:
-    """Show one delegation: where it stands and how it ended."""
+    """Show the state and the outcome of a run."""
     from deputy.journal.queries import show_run
 
     with open_journal() as reader:
@@ -42,7 +42,7 @@ def command(run: str, as_json: bool) -> None:
 
 
 def _answered(reader: JournalReader, run: str) -> list[tuple[str, str]]:
-    """The runs of its tree that wait for nothing any more, and what became of what one of them may have asked."""
+    """The runs of the tree that no longer wait, each with the text that replaces how to answer it."""
     state = reader.state(run)
     tree = [] if state is None or state.lineage is None else reader.tree(state.lineage.root_id)
     settled = [one for one in tree if one.status not in ("blocked", "waiting")]

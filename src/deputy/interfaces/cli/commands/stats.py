@@ -1,4 +1,4 @@
-"""`deputy stats`: how long delegations really take, beside their limits."""
+"""`deputy stats`: how long runs take, beside their time limits."""
 
 from __future__ import annotations
 
@@ -23,30 +23,29 @@ Examples:
   deputy stats --json | jq '.commands[] | select(.timeouts > 0)'
 
 \b
-Counted are the latest {_LOOKED_AT:,} runs that ended and are still kept; a run
-that was resumed counts with its last round. Limits are set in
-~/.config/deputy/config.toml:
+The latest {_LOOKED_AT:,} stored runs that ended are counted; a resumed run counts
+with its last round. To change a limit, edit ~/.config/deputy/config.toml:
   [limits.commands.research]
   default = 1800
 
 \b
 Exit codes:
-  0 also when there is nothing yet   2 usage"""
+  0 also when no run has ended yet   2 usage"""
 
 _HEADINGS = ("COMMAND", "RUNS", "TIMEOUTS", "MEDIAN", "P95", "LIMIT", "MAX")
 
 
 @click.command(epilog=EXAMPLES)
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(as_json: bool) -> None:
-    """Show how long delegations take, by command, beside their limits."""
+    """Show how long runs take, beside their time limits."""
     from deputy.config import load_effective_settings
     from deputy.core.stats import SUBAGENT, stats_of
 
     settings = load_effective_settings()
 
     def limit_of(name: str) -> WallLimit | None:
-        # A limit of `delegate` is one of each of its tasks.
+        # The limit of `delegate` applies to each of its tasks.
         return None if name == "delegate" else settings.limit("delegate" if name == SUBAGENT else name)
 
     with open_journal() as reader:
@@ -56,7 +55,7 @@ def command(as_json: bool) -> None:
     elif stats:
         show(_table([_HEADINGS, *map(_row, stats)]))
     else:
-        click.echo("Nothing has ended yet.", err=True)
+        click.echo("No run has ended yet.", err=True)
 
 
 def _row(stats: CommandStats) -> tuple[str, ...]:
@@ -72,7 +71,7 @@ def _row(stats: CommandStats) -> tuple[str, ...]:
 
 
 def _table(lines: list[tuple[str, ...]]) -> str:
-    """The rows under their headings; on a narrow terminal each says its numbers by name."""
+    """A table; on a narrow terminal one line per command with named numbers."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     if sum(widths) + 2 * (len(widths) - 1) > terminal_width():
         _, *names = (name.lower() for name in lines[0])

@@ -1,4 +1,4 @@
-"""`deputy task`: the numbered tasks of a project."""
+"""`deputy task`: add, list and change the numbered tasks of a project."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ MOST_IMPORTED = 10_000
     "  deputy research 1"
 )
 def command() -> None:
-    """Keep the numbered tasks of this project, in .deputy/tasks.json.
+    """Add, list and change the numbered tasks of a project.
 
-    The file is made to be read and committed. A status moves by what commands return: `deputy research 12`, `plan`,
-    `implement`, `revise`, `review`; here tasks are added, changed, given up and taken up again.
+    The tasks are stored in .deputy/tasks.json, which you can read and commit. `deputy research 12`, plan, implement,
+    revise and review work on a task and change its status.
     """
 
 
-_as_json = click.option("--json", "as_json", is_flag=True, help="For programs.")
+_as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _number = click.argument("number", metavar="NUMBER")
 
 
 @command.command()
 @click.argument("title")
-@click.option("--text", default="", help="What is to be done, in as many words as it takes.")
-@click.option("--language", default="", metavar="NAME", help="Chooses the agents, where some are made for it.")
+@click.option("--text", default="", help="The full description.")
+@click.option("--language", default="", metavar="NAME", help="Selects the agents for this language.")
 @_as_json
 def add(title: str, text: str, language: str, as_json: bool) -> None:
     """Add a task."""
@@ -51,15 +51,15 @@ def add(title: str, text: str, language: str, as_json: bool) -> None:
 
 
 @command.command("list")
-@click.option("--all", "everything", is_flag=True, help="Completed and abandoned ones too.")
+@click.option("--all", "everything", is_flag=True, help="Also list completed and abandoned tasks.")
 @_as_json
 def list_(everything: bool, as_json: bool) -> None:
-    """List the tasks that are not over."""
+    """List the open tasks."""
     list_tasks(everything, as_json)
 
 
 def list_tasks(everything: bool, as_json: bool) -> None:
-    """Print tasks, one line each; the exit code says when there are none."""
+    """Print tasks, one line each; exit with 3 when there are none."""
     from deputy.core.project_task import OVER
 
     tasks = [task for task in _file().tasks() if everything or task.status not in OVER]
@@ -80,7 +80,7 @@ def list_tasks(everything: bool, as_json: bool) -> None:
 @_number
 @_as_json
 def show_(number: str, as_json: bool) -> None:
-    """Show one task with its text, artifacts and history, and where its last changes are."""
+    """Show a task with its text, artifacts, history and latest branch."""
     task = _file().find(_one(number))
     branch, worktree = _last_changes(task)
     if as_json:
@@ -91,21 +91,21 @@ def show_(number: str, as_json: bool) -> None:
 
 @command.command()
 @_number
-@click.option("--title")
-@click.option("--text")
-@click.option("--language", metavar="NAME")
+@click.option("--title", help="The new title.")
+@click.option("--text", help="The new description.")
+@click.option("--language", metavar="NAME", help="The new language.")
 @_as_json
 def edit(number: str, title: str | None, text: str | None, language: str | None, as_json: bool) -> None:
-    """Change a task's title, text or language."""
+    """Change the title, text or language of a task."""
     from msgspec import structs
 
-    from deputy.core.errors import UsageError
+    from deputy.core.errors import Unquoted, UsageError
     from deputy.project_tasks.task_file import check_title
 
     given = {"title": title, "text": text, "language": language}
     fields = {name: value for name, value in given.items() if value is not None}
     if not fields:
-        raise UsageError("task edit", "nothing to change", "give --title, --text or --language")
+        raise UsageError("task edit", Unquoted("no change"), "give --title, --text or --language")
     if title is not None:
         check_title(title)
     _emit(_file().change(_one(number), lambda task: structs.replace(task, **fields)), as_json, "Changed")
@@ -115,7 +115,7 @@ def edit(number: str, title: str | None, text: str | None, language: str | None,
 @_number
 @_as_json
 def abandon(number: str, as_json: bool) -> None:
-    """Give a task up."""
+    """Close a task that will not be done."""
     from deputy.core.project_task import abandoned
 
     _emit(_file().change(_one(number), lambda task: abandoned(task, _now())), as_json, "Abandoned")
@@ -125,7 +125,7 @@ def abandon(number: str, as_json: bool) -> None:
 @_number
 @_as_json
 def reopen(number: str, as_json: bool) -> None:
-    """Take up a task again that is completed, abandoned or blocked."""
+    """Reopen a completed, abandoned or blocked task."""
     from deputy.core.project_task import reopened
 
     _emit(_file().change(_one(number), lambda task: reopened(task, _now())), as_json, "Reopened")
@@ -135,9 +135,9 @@ def reopen(number: str, as_json: bool) -> None:
 @_number
 @_as_json
 def release(number: str, as_json: bool) -> None:
-    """Give back a task whose command nobody can go on with.
+    """Free a task whose session is not known on this machine.
 
-    That is one whose session this machine does not know: it was another's, or it was removed.
+    The session ran on another machine, or was removed.
     """
     from deputy.core.errors import Unquoted, UsageError
     from deputy.core.project_task import released
@@ -146,10 +146,10 @@ def release(number: str, as_json: bool) -> None:
     tasks = _file()
     work = tasks.find(_one(number)).work
     if work is None:
-        raise UsageError(f"task {number}", Unquoted("nobody at work"), "there is nothing to give back")
+        raise UsageError(f"task {number}", Unquoted("no command at work"), "there is nothing to release")
     with open_journal() as reader:
         if reader is not None and reader.state(work.session_id) is not None:
-            remedy = f"go on with it (deputy resume {work.session_id}), or cancel it first"
+            remedy = f"resume it (deputy resume {work.session_id}) or cancel it (deputy cancel {work.session_id})"
             raise UsageError(f"task {number}", Unquoted(f"{work.command} at work"), remedy)
     _emit(tasks.change(_one(number), lambda task: released(task, work, _now())), as_json, "Released")
 
@@ -158,21 +158,22 @@ def release(number: str, as_json: bool) -> None:
 @_number
 @_as_json
 def remove(number: str, as_json: bool) -> None:
-    """Take a task off the list."""
+    """Remove a task from the list."""
     _emit(_file().remove(_one(number)), as_json, "Removed")
 
 
 @command.command("import")
 @click.argument("file", metavar="FILE|-")
-@click.option("--done", "with_done", is_flag=True, help="Items that are ticked off too.")
-@click.option("--language", default="", metavar="NAME", help="Of all that are imported.")
+@click.option("--done", "with_done", is_flag=True, help="Also add checked items.")
+@click.option("--language", default="", metavar="NAME", help="The language of the new tasks.")
 @_as_json
 def import_(file: str, with_done: bool, language: str, as_json: bool) -> None:
     """Add the items of a Markdown TODO list.
 
-    Checkboxes count where there are some, else the items of lists. What is indented below an item becomes its text.
-    A title that is a task already is left out, so that a list can be imported again; items of one title are one task.
-    At most 10,000 tasks are added at once; where there are more, the exit code is 4.
+    If the list has checkboxes, only those items are added, else all list items. Text that is indented below an item
+    becomes the text of the task. Items whose title is already a task are skipped, so a list can be imported again;
+    items with the same title become one task. At most 10,000 tasks are added at once; if there are more, the exit code
+    is 4.
     """
     from deputy.interfaces.cli.file_argument import read_text
     from deputy.project_tasks.todo_list import read_todo_list
@@ -194,7 +195,7 @@ def import_(file: str, with_done: bool, language: str, as_json: bool) -> None:
             show(f"{task.number}  {one_line(task.title, WIDTH - 6)}")
         click.echo(f"Added {len(added)} of {len(items)} items.", err=True)
     if left:
-        again = f"{left:,} are left: at most {MOST_IMPORTED:,} are added at once; import the list again for the rest"
+        again = f"{left:,} items were not added (at most {MOST_IMPORTED:,} at once); import the list again for the rest"
         click.echo(f"deputy: {again}", err=True)
         raise SystemExit(PARTIAL)
     if not added:
@@ -202,14 +203,14 @@ def import_(file: str, with_done: bool, language: str, as_json: bool) -> None:
 
 
 def _form(task: ProjectTask) -> dict[str, Any]:
-    """A task for programs: where it stands is always said."""
+    """A task as JSON; the status is always included."""
     from msgspec import to_builtins
 
     return {"number": task.number, "title": task.title, "status": task.status, **to_builtins(task)}
 
 
 def _last_changes(task: ProjectTask) -> tuple[str, str]:
-    """The branch of the last session that left one, and the worktree as long as it is there; else empty."""
+    """The branch of the latest session that has one, and its worktree if it still exists."""
     from deputy.journal.home import WORKTREES, home_path
     from deputy.journal.transcript import safe_id
 
@@ -262,7 +263,7 @@ def _one(text: str) -> int:
 
 
 def _file() -> TaskFile:
-    """The tasks of this project, those settled whose session has ended meanwhile."""
+    """The tasks of this project, after those whose session has ended are updated."""
     from deputy.project_tasks.sync import unsettled
     from deputy.project_tasks.task_file import TaskFile, project_root
 

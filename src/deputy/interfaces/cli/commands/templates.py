@@ -1,4 +1,4 @@
-"""`deputy templates`: the templates of subtasks that can be seen from here, and which one a request means."""
+"""`deputy templates`: list, match and check subtask templates."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SHOWN = 5
 _WIDTH = 100
 
 EXAMPLE = """\
-To make one, write .deputy/templates/verify.md:
+To define one, write .deputy/templates/verify.md:
 
     ---
     type: verification
@@ -42,9 +42,9 @@ _dir = click.option(
     metavar="DIR",
     default=".",
     type=click.Path(exists=True, file_okay=False),
-    help="Look from DIR instead of from here.",
+    help="Start in DIR instead of the current directory.",
 )
-_json = click.option("--json", "as_json", is_flag=True, help="Print JSON for programs.")
+_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
 @click.group("templates", invoke_without_command=True)
@@ -52,10 +52,10 @@ _json = click.option("--json", "as_json", is_flag=True, help="Print JSON for pro
 @_json
 @click.pass_context
 def command(ctx: click.Context, directory: str, as_json: bool) -> None:
-    """Show the templates of subtasks, and what a request matches.
+    """List, match and check subtask templates.
 
-    Templates are files in .deputy/templates, *.md or *.xml: in this folder and above it up to the root of its
-    repository, then in your home directory. Of two with one name the nearer wins.
+    A template is a *.md or *.xml file in .deputy/templates. Deputy looks in DIR and above it up to the root of the
+    repository, then in your home directory. Of two templates with one name the nearer one is used.
 
     \b
     Examples:
@@ -65,17 +65,17 @@ def command(ctx: click.Context, directory: str, as_json: bool) -> None:
 
     \b
     Exit codes:
-      0 found some   1 a template cannot be used   2 usage   3 found none
+      0 found some   1 a template has an error   2 usage   3 found none
     """
     if ctx.invoked_subcommand is None:
         ctx.invoke(list_all, directory=directory, as_json=as_json)
 
 
-@command.command("list", short_help="List them.")
+@command.command("list")
 @_dir
 @_json
 def list_all(directory: str, as_json: bool) -> None:
-    """List the templates that can be seen from here."""
+    """List the templates."""
     found = _load(directory)
     if as_json:
         show_json({"templates": [_template_dict(one) for one in found.templates], "problems": _problems(found)})
@@ -84,19 +84,19 @@ def list_all(directory: str, as_json: bool) -> None:
     sys.exit(0 if found.templates else NOTHING_FOUND)
 
 
-@command.command(short_help="Say which template a request means, and why.")
+@command.command()
 @click.argument("description")
-@click.option("--type", "kind", metavar="T", default="atomic", help="The type that the request has.")
-@click.option("--hint", "hints", metavar="H", multiple=True, help="A template hint; may be given again.")
+@click.option("--type", "kind", metavar="T", default="atomic", help="The type of the request.")
+@click.option("--hint", "hints", metavar="H", multiple=True, help="A template hint; repeat it for more.")
 @_dir
 @_json
 def match(description: str, kind: str, hints: tuple[str, ...], directory: str, as_json: bool) -> None:
-    """Say which template a request of this DESCRIPTION means, with the scores of those that fit best."""
+    """Show which template a request with this DESCRIPTION matches, with the best scores."""
     from deputy.core.subtask.subtask_request import SubtaskRequest
     from deputy.core.subtask.template_match import THRESHOLD, TemplateIndex
 
     if not description.strip():
-        raise UsageError("DESCRIPTION", description, "say what the request is about")
+        raise UsageError("DESCRIPTION", description, "describe the request")
     request = SubtaskRequest(type=kind, description=description, template_hints=hints)
     index = TemplateIndex(_load(directory).templates)
     chosen = index.match(request)
@@ -109,18 +109,18 @@ def match(description: str, kind: str, hints: tuple[str, ...], directory: str, a
     sys.exit(0 if chosen is not None else NOTHING_FOUND)
 
 
-@command.command(short_help="Say what is wrong with templates.")
+@command.command()
 @_dir
 @_json
 def check(directory: str, as_json: bool) -> None:
-    """Say what is wrong or odd in templates: file, line, rule, and what would be right."""
+    """Check the templates; each problem has file, line, rule and remedy."""
     found = _load(directory)
     if as_json:
         show_json({"checked": len(found.templates), "problems": _problems(found)})
     else:
         count = len(found.templates)
         lines = [_finding_line(finding) for finding in found.findings]
-        show("\n".join([*lines, f"{count} template{'s' * (count != 1)} can be used."]))
+        show("\n".join([*lines, f"{count} usable template{'s' * (count != 1)}."]))
     sys.exit(1 if any(finding.is_fatal for finding in found.findings) else 0)
 
 
@@ -186,7 +186,7 @@ def _listed(found: Templates) -> Iterator[str]:
         yield f"    {one_line(template.description, _WIDTH)}"
     yield from (_finding_line(finding) for finding in found.findings)
     if not found.templates:
-        yield f"No templates were found. Looked in: {', '.join(found.folders)}"
+        yield f"No templates found. Looked in: {', '.join(found.folders)}"
         yield EXAMPLE
 
 
@@ -196,9 +196,9 @@ def _finding_line(finding: TemplateProblem) -> str:
 
 
 def _scored(chosen: TemplateScore | None, best: Sequence[TemplateScore], threshold: float) -> Iterator[str]:
-    yield "No template fits; the default one is used." if chosen is None else f"{chosen.template.name} fits best."
+    yield "No template matches; the default one is used." if chosen is None else f"{chosen.template.name} matches best."
     for one in best:
         words = f", shared words: {', '.join(one.shared)}" if one.shared else ""
         parts = f"type {one.type:.2f}, hints {one.hints:.2f}, description {one.description:.2f}"
         yield f"  {one.total:.3f}  {one.template.name}  ({parts}{words})"
-    yield f"  {threshold:.3f}  (the least that counts)"
+    yield f"  {threshold:.3f}  (the minimum score)"

@@ -1,4 +1,4 @@
-"""`deputy todo`: the tasks that are not over."""
+"""`deputy todo`: list the open tasks."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from deputy.interfaces.cli.commands.task import list_tasks
 
 
 @click.command(epilog="\b\nExamples:\n  deputy todo\n  deputy todo --all --json")
-@click.option("--all", "everything", is_flag=True, help="Completed and abandoned ones too.")
-@click.option("--json", "as_json", is_flag=True, help="For programs.")
+@click.option("--all", "everything", is_flag=True, help="Also list completed and abandoned tasks.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(everything: bool, as_json: bool) -> None:
-    """Show the tasks of this project that are not over."""
+    """List the open tasks."""
     list_tasks(everything, as_json)

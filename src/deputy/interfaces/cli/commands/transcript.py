@@ -1,4 +1,4 @@
-"""`deputy transcript ID`: what a subagent and its model said, at any moment of the run."""
+"""`deputy transcript ID`: print the conversation of a subagent."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from deputy.interfaces.cli.output import show, show_json
     "\n  deputy transcript --json sess_1763190000_x7k2ab"
 )
 @click.argument("run", metavar="ID")
-@click.option("--json", "as_json", is_flag=True, help="The form that is also left as a file.")
+@click.option("--json", "as_json", is_flag=True, help="Print the form of the transcript file.")
 def command(run: str, as_json: bool) -> None:
-    """Show a subagent's conversation.
+    """Show the conversation of a subagent.
 
-    As Markdown, at any moment: also of one that runs or was killed.
+    It is printed as Markdown, also while the subagent runs or after it was killed.
     """
     from deputy.journal.transcript import markdown, transcribe
 
@@ -26,7 +26,7 @@ def command(run: str, as_json: bool) -> None:
     if transcript is None:
         not_found(run)
     if transcript.damaged:
-        click.echo(f"deputy: {len(transcript.damaged)} damaged places were left out", err=True)
+        click.echo(f"deputy: {len(transcript.damaged)} damaged records were left out", err=True)
     if as_json:
         show_json(transcript)
     else:

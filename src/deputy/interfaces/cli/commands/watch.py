@@ -1,4 +1,4 @@
-"""`deputy watch`: follow a run from another terminal, told by the journal alone."""
+"""`deputy watch`: follow a run from another terminal, by reading the journal."""
 
 from __future__ import annotations
 
@@ -27,27 +27,26 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\b
 Examples:
-  deputy watch                          the run that began last
+  deputy watch                          the run that started last
   deputy watch sess_1763190000_x7k2ab
   deputy watch --json | jq .event
 
 \b
-Exit codes are those of the outcome; 3 when nothing is running, 4 when the
-run was interrupted: its process is gone, and `deputy resume` goes on.
-Of a damaged journal it shows what can still be read."""
+The exit code is that of the outcome; 3 when no run is active, 4 when the
+run was interrupted: its process died, and `deputy resume` continues it."""
 
 LOOK_SECONDS = 0.2
 _LATE_LOOKS = 25
-"""Every how-manieth look is also for runs past their deadline."""
+"""Overdue runs are ended once per this many polls."""
 INTERRUPTED = 4
 
 
 @click.command(epilog=EXAMPLES)
 @click.argument("run", metavar="[ID]", required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print what happens as JSON lines.")
+@click.option("--json", "as_json", is_flag=True, help="Print events as JSON lines.")
 @click.pass_context
 def command(ctx: click.Context, run: str | None, as_json: bool) -> None:
-    """Follow a run that is at work in another terminal."""
+    """Follow a run of another terminal."""
     with open_journal() as reader:
         if reader is None:
             ctx.exit(_nothing())
@@ -60,7 +59,7 @@ def command(ctx: click.Context, run: str | None, as_json: bool) -> None:
 def _nothing(run: str | None = None) -> int:
     if run is not None:
         not_found(run)
-    click.echo("deputy: nothing is running; `deputy ps --all` shows what ended", err=True)
+    click.echo("deputy: no run is active; `deputy ps --all` lists those that ended", err=True)
     return NOTHING_FOUND
 
 
@@ -82,12 +81,12 @@ async def _watch(reader: JournalReader, run: str, as_json: bool, stop: asyncio.E
         parent.finish()
         state = await asyncio.to_thread(reader.state, run)
         if code == INTERRUPTED and state is not None and state.is_live:
-            click.echo(f"deputy: it was interrupted; go on with `deputy resume {run}`", err=True)
+            click.echo(f"deputy: its process died; continue it with `deputy resume {run}`", err=True)
         return code
 
 
 async def _follow(follower: _Follower, subscribers: Subscribers, stop: asyncio.Event, is_printed: TextIO) -> int:
-    """Tell what is new until the run has ended, somebody wants to stop, or nobody reads any more."""
+    """Print news until the run ends, Ctrl-C, or the reader of our output is gone."""
     while True:
         news, code = await asyncio.to_thread(follower.poll)
         for progress in news:
@@ -103,7 +102,7 @@ async def _follow(follower: _Follower, subscribers: Subscribers, stop: asyncio.E
 
 
 class _Follower:
-    """What of a tree of runs was told already, and what is new."""
+    """Finds the news of a tree of runs since the last poll."""
 
     def __init__(self, reader: JournalReader, run: str) -> None:
         self.reader = reader
@@ -117,7 +116,7 @@ class _Follower:
         self._earliest: dict[str, float] = {}
 
     def poll(self) -> tuple[list[Progress], int | None]:
-        """What is new, and the exit code when there is nothing more to follow."""
+        """The news, and the exit code when the run is over."""
         if self._looks % _LATE_LOOKS == 0:
             expire_overdue(self.reader)
         self._looks += 1
@@ -128,15 +127,15 @@ class _Follower:
         return (news if code != INTERRUPTED else [*news, *self._interrupted()]), code
 
     def changes(self) -> Iterator[Progress]:
-        """What happened since the last look, to the run and all below it."""
+        """The news of the run and everything below it, in the order of time."""
         state = self.reader.state(self._run)
         every = [] if state is None else [state, *self.reader.descendants(self._run)]
         found = [one for state in every for one in self._news_of(state)]
-        # As it happened: nobody is told of an end before those below have begun and ended.
+        # Sorted, so that a run never ends before the runs below it.
         return (progress for _, progress in sorted(found, key=lambda one: one[0]))
 
     def ending(self) -> int | None:
-        """The exit code, when there is nothing more to follow."""
+        """The exit code when the run is over."""
         from deputy.core.events import AdmissionRefused, Returned
         from deputy.journal.sqlite.rows import DamagedRecord
 
@@ -158,14 +157,14 @@ class _Follower:
         return exit_code([record.event.outcome])
 
     def _interrupted(self) -> Iterator[Progress]:
-        """That those who were at work are no more: their process is gone."""
+        """An `interrupted` event for each active run: its process died."""
         for state in self.reader.descendants(self._run):
             if state.is_live:
                 label = state.label or state.command
                 yield Progress(event="completed", label=label, session_id=state.run, status="interrupted")
 
     def _started(self, state: State, label: str) -> Progress:
-        """That it began, with its place among the tasks of its call."""
+        """The `started` event, with the task's place in its call."""
         start = next((record.event for record in self.reader.records(state.run) if isinstance(record, Record)), None)
         began = self._began[state.run]
         text = Progress(event="started", label=label, session_id=state.run, seconds=_since(began, self.reader.now()))
@@ -174,10 +173,10 @@ class _Follower:
         return structs.replace(text, parent=start.parent or "", index=start.options.index, total=start.options.total)
 
     def _news_of(self, state: State) -> Iterator[tuple[float, Progress]]:
-        """What is new of one run, with the time it is told for: nothing of it before it and those above it began."""
+        """The news of one run with their times, none before the start of the run and of those above it."""
         label = state.label or state.command or "run"
         is_parent = state.command and state.parent is None
-        # One clock for all that is told of it, whatever is recorded later.
+        # All events of a run use its first known start.
         began = self._began.setdefault(state.run, state.began_clock)
         earliest = self._earliest.setdefault(state.run, max(began, self._earliest.get(state.parent or "", 0.0)))
         if state.run not in self._told and not is_parent:
