@@ -577,7 +577,7 @@ def test_a_call_that_makes_no_sense_names_the_argument(place, misuse, field):
 def test_a_deputy_is_used_once_and_while_it_is_open(place):
     async def carry_out():
         async with Deputy("offline:scout", **place) as deputy:
-            with pytest.raises(UsageError, match="make a new one"):
+            with pytest.raises(UsageError, match="create a new one"):
                 await deputy.__aenter__()
         with pytest.raises(UsageError, match="found a closed Deputy; use it inside"):
             await deputy.run("x")
