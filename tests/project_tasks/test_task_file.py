@@ -19,7 +19,7 @@ def test_tasks_are_numbered_kept_and_found(tmp_path: Path) -> None:
     assert (first.number, first.title, second.number) == (1, "First task", 2)
     assert TaskFile(tmp_path).tasks() == (first, second)
     assert tasks.find(2) == second
-    with pytest.raises(UsageError, match="1 to 2"):
+    with pytest.raises(UsageError, match="has no task of this number"):
         tasks.find(3)
 
 
@@ -73,8 +73,8 @@ def test_several_processes_lose_none_of_each_others_tasks(tmp_path: Path) -> Non
     ("content", "error", "words"),
     [
         (b"{", StorageCorrupt, "cannot be read"),
-        (b'{"version": 99, "tasks": []}', StorageTooNew, "version 99"),
-        (b'{"tasks": [\n<<<<<<< HEAD\n]}', StorageCorrupt, "conflict stands on line 2"),
+        (b'{"version": 99, "tasks": []}', StorageTooNew, "version is 99"),
+        (b'{"tasks": [\n<<<<<<< HEAD\n]}', StorageCorrupt, "conflict on line 2"),
         (b'{"tasks": [{"number": 1, "title": "a"}, {"number": 1, "title": "b"}]}', StorageCorrupt, "number 1"),
         (b'{"tasks": [{"number": 0, "title": "a"}]}', StorageCorrupt, "number 0"),
         (b'{"tasks": [{"number": 1, "title": "a", "status": "done"}]}', StorageCorrupt, "status"),

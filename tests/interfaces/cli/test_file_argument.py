@@ -41,6 +41,6 @@ def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path, kind):
 def test_a_file_over_the_bound_is_refused(tmp_path):
     file = tmp_path / "big"
     file.write_bytes(b"x" * 2_000_000)
-    with pytest.raises(UsageError, match="larger than 1 MiB"):
+    with pytest.raises(UsageError, match="larger than the limit of 1 MiB"):
         read_source(str(file), limit_bytes=1_048_576)
     assert len(read_source(str(file), limit_bytes=2_000_000)) == 2_000_000

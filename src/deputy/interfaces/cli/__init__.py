@@ -39,7 +39,7 @@ SECTIONS = {
         "errors": "List errors of runs, or have one diagnosed.",
         "stats": "Show how long runs take, beside their time limits.",
         "export": "Write a run and its tree to a folder.",
-        "pin": "Protect a run from pruning.",
+        "pin": "Protect a run and its tree from pruning.",
         "prune": "Remove old runs with their transcripts and worktrees.",
     },
     "Project tasks": {

@@ -14,7 +14,7 @@ from deputy.interfaces.cli.output import show, show_json
 @click.option("--off", is_flag=True, help="Remove the pin.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(run: str, off: bool, as_json: bool) -> None:
-    """Protect a run, and the tree it belongs to, from pruning."""
+    """Protect a run and its tree from pruning."""
     from deputy.journal.home import home_path
     from deputy.journal.retention import pin
 
