@@ -183,7 +183,9 @@ def test_delegate_asks_in_its_run_and_an_approval_from_elsewhere_names_the_diges
         f"  asked by: delegate (orchestrator) {run}",
     ]
     digest = shown.stdout.splitlines()[-1].removeprefix("  digest: ")
-    assert shown.stderr == (f"deputy: not approved: no terminal to ask at. To approve it: deputy approve {run} --digest {digest}\n")
+    assert shown.stderr == (
+        f"deputy: not approved: no terminal to ask at. To approve it: deputy approve {run} --digest {digest}\n"
+    )
     output = json.loads(house.run("approve", run, "--json").stdout)
     assert (output["session_id"], output["key"], output["digest"]) == (run, "approval", digest)
     assert {"name": "task 1 prompt", "text": "Look."} in output["request"]["parts"]
