@@ -153,7 +153,7 @@ def test_a_script_that_cannot_start_is_refused_before_anything_is_spent(
 
 
 def test_a_tool_that_there_is_not_is_refused_before_anything_is_spent(house: House):
-    with pytest.raises(UsageError, match="tools: found 'Nope'; there is no such tool; there are Ask, "):
+    with pytest.raises(UsageError, match="tools: found 'Nope'; unknown tool; known tools: Ask, "):
         refine(house, "x", tools=["Read", "Nope"])
 
 

@@ -652,9 +652,9 @@ def test_several_who_ask_are_answered_by_their_ids(house, place):
             call = await deputy.start([Task(label="a", prompt="x"), Task(label="b", prompt="y")])
             whole = await deputy.outcome(call)
             questions = await deputy.questions(call)
-            with pytest.raises(UsageError, match="answer first who waits for it"):
+            with pytest.raises(UsageError, match="subagents wait for answers; answer them first"):
                 await deputy.resume(call, "red")
-            with pytest.raises(UsageError, match="answer who asks"):
+            with pytest.raises(UsageError, match="this run asks nothing; asking: "):
                 await deputy.resume(call, {"sess_1_nobody": "red"})
             done = await deputy.resume(call, {question.session_id: f"{question.label}!" for question in questions})
             return whole, questions, done

@@ -95,7 +95,7 @@ def test_a_server_that_no_single_run_started_starts_nothing(house):
     run = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True, cwd=house.workspace, env=house.env
     )
-    assert "for no single run" in run.stdout
+    assert "for several runs" in run.stdout
     assert run.stdout.endswith(" 6\n")
 
 

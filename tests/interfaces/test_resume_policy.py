@@ -239,7 +239,9 @@ def test_an_answer_to_an_interrupted_call_reaches_the_task_that_waits(house, pla
             with pytest.raises(UsageError, match=r"\[one\] asks: Use Run: touch .* \(risk: .*deputy approve sess_"):
                 await deputy.resume_run(call)
             assert not mark.exists()
-            with pytest.raises(UsageError, match=r"waits for approval, which no text answers: `deputy approve sess_"):
+            with pytest.raises(
+                UsageError, match=r"waits for approval, which no text can give: run `deputy approve sess_"
+            ):
                 await deputy.resume(call, "yes")
             asking = await deputy.asking(call)
             assert await deputy.approve(call, answer, digest=asking.digest)
@@ -361,7 +363,7 @@ def test_what_another_process_is_at_work_on_is_not_approved_by_whoever_is_refuse
             return refused, [bytes(one.event.body) for one in records if isinstance(one.event, QuestionAnswered)]
 
     refused, answers = asyncio.run(go())
-    assert (refused.returncode, "another process is at work" in refused.stderr) == (2, True), refused
+    assert (refused.returncode, "another process is running it" in refused.stderr) == (2, True), refused
     assert [json.loads(answer)["choice"] for answer in answers] == ["no"]
     assert not Path(f"{mark}-one").exists()
 

@@ -1,1 +1,1 @@
-"""The faces of Deputy: thin layers that parse, call and render."""
+"""The command line, the MCP server and the live view: thin layers that parse, call and render."""

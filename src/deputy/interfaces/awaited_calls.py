@@ -1,4 +1,4 @@
-"""The calls of a program that somebody waits for: each is taken over whole, or stopped with all that is below it."""
+"""Track awaited calls; cancel a call's run tree when its awaiter is cancelled."""
 
 from __future__ import annotations
 
@@ -14,20 +14,19 @@ if TYPE_CHECKING:
     from deputy.runtime.engine import LocalEngine
 
 _STOP_SECONDS = 3.0
-"""How long a call has to stop; what does not stop in time is left to whoever comes next."""
+"""Time for a cancelled call to end; after it, recovery ends the rest."""
 
 _R = TypeVar("_R")
 
 
 class AwaitedCalls:
-    """Who waits for which call."""
+    """The calls that tasks of this process wait for."""
 
     def __init__(self) -> None:
         self._calls: dict[asyncio.Future[None], str] = {}
-        """By what tells that somebody waits no more."""
 
     async def add(self, engine: LocalEngine[Any], session_id: str, work: Awaitable[_R]) -> _R:
-        """Wait for a call and take it over; one that is cancelled stops the whole subtree before it goes."""
+        """Wait for a call and record its delivery; when the awaiter is cancelled, cancel the call's run tree first."""
         over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._calls[over] = session_id
         try:
@@ -35,7 +34,7 @@ class AwaitedCalls:
             await engine.deliver(session_id, "caller")
             return done
         except asyncio.CancelledError:
-            # A cancel from above is never turned into another error.
+            # Errors of the cleanup must not replace the cancellation.
             with suppress(TimeoutError, StorageError):
                 async with asyncio.timeout(_STOP_SECONDS):
                     await engine.cancel(session_id)
@@ -46,7 +45,7 @@ class AwaitedCalls:
             over.set_result(None)
 
     async def end(self, engine: LocalEngine[Any]) -> None:
-        """Stop the calls that other tasks still wait for, which then get their outcomes."""
+        """Cancel the calls that other tasks still wait for, so that these tasks get outcomes."""
         if not self._calls:
             return
         waited_for = set(self._calls)

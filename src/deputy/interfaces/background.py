@@ -1,4 +1,4 @@
-"""Something that runs beside a body of code and goes with it."""
+"""Run a coroutine in the background of a block, or race two coroutines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _Other = TypeVar("_Other")
 
 @asynccontextmanager
 async def background(work: Coroutine[Any, Any, object]) -> AsyncGenerator[None]:
-    """Carry out work until the body is over; what the body raises comes out as it is, and not as one of a group."""
+    """Run work until the body ends; an exception of the body is raised as it is, not in a group."""
     try:
         async with asyncio.TaskGroup() as group:
             task = group.create_task(work)
@@ -43,7 +43,7 @@ async def first_of(one: Coroutine[Any, Any, _One], other: Coroutine[Any, Any, _O
 
 
 def cause_of(raised: BaseExceptionGroup[BaseException]) -> BaseException:
-    """The one error that a group stands for: its only one, or the first that was raised on purpose; else the group."""
+    """The only error of a group, else its first DeputyError, else the group itself."""
     leaves = list(_innermost(raised))
     if len(leaves) == 1:
         return leaves[0]

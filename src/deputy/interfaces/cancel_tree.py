@@ -1,4 +1,4 @@
-"""Stopping a run and everything below it: what is at work, and what ended with a question."""
+"""Cancel a run and everything below it, blocked runs included."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 async def stop(runtime: Runtime, run: str) -> bool:
-    """Stop a run and all below it; whether anything was at work or waited for a person."""
+    """Cancel a run and all below it; True if any of them was live or blocked."""
     state = await runtime.engine.get(run)
     if state is None:
         raise UnknownRun(run)
@@ -25,21 +25,21 @@ async def stop(runtime: Runtime, run: str) -> bool:
 
 
 async def wait_until_finished(runtime: Runtime, run: str) -> None:
-    """Until nothing below a run is at work any more, or waits to be ended; whoever closes before would leave it so."""
+    """Wait until every descendant has finished."""
     while live := [state.run for state in await runtime.journal.descendants(run) if state.is_live]:
         for below in live:
             await runtime.engine.result(below)
 
 
 async def cancel_remaining(runtime: Runtime, run: str) -> None:
-    """Stop what a call that has ended left at work, and keep what is asked."""
+    """Cancel the live descendants of a call that has ended; blocked ones keep their question."""
     for state in await runtime.journal.descendants(run):
         if state.is_live:
             await runtime.engine.cancel(state.run)
 
 
 async def _stop_caller(runtime: Runtime, caller: str) -> None:
-    """A call that only waited for answers to its tasks waits for nothing when the last of them is stopped."""
+    """Cancel a blocked call when the last of its open tasks was cancelled."""
     state = await runtime.engine.get(caller)
     if state is None or state.command != DELEGATE or state.status != "blocked":
         return

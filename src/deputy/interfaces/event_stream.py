@@ -1,4 +1,4 @@
-"""What happens, for all who watch: each reader takes it at a pace of its own."""
+"""Progress events for several readers, each at its own pace."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _UNREAD = 10_000
 
 
 class Subscription:
-    """What one reader of events has not read yet; when it is too slow, the oldest go first."""
+    """The unread events of one reader; a slow reader loses the oldest."""
 
     def __init__(self) -> None:
         self._unread: deque[Progress] = deque(maxlen=_UNREAD)
@@ -29,17 +29,17 @@ class Subscription:
         self._is_closed = False
 
     def put(self, progress: Progress) -> None:
-        """Something happened."""
+        """Add an event."""
         self._unread.append(progress)
         self._come.set()
 
     def close(self) -> None:
-        """Nothing more will happen."""
+        """End the stream after the unread events."""
         self._is_closed = True
         self._come.set()
 
     async def next(self) -> Progress | None:
-        """The next thing that happened; None when nothing more will."""
+        """The next event; None when the stream is closed."""
         while not self._unread:
             if self._is_closed:
                 return None
@@ -49,17 +49,16 @@ class Subscription:
 
 
 class Broadcaster:
-    """Whoever wants to know what subagents do: the program, those who read events, and who answers questions."""
+    """Passes progress events to the program's callback, to event readers and to the question dispatcher."""
 
     def __init__(self, watch: Callable[[Progress], None] | None) -> None:
         self.questions: QuestionDispatcher | None = None
-        """Who answers what subagents ask."""
         self._watch = watch
         self._watchers: list[Subscription] = []
         self._ended: set[str] = set()
 
     async def events(self) -> AsyncIterator[Progress]:
-        """What happens from now on, until this is closed."""
+        """The events from now on, until this is closed."""
         watcher = Subscription()
         self._watchers.append(watcher)
         try:
@@ -69,12 +68,12 @@ class Broadcaster:
             self._watchers.remove(watcher)
 
     def close(self) -> None:
-        """Nothing more will happen."""
+        """End the stream of every reader."""
         for watcher in self._watchers:
             watcher.close()
 
     def emit(self, progress: Progress) -> None:
-        """Something has happened."""
+        """Pass an event to all of them."""
         if progress.event == "completed":
             self._ended.add(progress.session_id)
         elif progress.event == "waiting" and self.questions is not None:
@@ -85,7 +84,7 @@ class Broadcaster:
             self._watch(progress)
 
     def emit_end(self, index: int, total: int, result: Result) -> None:
-        """Tell of an end that the subagent itself could not: it was refused or stopped, or had ended before."""
+        """Emit the end of a subagent that emitted none: it was refused or cancelled, or had ended before."""
         outcome = result.outcome
         if outcome.session_id in self._ended:
             self._ended.discard(outcome.session_id)

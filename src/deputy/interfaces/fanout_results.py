@@ -1,4 +1,4 @@
-"""A call of many tasks as its records tell it: which tasks, which runs they became, and what never began."""
+"""The tasks, runs and results of a fan-out call, read from its records."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def tasks_of(records: Iterable[Record]) -> tuple[Task, ...]:
-    """The tasks that a run was called with; none when it was called with a prompt."""
+    """The tasks of a call; empty when the run is no fan-out call."""
     start = next((record.event for record in records if isinstance(record.event, RunOpened)), None)
     if start is None or start.command != DELEGATE or start.arguments is UNSET:
         return ()
@@ -33,13 +33,13 @@ def tasks_of(records: Iterable[Record]) -> tuple[Task, ...]:
 
 
 def children_of(records: Iterable[Record]) -> dict[int, str]:
-    """The runs that a call has spawned, by the place of the task."""
+    """The runs that a call has spawned, by the index of the task."""
     spawned = {r.key.rpartition("/")[2]: r.event.child for r in records if isinstance(r.event, Spawned)}
     return {int(key.removeprefix("task.")): child for key, child in spawned.items() if key.startswith("task.")}
 
 
 def never_started(task: Task, whole: Outcome) -> Cancelled | Rejected:
-    """How a task ended that has no run of its own, and so no session id."""
+    """The outcome of a task that never started, and so has no session id."""
     lineage = structs.replace(
         whole.lineage,
         session_id="",
@@ -52,7 +52,7 @@ def never_started(task: Task, whole: Outcome) -> Cancelled | Rejected:
 
 
 def brought_up_to_date(whole: Outcome, results: Sequence[Result]) -> Outcome:
-    """How a call ended, as its tasks stand now: one that asked when the call ended may have been cancelled since."""
+    """The outcome of a call, updated when blocked tasks were cancelled after it ended."""
     outcomes = [result.outcome for result in results]
     if not isinstance(whole, Partial) or not any(isinstance(outcome, Cancelled) for outcome in outcomes):
         return whole
@@ -69,13 +69,13 @@ def brought_up_to_date(whole: Outcome, results: Sequence[Result]) -> Outcome:
 
 
 async def results_of(of: Runtime, state: State, whole: Outcome) -> tuple[Result, ...]:
-    """The result of each task of a call that has ended, in their order; of a prompt the one that there is."""
+    """The result of each task of an ended call, in their order; of any other run its one result."""
     records = await of.journal.records(state.run)
     tasks, children = tasks_of(records), children_of(records)
     if not tasks:
         return (Result(label=state.label or state.command or RUN, outcome=whole),)
     if whole.status != "completed":
-        # A call that failed may have left some at work.
+        # A call that failed may have left tasks running.
         await cancel_remaining(of, state.run)
     ended = await of.journal.outcomes(list(children.values()))
 

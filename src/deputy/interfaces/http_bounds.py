@@ -55,7 +55,7 @@ class HttpBounds(Struct, frozen=True, kw_only=True):
 class BoundedListener:
     """Accepts connections for a protocol factory, within bounds.
 
-    `waits_for_head` tells of a protocol whether it has no full request head: of its first request, or of the next one.
+    `waits_for_head` says whether a protocol still waits for a full request head, of its first or of its next request.
     At the limit, the connection that has waited longest for a head makes room for a new one.
     """
 
@@ -118,7 +118,7 @@ class BoundedListener:
             raise error
         if error.errno not in _NO_DESCRIPTOR:
             return
-        # Other parts of this process need the descriptors too: for a while there is room for half as many connections.
+        # Other parts of this process need descriptors too, so the limit is halved for a while.
         self._scarce_limit = max(FEWEST_CONNECTIONS, len(self._connections) // 2)
         is_new = time.monotonic() >= self._scarce_until
         self._scarce_until = time.monotonic() + SCARCE_SECONDS
@@ -210,7 +210,7 @@ class BoundedLog(logging.Handler):
         self._clock = clock
         self._began_at = float("-inf")
         self._count = 0
-        # Loads what it needs now: later there may be no descriptor left.
+        # Import the redactor now: later there may be no descriptor left to open its files.
         safe_message("key=")
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -227,7 +227,7 @@ class BoundedLog(logging.Handler):
 
 
 def _write(text: str) -> None:
-    # A closed pipe must not end what wanted to be logged.
+    # A closed standard error must not raise in the code that logs.
     with suppress(OSError):
         sys.stderr.write(f"deputy: {text}\n")
         sys.stderr.flush()

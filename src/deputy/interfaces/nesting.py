@@ -1,4 +1,4 @@
-"""A Deputy in a process that a run has started: it stands below that run, within what that run has left."""
+"""Nested Deputy: a process started by a run places its own runs below that run, within its limits."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def nesting_of(session_id: str, max_spawns: int) -> Nesting | None:
-    """Where a new run of this process stands, with its caps reserved; None when no run has started this process."""
+    """The place of a new run below the run that started this process, with its quota reserved; None at the top."""
     supervisor = below_run()
     if supervisor is None:
         return None
@@ -28,13 +28,13 @@ def nesting_of(session_id: str, max_spawns: int) -> Nesting | None:
         if not supervisor.pid:
             return None
         raise NotAdmitted(
-            "A Deputy started this process for no single run (as an MCP server), so nobody can say how deep it is."
+            "Deputy started this process for several runs (as an MCP server), so its delegation depth is unknown."
             " Nothing was started. Delegate from the run itself."
         )
     from deputy.journal.nested import reserve
 
     found = reserve(Path(supervisor.home), supervisor.run, session_id, max_spawns)
-    # A variable may be left over from a run that is over; a supervisor lives no longer than what it was started for.
+    # The environment variable may outlive its run; a supervisor process does not.
     return found if supervisor.pid or found.is_live else None
 
 
@@ -49,7 +49,7 @@ def admitted(
     seconds: float | None,
     now: float,
 ) -> Lineage:
-    """Where a parent agent stands that is started below a run: the guard lets it in like any other subagent."""
+    """The lineage of a parent agent started below a run, admitted by the guard like any subagent."""
     request = Request(
         session_id=session_id,
         target=task_hop("run") if agent is None else Hop(agent, "agent"),

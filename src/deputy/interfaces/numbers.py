@@ -1,4 +1,4 @@
-"""Numbers as people read them: tokens, lengths of time, money."""
+"""Numbers for people: tokens, durations, money."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from deputy.core.limits import NANOS_PER_DOLLAR
 
 
 def tokens(given: int, taken: int, *, estimated: bool = False) -> str:
-    """What went in and came out; `~` says that it is an estimate."""
+    """Input and output tokens; `~` marks an estimate."""
     return f"{'~' * estimated}in={count(given)} out={count(taken)}"
 
 
@@ -20,7 +20,7 @@ def count(number: int) -> str:
 
 
 def elapsed(seconds: float) -> str:
-    """A length of time in its largest units: 0.4s, 12s, 3m05s, 2h07m, 3d04h."""
+    """A duration in its largest units: 0.4s, 12s, 3m05s, 2h07m, 3d04h."""
     if seconds < 9.95:
         return f"{max(0.0, seconds):.1f}s"
     whole = round(seconds)
@@ -31,7 +31,7 @@ def elapsed(seconds: float) -> str:
 
 
 def dollars(nanos: int | None) -> str:
-    """A cost, or nothing where there is none or none is known."""
+    """A cost in dollars; empty if zero or unknown."""
     if not nanos:
         return ""
     cost = nanos / NANOS_PER_DOLLAR

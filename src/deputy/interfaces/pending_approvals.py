@@ -1,4 +1,4 @@
-"""Which run waits for a person's approval, of what exactly, and the one way to answer it."""
+"""Find pending approvals, and build the answer to one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class PendingApproval(NamedTuple):
-    """A run that waits for approval, under which key, of what, and until when."""
+    """An approval that a run waits for."""
 
     run: str
     key: str
@@ -27,12 +27,12 @@ class PendingApproval(NamedTuple):
     until: float | None = None
 
     def is_late(self, now: float) -> bool:
-        """Whether nobody can say yes any more."""
+        """Whether it can no longer be approved."""
         return self.until is not None and self.until <= now
 
 
 class Answer(NamedTuple):
-    """What is sent to a run that waits for approval: the key of the message, and what it says."""
+    """The message that answers an approval."""
 
     run: str
     key: str
@@ -40,7 +40,7 @@ class Answer(NamedTuple):
 
 
 async def find_pending(journal: SqliteJournal, run: str, key: str = "") -> PendingApproval | None:
-    """The approval that a run or one below it waits for, of this key where one is named; None when none does."""
+    """The pending approval of a run, else of its descendants; `key` selects one of several."""
     state = await journal.state(run)
     if state is None:
         raise UnknownRun(run)
@@ -54,7 +54,7 @@ async def find_pending(journal: SqliteJournal, run: str, key: str = "") -> Pendi
 
 
 async def all_asking(journal: SqliteJournal, run: str) -> list[PendingApproval]:
-    """Every approval that a run and those below it wait for."""
+    """Every pending approval of a run and its descendants."""
     state = await journal.state(run)
     if state is None:
         raise UnknownRun(run)
@@ -66,7 +66,7 @@ async def _asking_below(journal: SqliteJournal, run: str) -> list[PendingApprova
 
 
 async def asking_of(journal: SqliteJournal, state: State) -> list[PendingApproval]:
-    """What one run waits to be approved."""
+    """The pending approvals of one run."""
     found: list[PendingApproval] = []
     for key in [key for key, topic in state.waits.items() if topic == APPROVAL]:
         record = await journal.get(state.run, f"{key}{ASKED}")
@@ -76,7 +76,7 @@ async def asking_of(journal: SqliteJournal, state: State) -> list[PendingApprova
 
 
 def answer_to(asking: PendingApproval, choice: Choice, *, digest: str, now: float) -> Answer:
-    """The answer to what is asked now; one that names another digest is refused, and a yes that is late is a no.
+    """The answer to an approval: another digest is refused, and a late yes becomes a no.
 
     A no needs no digest: it starts nothing.
     """
@@ -89,7 +89,7 @@ def answer_to(asking: PendingApproval, choice: Choice, *, digest: str, now: floa
 
 
 def not_what_is_asked(asking: PendingApproval, digest: str) -> UsageError:
-    """Why an answer is refused, with what is asked now."""
+    """The error for an answer to another question, with the current one."""
     found = digest or Unquoted("none")
     now = f"{asking.run} asks now for {asking.digest} ({asking.question})"
     return UsageError("digest", found, f"name the digest of what you approve; {now}")

@@ -1,4 +1,4 @@
-"""Answers for runs that wait: each question is put once to whoever answers, and the answer sent back."""
+"""Pass the questions of waiting runs to an answerer, each once, and send its answers back."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ if TYPE_CHECKING:
     from deputy.engine.ports import Engine
 
 _PAUSES = (0.1, 1.0)
-"""How long an answerer that failed is left alone before it is asked again, in seconds."""
+"""Seconds before each retry of an answerer that failed."""
 
 
 class Question(Struct, frozen=True, kw_only=True):
-    """What a run waits for: a yes or no (`approval`), or an answer in words (`answer`)."""
+    """A question of a run: an approval (`approval`), or a question in words (`answer`)."""
 
     session_id: str
     label: str
     topic: str
     text: str
-    """The question in words; of an approval the whole of it, with nothing invisible."""
+    """The question in words; for an approval its full text, with invisible characters shown."""
     request: ApprovalRequest | None = None
-    """What is to be approved, where that is what the run waits for."""
+    """The request of an approval."""
     digest: str = ""
-    """The digest of the request, which the answer is bound to."""
+    """The digest of the request, which the answer must name."""
 
 
 Answerer: TypeAlias = Callable[[Question], Awaitable[bool | str | Decision]]
-"""Who is asked: a person at a terminal, or a program's own rules.
+"""Answers questions: a prompt at a terminal, or a program's own rules.
 
-To an approval it gives True, False or a `Decision` with the request's digest; to a question in words the answer, or
-False for none.
+To an approval it returns True, False or a `Decision` with the request's digest; to a question in words the answer, or
+False for no answer.
 """
 
 
 class QuestionDispatcher:
-    """Takes questions to the answerer, of several runs at a time; `async with` bounds their life."""
+    """Passes questions of several runs to the answerer; use it with `async with`."""
 
     def __init__(self, engine: Engine, answer: Answerer) -> None:
         self._engine = engine
@@ -55,7 +55,7 @@ class QuestionDispatcher:
         self._group = asyncio.TaskGroup()
         self._following: dict[str, asyncio.Task[None]] = {}
         self._told: set[str] = set()
-        """The runs that said that they wait since they were last looked at from the beginning."""
+        """The runs that emitted `waiting` since their events were last read."""
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
@@ -67,14 +67,14 @@ class QuestionDispatcher:
         await self._group.__aexit__(None, None, None)
 
     def ask(self, progress: Progress) -> None:
-        """Have the questions of a run answered, until it ends."""
+        """Answer the questions of a run until it ends."""
         run = progress.session_id
         self._told.add(run)
         if run not in self._following:
             self._following[run] = self._group.create_task(self._follow(run, progress.label))
 
     async def _follow(self, run: str, label: str) -> None:
-        """Put every question that a run records, one after another; what it says of waiting is only a hint."""
+        """Answer every question that a run records; the `waiting` event is only a hint."""
         after = 0
         try:
             # A run may be resumed, and ask again, while its end is being noticed.
@@ -103,7 +103,7 @@ class QuestionDispatcher:
         await self._engine.send(run, asked.topic, _checked(question, answer, self._answer), key=answer_key(key))
 
     async def _deliver_answer(self, run: str, key: str, after: int, until_settled: asyncio.Timeout) -> None:
-        """Leave who is asked alone once it was answered elsewhere, or is not waited for any more."""
+        """Stop the answerer once the question was answered elsewhere or withdrawn."""
         async for _ in self._engine.events(run, after=after):
             if not await self._waits(run, key):
                 break
@@ -114,17 +114,17 @@ class QuestionDispatcher:
         return state is not None and key in state.waits
 
     async def _answered(self, question: Question) -> object:
-        """The answer; an answerer that fails is asked again before that is taken for its last word."""
+        """The answer; an answerer that fails is retried."""
         for pause in _PAUSES:
             try:
                 return await self._answer(question)
-            except Exception:  # noqa: BLE001  it is somebody else's program, and its last failure is raised below
+            except Exception:  # noqa: BLE001  the program's own code; its last failure is raised below
                 await asyncio.sleep(pause)
         return await self._answer(question)
 
 
 def question_of(run: str, label: str, asked: QuestionAsked) -> Question:
-    """A recorded question as whoever is asked gets it."""
+    """The question for the answerer, from its record."""
     text = asked.question if asked.request is None else screen(asked.request, whole=True).text
     return Question(
         session_id=run, label=label, topic=asked.topic, text=text, request=asked.request, digest=asked.digest
@@ -132,7 +132,7 @@ def question_of(run: str, label: str, asked: QuestionAsked) -> Question:
 
 
 def _checked(question: Question, answer: object, answerer: Answerer) -> Decision | str | bool:
-    """What is sent for an answer; anything that is none is a mistake of the callback, which is named."""
+    """The message for an answer; UsageError names the callback if the answer has the wrong type."""
     is_approval = question.topic == APPROVAL
     match answer:
         case bool() if is_approval:

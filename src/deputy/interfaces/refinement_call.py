@@ -1,4 +1,4 @@
-"""Refinements as a program asks for them: what is called for, and what it came to."""
+"""Refinement calls of a program: their arguments and their result."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Refined(Struct, frozen=True, kw_only=True):
-    """What a refinement came to: its outcome, whose report is the best round's work, and every round."""
+    """The result of a refinement: its outcome, whose report is the best round's work, and all rounds."""
 
     outcome: Outcome
     rounds: tuple[Round, ...]
@@ -42,7 +42,7 @@ def arguments_of(
     known: Collection[str],
     workspace: Path,
 ) -> Raw:
-    """The arguments of a refinement, checked; words as evaluator are what an agent judges by."""
+    """Check the arguments of a refinement; a str as evaluator is the criteria of an agent evaluator."""
     check_prompt(task)
     judge = AgentEvaluator(criteria=evaluator) if isinstance(evaluator, str) else evaluator
     check_refinement(judge, rounds, workspace)
@@ -51,7 +51,7 @@ def arguments_of(
 
 
 async def refined(of: Runtime, session_id: str) -> Refined:
-    """Wait for the end of a refinement, and give all its rounds."""
+    """Wait for the end of a refinement, and return it with all rounds."""
     outcome = await of.engine.result(session_id)
     records = await of.journal.records(session_id)
     call = next(record.event.arguments for record in records if isinstance(record.event, RunOpened))

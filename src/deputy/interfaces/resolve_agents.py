@@ -1,4 +1,4 @@
-"""Tasks as they will be carried out: with the definitions, the tools and the schemas that they name."""
+"""Resolve what tasks name: agent definitions, tools and schemas."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class AgentResolver:
-    """Looks up what tasks name; what there is not is an error before anything is spent."""
+    """Resolves the names in tasks; an unknown name is a UsageError before anything is spent."""
 
     def __init__(
         self,
@@ -38,25 +38,25 @@ class AgentResolver:
         self._agents = agents
         self._servers = servers
         self._grant = grant
-        """What whoever hands the tasks over has."""
+        """The caller's grant."""
         self._own = own
         """The program's own tools."""
         self._all = every
         self._known = known
 
     async def prepare(self, tasks: Sequence[Task]) -> tuple[tuple[Task, ...], dict[str, bool]]:
-        """The tasks as data, and the tools of MCP servers among theirs with whether each only reads."""
+        """The tasks as data, and their tools of MCP servers, each with whether it only reads."""
         named, more = await self._with_servers([self._prepared(index, task) for index, task in enumerate(tasks)])
         for index, task in enumerate(named):
             check_task(task, f"tasks[{index}]")
         return await self.resolve(named), more
 
     async def resolve(self, tasks: Sequence[Task]) -> tuple[Task, ...]:
-        """The tasks with the definitions of the agents they name: their tools, models and limits as they will be."""
+        """The tasks with the tools, models and limits of the agents they name."""
         return tuple([await self._resolved(index, task) for index, task in enumerate(tasks)])
 
     async def _with_servers(self, tasks: Sequence[Task]) -> tuple[tuple[Task, ...], dict[str, bool]]:
-        """The tasks with the tools of MCP servers by their own names, and those tools with whether each only reads."""
+        """Expand the MCP servers in the tasks' tools; also return those tools, each with whether it only reads."""
         known: dict[str, bool] = {}
         named: list[Task] = []
         for task in tasks:
@@ -67,7 +67,7 @@ class AgentResolver:
         return tuple(named), known
 
     async def _resolved(self, index: int, task: Task) -> Task:
-        # Those of MCP servers are looked up where the servers are.
+        # The tools of MCP servers are resolved by the servers.
         named = [name for name in task.tools or () if not name.startswith(PREFIX)]
         check_tools(named, self._known, f"tasks[{index}].tools")
         role = task.role or await self.role(task.agent, f"tasks[{index}].agent")
@@ -77,7 +77,7 @@ class AgentResolver:
         return task if role is None or task.role is not None else in_role(task, role, self._grant)
 
     async def role(self, name: str | None, field: str) -> Role | None:
-        """The definition of an agent; one that there is not is an error before anything is spent."""
+        """The definition of an agent; UsageError if it is unknown."""
         if name is None:
             return None
         match await self._agents.find(name):
@@ -87,17 +87,17 @@ class AgentResolver:
                 return role
 
     def allowed(self, more: dict[str, bool]) -> frozenset[str]:
-        """Of the tools of MCP servers: those that only read, and where everything is allowed, the others too."""
+        """The tools of MCP servers that the caller may grant: those that only read, or all if it has every tool."""
         return frozenset(name for name, reads in more.items() if reads or self._grant.tools >= self._all)
 
     def _prepared(self, index: int, task: Task) -> Task:
-        """The task as data: a model class as its schema, and the program's own tools unless it names others."""
+        """The task with its schema as JSON, and with the program's own tools unless it names tools."""
         schema = None if task.schema is None else _schema(task.schema, f"tasks[{index}]")
         tools = tuple(sorted(READ_ONLY_TOOLS | self._own)) if self._names_none(task) else task.tools
         return structs.replace(task, schema=schema, tools=tools)
 
     def _names_none(self, task: Task) -> bool:
-        """Whether it is for us to add the program's own tools: neither the task nor an agent says which it has."""
+        """Whether neither the task nor an agent names tools."""
         return bool(self._own) and task.tools is None and task.agent is None
 
 

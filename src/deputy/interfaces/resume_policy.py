@@ -1,4 +1,4 @@
-"""Going on with a run: whoever asks gets an answer, and what did not complete works again."""
+"""Resume a run: pass answers to the runs that wait for them, and restart what did not complete."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from deputy.wiring import Runtime
 
 Answer: TypeAlias = str | Mapping[str, str] | None
-"""What the one who asks is told; where several ask, by their session ids."""
+"""The answer to the waiting run; where several wait, answers by session id."""
 
 _SHOWN = 200
 
@@ -37,7 +37,7 @@ async def resume_run(
     request: ApprovalRequest | None = None,
     approval_timeout_seconds: float | None = None,
 ) -> None:
-    """Put a run to work again; a call of tasks goes on with those that did not complete, within its own bounds."""
+    """Resume a run; a fan-out call resumes its tasks that did not complete, within its own limits."""
     _check_not_empty(answer)
     answers = await _addressed(runtime, state, answer)
     if state.is_live:
@@ -49,19 +49,19 @@ async def resume_run(
             state.run, message, request=request, approval_timeout_seconds=approval_timeout_seconds
         )
     except LeaseHeld:
-        # Somebody else has gone on with it in this moment.
+        # Another process has just resumed it.
         raise _at_work(state.run) from None
 
 
 async def ensure_not_running(runtime: Runtime, run: str) -> None:
-    """Refuse a run that another process is at work on, before anything is said to it."""
+    """Refuse a run that another process is running."""
     statuses = await runtime.journal.unfinished()
     if not runtime.engine.has(run) and any(one.state.run == run and not one.is_orphaned for one in statuses):
         raise _at_work(run)
 
 
 async def tools_of(runtime: Runtime, state: State) -> frozenset[str]:
-    """The tools that a run was granted; those of its tasks, where it is a call that only hands them on."""
+    """The tools that a run was granted; of a fan-out call, those of its tasks."""
     match next(iter(await runtime.journal.records(state.run))).event:
         case RunOpened(command=command, grant=grant, arguments=Raw() as arguments) if command == DELEGATE:
             tasks = json.decode(arguments, type=FanOut).tasks
@@ -75,7 +75,7 @@ async def tools_of(runtime: Runtime, state: State) -> frozenset[str]:
 
 
 async def questions(runtime: Runtime, state: State) -> tuple[Question, ...]:
-    """What a run, or the tasks of a call, wait for a person to say."""
+    """The questions that a run, or the tasks of a call, wait for."""
     found: list[Question] = []
     for one in await _asking(runtime, state):
         key, topic = next(iter(one.waits.items()), ("", ANSWER))
@@ -87,18 +87,17 @@ async def questions(runtime: Runtime, state: State) -> tuple[Question, ...]:
 
 
 async def unfinished(runtime: Runtime, state: State) -> list[State]:
-    """The tasks of a call that would be gone on with."""
+    """The tasks of a call that a resume would continue."""
     if state.command != DELEGATE:
         return []
     below = {one.run: one for one in await runtime.journal.descendants(state.run)}
-    # In the order of the tasks, whichever was born first.
     children = children_of(await runtime.journal.records(state.run))
     tasks = (below.get(children[index]) for index in sorted(children))
     return [one for one in tasks if one is not None and one.status != "completed"]
 
 
 async def remaining_labels(runtime: Runtime, state: State) -> tuple[str, ...]:
-    """The labels of a call's tasks that are not completed, in their order; some may never have begun."""
+    """The labels of a call's tasks that are not completed, in their order; some may never have started."""
     records = await runtime.journal.records(state.run)
     children = children_of(records)
     done = {one.run for one in await runtime.journal.descendants(state.run) if one.status == "completed"}
@@ -106,7 +105,7 @@ async def remaining_labels(runtime: Runtime, state: State) -> tuple[str, ...]:
 
 
 async def stopped_before(runtime: Runtime, state: State) -> frozenset[str]:
-    """Of an interrupted run: itself when its time is up, or the tasks of a call that cannot end as completed."""
+    """Of an interrupted run: itself if it is overdue; of a call, its tasks that ended or are overdue."""
     if not state.is_live:
         return frozenset()
     if state.command != DELEGATE:
@@ -116,7 +115,7 @@ async def stopped_before(runtime: Runtime, state: State) -> frozenset[str]:
 
 
 async def is_orphaned(runtime: Runtime, run: str, before: Collection[str]) -> bool:
-    """Whether all that an ended run lacks had stopped before it was taken up, and nobody asks or wanted it stopped."""
+    """Whether an ended run lacks only tasks that had stopped before the resume, none of them blocked."""
     state = await runtime.engine.get(run)
     if state is None or state.status not in ("partial", "failed"):
         return False
@@ -130,7 +129,7 @@ async def _is_late(runtime: Runtime, state: State) -> bool:
 
 
 async def finish_caller(runtime: Runtime, run: str) -> None:
-    """Bring the call up to date whose last open task has completed by itself: it costs nothing, as all have ended."""
+    """Update the outcome of a call whose last open task was resumed alone and has completed; no model is asked."""
     state = await runtime.engine.get(run)
     caller = None if state is None or state.parent is None else await runtime.engine.get(state.parent)
     if caller is None or caller.command != DELEGATE or caller.is_live or caller.status == "completed":
@@ -139,17 +138,16 @@ async def finish_caller(runtime: Runtime, run: str) -> None:
         try:
             await runtime.engine.resume(caller.run)
         except LeaseHeld:
-            # Another of its tasks has completed too, and whoever saw to that one brings it up to date.
+            # Another of its tasks has completed too, and that resume updates the call.
             return
         await runtime.engine.result(caller.run)
         await runtime.engine.deliver(caller.run, "caller")
 
 
 async def _asking(runtime: Runtime, state: State) -> list[State]:
-    """Whoever waits for a person's words: the run itself and those below it, or the tasks of a call that ended."""
+    """The runs that wait for an answer: a live run and its descendants, or the blocked tasks of an ended call."""
     if state.is_live:
-        # An answer may lie ready that was given while nobody was at work on the run; looked at in the other order,
-        # one that is taken in between would be missing in both.
+        # Read unread answers before the states: in the other order, an answer taken in between would be in neither.
         ready = set(await runtime.journal.addressed())
         now = await runtime.engine.get(state.run) or state
         every = (now, *await runtime.journal.descendants(state.run))
@@ -159,13 +157,13 @@ async def _asking(runtime: Runtime, state: State) -> list[State]:
 
 
 async def _addressed(runtime: Runtime, state: State, answer: Answer) -> dict[str, str]:
-    """Whom the answers are for, by session id; one without an address is for the only one who asks."""
+    """The answers by session id; an answer without an id is for the only run that waits."""
     asking = await _asking(runtime, state)
     if isinstance(answer, Mapping):
         _check_addresses(state, asking, answer)
         return dict(answer)
     if answer is None:
-        # Where somebody can be asked, whoever waits asks again by itself.
+        # With an answerer, a live run asks its question again.
         if asking and not (state.is_live and runtime.services.can_ask):
             raise _unanswered(state, asking)
         return {}
@@ -176,41 +174,41 @@ async def _addressed(runtime: Runtime, state: State, answer: Answer) -> dict[str
     if state.is_live:
         await ensure_not_running(runtime, state.run)
         raise UsageError(
-            "answer", answer, "it was interrupted and asks nothing; go on with it first, without an answer"
+            "answer", answer, "the run was interrupted and asks nothing; resume it first, without an answer"
         )
     if state.command != DELEGATE:
         return {state.run: answer}
     tasks = await unfinished(runtime, state)
     if not tasks:
-        raise UsageError("ID", state.run, "all its tasks completed; say more to one of them by its own id")
+        raise UsageError("ID", state.run, "all its tasks are completed; resume one of them by its own id")
     return {one.run: answer for one in tasks}
 
 
 def _check_not_empty(answer: Answer) -> None:
     for given in answer.values() if isinstance(answer, Mapping) else [answer]:
         if given is not None and not given.strip():
-            raise UsageError("answer", given, "an answer has at least a word")
+            raise UsageError("answer", given, "give an answer that is not blank")
 
 
 def _check_addresses(state: State, asking: Sequence[State], answers: Mapping[str, str]) -> None:
     known = [one.run for one in asking]
     strangers = [run for run in answers if run not in known]
     if strangers:
-        raise UsageError("answer", strangers[0], f"answer who asks: {', '.join(known) or 'nobody does'}")
+        raise UsageError("answer", strangers[0], f"this run asks nothing; asking: {', '.join(known) or 'none'}")
     left = [one for one in asking if one.run not in answers]
     if left:
         raise _unanswered(state, left)
 
 
 def _unanswered(state: State, asking: Sequence[State]) -> UsageError:
-    """Say who asks what, and how each is answered."""
+    """The error that lists the open questions, each with how to answer it."""
     if [one.run for one in asking] == [state.run] and APPROVAL in state.waits.values():
         approve = f"`deputy approve {state.run}`, or `deputy approve {state.run} --deny`"
-        return UsageError("ID", state.run, f"it waits for approval: {approve}, then resume it ({_asked(state)})")
+        return UsageError("ID", state.run, f"the run waits for approval: {approve}, then resume it ({_asked(state)})")
     if [one.run for one in asking] == [state.run]:
-        return UsageError("ID", state.run, f"it waits for an answer: give --answer TEXT ({_asked(state)})")
+        return UsageError("ID", state.run, f"the run waits for an answer: give --answer TEXT ({_asked(state)})")
     text = "; ".join(f"[{one.label}] asks: {_asked(one)} — {_how_to_answer(one)}" for one in asking)
-    return UsageError("ID", state.run, f"answer first who waits for it. {text}")
+    return UsageError("ID", state.run, f"subagents wait for answers; answer them first. {text}")
 
 
 def _how_to_answer(state: State) -> str:
@@ -224,19 +222,19 @@ def _asked(state: State) -> str:
 
 
 async def _revive(runtime: Runtime, state: State, answers: Mapping[str, str]) -> None:
-    """Go on with a run that its process left, and give those who wait their answers."""
+    """Send the answers to the waiting runs, and resume a run whose process is gone."""
     found = {run: await runtime.engine.get(run) for run in answers}
     waiting = [one for one in found.values() if one is not None and one.waits]
-    # All are looked at before the first is sent.
+    # All messages are checked before the first is sent.
     messages = [_message(one, answers[one.run]) for one in waiting]
     counts = {
         run for run, topic, key, body in messages if await runtime.engine.send(run, topic, body, key=answer_key(key))
     }
-    # Each of them asked when its answer was given: one that waits no more has taken another, or has ended.
+    # A run that no longer waits has taken another answer, or has ended.
     late = [(run, answer) for run, answer in answers.items() if run not in counts]
     if late and not counts:
         raise _too_late(*late[0], found[late[0][0]])
-    # What counts is acted on, also where somebody else was answered before.
+    # Accepted answers take effect even when others came too late.
     is_taken_up = await runtime.engine.ensure_running(state.run) or runtime.engine.has(state.run)
     after = await runtime.engine.get(state.run)
     if not is_taken_up and not answers and after is not None and after.is_live:
@@ -247,18 +245,20 @@ async def _revive(runtime: Runtime, state: State, answers: Mapping[str, str]) ->
 
 def _too_late(run: str, answer: str, state: State | None) -> UsageError:
     if state is None or not state.is_live:
-        return UsageError("answer", answer, f"{run} has ended meanwhile; see how with `deputy show {run}`")
-    return UsageError("answer", answer, f"another answer to {run} came first; go on without one")
+        return UsageError("answer", answer, f"the answer came too late: {run} has ended; see `deputy show {run}`")
+    return UsageError(
+        "answer", answer, f"the answer came too late: {run} has accepted another one; resume without an answer"
+    )
 
 
 def _at_work(run: str) -> UsageError:
-    return UsageError("ID", run, "another process is at work on it; follow it with `deputy watch`")
+    return UsageError("ID", run, "another process is running it; follow it with `deputy watch`")
 
 
 def _message(state: State, answer: str) -> tuple[str, str, str, str]:
-    """An answer as it is sent to who waits for it: to whom, about what, under which key, and what it says."""
+    """The message with an answer: run, topic, key and body."""
     key, topic = next(iter(state.waits.items()))
     if topic == APPROVAL:
-        way = f"`deputy approve {state.run}` shows it and takes the answer"
-        raise UsageError("answer", answer, f"{state.run} waits for approval, which no text answers: {way}")
+        way = f"run `deputy approve {state.run}`"
+        raise UsageError("answer", answer, f"{state.run} waits for approval, which no text can give: {way}")
     return state.run, topic, key, answer

@@ -1,4 +1,4 @@
-"""What is said to whoever called us of what they gave: no secret of this machine, and nothing a terminal would obey."""
+"""Make error text safe to print: redact secrets, strip terminal escapes."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ if TYPE_CHECKING:
 
 
 def print_error(error: DeputyError) -> str:
-    """What an error says: every secret that it quotes is a mark, and what models and files say in it is harmless."""
+    """The text of an error, safe to print."""
     return error.safe_text(safe_message)
 
 
 def safe_message(text: str) -> str:
-    """A text without what a terminal would obey, and with a mark in place of every secret."""
+    """A text with secrets redacted and terminal escapes stripped."""
     from deputy.processes.outgoing import outgoing_text
 
     return outgoing_text(text)

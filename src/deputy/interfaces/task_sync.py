@@ -1,4 +1,4 @@
-"""Bringing a project's tasks up to date with the journal, wherever somebody looks at them."""
+"""Update a project's tasks from the journal before they are shown."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def sync_tasks(project: Path, home: Path | None = None) -> None:
-    """Settle the tasks of a project whose command has ended; mostly there are none, and no journal is opened."""
+    """Update the tasks whose command has ended; without such tasks no journal is opened."""
     from deputy.project_tasks.sync import unsettled
     from deputy.project_tasks.task_file import TaskFile
 
@@ -30,7 +30,7 @@ def sync_tasks(project: Path, home: Path | None = None) -> None:
 
 
 def sync_from(reader: JournalReader, tasks: TaskFile) -> None:
-    """The same from a journal that is open."""
+    """The same with an open reader."""
     from deputy.project_tasks.sync import sync_tasks
 
     sync_tasks(tasks, lambda session_id: _ending(reader, session_id))

@@ -1,4 +1,4 @@
-"""Text of models, files and other agents as it is shown: without secrets, and nothing that a terminal would obey."""
+"""Show text of models, files and other agents: secrets redacted, terminal escapes stripped."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _PIPE_COLUMNS = 240
 def one_line(text: str, width: int) -> str:
     """The text on one line, at most `width` characters, cut with `…`."""
     is_long = len(text) > width * 8
-    # An escape or a secret that is cut through is left out with its beginning.
+    # The stream drops an escape or a secret that the cut splits.
     shown = process_redactor().stream().feed(PlainStream().feed(text[: width * 8])) if is_long else plain(text)
     flat = " ".join(shown.split())
     cut = len(flat) > width or is_long
@@ -23,13 +23,13 @@ def one_line(text: str, width: int) -> str:
 
 
 def one_line_at(text: str, width: int) -> str:
-    """The same with the indent it has, which tells where it stands in a tree."""
+    """The same, with the indent of a tree kept."""
     indent = text[: len(text) - len(text.lstrip(" "))][: max(0, width - 2)]
     return indent + one_line(text, width - len(indent))
 
 
 def terminal_width() -> int:
-    """How many columns a line may have: those of the terminal, or as many as it takes in a pipe."""
+    """The columns of a line: those of the terminal, or a fixed number in a pipe."""
     import shutil
     import sys
 
@@ -37,7 +37,7 @@ def terminal_width() -> int:
 
 
 def filled(start: str, text: str) -> str:
-    """A text after what it is about, broken between words so that its lines stand below each other."""
+    """A text after a heading, wrapped with a hanging indent."""
     import textwrap
 
     return textwrap.fill(

@@ -1,4 +1,4 @@
-"""What a program asks for, checked before anything is spent, by the rules that hold for a model's call."""
+"""Check what a program passes to the library, before anything is spent."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ MAX_TIMEOUT_SECONDS = 30 * 86400.0
 
 
 def check_concurrency(concurrency: object) -> None:
-    """Raise unless work can go on with so many at once."""
+    """Raise unless it is a whole number of at least 1."""
     if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
         raise UsageError("concurrency", concurrency, "give a whole number of at least 1")
 
 
 def check_prompt(prompt: object) -> None:
-    """Raise unless it says something."""
+    """Raise unless it is a text that is not blank."""
     if not isinstance(prompt, str) or not prompt.strip():
         raise UsageError("prompt", prompt, "say in words what should be done")
 
 
 def check_refinement(evaluator: Evaluator, rounds: object, workspace: Path) -> None:
-    """Raise unless a loop of so many rounds can be judged so, in this place."""
+    """Raise unless the evaluator and the number of rounds are usable."""
     if isinstance(rounds, bool) or not isinstance(rounds, int) or not 1 <= rounds <= MOST_ROUNDS:
         raise UsageError("rounds", rounds, f"give a whole number from 1 to {MOST_ROUNDS}")
     if isinstance(evaluator, AgentEvaluator):
@@ -54,27 +54,27 @@ def check_refinement(evaluator: Evaluator, rounds: object, workspace: Path) -> N
 
 
 def check_tools(names: Iterable[str], known: Collection[str], where: str) -> None:
-    """Raise when one of these is no tool at all; whether it may be had is for the guard to say."""
+    """Raise when a tool is unknown; whether it is granted is decided by the guard."""
     for name in names:
         if name not in known:
-            raise UsageError(where, name, f"there is no such tool; there are {', '.join(sorted(known))}")
+            raise UsageError(where, name, f"unknown tool; known tools: {', '.join(sorted(known))}")
 
 
 def check_id(session_id: object) -> None:
-    """Raise unless it could be the id of a run."""
+    """Raise unless it is a text."""
     if not isinstance(session_id, str) or not session_id:
         raise UsageError("session_id", session_id, "give the session id of a run, as `outcome.session_id` has it")
 
 
 def check_options(**options: Any) -> None:
-    """Raise unless a Deputy can be made with these."""
+    """Raise unless every option of Deputy has the right type."""
     for name, value in options.items():
         is_right, right = _OPTIONS[name]
         if not is_right(value):
             raise UsageError(name, value, right)
     for index, tool in enumerate(options["tools"]):
         if not callable(tool) and not (hasattr(tool, "schema") and hasattr(tool, "run")):
-            text = "give a typed function; which of the built-in tools a task may use stands in Task(tools=…)"
+            text = "give a typed function; the built-in tools of a task are named in Task(tools=…)"
             raise UsageError(f"tools[{index}]", tool, text)
 
 
@@ -115,7 +115,6 @@ _OPTIONS: dict[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def _are_models(value: object) -> bool:
-    """Whether these are models by their names."""
     if not isinstance(value, dict):
         return False
     models = cast("dict[object, object]", value)
@@ -123,13 +122,13 @@ def _are_models(value: object) -> bool:
 
 
 def _members(value: object) -> tuple[object, ...] | None:
-    """What a list or a set holds; None when it is neither."""
+    """The members of a list or a set; None for anything else."""
     kinds = (list, tuple, set, frozenset)
     return tuple(cast("Iterable[object]", value)) if isinstance(value, kinds) else None
 
 
 def check_tasks(tasks: object) -> None:
-    """Raise unless these are tasks, at least one."""
+    """Raise unless it is a list of at least one task."""
     members = _members(tasks)
     if not members:
         raise UsageError("tasks", tasks, "give a list of at least one deputy.Task")
@@ -139,7 +138,7 @@ def check_tasks(tasks: object) -> None:
 
 
 def check_task(task: Task, where: str) -> None:
-    """Raise unless every field of a task is as a model would have to give it, its schema being data by now."""
+    """Raise unless every field of a task follows the rules of the Delegate tool; its schema must be JSON already."""
     if task.timeout is not None and not _is_number(task.timeout, MAX_TIMEOUT_SECONDS):
         raise UsageError(
             f"{where}.timeout", task.timeout, f"give seconds above 0, and at most {MAX_TIMEOUT_SECONDS:.0f}"
@@ -147,7 +146,7 @@ def check_task(task: Task, where: str) -> None:
     _check_budget(task.budget, f"{where}.budget")
     problems: list[FieldProblem] = []
     fields = {name: getattr(task, name) for name in Task.__struct_fields__ if name not in ("schema", "budget", "role")}
-    # The rules read what JSON can say, which has no tuples.
+    # The rules read JSON, which has no tuples.
     form = {
         name: list(cast("tuple[Any]", value)) if isinstance(value, tuple) else value for name, value in fields.items()
     }

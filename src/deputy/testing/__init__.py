@@ -1,4 +1,4 @@
-"""What tests of agents need: a scripted, strict provider on a real socket with every fault, and time that flies."""
+"""Fakes for tests of agents: a scripted, strict provider on a real socket with many faults, and virtual time."""
 
 from deputy.core.model_script import ModelScript, ScriptedCall, ScriptedConversation, ScriptedTurn, script_of
 from deputy.testing.provider import ProviderServer

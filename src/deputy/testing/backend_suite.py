@@ -1,7 +1,7 @@
-"""What every Backend must do: one table of cases, played over fakes, over the real programs and over our own loop.
+"""Conformance suite of backends: one table of cases for fake programs, real programs and our own loop.
 
-A case is a script of turns in our own tools' names and what must come of it. A `Stage` opens a backend whose agent
-plays the script: by a fake program, by a provider on a socket, or however its author likes.
+A case is a script of turns, with our tool names, and the expected results. A `BackendStage` opens a backend whose agent
+plays the script: a fake program, or a program that talks to a provider on a socket.
 """
 
 from __future__ import annotations
@@ -33,20 +33,20 @@ MODEL_SECONDS: Final = 60.0
 
 
 class ExpectedResult(Struct, frozen=True, kw_only=True):
-    """What one run must come to."""
+    """The expected result of one run."""
 
     kind: Literal["answered", "asked", "limited", "failed"]
     text: str | None = None
     code: str = ""
     """The error's code."""
     calls: int | None = 0
-    """How many tools were used; None where that is not told for sure."""
+    """The number of tool calls; None if not certain."""
     turns: int = 1
-    """How many turns of the script it takes; what they use is what the run uses."""
+    """The number of scripted turns; their usage is the usage of the run."""
 
 
 class Case(Struct, frozen=True, kw_only=True):
-    """A script and what comes of it: one end for the task, and one for each time that it goes on."""
+    """A script and the expected results: one for the task, and one for each resume."""
 
     name: str
     turns: tuple[ScriptedTurn, ...]
@@ -54,30 +54,30 @@ class Case(Struct, frozen=True, kw_only=True):
     tools: frozenset[str] = READ_ONLY_TOOLS
     seconds: float = MODEL_SECONDS
     made: str | None = None
-    """What the script's file holds afterwards; None is that there is none."""
+    """The content of the written file; None if there must be none."""
     is_provider_fault: bool = False
-    """Whether it is about a failing provider."""
+    """Whether the provider fails."""
 
 
 class BackendStage(Protocol):
-    """Opens backends whose agent plays a script; `provider:model` is what they are to be asked for."""
+    """Opens backends whose agent plays a script."""
 
     @property
     def model(self) -> str:
-        """The model to ask for."""
+        """The model to ask for, as `provider:model`."""
         ...
 
     def open(self, case: Case, workspace: Path) -> AbstractAsyncContextManager[Backend]:
-        """A backend that plays a case, for as long as the block lasts."""
+        """A backend that plays a case during the block."""
         ...
 
 
 class BackendSuiteFailure(AssertionError):
-    """What does not hold."""
+    """A check that failed."""
 
 
 async def play(case: Case, stage: BackendStage, workspace: Path) -> list[BackendResult]:
-    """Play a case and check all that must hold; gives the ends, for whoever wants to know more."""
+    """Play a case and check everything; returns the results for further checks."""
     (workspace / NOTES).write_text("remember the milk")
     ends: list[BackendResult] = []
     session = f"sess_1_{os.getpid()}"
@@ -112,7 +112,7 @@ async def play(case: Case, stage: BackendStage, workspace: Path) -> list[Backend
 
 
 async def leave_in_the_middle(stage: BackendStage, workspace: Path) -> None:
-    """A run that is cancelled while its model thinks leaves nothing behind."""
+    """Check that a run cancelled during a model call leaves no process."""
     turn = ScriptedTurn(text="Late.", delay_seconds=30)
     case = Case(name="it is cancelled", turns=(turn,), ends=())
     session = f"sess_2_{os.getpid()}"
@@ -128,7 +128,7 @@ async def leave_in_the_middle(stage: BackendStage, workspace: Path) -> None:
         _check_processes(session)
 
 
-# --- what must hold ---------------------------------------------------------------------------------------------------
+# --- checks -----------------------------------------------------------------------------------------------------------
 
 
 def _expect(claim: bool, message: str) -> None:
@@ -263,4 +263,4 @@ CASES: Final[tuple[Case, ...]] = (
         is_provider_fault=True,
     ),
 )
-"""What the same script comes to, whoever plays it."""
+"""The cases that every backend must pass."""

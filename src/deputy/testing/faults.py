@@ -1,4 +1,4 @@
-"""What can go wrong between us and a provider, each as a way of playing an answer badly."""
+"""Faults of a provider: ways to answer a request badly."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from deputy.testing.provider import Exchange
 
 Fault: TypeAlias = Callable[["Exchange", list[bytes]], Awaitable[None]]
-"""Plays an answer: gets the exchange, and the events that a good answer would have."""
+"""Answers a request; gets the exchange and the events of a good answer."""
 
 Mangle: TypeAlias = Callable[[list[bytes]], list[bytes]]
 
 
 def answers(status: int, body: Any = None, headers: dict[str, str] | None = None) -> Fault:
-    """An answer of this status instead of a stream; a body that is not bytes is sent as JSON."""
+    """Answer with this status instead of a stream; a body that is not bytes is sent as JSON."""
 
     async def play(exchange: Exchange, events: list[bytes]) -> None:
         content = body if isinstance(body, bytes) else json.encode(body if body is not None else {})
@@ -29,9 +29,9 @@ def answers(status: int, body: Any = None, headers: dict[str, str] | None = None
 
 
 def cuts(at: int, how: Literal["fin", "rst", "chunked-end"] = "fin", *, inside: int = 0) -> Fault:
-    """The stream ends after `at` events and `inside` bytes of the next.
+    """End the stream after `at` events and `inside` bytes of the next.
 
-    `fin` closes the connection, `rst` resets it, and `chunked-end` ends the response as if it were whole.
+    `fin` closes the connection, `rst` resets it, and `chunked-end` ends the response in order.
     """
 
     async def play(exchange: Exchange, events: list[bytes]) -> None:
@@ -51,7 +51,7 @@ def cuts(at: int, how: Literal["fin", "rst", "chunked-end"] = "fin", *, inside: 
 
 
 def stalls(at: int, *, keep_alive: bytes = b"", every_seconds: float = 0.01) -> Fault:
-    """After `at` events nothing comes any more, or only these bytes, for as long as the client stays."""
+    """After `at` events send nothing, or only `keep_alive`, until the client leaves."""
 
     async def play(exchange: Exchange, events: list[bytes]) -> None:
         await exchange.begin()
@@ -65,12 +65,12 @@ def stalls(at: int, *, keep_alive: bytes = b"", every_seconds: float = 0.01) -> 
 
 
 def drips(at: int, *, every_seconds: float = 0.01) -> Fault:
-    """After `at` events one byte at a time of an event that never ends."""
+    """After `at` events send an endless event byte by byte."""
     return stalls(at, keep_alive=b":", every_seconds=every_seconds)
 
 
 def says_nothing() -> Fault:
-    """The request is taken and nothing is ever answered."""
+    """Read the request and never answer."""
 
     async def play(exchange: Exchange, events: list[bytes]) -> None:
         while await exchange.pause(0.01):
@@ -80,7 +80,7 @@ def says_nothing() -> Fault:
 
 
 def hangs_up() -> Fault:
-    """The connection is closed before a word."""
+    """Close the connection without an answer."""
 
     async def play(exchange: Exchange, events: list[bytes]) -> None:
         exchange.close()
@@ -89,7 +89,7 @@ def hangs_up() -> Fault:
 
 
 def mangles(change: Mangle) -> Fault:
-    """The events, changed on the way."""
+    """Send changed events."""
 
     async def play(exchange: Exchange, events: list[bytes]) -> None:
         await exchange.begin()
@@ -101,12 +101,12 @@ def mangles(change: Mangle) -> Fault:
 
 
 def redirects(location: str, status: int = 307) -> Fault:
-    """Go elsewhere."""
+    """Redirect to another address."""
     return answers(status, b"moved", {"location": location})
 
 
 def gzip_bomb(size: int = 64 * 1024 * 1024) -> Fault:
-    """A few kilobytes that claim to be a stream and unpack to this size."""
+    """Send a few kilobytes that decompress to this size."""
 
     async def play(exchange: Exchange, events: list[bytes]) -> None:
         packer = zlib.compressobj(9, wbits=31)
@@ -154,4 +154,4 @@ FAULTS: Final[dict[str, Fault]] = {
     "connection_reset": cuts(3, "rst"),
     "gzip_bomb": gzip_bomb(),
 }
-"""Faults by name, as scripts call them."""
+"""Faults by their names in scripts."""

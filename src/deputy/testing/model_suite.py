@@ -1,4 +1,4 @@
-"""What every Model must do, as checks that any implementation can be put through."""
+"""Conformance suite of models: checks for any Model."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator
 
 OpenModel: TypeAlias = Callable[[ModelScript], AbstractAsyncContextManager[Model]]
-"""Opens the model under test, which answers as scripted; leaving it checks that the script was played."""
+"""Opens the model under test with a script; leaving checks that the script was played."""
 ModelCheck: TypeAlias = Callable[[OpenModel], Awaitable[None]]
 
 READ: Final = ToolSpec(
@@ -49,14 +49,14 @@ def expect(claim: bool, message: str) -> None:
 
 
 def asking(text: str = "Look around.", system: str = "You are a careful reader.") -> Conversation:
-    """A conversation that has just begun."""
+    """A new conversation."""
     return Conversation(system, [UserMessage(text=text)])
 
 
 def ask(
     model: Model, conversation: Conversation, settings: GenerationSettings | None = None
 ) -> AsyncGenerator[StreamEvent, None]:
-    """The next turn, with one tool on offer."""
+    """The next turn, with one tool."""
     return model.stream(conversation, Toolset([READ]), settings or GenerationSettings(max_output_tokens=4096))
 
 
@@ -71,7 +71,7 @@ async def heard(
 
 
 async def check_text(open_model: OpenModel) -> None:
-    """What is told in pieces is the message as a whole, whatever the characters."""
+    """The deltas add up to the message, for any characters."""
     text = 'Grüße, 世界 — 👩‍👩‍👧 \u2028 <tag> \\ "quoted" & done.\n\n\tEnd'
     async with open_model(script_of(ScriptedTurn(text=text))) as model:
         events, stop = await heard(model, asking())
@@ -80,7 +80,7 @@ async def check_text(open_model: OpenModel) -> None:
 
 
 async def check_calls(open_model: OpenModel) -> None:
-    """Calls are told whole, in order, after the text and before the end; and the results are understood."""
+    """Calls come whole, in order, after the text and before the end; results are accepted."""
     calls = tuple(ScriptedCall(name="Read", arguments={"path": f"ä/{n}.txt", "deep": [{"n": n}]}) for n in range(3))
     async with open_model(script_of(ScriptedTurn(text="Reading.", calls=calls), ScriptedTurn(text="Read."))) as model:
         conversation = asking()
@@ -97,7 +97,7 @@ async def check_calls(open_model: OpenModel) -> None:
 
 
 async def check_usage(open_model: OpenModel) -> None:
-    """Usage is told once."""
+    """Usage is reported once."""
     usage = TokenUsage(input_tokens=1200, output_tokens=340, cached_tokens=1000)
     async with open_model(script_of(ScriptedTurn(text="Yes.", usage=usage))) as model:
         events, _ = await heard(model, asking())
@@ -108,14 +108,14 @@ async def check_usage(open_model: OpenModel) -> None:
 
 
 async def check_length(open_model: OpenModel) -> None:
-    """An answer cut at the output limit says so."""
+    """An answer cut at the output limit has stop reason `length`."""
     async with open_model(script_of(ScriptedTurn(text="And then", stop="length"))) as model:
         _, stop = await heard(model, asking())
     expect(stop.reason == "length", f"not cut: {stop}")
 
 
 async def check_thinking(open_model: OpenModel) -> None:
-    """Thinking is told apart from text, and carrying it on does no harm."""
+    """Thinking is separate from text, and may stay in the conversation."""
     turns = (
         ScriptedTurn(thinking="Hm, let me see.", text="So.", calls=(ScriptedCall(name="Read"),)),
         ScriptedTurn(text="Done."),
@@ -133,13 +133,15 @@ async def check_thinking(open_model: OpenModel) -> None:
 
 
 async def check_failure(open_model: OpenModel) -> None:
-    """A failure is a typed error, and the next turn is as good as ever."""
+    """A failure is a typed error, and the next turn works."""
     async with open_model(script_of(ScriptedTurn(text="Here.", faults=("rate_limited",)))) as model:
         conversation = asking()
         try:
             await heard(model, conversation)
         except RateLimited as error:
-            expect(error.retryable and error.model == model.name, f"not retryable, or nobody's: {error!r}")
+            expect(
+                error.retryable and error.model == model.name, f"not retryable, or without the model's name: {error!r}"
+            )
         else:
             raise AssertionError("a throttled request must fail")
         _, stop = await heard(model, conversation)
@@ -147,7 +149,7 @@ async def check_failure(open_model: OpenModel) -> None:
 
 
 async def check_over_asked(open_model: OpenModel) -> None:
-    """What the script does not have is an error, not an answer."""
+    """A request beyond the script is an error."""
     failed = False
     try:
         async with open_model(script_of(ScriptedTurn(text="Once."))) as model:
@@ -162,7 +164,7 @@ async def check_over_asked(open_model: OpenModel) -> None:
 
 
 async def check_leaving(open_model: OpenModel) -> None:
-    """Whoever leaves in the middle leaves nothing behind."""
+    """Closing a stream in the middle leaves the model usable."""
     turn = ScriptedTurn(text="one two three four five six seven", pace_seconds=0.001)
     async with open_model(script_of(turn, turn)) as model:
         conversation = asking()
@@ -188,4 +190,4 @@ CHECKS: Final[tuple[ModelCheck, ...]] = (
     check_over_asked,
     check_leaving,
 )
-"""Everything a Model must pass."""
+"""The checks that every Model must pass."""

@@ -1,4 +1,4 @@
-"""A scripted turn as each wire protocol streams it: the server's side of the four protocols."""
+"""Render a scripted turn as the stream of each of the four wire protocols."""
 
 from __future__ import annotations
 

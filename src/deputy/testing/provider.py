@@ -1,4 +1,4 @@
-"""A provider of models on a real socket: speaks all four wire protocols from a script, counts, and is strict."""
+"""A scripted, strict model provider on a real socket, for all four wire protocols."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STREAM: Final = {"content-type": "text/event-stream; charset=utf-8", "cache-cont
 
 
 class ProviderRequest(Struct, frozen=True, kw_only=True):
-    """A request as a script sees it."""
+    """A request that the server got."""
 
     protocol: Protocol
     path: str
@@ -32,11 +32,11 @@ class ProviderRequest(Struct, frozen=True, kw_only=True):
     body: dict[str, Any]
     model: str
     opening: str
-    """Its system prompt and what was said before the model's first turn."""
+    """Its system prompt and the user messages before the model's first turn."""
     answered: int
-    """How many turns the model has had in it."""
+    """The number of model turns in it."""
     at: float
-    """When it came, on the server's clock."""
+    """Arrival time on the server's clock."""
 
 
 class ProviderServer:
@@ -58,12 +58,12 @@ class ProviderServer:
         scripts = [one for one in script if isinstance(one, ModelScript)]
         conversations = [c for one in [*scripts, *([script_of(*turns)] if turns else [])] for c in one.conversations]
         self.asked: list[ProviderRequest] = []
-        """Every request that came, in order."""
+        """Every request, in order."""
         self._play = ScriptPlayer(ModelScript(conversations=tuple(conversations)))
         self._faults = {**FAULTS, **(faults or {})}
         named = {fault for conversation in conversations for turn in conversation.turns for fault in turn.faults}
         if unknown := named - set(self._faults):
-            raise ValueError(f"the script names faults that nobody knows: {', '.join(sorted(unknown))}")
+            raise ValueError(f"the script names unknown faults: {', '.join(sorted(unknown))}")
         self._strict = strict
         self._host = host
         self._port = port
@@ -73,7 +73,7 @@ class ProviderServer:
 
     @property
     def url(self) -> str:
-        """The address without a path, as `ANTHROPIC_BASE_URL` and `GOOGLE_GEMINI_BASE_URL` want it."""
+        """The address without a path, for `ANTHROPIC_BASE_URL` and `GOOGLE_GEMINI_BASE_URL`."""
         return f"http://{self._host}:{self._port}"
 
     @property
@@ -112,7 +112,7 @@ class ProviderServer:
             self.check()
 
     async def start(self) -> None:
-        """Begin to listen."""
+        """Start to listen."""
         self._server = await asyncio.start_server(self._connected, self._host, self._port, limit=HEAD_LIMIT)
         self._port = self._server.sockets[0].getsockname()[1]
 
@@ -186,7 +186,7 @@ async def _play_well(exchange: Exchange, events: list[bytes], pace_seconds: floa
 
 
 class Exchange:
-    """One request being answered, as well or as badly as told."""
+    """One request and its answer."""
 
     def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
@@ -244,7 +244,7 @@ class Exchange:
 
 
 class _ServerThread:
-    """A server on a loop of its own, for tests that have none."""
+    """A server on its own event loop, for tests without one."""
 
     def __init__(self, server: ProviderServer) -> None:
         self._server = server
@@ -274,7 +274,7 @@ class _ServerThread:
 
 
 def protocol_of(path: str) -> Protocol | None:
-    """The protocol that an address belongs to."""
+    """The protocol of a path; None if unknown."""
     path = path.partition("?")[0]
     if path.endswith("/messages"):
         return "anthropic"
@@ -288,14 +288,14 @@ def protocol_of(path: str) -> Protocol | None:
 
 
 def read_request(protocol: Protocol, path: str, headers: dict[str, str], content: bytes, at: float) -> ProviderRequest:
-    """A request taken apart; ValueError when it is none."""
+    """Parse a request; raises ValueError."""
     fields = json.decode(content, type=dict[str, Any])
     messages: Any = fields.get({"openai-responses": "input", "google": "contents"}.get(protocol, "messages"))
     rows: list[dict[str, Any]] = (
         [{"role": "user", "content": messages}] if isinstance(messages, str) else messages or []
     )
     system = fields.get("system") or fields.get("instructions") or fields.get("systemInstruction") or ""
-    # Programs say where they are before they say the task, in messages of their own.
+    # Programs send their environment as messages before the task.
     first = [row for row in takewhile(lambda row: not _is_own(row), rows) if row.get("role") == "user"]
     opening = [_texts(system), *(_texts(row) for row in rows if row.get("role") == "system"), _texts(first)]
     name = str(fields.get("model", "")) or path.partition(":")[0].rpartition("/")[2]
@@ -312,7 +312,7 @@ def read_request(protocol: Protocol, path: str, headers: dict[str, str], content
 
 
 def _answers(protocol: Protocol, rows: list[dict[str, Any]]) -> int:
-    """Turns are runs of what the model said: in Responses one turn is several items."""
+    """Count model turns; in the Responses protocol one turn is several items."""
     if protocol != "openai-responses":
         return sum(1 for row in rows if row.get("role") in ("assistant", "model"))
     own = [_is_own(row) for row in rows]

@@ -1,4 +1,4 @@
-"""Virtual time: an event loop whose clock jumps to the next timer, so that hours pass in milliseconds."""
+"""Virtual time: an event loop whose clock jumps to the next timer, and a seeded World."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EPOCH = 1_700_000_000.0
 
 
 class _JumpingSelector(selectors.DefaultSelector):
-    """A selector that never sleeps: where it would, it moves the clock instead."""
+    """A selector that moves the clock instead of sleeping."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -25,7 +25,7 @@ class _JumpingSelector(selectors.DefaultSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         ready = super().select(0)
         if not ready and timeout is None:
-            raise RuntimeError("nothing is left to happen: every task waits for something that never comes")
+            raise RuntimeError("deadlock: every task waits, and no timer is set")
         if not ready and timeout is not None and timeout > 0:
             self.now += timeout
         return ready
@@ -41,33 +41,33 @@ class _VirtualLoop(asyncio.SelectorEventLoop):
 
 
 def run_in_virtual_time(main: Coroutine[Any, Any, _Result]) -> _Result:
-    """Run a coroutine on a loop where waiting takes no time; only for code that does no real input or output."""
+    """Run a coroutine in virtual time; only for code without real input and output."""
     with asyncio.Runner(loop_factory=_VirtualLoop) as runner:
         return runner.run(main)
 
 
 class VirtualWorld:
-    """A world that a seed replays exactly."""
+    """A World with the loop's time and seeded randomness."""
 
     def __init__(
         self, chance: Random, *, stands_at: float | None = None, jump: Callable[[float], float] | None = None
     ) -> None:
-        """`jump` gives how far the wall clock is wrong, by the seconds that have passed."""
+        """`jump` maps the seconds passed to the error of the wall clock."""
         self._chance = chance
         self._stands_at = stands_at
         self._jump = jump
 
     def now(self) -> float:
-        """The journal's clock, moved by the loop's clock alone, unless it stands still."""
+        """The journal's clock: the loop's time, or the fixed `stands_at`."""
         if self._stands_at is not None:
             return self._stands_at
         return EPOCH + asyncio.get_running_loop().time()
 
     def wall(self) -> float:
-        """The wall clock: the same, until it jumps."""
+        """The wall clock: `now` plus `jump`."""
         now = self.now()
         return now if self._jump is None else now + self._jump(now - EPOCH)
 
     def random_string(self, letters: str, count: int) -> str:
-        """So many letters, drawn as the seed says."""
+        """A random string from the seed."""
         return "".join(self._chance.choices(letters, k=count))

@@ -89,7 +89,7 @@ def test_by_policy_it_is_granted_or_refused_without_asking(house):
     refused = call_with(house, LEGACY, person("accept", seen), approval="refuse")
     assert granted.structured_content["completed"] == 1
     assert refused.is_error
-    assert "refuses it" in text_of(refused)
+    assert "this server refuses" in text_of(refused)
     assert seen == []
 
 

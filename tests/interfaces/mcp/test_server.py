@@ -152,7 +152,7 @@ def test_a_run_that_is_cancelled_while_it_waits_for_approval_is_over(house):
             return await client.call_tool("DelegateCancel", {"session_id": started["session_id"]})
 
     output = asyncio.run(main()).structured_content
-    assert (output["status"], output["next"]) == ("cancelled", "DelegateResult gives the results.")
+    assert (output["status"], output["next"]) == ("cancelled", "DelegateResult returns the results.")
 
 
 def test_a_run_whose_process_does_not_stop_it_in_time_is_being_cancelled(house, monkeypatch):
@@ -163,7 +163,7 @@ def test_a_run_whose_process_does_not_stop_it_in_time_is_being_cancelled(house, 
     process.send_signal(signal.SIGSTOP)
     output = call(house, "DelegateCancel", {"session_id": entries(house)[0]["session_id"]}).structured_content
     assert output["status"] == "cancelling"
-    assert "DelegateResult waits for that" in output["next"]
+    assert "DelegateResult waits for its end" in output["next"]
 
 
 def test_an_answer_to_a_run_that_is_at_work_is_refused_and_not_lost_silently(house):
@@ -179,7 +179,7 @@ def test_an_answer_to_a_run_that_is_at_work_is_refused_and_not_lost_silently(hou
 
     said, looked = asyncio.run(main())
     assert said.is_error
-    assert "It is running" in text_of(said)
+    assert "The run is running" in text_of(said)
     assert "the answer was not taken" in text_of(said)
     assert looked.structured_content["status"] == "running"
 

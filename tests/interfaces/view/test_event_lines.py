@@ -70,5 +70,5 @@ def test_a_reader_that_takes_nothing_is_not_waited_for_without_end(monkeypatch):
         lines.emit(Progress(event="text", label="a", content="x" * 1_000_000))
         lines.close()
         assert lines.failure is not None
-        assert lines.failure.strerror == "its reader does not read"
+        assert lines.failure.strerror == "the reader does not read"
         os.close(reading)

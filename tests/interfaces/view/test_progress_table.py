@@ -52,7 +52,7 @@ def test_the_view_has_a_heading_a_line_for_each_subagent_and_a_total():
     [
         ({"event": "note", "content": "found\nit"}, "✎ found it"),
         ({"event": "text", "content": "…"}, "… writing"),
-        ({"event": "retry", "reason": "overloaded"}, "↻ again: overloaded"),
+        ({"event": "retry", "reason": "overloaded"}, "↻ retrying: overloaded"),
         ({"event": "fallback", "reason": "refused"}, "↪ other model: refused"),
         ({"event": "waiting", "content": "Which one?"}, "? asks: Which one?"),
         ({"event": "completed", "status": "failed", "reason": "provider"}, "✗ error: provider"),

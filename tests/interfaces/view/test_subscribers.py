@@ -46,5 +46,5 @@ def test_a_reader_may_come_a_little_late_and_leave_early(tmp_path):
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path):
-    with pytest.raises(UsageError, match="it cannot be written: Is a directory"):
+    with pytest.raises(UsageError, match="cannot be written: Is a directory"):
         asyncio.run(opened(tmp_path))

@@ -1,4 +1,4 @@
-"""Programs that speak like those of other agents, as real executables: scripted, watched, and as bad as wanted."""
+"""Fake programs of other agents, as real executables: scripted, recorded, and able to misbehave."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class FakePrograms:
         version: str = "",
         flood_bytes: int = 0,
     ) -> None:
-        """What a program says from now on, and how it misbehaves; what it was asked before is forgotten."""
+        """Set the script and the misbehaviour of a program; forget its recorded calls."""
         script: dict[str, Any] = {
             "turns": [_turn(turn) for turn in turns],
             "misbehaviour": misbehaviour,

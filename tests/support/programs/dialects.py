@@ -1,4 +1,4 @@
-"""How each program words the same turn on its standard output; only the standard library, so that it starts at once."""
+"""The output format of each program for the same turn; only the standard library, so that it starts at once."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Dialect:
         raise NotImplementedError
 
     def logged_out(self) -> tuple[list[Line], str, int]:
-        """The same when nobody is logged in."""
+        """The same without a login."""
         raise NotImplementedError
 
     def unknown_session(self, session: str) -> tuple[list[Line], str, int]:

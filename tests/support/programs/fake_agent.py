@@ -1,4 +1,4 @@
-"""An agent that speaks the Agent Client Protocol over its standard streams, as scripted, well or badly."""
+"""A scripted agent that speaks the Agent Client Protocol over its standard streams."""
 
 from __future__ import annotations
 

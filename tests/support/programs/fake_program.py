@@ -1,4 +1,4 @@
-"""A program that speaks like another agent's, as scripted, and can misbehave: run as a script, never imported."""
+"""A scripted program with the output format of another agent; run as a script, never imported."""
 
 from __future__ import annotations
 

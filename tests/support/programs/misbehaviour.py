@@ -1,4 +1,4 @@
-"""How fake programs misbehave, whatever they speak; only the standard library, so that they start at once."""
+"""Misbehaviours of fake programs in any format; only the standard library, so that they start at once."""
 
 from __future__ import annotations
 

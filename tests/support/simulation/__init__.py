@@ -1,4 +1,4 @@
-"""The whole engine under random faults: a seed decides everything, and what fails replays exactly."""
+"""Simulate the whole engine under random faults: a seed decides everything, and a failure replays exactly."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ __all__ = ["EngineStage", "Scenario", "Violation", "draw_scenario", "play", "sim
 
 
 def simulate(seed: int, stage: EngineStage) -> None:
-    """Play the scenario of a seed and see that everything holds; a Violation tells the seed and the scenario."""
+    """Play the scenario of a seed and check the invariants; a Violation names seed and scenario."""
     play(draw_scenario(seed), stage)
 
 
 def play(scenario: Scenario, stage: EngineStage) -> None:
-    """Play a scenario and see that everything holds."""
+    """Play a scenario and check the invariants."""
     try:
         trial = Trial(scenario, stage)
         run_in_virtual_time(_play(trial))
@@ -60,7 +60,7 @@ async def _play(trial: Trial) -> None:
 
 def _check(trial: Trial) -> None:
     disk, scenario = trial.disk, trial.scenario
-    # Nobody ends anything while there is no process, or nothing that he could write it to.
+    # Runs cannot end while there is no process or no working storage.
     able_since = max(trial.last_start, trial.ledger.failed_at)
     check_tree(disk, trial.ledger, trial.lives)
     for state in disk.states():

@@ -1,4 +1,4 @@
-"""Who takes part in a simulation: models, tools and files that a seed moves, and that see when they should not be."""
+"""The fakes of a simulation: seeded models, tools and files that detect forbidden calls."""
 
 from __future__ import annotations
 
@@ -76,16 +76,16 @@ class Ledger:
         self.cancels: list[tuple[str, float]] = []
         """Who was told to stop, and when."""
         self.stopped: dict[tuple[str, int], float] = {}
-        """Since when nothing may begin in a run's round, as whoever told it to stop was assured."""
+        """When the cancel of a run's round was confirmed; nothing may start in it afterwards."""
         self.failures = 0
         """How many commits failed."""
         self.failed_at = 0.0
         """When the last of them did."""
         self.notes: dict[str, list[str]] = {}
         self.broken: list[Violation] = []
-        """What was seen that must not be: whoever did it may have taken it for a failure of ours."""
+        """Violations seen by a fake; the engine may have treated them as failures of the fake."""
         self.is_closed = False
-        """Whether everything is over, so that nobody may be asked any more."""
+        """Whether everything is over, so that no model may be called."""
 
     @contextmanager
     def watching(self) -> Generator[None]:
@@ -102,7 +102,7 @@ class Ledger:
         return next((state.run for state in states if state is not None and state.label == label), "")
 
     def forget_what_was_lost(self) -> None:
-        """A process died: what models told it and it did not write is nobody's, as nobody may ask again."""
+        """A process died: forget the usage that models reported to it and it did not write."""
         for label, number in list(self.told):
             records = self.disk.records.get(self.run_of(label), ())
             if number >= sum(isinstance(record.event, ModelCallEnded) for record in records):

@@ -1,4 +1,4 @@
-"""What must hold of every simulated delegation, whatever happened to it."""
+"""The invariants of every simulated delegation."""
 
 from __future__ import annotations
 
@@ -191,7 +191,7 @@ def _check_was_counted(disk: MemoryDisk, state: State, ledger: Ledger) -> None:
     ended = [one.event.usage for one in disk.records[state.run] if isinstance(one.event, ModelCallEnded)]
     for number, usage in enumerate(ended):
         said = ledger.told.get((state.label, number), NO_USAGE)
-        # What was said and could not be written is nobody's, as nobody may ask again.
+        # Usage that could not be written is lost.
         is_lost = bool(ledger.failures) and usage == NO_USAGE
         expect(usage == said or is_lost, f"call {number} of {state.label} used {said}, and {usage} is on record")
 
@@ -206,7 +206,7 @@ def check_stops(disk: MemoryDisk, ledger: Ledger, able_since: float) -> None:
 
 
 def _check_was_told(disk: MemoryDisk, state: State, cancels: Sequence[tuple[str, float]]) -> None:
-    """Whoever is cancelled was told to stop in this round, by itself or with somebody above."""
+    """A cancelled run was told to stop in this round, itself or through a run above it."""
     began = next(one.clock for one in reversed(disk.records[state.run]) if _begins_work(one.event))
     above, lineage = state.parent, {state.run}
     while above:
@@ -214,7 +214,7 @@ def _check_was_told(disk: MemoryDisk, state: State, cancels: Sequence[tuple[str,
         parent = disk.state(above)
         above = None if parent is None else parent.parent
     is_told = any(run in lineage and (at >= began or run != state.run) for run, at in cancels)
-    expect(is_told, f"{state.label} is cancelled in round {state.round}, and nobody asked for it")
+    expect(is_told, f"{state.label} is cancelled in round {state.round}, without a request")
 
 
 def _begins_work(event: Event) -> bool:

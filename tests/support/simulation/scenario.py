@@ -1,4 +1,4 @@
-"""What a seed decides: the work, its limits, how each model behaves, and what goes wrong when."""
+"""The scenario of a seed: the work, its limits, the models' behaviour, and the faults."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Scenario(Struct, frozen=True, kw_only=True):
     max_spawns: int
     latency_seconds: float
     downtime_seconds: float
-    """How long nobody is there after a crash."""
+    """How long no process runs after a crash."""
     window: int | None
     seconds: float | None
     """The time limit of the whole."""
@@ -146,7 +146,7 @@ def _disturbances(chance: Random) -> tuple[tuple[Disturbance, ...], ...]:
 
 
 def _outages(chance: Random) -> tuple[Outage, ...]:
-    """In one scenario of four the storage fails: for a moment, or for longer than anybody tries by himself."""
+    """In one scenario of four the storage fails: for a moment, or for longer than the engine retries."""
     if chance.random() >= _OUTAGES:
         return ()
     return tuple(

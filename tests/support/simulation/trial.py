@@ -1,4 +1,4 @@
-"""One scenario played out: processes that die and follow each other on one disk, until all is done."""
+"""Play one scenario: processes die and follow each other on one disk, until all is done."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Player(Engine, Protocol):
     """An engine that also takes over what a dead process left."""
 
     async def adopt(self) -> Sequence[str]:
-        """Go on with every run that nobody is at work on; tells which."""
+        """Resume every orphaned run; returns which."""
         ...
 
     async def ensure_running(self, run: str) -> bool:
@@ -104,7 +104,7 @@ class WatchedServices(Services):
         super().drop(run)
 
     def left_over(self) -> str:
-        """What is still counted; nothing when nobody is at work."""
+        """What is still counted; empty when nothing runs."""
         counted = (self._live, self._on_provider, self._in_tree, self._spawned, self._counted, self._ledgers, self.held)
         return " ".join(str(list(each)) for each in counted if each)
 
@@ -224,7 +224,7 @@ class Process:
         try:
             await engine.cancel(run, "the seed says so")
         except StorageError:
-            # Whoever asked was told, and knows that it may go on.
+            # The caller got the error, so the run may continue.
             return
         except DeputyError as error:
             raise Violation(f"a cancel failed: {error!r}") from error
@@ -304,7 +304,7 @@ class Trial:
             return False
         await work
         expect(not (left := asyncio.all_tasks() - {_this_task()}), f"tasks outlive their engine: {left}")
-        expect(not (over := process.services.left_over()), f"still counted when nobody is at work: {over}")
+        expect(not (over := process.services.left_over()), f"still counted when nothing runs: {over}")
         return True
 
     def outages(self, number: int) -> list[Outage]:
@@ -312,7 +312,7 @@ class Trial:
         return [outage for outage in self.scenario.outages if outage.process == number]
 
     async def reach_goals(self, engine: Player) -> None:
-        """Do all that is to be done; whoever hears of trouble with the storage tries again when it may be over."""
+        """Do all the work; retry after a storage failure."""
         while True:
             try:
                 return await self._reach_goals(engine)
@@ -334,7 +334,7 @@ class Trial:
                 with suppress(UsageError, LeaseHeld):
                     await engine.resume(run, message)
             await engine.result(run)
-        # Whoever is left, a child resumed in vain or cancelled late, ends too.
+        # Remaining children, resumed in vain or cancelled late, end too.
         for state in await engine.list():
             await engine.result(state.run)
 
@@ -344,7 +344,7 @@ class Trial:
         if chance.random() < 0.5:
             able = [state for state in ended if state.run == ROOT]
         else:
-            # Whoever is resumed alone has its own budget, and no longer what is left of its caller's.
+            # A run that is resumed alone has its own budget, not the rest of its caller's.
             able = [state for state in ended if state.run != ROOT]
         chosen = chance.sample(able, min(len(able), self.scenario.resumes))
         said = None if chosen and chosen[0].command == DELEGATE else "Go on."

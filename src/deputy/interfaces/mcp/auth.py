@@ -1,4 +1,4 @@
-"""The door of the HTTP server: no further for the wrong name, a foreign web page, or whoever has no token."""
+"""Access control of the HTTP server: host name, origin and token of every request."""
 
 from __future__ import annotations
 
@@ -15,10 +15,9 @@ LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]"})
 
 
 class RequestGuard:
-    """Checks the name, the origin and the token of every request before anything reads its body.
+    """Checks host, origin and token of every request before its body is read.
 
-    A web page can make a browser send requests to this machine, under a name of its own that it points here (DNS
-    rebinding). So the name must be one of ours, and the origin, where a browser names one, too.
+    Against DNS rebinding: a web page can make a browser send requests to this machine under a foreign host name.
     """
 
     def __init__(self, app: ASGIApp, *, token: str, names: Collection[str] = LOOPBACK) -> None:
@@ -27,7 +26,7 @@ class RequestGuard:
         self._names = frozenset(name.lower() for name in names)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request through, or say why not."""
+        """Pass a request on, or refuse it with the reason."""
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
         elif scope["type"] == "http":
@@ -40,14 +39,14 @@ class RequestGuard:
     async def _passed_on(self, scope: Scope, receive: Receive, send: Send) -> None:
         from starlette.requests import ClientDisconnect
 
-        # Who hangs up in the middle of a request is answered nothing, and is no error of ours.
+        # A client that disconnects in the middle of a request is no error of the server.
         with suppress(ClientDisconnect):
             await self._app(scope, receive, send)
 
     def _refusal(self, headers: Collection[tuple[bytes, bytes]]) -> tuple[int, str] | None:
         hosts = _values(headers, b"host")
         if len(hosts) != 1 or not self._is_ours(hosts[0]):
-            return 421, "This server is not known by that name."
+            return 421, "This server does not serve that host name."
         origins = _values(headers, b"origin")
         if any(not self._is_our_origin(origin) for origin in origins):
             return 403, "Requests from that origin are refused."
@@ -57,7 +56,7 @@ class RequestGuard:
         return None
 
     def _is_ours(self, host: str) -> bool:
-        """Whether a name, with or without a port, is one of ours."""
+        """Whether a host, with or without a port, is served here."""
         name, colon, port = host.rpartition(":") if not host.endswith("]") else (host, "", "")
         if not colon:
             return (name or port).lower() in self._names
@@ -81,7 +80,7 @@ async def _refuse(send: Send, status: int, words: str) -> None:
     headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"content-length", str(len(body)).encode())]
     if status == 401:
         headers.append((b"www-authenticate", b'Bearer realm="deputy"'))
-    # The body is not read, so the connection cannot be used again.
+    # The body was not read, so the connection cannot be reused.
     headers.append((b"connection", b"close"))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})

@@ -1,4 +1,4 @@
-"""Detect and Agents: what there is to delegate, and to whom. Nothing is run."""
+"""The tools Detect and Agents; they run nothing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 async def detect(call: McpCall) -> Answer:
-    """Show the requests for delegation that a text holds."""
+    """List the delegation requests in a text."""
     text = call.arguments.get("text")
     if not isinstance(text, str) or len(text) > MOST_TEXT or call.arguments.keys() != {"text"}:
         return refused(f"Give `text` alone, a text of at most {MOST_TEXT:,} characters.")
@@ -33,7 +33,7 @@ def _requests(text: str, directory: str) -> FoundRequests:
 
 
 async def agents(call: McpCall) -> Answer:
-    """List the agent definitions that are found."""
+    """List the agent definitions."""
     if call.arguments:
         return refused("Agents takes no arguments.")
     return json_result(await asyncio.to_thread(_agents, call))

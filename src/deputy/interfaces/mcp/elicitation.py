@@ -1,4 +1,4 @@
-"""Approval by the person of an MCP client: the client is handed the question, and its answer counts once."""
+"""Approval by the user of an MCP client, as an elicitation form; each answer counts once."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ if TYPE_CHECKING:
     from deputy.interfaces.mcp.tool_call import McpCall
 
 FORM_SECONDS = 3600.0
-"""How long a person has who was shown a form."""
+"""Time to answer a form that is shown."""
 MOST_TEXT = 50_000
-"""The longest text of a form; a longer one is shown in part, and cannot be approved by the form."""
+"""The longest text of a form; a longer one is cut and can only be denied there."""
 LOOK_SECONDS = 1.0
-"""How often a call that waits looks for new questions, where no event has told of one."""
+"""How often a waiting call looks for new questions without an event."""
 _RECORD_SECONDS = 10.0
 _CHOICE = "choice"
 _NOT_HANDED = (
-    "This approval does not count: it must come from a client that declared elicitation, answer a question that this "
-    "server handed to it, and name it as the server did, once. Nothing was approved. "
+    "This approval does not count: this server did not give this client such a question, or the question was answered "
+    "already. Nothing was approved. "
     "A person can answer in a terminal: `deputy approve {run}`."
 )
 
@@ -45,20 +45,20 @@ _NOT_HANDED = (
 
 
 def can_elicit(context: ServerRequestContext[Any, Any]) -> bool:
-    """Whether the client says that it can show a person a form."""
+    """Whether the client declares that it can show forms."""
     capabilities = context.session.client_capabilities
     ability = None if capabilities is None else capabilities.elicitation
-    # One that names only other modes has no forms; one that names none has them.
+    # Without any mode named, forms are implied.
     return ability is not None and (ability.form is not None or ability.url is None)
 
 
 def is_modern(context: ServerRequestContext[Any, Any]) -> bool:
-    """Whether questions travel in results, and not as requests of the server's own."""
+    """Whether questions are sent in results (new protocol versions) instead of server requests."""
     return context.protocol_version in MODERN_PROTOCOL_VERSIONS
 
 
 def client_of(context: ServerRequestContext[Any, Any]) -> str:
-    """Which client sends a request, as far as the protocol tells: its session where it has one, and its name."""
+    """The identity of the client, as far as the protocol tells: its session id, name and version."""
     headers = getattr(context.request, "headers", None)
     session = None if headers is None or is_modern(context) else headers.get("mcp-session-id")
     params = context.session.client_params
@@ -70,7 +70,7 @@ def client_of(context: ServerRequestContext[Any, Any]) -> str:
 
 
 async def handed(server_state: ServerState, context: ServerRequestContext[Any, Any], run: str) -> tuple[Question, ...]:
-    """The approvals that a run and those below it wait for, handed to the client that opened it, if it can ask."""
+    """The pending approvals of a run and its descendants, for the client that opened it, if it can show forms."""
     if not can_elicit(context):
         return ()
     asked = await (await server_state.deputy()).approvals(run)
@@ -78,7 +78,7 @@ async def handed(server_state: ServerState, context: ServerRequestContext[Any, A
 
 
 def question_in_result(run: str, questions: Sequence[Question]) -> InputRequiredResult:
-    """The questions as a result: the client asks its person, and calls again with the answers."""
+    """The questions as a result; the client asks its user and repeats the call with the answers."""
     requests: dict[str, Any] = {question.name: form(question) for question in questions}
     return InputRequiredResult(input_requests=requests, request_state=run)
 
@@ -90,7 +90,7 @@ def form(question: Question) -> ElicitRequest:
 
 
 def _shown(question: Question) -> tuple[str, tuple[Choice, ...]]:
-    """The text of a form and its choices: what is not shown whole cannot be approved by it."""
+    """The text of a form and its choices; what is not fully shown cannot be approved."""
     asking = question.asking
     if asking.request is None:
         return f"{asking.question}\nSee all of it: deputy approve {asking.run} --details", ("no",)
@@ -117,7 +117,7 @@ def _schema(choices: Sequence[Choice]) -> dict[str, Any]:
 async def take_answers(
     server_state: ServerState, context: ServerRequestContext[Any, Any], run: str, answers: Mapping[str, object]
 ) -> None:
-    """Pass on what a person answered; an answer to a question that was not handed to this client is refused."""
+    """Send a user's answers; an answer to a question that this client was not given is refused."""
     for name, given in answers.items():
         question = server_state.questions.take(name, run, client_of(context)) if can_elicit(context) else None
         if question is None:
@@ -126,7 +126,7 @@ async def take_answers(
 
 
 async def _answer(server_state: ServerState, question: Question, given: object) -> None:
-    """Answer exactly what was asked; whatever is not a clear yes is a no."""
+    """Answer the question; anything but a clear yes is a no."""
     choice: Choice = "no"
     if isinstance(given, ElicitResult) and given.action == "accept":
         chosen, choices = (given.content or {}).get(_CHOICE), _shown(question)[1]
@@ -135,13 +135,13 @@ async def _answer(server_state: ServerState, question: Question, given: object) 
         elif chosen == "always" and "always" in choices:
             choice = "always"
     asking = question.asking
-    # A call that changed meanwhile is asked again under another key.
+    # If the call has changed, the run asks again under another key.
     with suppress(UsageError):
         await (await server_state.deputy()).approve(asking.run, choice, digest=asking.digest, key=asking.key)
 
 
 async def elicit(call: McpCall, questions: Sequence[Question]) -> None:
-    """Have the client ask its person, question by question; a client that cannot after all leaves it to others."""
+    """Have the client ask its user, question by question; if it cannot, the question stays open for the terminal."""
     for question in questions:
         text, choices = _shown(question)
         session, request_id = call.context.session, call.context.request_id
@@ -151,40 +151,39 @@ async def elicit(call: McpCall, questions: Sequence[Question]) -> None:
         except MCPError:
             given, can_ask = None, False
         except ValidationError:
-            # An answer that is none.
             given = None
-        # Taken in any case, so that a client that cannot ask is not asked for ever.
+        # Taken in any case, so that a failing client is not asked again and again.
         if call.server_state.questions.take(question.name, question.root, question.client) is not None and can_ask:
             await _answer(call.server_state, question, given)
 
 
 async def elicit_all(call: McpCall, run: str, following: ProgressNotifier) -> None:
-    """Have the client ask its person whatever a run and those below it wait to be approved, until cancelled."""
+    """Have the client ask its user for every approval of a run and its descendants, until cancelled."""
     while True:
         await elicit(call, await next_questions(call, run, following))
 
 
 async def next_questions(call: McpCall, run: str, following: ProgressNotifier) -> tuple[Question, ...]:
-    """The next approvals that the client can answer."""
+    """Wait for the next approvals that the client can answer."""
     while not (questions := await handed(call.server_state, call.context, run)):
         await following.asked(LOOK_SECONDS)
     return questions
 
 
 def approval_timeout(call: McpCall) -> float:
-    """How long a person has to approve: longer only while a form of this very call is being shown."""
+    """Time to approve: longer while this call shows a form."""
     is_shown = can_elicit(call.context) and not is_modern(call.context)
     return FORM_SECONDS if is_shown else call.server_state.options.approval_seconds
 
 
 async def withdraw_question(server_state: ServerState, run: str, seconds: float) -> None:
-    """Deny what a run asks now if it is not answered after so long."""
+    """Deny the pending approvals of a run after a timeout."""
     deputy = await server_state.deputy()
     asked = [one for one in await deputy.approvals(run) if one.run == run]
     with suppress(TimeoutError):
         async with asyncio.timeout(_RECORD_SECONDS):
             while not asked:
-                # An event tells of a question before its record is written.
+                # The event of a question comes before its record.
                 await asyncio.sleep(LOOK_SECONDS / 10)
                 asked = [one for one in await deputy.approvals(run) if one.run == run]
     if asked:

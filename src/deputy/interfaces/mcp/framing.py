@@ -1,4 +1,4 @@
-"""What comes in over standard input: lines of bounded length, each a message or the answer to what is none."""
+"""Read JSON-RPC messages from lines of bounded length; an invalid line becomes an error response."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ if TYPE_CHECKING:
     from mcp_types import JSONRPCMessage, RequestId
 
 MOST_LINE: Final = 4 * 1024 * 1024
-"""The longest message that is read; of a longer one nothing is kept."""
+"""The longest message; a longer one is dropped."""
 _PIECE = 64 * 1024
 
 
 class NoMessage(Struct, frozen=True, kw_only=True):
-    """Something that is no message, and what whoever sent it is told."""
+    """A line that is no message, and the error response to it."""
 
     answer: JSONRPCError
 
 
 def read_lines(source: int) -> Iterator[bytes | None]:
-    """The lines that come in, blank ones left out; None for one that is too long."""
+    """The lines without blank ones; None for a line that is too long."""
     kept = bytearray()
     is_too_long = False
     while piece := _piece(source):
@@ -62,7 +62,7 @@ def _piece(source: int) -> bytes:
 
 
 def read_message(line: bytes | None) -> JSONRPCMessage | NoMessage:
-    """The message of a line, or what to answer where it is none."""
+    """The message of a line, or the error response."""
     if line is None:
         return _no_message(INVALID_REQUEST, f"Invalid Request: a message has at most {MOST_LINE:,} bytes")
     if has_too_many_parts(line):
@@ -70,19 +70,19 @@ def read_message(line: bytes | None) -> JSONRPCMessage | NoMessage:
     try:
         said: object = from_json(line)
     except ValueError:
-        return _no_message(PARSE_ERROR, "Parse error: a line holds one message, as JSON")
+        return _no_message(PARSE_ERROR, "Parse error: send one JSON message per line")
     try:
         message = jsonrpc_message_adapter.validate_python(said, by_name=False)
     except ValueError:
-        return _no_message(INVALID_REQUEST, "Invalid Request: it is no JSON-RPC 2.0 message", _asked_as(said))
-    # Read as a notification, a request whose id cannot be one would never be answered.
+        return _no_message(INVALID_REQUEST, "Invalid Request: not a JSON-RPC 2.0 message", _asked_as(said))
+    # A request with an invalid id reads as a notification, and would never be answered.
     if isinstance(message, JSONRPCNotification) and "id" in cast("dict[str, Any]", said):
         return _no_message(INVALID_REQUEST, "Invalid Request: an id is a string or a whole number")
     return message
 
 
 def _asked_as(said: object) -> RequestId | None:
-    """The id that a request gave itself; a response names one of ours, which is not answered under it."""
+    """The id of an invalid request; None for a response, whose id is ours."""
     fields = cast("dict[str, object]", said) if isinstance(said, dict) else {}
     number = fields.get("id") if "method" in fields else None
     return number if isinstance(number, str | int) and not isinstance(number, bool) else None

@@ -1,4 +1,4 @@
-"""Streamable HTTP: the server as an application behind its door, and serving it on this machine."""
+"""Serve MCP over Streamable HTTP on this machine."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ _SHUTDOWN_SECONDS = 2
 
 
 def http_app(server: Server[Any], *, token: str, names: Collection[str] = LOOPBACK) -> RequestGuard:
-    """The application that serves MCP at /mcp to whoever has the token."""
+    """The ASGI application that serves MCP at /mcp to clients with the token."""
     app = server.streamable_http_app(
         streamable_http_path=PATH,
         max_request_body_size=BODY_BYTES,
         max_sessions=MOST_SESSIONS,
-        # The door has checked the names already, and knows them better.
+        # RequestGuard has checked the host name already.
         transport_security=TransportSecuritySettings(enable_dns_rebinding_protection=False),
     )
     return RequestGuard(app, token=token, names=names)
@@ -59,7 +59,7 @@ async def serve_http(
     names: Collection[str] = (),
     announce: Callable[[str, str], None],
 ) -> None:
-    """Serve until the process is asked to stop; told is at which address, and where its token is found."""
+    """Serve until `stop`; `announce` gets the address and where the token is found."""
     token, source = find_token(server_state)
     app = http_app(server, token=token, names=LOOPBACK | frozenset(names))
     logging.getLogger("mcp.server.streamable_http").addFilter(_is_reported)
@@ -85,17 +85,17 @@ async def serve_http(
             serving.should_exit = True
 
         async with background(stopped()):
-            # It is given no socket: connections come from the bounded listener.
+            # No sockets: the bounded listener accepts the connections.
             await serving.serve(sockets=[])
 
 
 def _is_reported(text: logging.LogRecord) -> bool:
-    """Whether something that the SDK tells is more than that a client hung up in the middle of its request."""
+    """Whether a log record of the SDK is more than a disconnected client."""
     return text.exc_info is None or not isinstance(text.exc_info[1], ClientDisconnect)
 
 
 class _Serving(uvicorn.Server):
-    """A server that leaves signals to the command it runs in, and accepting connections to a bounded listener."""
+    """A server without signal handlers, whose connections a bounded listener accepts."""
 
     def __init__(self, config: uvicorn.Config, sock: socket.socket) -> None:
         super().__init__(config)
@@ -127,20 +127,20 @@ def _listening(host: str, port: int) -> Generator[socket.socket]:
         )[0]
         sock = socket.socket(family, kind, protocol)
     except OSError as error:
-        raise UsageError("--host", host, f"it cannot be served there: {error.strerror or error}") from error
+        raise UsageError("--host", host, f"cannot listen there: {error.strerror or error}") from error
     with sock:
         try:
             sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             sock.bind(address)
-            # Whoever is told the address may call at once; who does waits until it is served.
+            # Listen before the address is announced: early clients wait instead of failing.
             sock.listen()
         except OSError as error:
-            raise UsageError("--http", port, f"it cannot be served there: {error.strerror or error}") from error
+            raise UsageError("--http", port, f"cannot listen there: {error.strerror or error}") from error
         yield sock
 
 
 def find_token(server_state: ServerState) -> tuple[str, str]:
-    """The token that clients must send, and where a person finds it; one is made when there is none."""
+    """The token that clients must send, and where to find it; created if missing."""
     given = os.environ.get(TOKEN_VARIABLE)
     if given is not None:
         return _checked(given, TOKEN_VARIABLE), TOKEN_VARIABLE
@@ -152,7 +152,9 @@ def find_token(server_state: ServerState) -> tuple[str, str]:
         write_whole(path, f"{token}\n".encode())
         return token, str(path)
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError("token", str(path), "it cannot be read; remove it, and another is made") from error
+        raise UsageError(
+            "token", str(path), "the file cannot be read; remove it, and a new token is created"
+        ) from error
 
 
 def _checked(token: str, source: str) -> str:

@@ -1,4 +1,4 @@
-"""The structured results of the tools: their JSON Schemas are derived from the structs that the results are made of."""
+"""The structured results of the tools, and their JSON Schemas."""
 
 from __future__ import annotations
 

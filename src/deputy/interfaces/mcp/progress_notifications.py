@@ -1,4 +1,4 @@
-"""What a client is told while it waits: a line about the subagents, at least every few seconds, always counting up."""
+"""Progress notifications of a waiting call: one line about the subagents, at least every few seconds."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from deputy.interfaces.mcp.server_state import ServerState
 
 HEARTBEAT_SECONDS = 5.0
-"""Some clients give up after a minute without a word."""
+"""Some clients time out after a minute without a notification."""
 GAP_SECONDS = 0.25
-"""How long the next word waits for more to say: clients get lines to read, not every token."""
+"""Least time between two notifications: clients get lines, not every token."""
 _LINE = 240
 
 
 class ProgressNotifier:
-    """What there is to say about one run now; what nobody heard in time is forgotten, never queued."""
+    """The latest line about one run; older lines are dropped, never queued."""
 
     def __init__(self, labels: Sequence[str]) -> None:
         self._board = ProgressTable(labels)
@@ -36,7 +36,7 @@ class ProgressNotifier:
         self._asks = asyncio.Event()
 
     def emit(self, progress: Progress) -> None:
-        """Something happened."""
+        """Take in an event."""
         if progress.event == "waiting":
             self._asks.set()
         row = self._board.emit(progress, monotonic())
@@ -44,26 +44,26 @@ class ProgressNotifier:
             self.notify(text_of(line(row, monotonic())))
 
     def notify(self, words: str) -> None:
-        """Have something said."""
+        """Set the next line."""
         self._said = one_line(words, _LINE)
         self._come.set()
 
     async def asked(self, seconds: float) -> None:
-        """Wait until a run asks something, or so long."""
+        """Wait until a run asks something, at most so many seconds."""
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._asks.wait()
-                # The event comes before the record of the question.
+                # The event of a question comes before its record.
                 await asyncio.sleep(GAP_SECONDS)
         self._asks.clear()
 
     async def next(self) -> str:
-        """What to say next: as soon as there is something new, or after a while what is still so."""
+        """The next line: a new one, or the last one again after a while."""
         try:
             async with asyncio.timeout(HEARTBEAT_SECONDS):
                 await self._come.wait()
         except TimeoutError:
-            return self._said or "at work"
+            return self._said or "running"
         self._come.clear()
         return self._said
 
@@ -72,7 +72,7 @@ class ProgressNotifier:
 async def followed(
     server_state: ServerState, session: ServerSession, run: str, labels: Sequence[str]
 ) -> AsyncGenerator[ProgressNotifier]:
-    """Keep the client of a request told of a run while the block waits for it."""
+    """Send progress of a run to the client while the block waits."""
     following = ProgressNotifier(labels)
     with server_state.follow(run, following):
         async with background(_emit(session, following)):

@@ -1,4 +1,4 @@
-"""The approvals that MCP clients may answer: only the client that was handed a question, once, by its nonce."""
+"""Which MCP client may answer which approval: only the one that was given the question, once, by its nonce."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ if TYPE_CHECKING:
     from deputy.core.approval import Choice
 
 MOST_RUNS = 10_000
-"""How many runs are remembered with the client that opened them."""
+"""How many runs and questions are remembered."""
 PREFIX = "approval:"
 _NONCE_BYTES = 32
 
 
 class OpenedRun(Struct, frozen=True, kw_only=True):
-    """A run that a client of this server opened, and how long a question of it is kept open."""
+    """A run that a client opened, and the timeout of its approvals."""
 
     client: str
     approval_timeout_seconds: float
 
 
 class Question(Struct, frozen=True, kw_only=True):
-    """An approval as it was handed to a client; the nonce stands for exactly this key and digest."""
+    """An approval given to a client; the nonce stands for exactly this key and digest."""
 
     nonce: str
     client: str
@@ -38,18 +38,18 @@ class Question(Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """How the client names it in its answer."""
+        """The name of the question in the client's answer."""
         return f"{PREFIX}{self.nonce}"
 
     @property
     def choices(self) -> tuple[Choice, ...]:
-        """What can be answered."""
+        """The possible answers."""
         request = self.asking.request
         return ("yes", "no", "always") if request is not None and request.can_always else ("yes", "no")
 
 
 class Questions:
-    """Which client opened which run, and which questions were handed to it."""
+    """Which client opened which run, and which questions it was given."""
 
     def __init__(self) -> None:
         self._opened: dict[str, OpenedRun] = {}
@@ -57,16 +57,16 @@ class Questions:
         self._answered: dict[tuple[str, str, str], None] = {}
 
     def opened(self, run: str) -> OpenedRun | None:
-        """Who opened a run; None where it was not opened by this server."""
+        """The client that opened a run; None if this server did not open it."""
         return self._opened.get(run)
 
     def open(self, run: str, client: str, approval_timeout_seconds: float) -> None:
-        """Remember who opened a run, or goes on with it."""
+        """Remember the client that opens or resumes a run."""
         self._opened[run] = OpenedRun(client=client, approval_timeout_seconds=approval_timeout_seconds)
         _forget_oldest(self._opened)
 
     def hand(self, root: str, client: str, asked: Iterable[PendingApproval]) -> tuple[Question, ...]:
-        """The questions that this client may answer, each under a nonce of its own; nothing for any other client."""
+        """The questions for the client that opened the run, each with a nonce; none for any other client."""
         opened = self._opened.get(root)
         if opened is None or opened.client != client:
             return ()
@@ -82,7 +82,7 @@ class Questions:
         return question
 
     def take(self, name: str, root: str, client: str) -> Question | None:
-        """The question that an answer names, for the only time; None where this client was not handed it."""
+        """Remove and return the question that an answer names; None if this client was not given it."""
         question = self._handed.get(name.removeprefix(PREFIX)) if name.startswith(PREFIX) else None
         if question is None or (question.root, question.client) != (root, client):
             return None

@@ -1,4 +1,4 @@
-"""Resources and prompts: what runs left behind, by address, and the advice for parents."""
+"""MCP resources (transcript, notes and outcome of runs) and the prompt `delegate`."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
 
 _SCHEME = "deputy://runs/"
 _KINDS = {
-    "transcript": ("text/markdown", "What a subagent and its model said, at any moment of the run."),
-    "notes": ("text/markdown", "What a subagent wrote down while it worked."),
-    "outcome": ("application/json", "Where a run stands and how it ended."),
+    "transcript": ("text/markdown", "The conversation of a subagent, also during the run."),
+    "notes": ("text/markdown", "The notes of a subagent."),
+    "outcome": ("application/json", "Status and outcome of a run."),
 }
 _PROMPT = "delegate"
 
@@ -50,7 +50,7 @@ class Resources:
     async def templates(
         self, context: ServerRequestContext[Any, Any], params: PaginatedRequestParams | None
     ) -> ListResourceTemplatesResult:
-        """What can be read of any run."""
+        """The resource templates of a run."""
         return ListResourceTemplatesResult(
             resource_templates=[
                 ResourceTemplate(
@@ -63,7 +63,7 @@ class Resources:
     async def resources(
         self, context: ServerRequestContext[Any, Any], params: PaginatedRequestParams | None
     ) -> ListResourcesResult:
-        """What the runs that this server started have left so far."""
+        """The resources of the runs that this server started."""
         from deputy.interfaces.mcp.run_tools import read_journal
 
         runs = tuple(self._server_state.started)
@@ -75,7 +75,7 @@ class Resources:
     async def read(
         self, context: ServerRequestContext[Any, Any], params: ReadResourceRequestParams
     ) -> ReadResourceResult:
-        """One page of one run."""
+        """One resource of one run."""
         from deputy.interfaces.mcp.run_tools import read_journal
 
         run, _, kind = params.uri.removeprefix(_SCHEME).partition("/")
@@ -90,18 +90,16 @@ class Resources:
     async def prompts(
         self, context: ServerRequestContext[Any, Any], params: PaginatedRequestParams | None
     ) -> ListPromptsResult:
-        """The advice for parents, as a prompt that a person can pick."""
-        work = PromptArgument(name="work", description="What should be done.", required=False)
+        """The prompt `delegate`: the advice of the Delegate tool."""
+        work = PromptArgument(name="work", description="The work to delegate.", required=False)
         return ListPromptsResult(
             prompts=[
-                Prompt(
-                    name=_PROMPT, description="Split work among subagents, and use what they report.", arguments=[work]
-                )
+                Prompt(name=_PROMPT, description="Split work among subagents, and use their reports.", arguments=[work])
             ]
         )
 
     async def prompt(self, context: ServerRequestContext[Any, Any], params: GetPromptRequestParams) -> GetPromptResult:
-        """The advice, before the work."""
+        """The advice, followed by the work."""
         if params.name != _PROMPT:
             raise MCPError(code=INVALID_PARAMS, message=f"Unknown prompt: {plain(params.name)!r:.80}")
         work = (params.arguments or {}).get("work", "").strip()
@@ -132,7 +130,6 @@ def _resource(run: str, kind: str, label: str) -> Resource:
 
 
 def _page(reader: JournalReader, run: str, kind: str) -> str:
-
     from deputy.journal.queries import show_run
     from deputy.journal.transcript import markdown, transcribe
 

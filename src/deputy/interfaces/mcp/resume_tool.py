@@ -1,4 +1,4 @@
-"""DelegateResume: going on with a run, held to what the server allows and to the same approval as a new call."""
+"""The tool DelegateResume, with the same limits and approval as a new call."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ _ALLOWABLE = frozenset({"Edit", "Write", "Run"})
 
 
 class ResumeArguments(RunIdArguments, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which run, and what to tell it."""
+    """Arguments of DelegateResume."""
 
     answer: str | None = None
 
 
 async def resume(call: McpCall) -> Answer:
-    """Go on with a run that ended or was interrupted, without waiting for its end."""
+    """Resume a run that ended or was interrupted, without waiting for its end."""
     wanted = read_arguments(call, ResumeArguments)
     run, server_state = wanted.session_id, call.server_state
     if call.params.request_state is not None:
@@ -39,18 +39,18 @@ async def resume(call: McpCall) -> Answer:
     state = await deputy.state(run)
     is_at_work = state.is_live and not await is_orphaned(server_state, run)
     if is_at_work and state.is_cancelling:
-        raise DeputyError("It is being cancelled: ask again when it has ended. Nothing was done.")
+        raise DeputyError("The run is being cancelled. Nothing was done: ask again when it has ended.")
     if await deputy.approvals(run):
         # A caller never approves its own call.
         raise DeputyError(
-            f"It waits for a person's approval: `deputy approve {run}`, or `deputy approve {run} --deny`. "
-            f"Where its process is gone, `deputy resume {run}` goes on then."
+            f"The run waits for a person's approval: `deputy approve {run}`, or `deputy approve {run} --deny`. "
+            f"If its process is gone, run `deputy resume {run}` afterwards."
         )
     if is_at_work and not state.waits:
         if wanted.answer is not None:
             raise DeputyError(
-                "It is running and asks nothing, so the answer was not taken. Nothing was done. "
-                "DelegateResult waits for its end; say it then, or to a task of it that asks, by its own session_id."
+                "The run is running and asks nothing, so the answer was not taken. Nothing was done. "
+                "Wait with DelegateResult and resume it then, or answer one of its tasks by the task's session_id."
             )
         return await status_of(server_state, run)
     _check_end(state, wanted.answer)
@@ -69,11 +69,11 @@ async def resume(call: McpCall) -> Answer:
 
 
 async def check_allowed(server_state: ServerState, state: State) -> None:
-    """Refuse to go on with a run that has more than this server allows, or that nobody has approved as a whole."""
+    """Refuse to resume a run with tools that this server does not allow, or whose steps a person must approve."""
     if server_state.options.approval == "refuse":
         raise DeputyError(
-            "Going on needs approval, and this server refuses it. Nothing was done. "
-            f"A person can go on with it in a terminal: `deputy resume {state.run}`."
+            "Resuming needs approval, which this server refuses. Nothing was done. "
+            f"A person can resume it in a terminal: `deputy resume {state.run}`."
         )
     deputy = await server_state.deputy()
     beyond = await deputy.not_allowed(await deputy.tools_of(state.run))
@@ -82,23 +82,23 @@ async def check_allowed(server_state: ServerState, state: State) -> None:
         allow = f", or start this server with {flags}" if flags and _ALLOWABLE.issuperset(beyond) else ""
         raise DeputyError(
             f"This run may use {', '.join(beyond)}, which this server does not allow. Nothing was done. "
-            f"A person can go on with it in a terminal: `deputy resume {state.run}`{allow}."
+            f"A person can resume it in a terminal: `deputy resume {state.run}`{allow}."
         )
     root = state if state.lineage is None else await deputy.state(state.lineage.root_id)
-    # Whoever started these was to be asked before each thing they do, and cannot be asked from here.
+    # A person approves each step of these runs at a terminal, which this server does not have.
     if state.is_live and root.command in (RUN, REFINE) and server_state.options.approval != "granted":
         raise DeputyError(
             "This run was interrupted, and a person approves what it does step by step. Nothing was done. "
-            f"Go on with it in a terminal: `deputy resume {state.run}`, or start this server with --yes."
+            f"Resume it in a terminal: `deputy resume {state.run}`, or start this server with --yes."
         )
 
 
 def _check_end(state: State, answer: str | None) -> None:
-    """Refuse to go on with what has nothing left to do."""
+    """Refuse to resume a run that has nothing left to do."""
     if state.status == "rejected":
-        raise DeputyError("It was refused and never ran: ask for the work anew. Nothing was done.")
+        raise DeputyError("The run was refused and never started. Nothing was done: call Delegate again.")
     if state.status == "completed" and answer is None:
-        raise DeputyError("It is completed: say in `answer` what more is wanted. Nothing was done.")
+        raise DeputyError("The run is completed. Nothing was done: give the further work in `answer`.")
 
 
 async def _request(deputy: Deputy, state: State, wanted: ResumeArguments) -> ApprovalRequest:
@@ -107,6 +107,6 @@ async def _request(deputy: Deputy, state: State, wanted: ResumeArguments) -> App
 
 
 async def _finished(deputy: Deputy, run: str) -> None:
-    """Once it has ended, bring up to date whatever it belongs to."""
+    """When the run has ended, update the call that it belongs to."""
     await deputy.outcome(run)
     await deputy.finish_call(run)

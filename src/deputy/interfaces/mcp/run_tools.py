@@ -1,4 +1,4 @@
-"""Runs that outlive a request: their status, their results, and stopping them."""
+"""The tools DelegateStatus, DelegateResult and DelegateCancel."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ _Arguments = TypeVar("_Arguments", bound=Struct)
 
 
 class RunIdArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which run."""
+    """Arguments that name a run."""
 
     session_id: str
 
 
 class ResultArguments(RunIdArguments, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which run, how long to wait for it, and in which form."""
+    """Arguments of DelegateResult."""
 
     wait: float = DEFAULT_WAIT_SECONDS
     result_form: str = field(default="markdown", name="return")
 
 
 async def status(call: McpCall) -> Answer:
-    """Say where a run and its subagents stand."""
+    """Return the status of a run and its subagents."""
     return await status_of(call.server_state, read_arguments(call, RunIdArguments).session_id)
 
 
 async def result(call: McpCall) -> Answer:
-    """Give the results of a run that has ended, or ends in time; else say where it stands."""
+    """Return the results of a run that ends in time, else its status."""
     from deputy.interfaces.mcp.delegate_tools import answer, results_or_question
     from deputy.interfaces.mcp.elicitation import take_answers
 
@@ -75,7 +75,7 @@ async def result(call: McpCall) -> Answer:
 
 
 async def cancel(call: McpCall) -> Answer:
-    """Stop a run and everything below it."""
+    """Cancel a run and everything below it."""
     run = read_arguments(call, RunIdArguments).session_id
     deputy = await call.server_state.deputy()
     await deputy.cancel(run)
@@ -86,29 +86,29 @@ async def cancel(call: McpCall) -> Answer:
 
 
 def read_arguments(call: McpCall, kind: type[_Arguments]) -> _Arguments:
-    """The arguments of a call as this kind."""
+    """The arguments of a call as a struct."""
     try:
         return convert(call.arguments, kind)
     except ValidationError as error:
         raise DeputyError(f"{error}. Nothing was done.") from error
 
 
-# --- what the journal says --------------------------------------------------------------------------------------------
+# --- reading the journal ----------------------------------------------------------------------------------------------
 
 
 async def status_of(server_state: ServerState, run: str, *, is_cancelling: bool = False) -> CallToolResult:
-    """Where a run and its subagents stand, for models and programs; one that was told to stop may still have to."""
+    """The status of a run and its subagents; `is_cancelling` after a cancel that may not be recorded yet."""
     return json_result(await read_journal(server_state, lambda reader: _run_status(reader, run, is_cancelling)))
 
 
 async def is_orphaned(server_state: ServerState, run: str) -> bool:
-    """Whether a run is live and nobody is at work on it."""
+    """Whether a run is live and no process is running it."""
     found: RunStatusOutput = await read_journal(server_state, lambda reader: _run_status(reader, run))
     return found.status == "interrupted"
 
 
 async def read_journal(server_state: ServerState, read: Callable[[JournalReader], Any]) -> Any:
-    """What can be seen in the journal, read off the loop."""
+    """Read from the journal, off the loop."""
     from deputy.journal.home import home_path
 
     folder = home_path() if server_state.options.home is None else server_state.options.home
@@ -139,7 +139,7 @@ def _run_status(reader: JournalReader, run: str, is_cancelling: bool = False) ->
         session_id=run,
         status=status,
         tasks=tuple(_subagent_status(entry) for entry in below),
-        next=_REMEDY.get(status, "DelegateResult gives the results.").format(run=run),
+        next=_REMEDY.get(status, "DelegateResult returns the results.").format(run=run),
         question=UNSET if is_stopping else own["question"] or UNSET,
     )
 
@@ -149,10 +149,10 @@ def _subagent_status(entry: dict[str, Any]) -> SubagentStatus:
 
 
 _CANCEL_SECONDS = 5.0
-"""How long a call waits for the end of what it stops."""
+"""How long DelegateCancel waits for the end."""
 _REMEDY = {
-    "cancelling": "It was told to stop, and ends as cancelled: DelegateResult waits for that.",
-    "running": "DelegateResult waits for the end; DelegateCancel stops it.",
+    "cancelling": "The run is being cancelled; DelegateResult waits for its end.",
+    "running": "DelegateResult waits for the end; DelegateCancel cancels the run.",
     "waiting": "A person must answer: `deputy approve {run}`, or `deputy approve {run} --deny`.",
-    "interrupted": "Its process is gone. DelegateResume goes on with it; what is finished is not paid for again.",
+    "interrupted": "The process of the run is gone. DelegateResume resumes it; finished steps are not paid for again.",
 }

@@ -1,4 +1,4 @@
-"""The server itself: what clients list, read and call, in both eras of the protocol, over any transport."""
+"""The MCP server: tools, resources, prompts and tasks, for old and new protocol versions, over any transport."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _STATE_SECONDS = 3600.0
 def make_server(
     server_state: ServerState, *, more: Sequence[ServedTool] = (), books: Sequence[TaskBook] = ()
 ) -> Server[Any]:
-    """The server over a hub; more tools and tasks can be served beside its own."""
+    """The server; more tools and tasks can be served beside its own."""
     tools = {tool.name: tool for tool in (*served_tools(), *more)}
     pages = Resources(server_state)
 
@@ -67,9 +67,9 @@ def make_server(
         on_list_prompts=pages.prompts,
         on_get_prompt=pages.prompt,
     )
-    # Registered by name: a call may also become a task, which the constructor's types do not know.
+    # Registered by name: a call may become a task, which the constructor's types do not allow.
     server.add_request_handler("tools/call", _call_params(), call_tool)
-    # What a client brings back with an answer is sealed: nobody else's run can be named there.
+    # The request state is sealed, so that a client cannot name the run of another client.
     server.middleware.append(
         RequestStateBoundary(RequestStateSecurity.ephemeral(ttl=_STATE_SECONDS), default_audience=NAME)
     )
@@ -79,7 +79,7 @@ def make_server(
 
 
 async def _as_protocol_errors(ctx: ServerRequestContext[Any, Any], call_next: CallNext) -> Answer:
-    """What goes wrong on purpose outside a tool's call is told in the protocol's own way."""
+    """Turn a DeputyError outside of a tool call into a protocol error."""
     try:
         return await call_next(ctx)
     except DeputyError as error:

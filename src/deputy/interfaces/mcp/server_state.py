@@ -1,4 +1,4 @@
-"""What all connections of an MCP server share: one Deputy, opened when first needed, and who follows which run."""
+"""State shared by all connections of an MCP server: one Deputy, background work and progress subscriptions."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from deputy.interfaces.mcp.progress_notifications import ProgressNotifier
 
 MOST_CALLS = 256
-"""How many calls may wait for subagents at once; what is asked for beyond that is refused, and can be asked again."""
+"""How many Delegate calls may run at once; more are refused."""
 _MOST_ROOTS = 10_000
 _LISTED = 100
 _STOP_SECONDS = 3.0
@@ -33,29 +33,29 @@ Approval = Literal["ask", "granted", "refuse"]
 
 
 class Options(Struct, frozen=True, kw_only=True):
-    """How a server was started."""
+    """The options of a server."""
 
     workspace: Path = Path()
     home: Path | None = None
     model: str | None = None
     approval: Approval = "ask"
     approval_seconds: float = 120.0
-    """How long a call waits for somebody to approve it, where the client itself cannot ask."""
+    """Time to approve a call where the client itself cannot ask its user."""
     allow: frozenset[str] = READ_ONLY_TOOLS
-    """What tasks may use at all."""
+    """The tools that tasks may use."""
 
 
 class ServerState:
-    """Holds the Deputy of a server and everything that outlives one request; `async with` bounds its life."""
+    """Holds the Deputy of a server and all work that outlives one request; use it with `async with`."""
 
     def __init__(self, options: Options) -> None:
         self.options = options
         self.calls = 0
         self.questions = Questions()
         self.started: deque[str] = deque(maxlen=_LISTED)
-        """The runs that this server started, the latest last."""
+        """The runs that this server started, latest last."""
         self.is_leaving = False
-        """Whether the client or the process is going, so that what is cut off now was not cancelled by anybody."""
+        """Whether the client or the process is leaving: an interrupted call was then not cancelled by its client."""
         self._group = asyncio.TaskGroup()
         self._opened: asyncio.Future[Deputy] | None = None
         self._over = asyncio.Event()
@@ -65,14 +65,14 @@ class ServerState:
         self._roots: dict[str, str] = {}
         self._unanswered: dict[Any, str] = {}
         self.sends_answers = False
-        """Whether the transport says which answers it has written; else an answer counts as written when it is made."""
+        """Whether the transport reports written answers; else an answer counts as written at once."""
 
     async def __aenter__(self) -> Self:
         await self._group.__aenter__()
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        """Leave what is at work where somebody can go on with it."""
+        """Interrupt the runs so that they can be resumed."""
         self.is_leaving = True
         for task in self._later:
             task.cancel()
@@ -89,7 +89,7 @@ class ServerState:
     # --- the Deputy ---------------------------------------------------------------------------------------------------
 
     async def deputy(self) -> Deputy:
-        """The Deputy, opened by whoever needs it first."""
+        """The Deputy, opened on first use."""
         if self._opened is None:
             self._opened = asyncio.get_running_loop().create_future()
             self._group.create_task(self._keep(self._opened))
@@ -117,15 +117,15 @@ class ServerState:
         except DeputyError as error:
             if opened.done():
                 raise
-            # Told to whoever asked; the next one tries again.
+            # The current caller gets the error; the next one tries again.
             self._opened = None
             opened.set_exception(error)
 
-    # --- who follows what ---------------------------------------------------------------------------------------------
+    # --- progress -----------------------------------------------------------------------------------------------------
 
     @contextmanager
     def follow(self, run: str, following: ProgressNotifier) -> Generator[None]:
-        """Tell somebody what happens to a run and below it, until the block is left."""
+        """Pass the events of a run tree to a notifier during the block."""
         self._following.setdefault(run, []).append(following)
         try:
             yield
@@ -137,7 +137,7 @@ class ServerState:
 
     async def _route(self, deputy: Deputy) -> None:
         async for progress in deputy.events():
-            # Who cannot be told now is told by the results.
+            # A lost event is no error: the results follow anyway.
             with suppress(DeputyError):
                 root = await self._root_of(progress.session_id, deputy)
                 for following in self._following.get(root, ()):
@@ -145,7 +145,7 @@ class ServerState:
                 self._deny_later(progress, root)
 
     def _deny_later(self, progress: Progress, root: str) -> None:
-        """Deny what a subagent asks if it is not approved in time, as the call that started it."""
+        """Deny a subagent's question after the timeout of its call."""
         from deputy.interfaces.mcp.elicitation import withdraw_question
 
         opened = self.questions.opened(root)
@@ -164,7 +164,7 @@ class ServerState:
     # --- runs ---------------------------------------------------------------------------------------------------------
 
     async def start(self, wanted: DelegateCall, must_ask: bool, approval_timeout_seconds: float) -> str:
-        """Start the run of a call; a caller that is cancelled in the middle of it leaves none behind."""
+        """Start the run of a call; if the caller is cancelled meanwhile, the run is cancelled too."""
         started: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._begin(self._start(wanted, must_ask, approval_timeout_seconds, started), self._stopping)
         try:
@@ -195,14 +195,14 @@ class ServerState:
     async def _stop_when_started(self, started: asyncio.Future[str]) -> None:
         await self._stop(await started)
 
-    # --- what outlives a request --------------------------------------------------------------------------------------
+    # --- background work ----------------------------------------------------------------------------------------------
 
     def later(self, work: Coroutine[Any, Any, None]) -> None:
-        """Do something that no request waits for; dropped when the server goes."""
+        """Run work in the background; dropped when the server leaves."""
         self._begin(work, self._later)
 
     def stop_soon(self, run: str) -> None:
-        """Stop a run and everything below it; waited for when the server goes."""
+        """Cancel a run tree in the background; the server waits for it when it leaves."""
         self._begin(self._stop(run), self._stopping)
 
     async def _stop(self, run: str) -> None:
@@ -214,14 +214,14 @@ class ServerState:
         task.add_done_callback(among.discard)
 
     def answering(self, request_id: Any, run: str) -> None:
-        """Say that the answer to a request carries a run's result: once it is written, the result is delivered."""
+        """Record the delivery of a run's result once the answer to this request is written."""
         if self.sends_answers and request_id is not None:
             self._unanswered[request_id] = run
         else:
             self._deliver(run)
 
     def answered(self, request_id: Any) -> None:
-        """Say that the answer to a request was written."""
+        """The answer to a request was written."""
         run = self._unanswered.pop(request_id, None)
         if run is not None:
             self._deliver(run)
@@ -235,6 +235,6 @@ class ServerState:
 
 
 async def _unless_it_fails(work: Coroutine[Any, Any, None]) -> None:
-    """Nobody waits for this: what goes wrong on purpose is in the journal, and must not end the others."""
+    """Ignore a DeputyError: it is in the journal, and must not end the other work."""
     with suppress(DeputyError):
         await work

@@ -1,4 +1,4 @@
-"""Standard input and output as a transport: bounded in memory, quick to stop, and nobody else's while it serves."""
+"""Serve MCP over standard input and output: bounded in memory, quick to stop."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
     from deputy.interfaces.mcp.server_state import ServerState
 
 MOST_UNWRITTEN = 256
-"""How many messages may wait for a client that does not read; until it does, no more of what it says is read."""
+"""How many messages may wait for a client that does not read; beyond that its input is not read."""
 PATIENCE_SECONDS = 2.0
-"""How long a client that has closed its side has to take another of the answers that hold its last messages up."""
+"""How long to wait for a client that has closed its side to read another answer."""
 
 
 async def serve_stdio(server: Server[Any], server_state: ServerState, stop: asyncio.Event) -> None:
-    """Serve one client until it goes or the process is asked to stop."""
+    """Serve one client until it leaves or `stop` is set."""
     server_state.sends_answers = True
     with _own_streams() as (source, sink):
         async with anyio.create_task_group() as group:
@@ -55,7 +55,7 @@ async def serve_stdio(server: Server[Any], server_state: ServerState, stop: asyn
 
 @contextmanager
 def _own_streams() -> Generator[tuple[int, int]]:
-    """The two ends of the wire for us alone: children read nothing, and stray output goes to standard error."""
+    """Keep both streams for the protocol: children read nothing, and stray output goes to standard error."""
     sys.stdout.flush()
     source, sink = os.dup(0), os.dup(1)
     nothing = os.open(os.devnull, os.O_RDONLY)
@@ -85,7 +85,7 @@ async def _streams(
 
 
 class _Wire:
-    """Passes messages between two file descriptors and the server; threads do what may block, and hold nothing up."""
+    """Passes messages between two file descriptors and the server; blocking calls run in threads."""
 
     def __init__(
         self, server_state: ServerState, to_server: MemoryObjectSendStream[Any], outgoing: MemoryObjectSendStream[Any]
@@ -95,22 +95,21 @@ class _Wire:
         self._outgoing = outgoing
         self._written = asyncio.Event()
         self._count = 0
-        """How many messages were written."""
         self._loop = asyncio.get_running_loop()
 
     def close(self) -> None:
-        """Nobody is there any more: what is cut off by this was not cancelled."""
+        """The client has left; interrupted calls count as not cancelled."""
         self._server_state.is_leaving = True
         self._to_server.close()
 
     # --- in -----------------------------------------------------------------------------------------------------------
 
     def read_all(self, source: int) -> None:
-        """Read until the other side goes, in a thread that does not keep the process."""
+        """Read until the client closes its side, in a daemon thread."""
         threading.Thread(target=self._pump, args=(source,), name="deputy-mcp-reader", daemon=True).start()
 
     def _pump(self, source: int) -> None:
-        # The loop may be gone when the last piece comes; then nobody waits for it.
+        # The loop may be closed already when the last line arrives.
         with suppress(RuntimeError, concurrent.futures.CancelledError):
             for line in read_lines(source):
                 receiving = asyncio.run_coroutine_threadsafe(self._receive(read_message(line)), self._loop)
@@ -119,7 +118,7 @@ class _Wire:
             self._loop.call_soon_threadsafe(self.close)
 
     def _is_received(self, receiving: concurrent.futures.Future[None], source: int) -> bool:
-        """Whether a message got in; not where it is held up by answers that nobody is there to take any more."""
+        """Whether the server took a message; False when the client has left without reading its answers."""
         while True:
             written = self._count
             done, _ = concurrent.futures.wait((receiving,), PATIENCE_SECONDS)
@@ -144,7 +143,7 @@ class _Wire:
     # --- out ----------------------------------------------------------------------------------------------------------
 
     async def write_all(self, sink: int, messages: MemoryObjectReceiveStream[SessionMessage]) -> None:
-        """Write what the server says, one message after another."""
+        """Write the server's messages."""
         writer = _Writer(sink, self._loop)
         async with messages:
             async for one in messages:
@@ -161,7 +160,7 @@ class _Wire:
 
 
 class _Writer:
-    """Writes in a thread that does not keep the process: a client that never reads blocks it for ever."""
+    """Writes in a daemon thread, which a client that never reads may block for ever."""
 
     def __init__(self, sink: int, loop: asyncio.AbstractEventLoop) -> None:
         self._sink = sink
@@ -170,7 +169,7 @@ class _Writer:
         threading.Thread(target=self._run, name="deputy-mcp-writer", daemon=True).start()
 
     async def write(self, text: bytes, then: Callable[[], None]) -> bool:
-        """Whether it was written whole; if it was, something is done then, though nobody waits any more."""
+        """Whether the text was written; `then` is called if so, even when the caller was cancelled."""
         done: asyncio.Future[bool] = self._loop.create_future()
         self._work.put((text, then, done))
         return await done
@@ -190,9 +189,9 @@ def _resolve(is_written: bool, then: Callable[[], None], done: asyncio.Future[bo
 
 
 def _is_hung_up(source: int) -> bool:
-    """Whether the other side has closed it, also while there is more to read."""
+    """Whether the client has closed its side, even while there is more to read."""
     poll = select.poll()
-    # Half of a socket can be closed; where that cannot be told apart, it is closed as a whole.
+    # POLLRDHUP reports a half-closed socket; without it, only a full close is seen.
     poll.register(source, getattr(select, "POLLRDHUP", 0))
     return bool(poll.poll(0))
 

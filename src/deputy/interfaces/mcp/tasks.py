@@ -1,4 +1,4 @@
-"""MCP tasks: a call of Delegate becomes a task that the client looks after itself; a task is a run, by the same id."""
+"""MCP tasks: a Delegate call becomes a task that the client polls; the task id is the run's session id."""
 
 from __future__ import annotations
 
@@ -38,19 +38,19 @@ TaskStatus = Literal["working", "input_required", "completed", "failed", "cancel
 
 
 class TaskParams(RequestParams):
-    """Which task."""
+    """Parameters that name a task."""
 
     task_id: str
 
 
 class TaskUpdateParams(TaskParams):
-    """Which task, and the answers to what it asks."""
+    """Parameters of tasks/update."""
 
     input_responses: dict[str, Any] = Field(default_factory=dict)
 
 
 class McpTask(Struct, frozen=True, kw_only=True):
-    """Where a task stands."""
+    """The state of a task."""
 
     task_id: str
     status: TaskStatus
@@ -62,7 +62,7 @@ class McpTask(Struct, frozen=True, kw_only=True):
     input_requests: dict[str, Any] | None = None
 
     def form(self) -> dict[str, Any]:
-        """The task as the wire has it."""
+        """The task as JSON."""
         form: dict[str, Any] = {
             "taskId": self.task_id,
             "status": self.status,
@@ -82,7 +82,7 @@ class McpTask(Struct, frozen=True, kw_only=True):
 
 
 class TaskBook(Protocol):
-    """Where tasks are found; None and False are for those that are not in it."""
+    """A store of tasks; None and False mean an unknown task."""
 
     async def get(self, task_id: str, context: ServerRequestContext[Any, Any]) -> McpTask | None:
         """The status of a task, with the questions that this client may answer."""
@@ -91,15 +91,15 @@ class TaskBook(Protocol):
     async def update(
         self, task_id: str, context: ServerRequestContext[Any, Any], answers: Mapping[str, object]
     ) -> bool:
-        """Answer what a task asks."""
+        """Answer the questions of a task."""
         ...
 
     async def cancel(self, task_id: str) -> bool:
-        """Stop a task."""
+        """Cancel a task."""
         ...
 
 
-# --- the methods ------------------------------------------------------------------------------------------------------
+# --- requests ---------------------------------------------------------------------------------------------------------
 
 
 def bind_tasks(server: Server[Any], books: Sequence[TaskBook]) -> None:
@@ -135,20 +135,20 @@ def bind_tasks(server: Server[Any], books: Sequence[TaskBook]) -> None:
 
 
 def is_wanted(context: ServerRequestContext[Any, Any]) -> bool:
-    """Whether the client looks after tasks."""
+    """Whether the client supports tasks."""
     capabilities = context.session.client_capabilities
     declared = None if capabilities is None else capabilities.extensions
     return context.protocol_version in MODERN_PROTOCOL_VERSIONS and EXTENSION in (declared or {})
 
 
 def created_dict(task: McpTask) -> dict[str, Any]:
-    """The answer to a call that became a task: where it stands, and not yet what it came to or asks."""
+    """The answer to a call that became a task, without result and questions."""
     left_out = ("result", "error", "inputRequests")
     return {"resultType": "task", **{name: value for name, value in task.form().items() if name not in left_out}}
 
 
 def require_tasks(context: ServerRequestContext[Any, Any]) -> None:
-    """Refuse a client that has not said that it knows tasks."""
+    """Refuse a client that does not declare tasks."""
     if not is_wanted(context):
         raise MCPError(
             code=MISSING_REQUIRED_CLIENT_CAPABILITY,
@@ -162,11 +162,11 @@ def _check(context: ServerRequestContext[Any, Any], params: TaskParams) -> None:
     headers = getattr(context.request, "headers", None)
     name = None if headers is None else headers.get("mcp-name")
     if headers is not None and name != params.task_id:
-        raise MCPError(code=HEADER_MISMATCH, message=f"Mcp-Name header is {name!r:.80}, and the task is another")
+        raise MCPError(code=HEADER_MISMATCH, message=f"Mcp-Name header {name!r:.80} does not match the task id")
 
 
 def _answer(value: object) -> object:
-    """What a person answered; anything else as it is."""
+    """The user's answer, parsed if it is one."""
     try:
         return ElicitResult.model_validate(value, by_name=False)
     except ValidationError:
@@ -177,17 +177,17 @@ def _unknown(task_id: str) -> MCPError:
     return MCPError(code=INVALID_PARAMS, message=f"Unknown task: {task_id[:200]!r}")
 
 
-# --- our runs as tasks ------------------------------------------------------------------------------------------------
+# --- runs as tasks ----------------------------------------------------------------------------------------------------
 
 
 class RunTasks:
-    """The runs of this user's journal, as tasks."""
+    """The Delegate calls in this user's journal, as tasks."""
 
     def __init__(self, server_state: ServerState) -> None:
         self._server_state = server_state
 
     async def get(self, task_id: str, context: ServerRequestContext[Any, Any]) -> McpTask | None:
-        """Where a run stands; one that nobody is at work on any more is gone on with."""
+        """The task of a run; an orphaned run is resumed."""
         state = await self._find(task_id)
         if state is None:
             return None
@@ -195,14 +195,14 @@ class RunTasks:
             from deputy.interfaces.mcp.resume_tool import check_allowed
 
             await check_allowed(self._server_state, state)
-            # Whatever has become of it meanwhile: one that has ended is not begun again.
+            # A run that has ended meanwhile is not restarted.
             await (await self._server_state.deputy()).resume_suspended(task_id)
         return await self._task(state, context)
 
     async def update(
         self, task_id: str, context: ServerRequestContext[Any, Any], answers: Mapping[str, object]
     ) -> bool:
-        """Pass on what a person answered."""
+        """Send the user's answers to the run."""
         from deputy.interfaces.mcp.elicitation import take_answers
 
         if await self._find(task_id) is None:
@@ -211,14 +211,14 @@ class RunTasks:
         return True
 
     async def cancel(self, task_id: str) -> bool:
-        """Stop a run and everything below it."""
+        """Cancel a run and everything below it."""
         if await self._find(task_id) is None:
             return False
         await (await self._server_state.deputy()).cancel(task_id)
         return True
 
     async def _find(self, task_id: str) -> State | None:
-        """The run of a task: only calls of Delegate are ones."""
+        """The run of a task; only Delegate calls are tasks."""
         try:
             state = await (await self._server_state.deputy()).state(task_id)
         except UnknownRun:
@@ -230,7 +230,7 @@ class RunTasks:
         from deputy.interfaces.mcp import elicitation
 
         results = () if state.is_live else await self._results(state.run)
-        # A call ends in its own words when all that it waited for was stopped.
+        # A call whose tasks were all cancelled has another status of its own.
         is_stopped = bool(results) and all(result.outcome.status == "cancelled" for result in results)
         asked = await (await self._server_state.deputy()).approvals(state.run) if state.is_live else ()
         questions = await elicitation.handed(self._server_state, context, state.run) if asked else ()

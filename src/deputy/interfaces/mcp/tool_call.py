@@ -1,4 +1,4 @@
-"""One call of a tool: what it was asked with, what it answers, and the tools there are to call."""
+"""A tool call of a client, its result, and the tools that clients can call."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class McpCall:
-    """A call as it came in."""
+    """A tool call of a client."""
 
     server_state: ServerState
     context: ServerRequestContext[Any, Any]
@@ -31,7 +31,7 @@ class McpCall:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What the tool is called with."""
+        """The arguments of the call."""
         return self.params.arguments or {}
 
 
@@ -49,12 +49,12 @@ class ServedTool:
 
 
 def tool_result(text: str, form: Any = None) -> CallToolResult:
-    """An answer: words for a model, which a person may see on a terminal too; the same as data for a program."""
+    """A result: text for a model, safe to print, and optionally structured data."""
     return _answer(plain(text), None if form is None else outgoing_json(plain_data(to_builtins(form))))
 
 
 def json_result(form: Any, *, indent: int = 2) -> CallToolResult:
-    """An answer that is data for models too."""
+    """A result whose text is the JSON of its data."""
     data = outgoing_json(plain_data(to_builtins(form)), indent=indent)
     return _answer(data.decode(), data)
 
@@ -65,10 +65,10 @@ def _answer(text: str, data: bytes | None) -> CallToolResult:
 
 
 def refused(text: str, form: Any = None) -> CallToolResult:
-    """An answer that says why nothing was done."""
+    """A result that says why the call was refused."""
     return as_error(tool_result(text, form))
 
 
 def as_error(answer: CallToolResult) -> CallToolResult:
-    """The same answer, marked as an error."""
+    """The same result, marked as an error."""
     return answer.model_copy(update={"is_error": True})

@@ -14,7 +14,7 @@ _SESSION_ID: dict[str, Any] = {
     "type": "string",
     "minLength": 1,
     "maxLength": 200,
-    "description": "What DelegateStart gave, or a result names.",
+    "description": "The session_id from DelegateStart or from a result.",
 }
 
 START: dict[str, Any] = {
@@ -45,5 +45,5 @@ RESUME = _object(
     session_id=_SESSION_ID,
     answer={"type": "string", "minLength": 1, "description": "The answer to its question, or a further message."},
 )
-DETECT = _object(("text",), text={"type": "string", "maxLength": MOST_TEXT, "description": "The text to look into."})
+DETECT = _object(("text",), text={"type": "string", "maxLength": MOST_TEXT, "description": "The text to search."})
 AGENTS = _object()

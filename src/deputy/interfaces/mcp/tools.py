@@ -1,4 +1,4 @@
-"""The tools that clients find: their names, words and schemas, and which function carries each out."""
+"""The tools of the server: names, descriptions, schemas and functions."""
 
 from __future__ import annotations
 
@@ -27,21 +27,26 @@ _STOPS = ToolAnnotations(read_only_hint=False, destructive_hint=False, idempoten
 
 
 def served_tools() -> tuple[ServedTool, ...]:
-    """Delegate and its siblings."""
+    """All tools of the server."""
     results, status = (DelegateResults,), (RunStatusOutput,)
     return (
         _tool(
             "Delegate",
-            "Hand work to subagents",
+            "Delegate work to subagents",
             "delegate_tools.delegate",
             DELEGATE_SCHEMA,
             _SPENDS,
             (DelegateResults,),
         ),
         _tool(
-            "DelegateStart", "Start subagents and go on", "delegate_tools.start", tool_schemas.START, _SPENDS, status
+            "DelegateStart",
+            "Start subagents without waiting",
+            "delegate_tools.start",
+            tool_schemas.START,
+            _SPENDS,
+            status,
         ),
-        _tool("DelegateStatus", "Where started subagents stand", "run_tools.status", tool_schemas.RUN, _READS, status),
+        _tool("DelegateStatus", "Status of started subagents", "run_tools.status", tool_schemas.RUN, _READS, status),
         _tool(
             "DelegateResult",
             "Results of started subagents",
@@ -50,11 +55,11 @@ def served_tools() -> tuple[ServedTool, ...]:
             _READS,
             (*results, *status),
         ),
-        _tool("DelegateCancel", "Stop subagents", "run_tools.cancel", tool_schemas.RUN, _STOPS, status),
-        _tool("DelegateResume", "Go on with subagents", "resume_tool.resume", tool_schemas.RESUME, _SPENDS, status),
+        _tool("DelegateCancel", "Cancel subagents", "run_tools.cancel", tool_schemas.RUN, _STOPS, status),
+        _tool("DelegateResume", "Resume subagents", "resume_tool.resume", tool_schemas.RESUME, _SPENDS, status),
         _tool(
             "Detect",
-            "Requests for delegation in a text",
+            "Delegation requests in a text",
             "detect_tools.detect",
             tool_schemas.DETECT,
             _READS,
@@ -62,7 +67,7 @@ def served_tools() -> tuple[ServedTool, ...]:
         ),
         _tool(
             "Agents",
-            "Agent definitions found here",
+            "Agent definitions",
             "detect_tools.agents",
             tool_schemas.AGENTS,
             _READS,
@@ -72,12 +77,12 @@ def served_tools() -> tuple[ServedTool, ...]:
 
 
 def words(name: str) -> str:
-    """A text that clients are given, from the Markdown file of its name."""
+    """The text of a description file."""
     return Path(__file__).with_name("descriptions").joinpath(f"{name}.md").read_text("utf-8").strip()
 
 
 def delegate_advice() -> str:
-    """The advice for parents: the description of the Delegate tool."""
+    """The advice for parent agents: the description of the Delegate tool."""
     return _TOOLS.joinpath("delegate.md").read_text("utf-8").strip()
 
 
@@ -92,7 +97,7 @@ def _tool(
     module, _, function = place.partition(".")
 
     async def execute(call: McpCall) -> Answer:
-        # Loaded when it is first called: a client that only lists tools waits for none of it.
+        # Imported on the first call, so that listing tools stays fast.
         return await getattr(import_module(f"deputy.interfaces.mcp.{module}"), function)(call)
 
     def described() -> str:

@@ -1,1 +1,1 @@
-"""What a person or a program sees while subagents work: a board of lines, painted live, printed, or told as JSON."""
+"""The live view of subagents: a table on a terminal, lines in a pipe, or events as JSON."""

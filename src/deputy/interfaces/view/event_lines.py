@@ -1,4 +1,4 @@
-"""Progress for programs: one JSON object a line, numbered and timed."""
+"""Events for programs: one JSON object per line, with a number and a time."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 _UNWRITTEN = 10_000
 _PIECE = 4096
 _PATIENCE_SECONDS = 5.0
-"""How long a reader that takes nothing is waited for at the end."""
+"""How long to wait at the end for a reader that does not read."""
 
 
 class EventLines:
-    """Writes each event from a thread of its own: a reader that is slow or goes away never holds up the work.
+    """Writes events in its own thread, so that a slow reader never delays the work.
 
-    What a reader leaves too long is dropped, the oldest first; the numbers then show a hole.
+    When the reader is too slow, the oldest events are dropped; the numbers then show a gap.
     """
 
     def __init__(self, file: IO[bytes]) -> None:
@@ -37,17 +37,17 @@ class EventLines:
         self._is_over = False
         self._written = 0
         self.failure: OSError | None = None
-        """Why not all was written, when it is not that the reader went away."""
+        """Why not all was written, unless the reader left."""
         self._writer = Thread(target=self._write_all, daemon=True)
         self._writer.start()
 
     def emit(self, progress: Progress) -> None:
-        """Something happened."""
+        """Write an event."""
         form = event_dict(progress)
         self.write(form.pop("event"), form)
 
     def write(self, event: str, fields: dict[str, Any]) -> None:
-        """One line, written soon."""
+        """Queue one line."""
         self._seq += 1
         head = {"event": event, "seq": self._seq, "time": _stamp(time.time())}
         with self._news:
@@ -55,7 +55,7 @@ class EventLines:
             self._news.notify()
 
     def close(self) -> None:
-        """Wait until all is written, or nobody reads any more."""
+        """Wait until all is written, or the reader no longer reads."""
         with self._news:
             self._is_over = True
             self._news.notify()
@@ -63,14 +63,14 @@ class EventLines:
             before = self._written
             self._writer.join(_PATIENCE_SECONDS)
             if self._writer.is_alive() and self._written == before:
-                self.failure = TimeoutError(ETIMEDOUT, "its reader does not read")
+                self.failure = TimeoutError(ETIMEDOUT, "the reader does not read")
                 return
 
     def _write_all(self) -> None:
         try:
             while lines := memoryview(self._next()):
                 while lines:
-                    # A pipe takes so much at a time, by which a reader that is slow is told from one that stands still.
+                    # Small pieces show whether a slow reader still reads.
                     taken = self._file.write(lines[:_PIECE])
                     self._written += taken
                     lines = lines[taken:]
@@ -89,7 +89,7 @@ class EventLines:
 
 
 def event_dict(progress: Progress) -> dict[str, Any]:
-    """An event as JSON has it: only the fields of its kind, the cost in dollars."""
+    """An event as JSON: only the fields of its kind, the cost in dollars."""
     form: dict[str, Any] = to_builtins(progress)
     if progress.cost is not None:
         form["cost"] = progress.cost / NANOS_PER_DOLLAR

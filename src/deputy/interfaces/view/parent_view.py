@@ -1,4 +1,4 @@
-"""What a parent agent says and does, streamed, with its subagents beneath it."""
+"""The view of a parent agent: its text streamed, its subagents beneath it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _WIDTH = 100
 
 
 class ParentView:
-    """Tells a parent apart from its subagents: only those are started."""
+    """Shows a parent's text and tool calls, and passes the events of its subagents to the view."""
 
     def __init__(self, view: View, *, is_streaming: bool, is_quiet: bool = False) -> None:
         self._view = view
@@ -28,7 +28,7 @@ class ParentView:
         self.has_streamed = False
 
     def emit(self, progress: Progress) -> None:
-        """Something happened."""
+        """Show an event."""
         if progress.event == "started":
             self._children.add(progress.session_id)
             self._end_line()
@@ -39,7 +39,7 @@ class ParentView:
             self._emit_parent(progress)
 
     def finish(self) -> None:
-        """The parent has said all."""
+        """End the last line."""
         self._end_line()
 
     def _emit_parent(self, progress: Progress) -> None:
@@ -55,24 +55,23 @@ class ParentView:
             case "tool_call" if progress.tool != "Delegate":
                 self._aside(f"→ {progress.tool} {progress.args or ''}")
             case "retry":
-                self._aside(f"↻ asked again, what it said so far does not count: {progress.reason or ''}")
+                self._aside(f"↻ retrying, ignore the text so far: {progress.reason or ''}")
             case _:
                 return
 
     def _aside(self, text: str) -> None:
-        # A call that had to be approved is told again when it is really made.
+        # A call that needed approval is emitted again when it runs.
         if text == self._last_aside:
             return
         self._last_aside = text
         self._end_line()
-        # A picture of subagents at work is painted below the line.
+        # The live table is redrawn below the line.
         self._view.pause(self)
         sys.stderr.write(f"{one_line(text, _WIDTH)}\n")
         sys.stderr.flush()
         self._view.unpause(self)
 
     def _end_line(self) -> None:
-        # Whatever is said next is another text.
         rest = self._plain.finish()
         if rest:
             sys.stdout.write(rest)

@@ -1,4 +1,4 @@
-"""The board: one row per subagent, folded from what is told of them, and the lines it is shown as."""
+"""The progress table: one row per subagent, folded from events, and its lines."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 Tone = Literal["plain", "label", "good", "warning", "bad", "quiet"]
 Span = tuple[str, Tone]
-"""A piece of a line and how it is meant; painters decide on colours."""
+"""A piece of a line and its tone; renderers choose colours."""
 
 _ACTIVITY_WIDTH = 80
 _INDENT = "  "
 
 
 class ProgressRow(Struct, frozen=True, kw_only=True):
-    """One subagent as it stands."""
+    """The state of one subagent."""
 
     label: str
     session_id: str = ""
@@ -33,9 +33,9 @@ class ProgressRow(Struct, frozen=True, kw_only=True):
     activity: str = "queued"
     status: str = ""
     number: int = 1
-    """Which of those with its label it is."""
+    """Its number among the rows with the same label."""
     above: int | None = None
-    """The place of whose subagent it is, where that is one too."""
+    """The row of its parent, if that is a subagent too."""
     depth: int = 0
     input: int = 0
     estimated: bool = False
@@ -51,21 +51,21 @@ class ProgressRow(Struct, frozen=True, kw_only=True):
 
 
 class ProgressTable:
-    """The subagents of one delegation, in the order of their tasks, and everybody below them."""
+    """The subagents of one delegation, in the order of their tasks, and their own subagents."""
 
     def __init__(self, labels: Sequence[str] = ()) -> None:
         self.rows: list[ProgressRow] = []
-        """As they came; those of a call whose tasks are known stand in the places of these."""
+        """In the order of their tasks if these are known, else of their start."""
         for label in labels:
             self.rows.append(ProgressRow(label=label, number=self._number(label, len(self.rows))))
         self._is_closed = bool(labels)
-        """Whether it is known who is on it; else it grows, up to the size of the call."""
+        """Whether all tasks are known; else the table grows."""
         self._size = len(labels)
         self._places: dict[str, int] = {}
         self.began: float | None = None
 
     def emit(self, progress: Progress, now: float) -> ProgressRow | None:
-        """Take in what happened; the row it changed, if it is one of ours."""
+        """Take in an event; returns the changed row, None for an event of other runs."""
         self.began = now if self.began is None else self.began
         place = self._place(progress)
         if place is None:
@@ -76,19 +76,19 @@ class ProgressTable:
 
     @property
     def is_over(self) -> bool:
-        """Whether every subagent has ended, those that have not begun included."""
+        """Whether every subagent has ended."""
         return bool(self.rows) and self.size == len(self.rows) and all(row.is_over for row in self.rows)
 
     @property
     def size(self) -> int:
-        """How many subagents there are, begun or not."""
+        """The number of subagents, started or not."""
         below = sum(row.depth > 0 for row in self.rows)
         return below + max(len(self.rows) - below, self._size)
 
     def lines(self, now: float, most: int | None = None) -> list[list[Span]]:
-        """The view: a heading, one line per subagent with its own beneath it, and the sum of them.
+        """The lines: a heading, one line per subagent with its own subagents beneath it, and the total.
 
-        Where there is room for so many lines only, those at work are shown first, and the rest is counted.
+        With at most `most` lines, running subagents are shown first, and the rest is counted.
         """
         shown, left = self._tree(), 0
         if most is not None and len(shown) + 2 > most:
@@ -99,7 +99,7 @@ class ProgressTable:
         return [[(heading(self.size), "plain")], *(line(row, now) for row in shown), *more, self._total(now)]
 
     def _tree(self) -> list[ProgressRow]:
-        """The rows as they are read: each before those below it."""
+        """The rows in tree order: each before its subagents."""
         below: dict[int | None, list[int]] = {}
         for place, row in enumerate(self.rows):
             below.setdefault(row.above, []).append(place)
@@ -122,7 +122,7 @@ class ProgressTable:
         free = [i for i, row in enumerate(self.rows) if not row.session_id and not row.is_over]
         named = [i for i in free if self.rows[i].label == progress.label]
         if self._is_closed and not named:
-            # One who ended before this view was opened.
+            # It ended before this view was opened.
             return None
         wanted = progress.index if progress.index in named else next(iter(named or free), len(self.rows))
         return self._seat(progress, wanted, None)
@@ -167,12 +167,12 @@ class ProgressTable:
 
 
 def heading(count: int) -> str:
-    """What stands above the subagents."""
+    """The heading of the table."""
     return f"Delegate [{count} subagent{'s' * (count != 1)}]"
 
 
 def line(row: ProgressRow, now: float) -> list[Span]:
-    """One subagent on one line; everything that others wrote is made harmless."""
+    """The line of one subagent, safe to print."""
     name = one_line(cleaned_label(row.label), 32) + (f" #{row.number}" if row.number > 1 else "")
     spans: list[Span] = [(f"{_INDENT * row.depth}[{name}]", "label"), (f" {row.mark} ", row.tone)]
     spans.append((row.activity, row.tone if row.is_over else "plain"))
@@ -185,7 +185,7 @@ def line(row: ProgressRow, now: float) -> list[Span]:
 
 
 def moment(row: ProgressRow, progress: Progress, now: float) -> float:
-    """When something happened to a subagent: now, unless it is told how long after its start."""
+    """The time of an event: now, unless the event says how long after the start."""
     if row.began is None or progress.seconds is None:
         return now
     return row.began + (0.0 if progress.event == "started" else progress.seconds)
@@ -196,7 +196,7 @@ def text_of(spans: Sequence[Span]) -> str:
     return "".join(text for text, _ in spans)
 
 
-# --- what happened, as a person reads it ------------------------------------------------------------------------------
+# --- events -----------------------------------------------------------------------------------------------------------
 
 _WORDS = {"completed": "complete"}
 _ENDINGS: dict[str, tuple[str, Tone]] = {
@@ -223,7 +223,7 @@ def _changed(row: ProgressRow, progress: Progress, now: float) -> ProgressRow:
             given, taken = progress.input or 0, progress.output or 0
             return structs.replace(row, input=given, output=taken, cost=progress.cost, estimated=progress.estimated)
         case "retry":
-            return _at_work(row, "↻", f"again: {progress.reason or ''}", "warning")
+            return _at_work(row, "↻", f"retrying: {progress.reason or ''}", "warning")
         case "fallback":
             return _at_work(row, "↪", f"{progress.content or 'other model'}: {progress.reason or ''}", "warning")
         case "warning":
@@ -247,7 +247,7 @@ def _ended(row: ProgressRow, progress: Progress, now: float) -> ProgressRow:
     reason = (progress.reason or "").replace("_", " ")
     activity = one_line(f"{word}: {reason}" if reason and status != "completed" else word, _ACTIVITY_WIDTH)
     if row.began is None and progress.seconds is not None:
-        # It worked elsewhere, and this is all that is told of it here.
+        # It ran in another process; this is its only event here.
         used = {"input": progress.input or 0, "output": progress.output or 0, "cost": progress.cost}
         used["estimated"] = progress.estimated
         row = structs.replace(row, began=now - progress.seconds, **used)

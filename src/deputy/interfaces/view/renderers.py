@@ -1,4 +1,4 @@
-"""Who shows the board: a live picture on a terminal, or a line at a time anywhere else."""
+"""Renderers of the progress table: live on a terminal, or line by line."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 
 FRAME_SECONDS = 0.125
 PATIENCE_SECONDS = 0.5
-"""How long the picture waits for a sign of the first request: loading what paints it would delay that one."""
+"""How long the live view waits for the first request: importing rich would delay it."""
 
 _ECHO = 3
-"""Columns kept free, so that the ^C which a terminal echoes does not wrap and move the picture."""
+"""Columns kept free, so that an echoed ^C does not wrap and shift the table."""
 
 _HANDS_ON = ("Delegate", "Subtask")
 
@@ -41,24 +41,24 @@ _STYLES: dict[Tone, str] = {
 
 
 class View(Protocol):
-    """Something that shows what subagents do."""
+    """Shows progress events."""
 
     def emit(self, progress: Progress) -> None:
-        """Something happened."""
+        """Show an event."""
         ...
 
     def pause(self, by: object) -> None:
-        """Leave the terminal to somebody else."""
+        """Give up the terminal."""
         ...
 
     def unpause(self, by: object) -> None:
-        """Take it back."""
+        """Take the terminal back."""
         ...
 
 
 @asynccontextmanager
 async def open_view(labels: Sequence[str] = (), *, is_quiet: bool = False) -> AsyncGenerator[View]:
-    """The view that fits where we are: standard error is for people, standard output for results."""
+    """The view for standard error: live on a terminal, lines elsewhere, or none."""
     if is_quiet:
         yield NoView()
     elif is_terminal():
@@ -75,7 +75,7 @@ async def open_view(labels: Sequence[str] = (), *, is_quiet: bool = False) -> As
 
 
 def is_terminal() -> bool:
-    """Whether standard error is a terminal that can be painted on."""
+    """Whether standard error is a terminal with cursor control."""
     return sys.stderr.isatty() and os.environ.get("TERM", "") not in ("", "dumb")
 
 
@@ -83,26 +83,26 @@ class NoView:
     """Shows nothing."""
 
     def emit(self, progress: Progress) -> None:
-        """Something happened."""
+        """Show an event."""
 
     def pause(self, by: object) -> None:
-        """Leave the terminal to somebody else."""
+        """Give up the terminal."""
 
     def unpause(self, by: object) -> None:
-        """Take it back."""
+        """Take the terminal back."""
 
 
 class LinesView:
-    """One line for each thing worth a line."""
+    """One line for each event worth a line."""
 
     def __init__(self, table: ProgressTable) -> None:
         self._table = table
         self._has_heading = False
         self._handed_on: dict[str, str] = {}
-        """By session, what it was last said to hand on."""
+        """By session id, the last Delegate or Subtask call shown."""
 
     def emit(self, progress: Progress) -> None:
-        """Something happened."""
+        """Show an event."""
         now = time.monotonic()
         if progress.event == "started" and self._table.is_over:
             self._table, self._has_heading = ProgressTable(), False
@@ -110,7 +110,7 @@ class LinesView:
         if row is None or progress.event in ("text", "thinking", "tokens") or progress.tool == "Note":
             return
         if progress.tool in _HANDS_ON:
-            # Who was put aside until those below it end is told of again when it is taken up.
+            # A run that was suspended emits its call again when it resumes.
             if self._handed_on.get(row.session_id) == row.activity:
                 return
             self._handed_on[row.session_id] = row.activity
@@ -122,13 +122,13 @@ class LinesView:
             self._total()
 
     def pause(self, by: object) -> None:
-        """Leave the terminal to somebody else."""
+        """Give up the terminal."""
 
     def unpause(self, by: object) -> None:
-        """Take it back."""
+        """Take the terminal back."""
 
     def finish(self) -> None:
-        """Say what it came to, if that was not said yet."""
+        """Print the total, unless it was printed."""
         if self._has_heading and not self._table.is_over:
             self._total()
 
@@ -137,19 +137,19 @@ class LinesView:
 
 
 class LiveView:
-    """A picture that is painted again as things happen."""
+    """A table that is redrawn as events arrive."""
 
     def __init__(self, table: ProgressTable) -> None:
         self._table = table
         self._live: Live | None = None
         self._shown: ProgressTable | None = None
-        """The board whose last picture stands: nothing on it changes any more."""
+        """The table that was drawn for the last time."""
         self._paused_by: set[object] = set()
-        """Who has the terminal: one that gives it back gives nothing of the others'."""
+        """The owners of the terminal; it is free when all have given it back."""
         self._is_busy = asyncio.Event()
 
     def emit(self, progress: Progress) -> None:
-        """Something happened."""
+        """Show an event."""
         if progress.event == "started" and self._table.is_over:
             self.finish()
             self._table = ProgressTable()
@@ -158,7 +158,7 @@ class LiveView:
             self._is_busy.set()
 
     def pause(self, by: object) -> None:
-        """Leave the terminal to somebody else; a picture that will be painted again leaves nothing behind."""
+        """Give up the terminal; an unfinished table is erased."""
         if self._live is not None:
             self._live.transient = not self._table.is_over
         self.show()
@@ -166,11 +166,11 @@ class LiveView:
         self._stop()
 
     def unpause(self, by: object) -> None:
-        """Take it back from them."""
+        """Take the terminal back from one owner."""
         self._paused_by.discard(by)
 
     async def paint(self) -> None:
-        """Keep the picture true, until cancelled."""
+        """Redraw the table until cancelled."""
         try:
             async with asyncio.timeout(PATIENCE_SECONDS):
                 await self._is_busy.wait()
@@ -182,7 +182,7 @@ class LiveView:
             await asyncio.sleep(FRAME_SECONDS)
 
     def show(self) -> None:
-        """Paint it once."""
+        """Draw the table once."""
         if self._table.began is None or self._paused_by or self._shown is self._table:
             return
         if self._live is None:
@@ -190,7 +190,7 @@ class LiveView:
         self._paint(self._live, self._live.console.height - 1)
 
     def finish(self) -> None:
-        """Leave the last picture standing, whole."""
+        """Draw the whole table for the last time."""
         self.show()
         if self._live is not None:
             self._live.vertical_overflow = "visible"
@@ -207,11 +207,11 @@ class LiveView:
             self._shown = self._table if self._table.is_over else None
 
 
-# --- rich, loaded when there is time for it ---------------------------------------------------------------------------
+# --- rich, imported late ----------------------------------------------------------------------------------------------
 
 
 def show_markdown(text: str) -> None:
-    """A result on standard output: rendered on a terminal, as it is anywhere else."""
+    """Print Markdown: rendered on a terminal, plain anywhere else."""
     if not sys.stdout.isatty() or os.environ.get("TERM", "") in ("", "dumb"):
         sys.stdout.write(plain(text))
         sys.stdout.flush()
@@ -223,7 +223,6 @@ def show_markdown(text: str) -> None:
 
 
 def _load() -> None:
-    """Import what paints, off the loop."""
     from importlib import import_module
 
     for name in ("rich.console", "rich.live", "rich.text"):

@@ -1,4 +1,4 @@
-"""Everybody who is told what subagents do, and the files that programs read it from."""
+"""Subscribers of progress events, and the event file for programs."""
 
 from __future__ import annotations
 
@@ -21,42 +21,42 @@ if TYPE_CHECKING:
 
 
 READER_SECONDS = 5.0
-"""How long a pipe's reader may take to come."""
+"""How long to wait for the reader of a pipe."""
 
 _LOOK_SECONDS = 0.05
 
 
 class Subscriber(Protocol):
-    """Somebody who is told."""
+    """Receives events."""
 
     def emit(self, progress: Progress) -> None:
-        """Something happened."""
+        """Take in an event."""
         ...
 
 
 class Subscribers:
-    """Those who are told; one may join and leave while the work goes on."""
+    """The receivers of events; they may join and leave at any time."""
 
     def __init__(self, *members: Subscriber | None) -> None:
         self._members = [member for member in members if member is not None]
 
     def subscribe(self, member: Subscriber) -> None:
-        """Tell this one from now on."""
+        """Add a receiver."""
         self._members.append(member)
 
     def unsubscribe(self, member: Subscriber) -> None:
-        """Tell this one no more."""
+        """Remove a receiver."""
         self._members.remove(member)
 
     def emit(self, progress: Progress) -> None:
-        """Something happened."""
+        """Take in an event."""
         for member in self._members:
             member.emit(progress)
 
 
 @asynccontextmanager
 async def open_events(name: str | None) -> AsyncGenerator[EventLines | None]:
-    """JSON lines to a file, or to standard output for `-`; none where none is wanted."""
+    """JSON lines to a file, or to standard output for `-`; None for no name."""
     if name is None:
         yield None
         return
@@ -65,7 +65,7 @@ async def open_events(name: str | None) -> AsyncGenerator[EventLines | None]:
         try:
             yield lines
         finally:
-            # Off the loop: a reader that does not read must not keep Ctrl-C from being heard.
+            # Off the loop: a reader that does not read must not block Ctrl-C.
             await asyncio.to_thread(lines.close)
             if lines.failure is not None:
                 sys.stderr.write(f"deputy: --events: not all was written: {lines.failure.strerror}\n")
@@ -74,20 +74,20 @@ async def open_events(name: str | None) -> AsyncGenerator[EventLines | None]:
 async def _opened(name: str) -> AbstractContextManager[IO[bytes]]:
     if name == "-":
         buffer = sys.stdout.buffer
-        # Beneath the buffer: one whose lock a stuck write holds would stop the whole process at its end.
+        # Without the buffer: its lock, held by a stuck write, would block the exit of the process.
         return nullcontext(getattr(buffer, "raw", buffer))
     deadline = time.monotonic() + READER_SECONDS
     while True:
         try:
-            # A pipe without a reader would hold the open up for ever.
+            # Non-blocking: opening a pipe without a reader would block for ever.
             flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NONBLOCK | os.O_CLOEXEC
             descriptor = os.open(name, flags, 0o600)
             break
         except OSError as error:
             if error.errno != errno.ENXIO:
-                raise UsageError("--events", name, f"it cannot be written: {error.strerror}") from error
+                raise UsageError("--events", name, f"cannot be written: {error.strerror}") from error
             if time.monotonic() > deadline:
-                text = f"nobody has read from it for {READER_SECONDS:g} s: start the reader first, or name a file"
+                text = f"no reader for {READER_SECONDS:g} s: start the reader first, or name a file"
                 raise UsageError("--events", name, text) from error
             await asyncio.sleep(_LOOK_SECONDS)
     os.set_blocking(descriptor, True)

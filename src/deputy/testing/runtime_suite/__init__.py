@@ -1,6 +1,6 @@
-"""What every durable engine must do: cases that need nothing but a host to run them on.
+"""Conformance suite of durable engines.
 
-A test suite runs `CASES` one by one: `await case(host)` with a fresh host each. A case fails by `AssertionError`.
+Run `await case(host)` for each of `CASES`, with a fresh host each. A case fails with `AssertionError`.
 """
 
 from deputy.testing.runtime_suite import children, host_cases, inbox, steps

@@ -1,4 +1,4 @@
-"""What the cases are made of: a host, bodies of steps that are counted, and a process that dies."""
+"""Helpers of the cases: the host, counted step bodies, and a process that dies."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ _LOOK_SECONDS = 0.002
 
 
 class Host(Protocol):
-    """Where a case's engines run. What one engine wrote, the next one finds."""
+    """Starts the engines of a case on one storage."""
 
     def start(self, workflow: Workflow) -> AbstractAsyncContextManager[Engine]:
-        """An engine that carries runs out by this flow; leaving it is an orderly end of its process."""
+        """An engine with this workflow; leaving the block ends its process in order."""
         ...
 
     async def crash(self, engine: Engine) -> None:
-        """End an engine as kill -9 would: nothing more is written, nothing is given up."""
+        """End an engine like kill -9: nothing more is written, no lease is given up."""
         ...
 
 
 class CallCounter:
-    """Step bodies that are counted, and a gate that one of them waits at."""
+    """Counted step bodies, and a gate for one of them."""
 
     def __init__(self) -> None:
         self.made: list[str] = []
@@ -45,12 +45,12 @@ class CallCounter:
         self.gate = asyncio.Event()
 
     async def note(self, args: str, view: None) -> Noted:
-        """Do something."""
+        """Record the call."""
         self.made.append(args)
         return Noted(content=args)
 
     async def gated(self, args: str, view: None) -> StepEnded:
-        """Wait at the gate."""
+        """Record the call and wait at the gate."""
         self.made.append(args)
         self.reached.set()
         await self.gate.wait()
@@ -58,7 +58,7 @@ class CallCounter:
 
 
 class Death:
-    """Step bodies that are counted, one of which ends its process by its first act."""
+    """Counted step bodies, one of which kills its process."""
 
     def __init__(self, host: Host) -> None:
         self.made: list[str] = []
@@ -67,19 +67,19 @@ class Death:
         self._is_over = asyncio.Event()
 
     async def meet(self, flow: Workflow) -> None:
-        """Run a flow until it has died."""
+        """Run a workflow until its process has died."""
         async with self._host.start(flow) as self._dying:
             await self._dying.submit(RUN, opened())
             async with asyncio.timeout(PATIENCE_SECONDS):
                 await self._is_over.wait()
 
     async def note(self, args: str, view: None) -> Noted:
-        """Do something."""
+        """Record the call."""
         self.made.append(args)
         return Noted(content=args)
 
     async def come(self, args: str, view: None) -> StepEnded:
-        """Die, once."""
+        """Kill the process, once."""
         self.made.append(args)
         if not self._is_over.is_set() and self._dying is not None:
             await self._host.crash(self._dying)
@@ -89,12 +89,12 @@ class Death:
 
 
 Case: TypeAlias = "Callable[[Host], Awaitable[None]]"
-"""What must hold, shown on a fresh host; fails by `AssertionError`."""
+"""A check on a fresh host; fails with `AssertionError`."""
 
 
 @asynccontextmanager
 async def serving(engine: Engine) -> AsyncGenerator[None]:
-    """Let an engine carry out what others left, for a while."""
+    """Let an engine adopt orphaned runs during the block."""
     async with asyncio.TaskGroup() as group:
         task = group.create_task(engine.serve())
         yield
@@ -102,7 +102,7 @@ async def serving(engine: Engine) -> AsyncGenerator[None]:
 
 
 async def crash_in_the_gate_and_go_on(host: Host, flow: Workflow, calls: CallCounter) -> str:
-    """Die while a step waits at the gate, and let the next engine finish."""
+    """Crash while a step waits at the gate, and let the next engine finish."""
     async with host.start(flow) as engine:
         await engine.submit(RUN, opened())
         await calls.reached.wait()
@@ -113,18 +113,18 @@ async def crash_in_the_gate_and_go_on(host: Host, flow: Workflow, calls: CallCou
 
 
 async def result_of(engine: Engine) -> str:
-    """What the run came to."""
+    """The summary of the run's outcome."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         return (await engine.result(RUN)).summary
 
 
 async def until(engine: Engine, holds: Callable[[str], bool]) -> None:
-    """Wait until the status of the run is as wanted."""
+    """Wait until the status of the run holds."""
     await until_state(engine, lambda state: holds(state.status))
 
 
 async def until_state(engine: Engine, holds: Callable[[State], bool]) -> None:
-    """Wait until the run stands as wanted."""
+    """Wait until the state of the run holds."""
     async with asyncio.timeout(PATIENCE_SECONDS):
         while True:
             state = await engine.get(RUN)
@@ -134,12 +134,12 @@ async def until_state(engine: Engine, holds: Callable[[State], bool]) -> None:
 
 
 def opened() -> RunOpened:
-    """The birth of a run."""
+    """The first event of a run."""
     return RunOpened(lineage=Lineage.root(RUN), label="root")
 
 
 def requested(run: RunContext, child: str, label: str) -> Requested:
-    """The birth of a child."""
+    """The first event of a child."""
     caller = run.state.lineage or Lineage.root(run.run)
     request = Request(
         session_id=child, target=Hop(f"task:{label}", "task"), prompt=label, caller=caller, caller_grant=Grant()
@@ -148,12 +148,12 @@ def requested(run: RunContext, child: str, label: str) -> Requested:
 
 
 def completed(run: RunContext, summary: str) -> Outcome:
-    """A good end."""
+    """A completed outcome."""
     return Completed(lineage=run.state.lineage or Lineage.root(run.run), summary=summary)
 
 
 def blocked(run: RunContext, question: str) -> Outcome:
-    """An end with a question."""
+    """A blocked outcome."""
     error = Error(type="execution", message=question, recoverable=True, recommendation="Answer it.")
     lineage = run.state.lineage or Lineage.root(run.run)
     return Blocked(lineage=lineage, summary="It asks.", question=question, errors=(error,))

@@ -1,4 +1,4 @@
-"""Children: spawned once, gone on with, joined and stopped."""
+"""Cases of children: spawned once, resumed, joined and stopped."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 async def a_child_is_spawned_once(host: Host) -> None:
-    """Whatever is retried or replayed, a key spawns one child, which runs once."""
+    """A key spawns one child, which runs once, whatever is replayed."""
     calls = CallCounter()
 
     async def flow(run: RunContext, start: RunStart) -> Outcome:
@@ -42,7 +42,7 @@ async def a_child_is_spawned_once(host: Host) -> None:
 
 
 async def a_child_goes_on_after_a_crash(host: Host) -> None:
-    """A child under way in the crash is gone on with, and its parent gets the outcome."""
+    """A child that ran during the crash is resumed, and its parent gets the outcome."""
     calls = CallCounter()
 
     async def flow(run: RunContext, start: RunStart) -> Outcome:
@@ -56,8 +56,8 @@ async def a_child_goes_on_after_a_crash(host: Host) -> None:
     assert calls.made == ["child", "child"]
 
 
-async def a_failing_child_stops_nobody(host: Host) -> None:
-    """A child's mistake is an outcome for its parent; its siblings go on."""
+async def a_failing_child_stops_no_sibling(host: Host) -> None:
+    """A bug in a child is an outcome for its parent; its siblings continue."""
 
     async def flow(run: RunContext, start: RunStart) -> Outcome:
         if isinstance(start, Requested):
@@ -82,7 +82,7 @@ async def a_failing_child_stops_nobody(host: Host) -> None:
 
 
 async def a_join_delivers_the_childs_result(host: Host) -> None:
-    """A child's result is kept until its parent has it."""
+    """A child's result is kept until its parent has joined it."""
 
     async def flow(run: RunContext, start: RunStart) -> Outcome:
         if isinstance(start, Requested):
@@ -106,7 +106,7 @@ async def a_join_delivers_the_childs_result(host: Host) -> None:
 
 
 async def a_child_that_is_stopped_ends_and_is_joined(host: Host) -> None:
-    """A run can stop a child of its own, with all below it, and goes on from its end."""
+    """A run can stop its own child, with all below it, and join it."""
     calls = CallCounter()
 
     async def flow(run: RunContext, start: RunStart) -> Outcome:
@@ -125,7 +125,7 @@ async def a_child_that_is_stopped_ends_and_is_joined(host: Host) -> None:
 
 
 async def a_child_works_anew_in_its_own_rounds(host: Host) -> None:
-    """A child that completed can be set to work again, once for each time that is asked, and each end is joined."""
+    """A completed child can be restarted, once per key, and each end is joined."""
 
     async def flow(run: RunContext, start: RunStart) -> Outcome:
         if isinstance(start, Requested):
@@ -144,7 +144,7 @@ async def a_child_works_anew_in_its_own_rounds(host: Host) -> None:
 
 
 async def a_chain_that_waits_for_its_last_goes_on_after_a_crash(host: Host) -> None:
-    """Runs that each wait for the one below go on from where they were, whoever was in memory."""
+    """Runs that each wait for a child continue after a crash, suspended or not."""
     calls = CallCounter()
 
     async def flow(run: RunContext, start: RunStart) -> Outcome:
@@ -161,7 +161,7 @@ async def a_chain_that_waits_for_its_last_goes_on_after_a_crash(host: Host) -> N
 
 
 async def a_tree_that_is_blocked_is_dismissed_once(host: Host) -> None:
-    """Each run of it gets one round, in which it ends as cancelled."""
+    """Each run of the tree gets one round, in which it ends as cancelled."""
     family = {RUN: "sess_1_child0", "sess_1_child0": "sess_1_child1"}
 
     async def flow(run: RunContext, start: RunStart) -> Outcome:
@@ -182,7 +182,7 @@ async def a_tree_that_is_blocked_is_dismissed_once(host: Host) -> None:
 CASES: tuple[Case, ...] = (
     a_child_is_spawned_once,
     a_child_goes_on_after_a_crash,
-    a_failing_child_stops_nobody,
+    a_failing_child_stops_no_sibling,
     a_join_delivers_the_childs_result,
     a_child_that_is_stopped_ends_and_is_joined,
     a_child_works_anew_in_its_own_rounds,

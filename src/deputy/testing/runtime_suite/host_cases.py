@@ -1,4 +1,4 @@
-"""The host's side: submitting, cancelling, resuming, watching, forgetting and leaving."""
+"""Cases of the engine's caller: submit, cancel, resume, watch, purge and leave."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ async def a_cancellation_stops_the_subtree(host: Host) -> None:
 
 
 async def a_waiting_run_can_be_cancelled(host: Host) -> None:
-    """A run that is put aside ends when it is cancelled, also from another process."""
+    """A suspended run ends when it is cancelled, also from another process."""
 
     async def flow(run: RunContext, start: RunStart) -> Outcome:
         await run.recv("ask", "answer")
@@ -80,8 +80,8 @@ async def a_waiting_run_can_be_cancelled(host: Host) -> None:
         assert isinstance(await engine.result(RUN), Cancelled)
 
 
-async def a_cancellation_is_heeded_when_nobody_was_there(host: Host) -> None:
-    """A run that was cancelled while it was left behind is ended, not gone on with."""
+async def a_cancellation_of_an_orphan_is_heeded(host: Host) -> None:
+    """A run that was cancelled while orphaned is ended, not resumed."""
     calls = CallCounter()
 
     async def flow(run: RunContext, start: RunStart) -> Outcome:
@@ -100,7 +100,7 @@ async def a_cancellation_is_heeded_when_nobody_was_there(host: Host) -> None:
 
 
 async def a_run_that_ended_can_be_resumed(host: Host) -> None:
-    """Another round has its own keys and its own ending, and knows what was before."""
+    """Another round has its own keys and its own end, and sees the history."""
 
     async def flow(run: RunContext, start: RunStart) -> Outcome:
         notes = sum(isinstance(record.event, Noted) for record in run.history)
@@ -118,10 +118,10 @@ async def a_run_that_ended_can_be_resumed(host: Host) -> None:
 
 
 async def a_cancel_that_came_too_late_stops_no_later_round(host: Host) -> None:
-    """Who asks for a stop means what is under way, not what is resumed later."""
+    """A cancel is for the current round, not for a later one."""
 
     async def flow(run: RunContext, start: RunStart) -> Outcome:
-        # Long enough for an engine to look at its messages twice.
+        # Long enough for an engine to poll its messages twice.
         await run.sleep("nap", 0.6 * run.state.round)
         return completed(run, f"round {run.state.round}")
 
@@ -177,7 +177,7 @@ async def an_ended_run_can_be_forgotten(host: Host) -> None:
 
 
 async def an_orderly_end_leaves_runs_to_the_next(host: Host) -> None:
-    """Leaving an engine ends no run; the next one goes on with it."""
+    """Leaving an engine ends no run; the next engine resumes it."""
     calls = CallCounter()
 
     async def flow(run: RunContext, start: RunStart) -> Outcome:
@@ -197,7 +197,7 @@ CASES: tuple[Case, ...] = (
     a_run_is_submitted_once,
     a_cancellation_stops_the_subtree,
     a_waiting_run_can_be_cancelled,
-    a_cancellation_is_heeded_when_nobody_was_there,
+    a_cancellation_of_an_orphan_is_heeded,
     a_run_that_ended_can_be_resumed,
     a_cancel_that_came_too_late_stops_no_later_round,
     events_come_in_order_without_holes,

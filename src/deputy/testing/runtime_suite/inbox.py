@@ -1,4 +1,4 @@
-"""Messages: a run that waits is put aside, and what was sent to it arrives."""
+"""Cases of messages: a waiting run is suspended, and its messages arrive."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 async def a_waiting_run_is_put_aside_and_woken(host: Host) -> None:
-    """A run that waits costs nothing, and goes on when its message comes; the same message counts once."""
+    """A waiting run is resumed by its message; the same message counts once."""
     calls = CallCounter()
 
     async def flow(run: RunContext, start: RunStart) -> Outcome:
@@ -50,7 +50,7 @@ async def a_waiting_run_is_put_aside_and_woken(host: Host) -> None:
 
 
 async def a_message_outlives_its_sender(host: Host) -> None:
-    """What was sent before a crash is there after it."""
+    """A message sent before a crash arrives after it."""
     calls = CallCounter()
 
     async def flow(run: RunContext, start: RunStart) -> Outcome:
@@ -68,7 +68,7 @@ async def a_message_outlives_its_sender(host: Host) -> None:
 
 
 async def a_yes_to_one_question_approves_no_other(host: Host) -> None:
-    """An answer is for the question it was given to: not for one beside it, nor for one of a later round."""
+    """An answer is for its own question: not for another one, nor for one of a later round."""
 
     async def flow(run: RunContext, start: RunStart) -> Outcome:
         said = json.decode(await run.recv(f"may {run.state.round}", APPROVAL, f"May I {run.state.round}?"))
@@ -89,7 +89,7 @@ async def a_yes_to_one_question_approves_no_other(host: Host) -> None:
 
 
 async def what_was_sent_to_a_dead_run_answers_no_later_round(host: Host) -> None:
-    """A yes that nobody was there to take before the run was stopped lets nothing of the next round begin."""
+    """A yes that was not taken before the run was cancelled approves nothing in the next round."""
 
     async def flow(run: RunContext, start: RunStart) -> Outcome:
         said = json.decode(await run.recv("may", APPROVAL, f"May I {run.state.round}?"))
@@ -110,7 +110,7 @@ async def what_was_sent_to_a_dead_run_answers_no_later_round(host: Host) -> None
 
 
 async def each_of_two_questions_gets_its_own_answer(host: Host) -> None:
-    """Two that are asked at once are answered in any order."""
+    """Two questions at once are answered in any order."""
 
     async def flow(run: RunContext, start: RunStart) -> Outcome:
         async with asyncio.TaskGroup() as group:
@@ -127,7 +127,7 @@ async def each_of_two_questions_gets_its_own_answer(host: Host) -> None:
 
 
 async def _awaited(engine: Engine) -> str:
-    """The key of what the run waits for."""
+    """The key that the run waits for."""
     state = await engine.get(RUN)
     return "" if state is None else next(iter(state.waits))
 

@@ -1,4 +1,4 @@
-"""Steps: taken once, lost or repeated as they may be, the same when replayed."""
+"""Cases of steps: executed once, lost or repeated, durable, and the same on replay."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 async def a_finished_step_is_never_taken_again(host: Host) -> None:
-    """What a step gave comes back after a crash, without the step."""
+    """The result of a step returns after a crash, without executing it."""
     calls = CallCounter()
 
     async def flow(run: RunContext, start: RunStart) -> Outcome:
@@ -39,7 +39,7 @@ async def a_finished_step_is_never_taken_again(host: Host) -> None:
 
 
 async def a_step_that_must_not_repeat_is_lost(host: Host) -> None:
-    """A step that may not be repeated, and was under way in the crash, is reported as unknown."""
+    """A step that must not repeat, and was running in the crash, is reported as lost."""
     calls = CallCounter()
 
     async def flow(run: RunContext, start: RunStart) -> Outcome:
@@ -51,7 +51,7 @@ async def a_step_that_must_not_repeat_is_lost(host: Host) -> None:
 
 
 async def a_failed_step_fails_alike_when_replayed(host: Host) -> None:
-    """A body's own error ends the step, now and in every replay."""
+    """An error of the body fails the step, now and on every replay."""
     calls = CallCounter()
 
     async def fail(args: str, view: None) -> Noted:
@@ -71,7 +71,7 @@ async def a_failed_step_fails_alike_when_replayed(host: Host) -> None:
 
 
 async def a_key_serves_one_operation(host: Host) -> None:
-    """Two operations under one key would take each other's result: refused."""
+    """Two operations under one key are refused."""
     calls = CallCounter()
 
     async def flow(run: RunContext, start: RunStart) -> Outcome:
@@ -88,7 +88,7 @@ async def a_key_serves_one_operation(host: Host) -> None:
 
 
 async def time_and_ids_are_the_same_when_replayed(host: Host) -> None:
-    """Clock and ids come from the record."""
+    """Time and ids come from the records."""
     calls = CallCounter()
     seen: list[tuple[float, str]] = []
 
@@ -106,7 +106,7 @@ async def time_and_ids_are_the_same_when_replayed(host: Host) -> None:
 
 
 async def a_sleep_counts_from_its_first_beginning(host: Host) -> None:
-    """A wait that is over is not waited again."""
+    """A sleep that is over is not repeated."""
     calls = CallCounter()
 
     async def flow(run: RunContext, start: RunStart) -> Outcome:
@@ -123,7 +123,7 @@ async def a_sleep_counts_from_its_first_beginning(host: Host) -> None:
 
 
 async def all_before_a_step_is_durable_when_it_begins(host: Host) -> None:
-    """A crash in the first moment of a step finds all that was done before it, and that it has begun."""
+    """After a crash at the start of a step, everything before it and its start are recorded."""
     death = Death(host)
     seen: list[str] = []
 
@@ -146,7 +146,7 @@ async def all_before_a_step_is_durable_when_it_begins(host: Host) -> None:
 
 
 async def what_is_waited_for_is_durable(host: Host) -> None:
-    """After `durable`, a crash takes nothing away."""
+    """After `durable`, a crash loses nothing."""
     death = Death(host)
 
     async def flow(run: RunContext, start: RunStart) -> Outcome:
@@ -163,7 +163,7 @@ async def what_is_waited_for_is_durable(host: Host) -> None:
 
 
 async def a_child_is_born_when_all_before_it_is_durable(host: Host) -> None:
-    """Whatever a child does first, all that its caller did before it stands."""
+    """Everything before a spawn is durable when the child starts."""
     death = Death(host)
 
     async def flow(run: RunContext, start: RunStart) -> Outcome:
@@ -181,7 +181,7 @@ async def a_child_is_born_when_all_before_it_is_durable(host: Host) -> None:
 
 
 async def a_crash_while_only_reading_leaves_no_hole(host: Host) -> None:
-    """Reading need not wait; but nothing done later is kept when something done earlier is not."""
+    """Steps that only read need not be durable at once, but the records have no gap."""
     death = Death(host)
     steps = ("paid", "first", "second")
 
@@ -199,7 +199,7 @@ async def a_crash_while_only_reading_leaves_no_hole(host: Host) -> None:
 
 
 async def a_result_is_handed_out_when_all_before_it_is_durable(host: Host) -> None:
-    """Whoever has heard how a run ended finds all of it, whatever happens in the next moment."""
+    """When the result is returned, all records are durable."""
 
     async def flow(run: RunContext, start: RunStart) -> Outcome:
         for number in range(5):

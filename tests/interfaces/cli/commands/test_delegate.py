@@ -456,7 +456,7 @@ def test_whoever_ends_the_input_at_a_question_leaves_it_blocked(house, turn):
         again.until("asks: Which one?\r\n> ")
         again.type("\x04")
         assert again.end() == 2
-        assert "it waits for an answer" in " ".join(again.text.split())
+        assert "the run waits for an answer" in " ".join(again.text.split())
         done = house.run("resume", run, "--answer", "the second", "--json", **server.environ)
         assert json.loads(done.stdout)["report"] == "The second, then."
         assert "the second" in str(server.asked[-1].body)
@@ -535,7 +535,7 @@ def test_a_secret_in_a_label_stands_in_no_event_and_names_no_file(house, tmp_pat
         ("[]", "--tasks: found 'tasks.json'; the file has no task"),
         ('{"tasks": []}', "--tasks: found 'tasks.json'; the file has no task"),
         ("nonsense", "--tasks: found 'tasks.json'; it is not JSON"),
-        ('[{"label": "a", "prompt": "x", "tools": ["Nope"]}]', "tasks[0].tools: found 'Nope'; there is no such tool"),
+        ('[{"label": "a", "prompt": "x", "tools": ["Nope"]}]', "tasks[0].tools: found 'Nope'; unknown tool"),
     ],
 )
 def test_what_is_wrong_with_a_file_of_tasks_is_said_of_it_before_anybody_is_asked(house, content, said):

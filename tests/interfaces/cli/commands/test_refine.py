@@ -96,7 +96,7 @@ def test_a_script_and_criteria_exclude_each_other(project: Path):
     ("arguments", "said"),
     [
         (("--evaluator-script", "./nowhere"), "evaluator: found './nowhere'; there is no such program"),
-        (("--tools", "Read,Nope"), "tools: found 'Nope'; there is no such tool"),
+        (("--tools", "Read,Nope"), "tools: found 'Nope'; unknown tool"),
     ],
 )
 def test_what_cannot_work_is_a_usage_error_before_anything_is_spent(

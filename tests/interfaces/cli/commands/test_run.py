@@ -170,8 +170,8 @@ def test_what_waits_for_approval_is_answered_by_yes_or_no_and_by_nothing_else(ho
     process.kill()
     process.wait()
     for answer, output in (
-        ("", "at least a word"),
-        (" ", "at least a word"),
+        ("", "give an answer that is not blank"),
+        (" ", "give an answer that is not blank"),
         ("sure", "deputy approve"),
         ("yes", "deputy approve"),
     ):
