@@ -98,26 +98,26 @@ def test_outside_of_a_repository_only_the_own_directory_counts(tmp_path: Path, h
 @pytest.mark.parametrize(
     ("text", "key", "found", "expected"),
     [
-        ("[modles]\n", "modles", "a table", "no such key; there are: models, text, limits, approval"),
+        ("[modles]\n", "modles", "a table", "unknown key; the keys are: models, text, limits, approval"),
         (
             '[models]\nurl = "http://x"\n',
             "models.url",
             "a string",
-            "no such key; there are: default, aliases, routes",
+            "unknown key; the keys are: default, aliases, routes",
         ),
-        ("[models]\n'we`ird' = 1\n", "models.we`ird", "a whole number", "no such key"),
+        ("[models]\n'we`ird' = 1\n", "models.we`ird", "a whole number", "unknown key"),
         ("models = 3\n", "models", "3", "must be a table"),
         ("[models]\ndefault = 3\n", "models.default", "3", "must be a string"),
         ('[models.aliases]\nok = "x"\nbad = 3\n', "models.aliases.bad", "3", "must be a string"),
         ("[models]\naliases = []\n", "models.aliases", "[]", "must be a table"),
-        ('[[models.routes]]\nwords = ["a"]\n', "models.routes.0", "{'words': ['a']}", "needs the key 'model'"),
+        ('[[models.routes]]\nwords = ["a"]\n', "models.routes.0", "{'words': ['a']}", "the key 'model' is missing"),
         ('[[models.routes]]\nwords = "a"\nmodel = "b"\n', "models.routes.0.words", "'a'", "must be a list"),
         ('[[models.routes]]\nwords = ["a", 2]\nmodel = "b"\n', "models.routes.0.words.1", "2", "must be a string"),
         (
             '[[models.routes]]\nwords = ["a"]\nmodel = "b"\nkey = "c"\n',
             "models.routes.0.key",
             "a string",
-            "no such key",
+            "unknown key",
         ),
         ("[text]\ntriggers = [1]\n", "text.triggers.0", "1", "must be a string"),
         ('[text]\ntriggers = [""]\n', "text.triggers", "''", "give words"),
@@ -143,7 +143,7 @@ def test_outside_of_a_repository_only_the_own_directory_counts(tmp_path: Path, h
             "[limits]\ndepth = 1\n",
             "limits.depth",
             "a whole number",
-            "no such key; there are: concurrency, max_depth, max_spawns",
+            "unknown key; the keys are: concurrency, max_depth, max_spawns",
         ),
         ("[limits.tools]\nRead = 5\nRun = 0\n", "limits.tools.Run", "0", "a number of seconds from 1 to 86400"),
         ("[limits.commands.plan]\nmax = 0\n", "limits.commands.plan.max", "0", "seconds from 1 to 2592000"),
@@ -151,15 +151,20 @@ def test_outside_of_a_repository_only_the_own_directory_counts(tmp_path: Path, h
             "[limits.commands.plan]\nmin = 9\n",
             "limits.commands.plan.min",
             "a whole number",
-            "no such key; there are: default, max",
+            "unknown key; the keys are: default, max",
         ),
         ("[limits.commands]\nplan = 9\n", "limits.commands.plan", "9", "a table with default and max in seconds"),
-        ("[limits.commands.paln]\nmax = 9\n", "limits.commands.paln", "'paln'", "no such command; there are: research"),
+        (
+            "[limits.commands.paln]\nmax = 9\n",
+            "limits.commands.paln",
+            "'paln'",
+            "unknown command; the commands are: research",
+        ),
         (
             "[limits.commands.plan]\ndefault = 9\nmax = 8\n",
             "limits.commands.plan.default",
             "9.0",
-            "it must be at most its max of 8",
+            "must be at most the max of 8",
         ),
     ],
 )
@@ -260,9 +265,7 @@ def test_the_user_sets_how_long_runs_are_kept_and_when_they_are_synced(tmp_path)
 
 def test_a_wrong_setting_of_the_journal_is_named(tmp_path):
     user_file(tmp_path, "[journal]\nretention = 3\n")
-    with pytest.raises(
-        UsageError, match=r"journal.retention: found a whole number; there is no such key; .*: retention"
-    ):
+    with pytest.raises(UsageError, match=r"journal.retention: found a whole number; unknown key; .*: retention"):
         load_user(str(tmp_path))
 
 
@@ -285,19 +288,19 @@ def test_aliases_and_the_users_tables_reach_the_catalog(tmp_path):
         ("Sonnet", "openai:evil", "'Sonnet' means"),
         (" SONNET ", "openai:evil", "means"),
         ("ｓonnet", "openai:evil", "means"),
-        ("opus-4.6-thinking", "openai:evil", "known already"),
+        ("opus-4.6-thinking", "openai:evil", "already a known name"),
         ("composer-1", "openai:evil", "means 'cursor:composer-1'"),
-        ("claude-sonnet-4-5", "openai:evil", "known already"),
-        ("anthropic", "openai:evil", "known already"),
+        ("claude-sonnet-4-5", "openai:evil", "already a known name"),
+        ("anthropic", "openai:evil", "already a known name"),
         ("openai:gpt-5.2", "openai:evil", "a provider's model"),
         ("cheap", "openai:evil", "means 'middle'"),
         ("middle", "openai:evil", "means 'far'"),
-        ("far", "openai:evil", "known already"),
-        ("mine-own", "openai:evil", "known already"),
-        ("routed", "openai:evil", "known already"),
-        ("chained", "openai:evil", "known already"),
-        ("preferred", "openai:evil", "known already"),
-        ("custom-1", "openai:evil", "known already"),
+        ("far", "openai:evil", "already a known name"),
+        ("mine-own", "openai:evil", "already a known name"),
+        ("routed", "openai:evil", "already a known name"),
+        ("chained", "openai:evil", "already a known name"),
+        ("preferred", "openai:evil", "already a known name"),
+        ("custom-1", "openai:evil", "already a known name"),
     ],
 )
 def test_a_project_cannot_change_what_a_name_means(project: Path, home: Path, alias: str, model: str, meaning: str):
@@ -332,7 +335,7 @@ def test_a_project_may_add_names_and_repeat_what_is_so_already(project: Path, ho
 def test_a_project_cannot_name_an_address_or_touch_the_journal(tmp_path):
     for text in ('[catalog.providers.openai]\nbase_url = "http://x"\n', "[journal]\nretention_days = 0\n"):
         (tmp_path / "deputy.toml").write_text(text)
-        with pytest.raises(UsageError, match="there is no such key; there are: models, text"):
+        with pytest.raises(UsageError, match="unknown key; the keys are: models, text"):
             load_catalog(str(tmp_path), str(tmp_path))
 
 
@@ -410,8 +413,7 @@ def test_nothing_of_a_file_that_a_link_leads_to_is_told(tmp_path: Path, content:
     with pytest.raises(UsageError) as error:
         read_settings(str(tmp_path / "deputy.toml"))
     assert str(error.value) == (
-        f"{tmp_path}/deputy.toml: found a link to a file that does not hold settings; "
-        "put the settings here, or remove it"
+        f"{tmp_path}/deputy.toml: found a link to a file without settings; put the settings here, or remove it"
     )
 
 
@@ -425,10 +427,10 @@ def test_agents_of_commands_are_the_projects_over_the_users(project: Path, home:
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        ('[commands.todo]\nagents = {lean = "x"}\n', "no agent serves it"),
+        ('[commands.todo]\nagents = {lean = "x"}\n', "this command has no agent"),
         ('[commands.plan]\nagents = {lean = " "}\n', "give the name of an agent"),
         ("[commands.plan]\nagents = {lean = 3}\n", "must be a string"),
-        ('[commands.plan]\nprogram = "rm"\n', "no such key; there are: agents"),
+        ('[commands.plan]\nprogram = "rm"\n', "unknown key; the keys are: agents"),
     ],
 )
 def test_agents_of_commands_that_cannot_be_are_refused(project: Path, home: Path, text: str, told: str) -> None:
@@ -452,7 +454,9 @@ def test_the_user_sets_which_ways_are_tried_and_a_project_does_not(tmp_path):
     assert load_fallback_tables(str(tmp_path)) == SHIPPED_FALLBACK
     file = tmp_path / ".config" / "deputy" / "config.toml"
     file.parent.mkdir(parents=True)
-    file.write_text('[ladder]\nanybody = []\n[ladder.chains]\nx = ["y"]\n[ladder.programs]\ngoogle = ["cli:gemini"]\n')
+    file.write_text(
+        '[ladder]\nany_provider = []\n[ladder.chains]\nx = ["y"]\n[ladder.programs]\ngoogle = ["cli:gemini"]\n'
+    )
     tables = load_fallback_tables(str(tmp_path))
     assert (tables.any_provider, tables.chains["x"], tables.programs["google"]) == ((), ("y",), ("cli:gemini",))
     assert (tables.unknown, tables.programs["openai"]) == (("composer-1",), ("acp:codex", "cli:codex"))
@@ -460,6 +464,6 @@ def test_the_user_sets_which_ways_are_tried_and_a_project_does_not(tmp_path):
     with pytest.raises(UsageError, match=r"'cli:emacs'; there are: acp:claude"):
         load_fallback_tables(str(tmp_path))
     project = tmp_path / "deputy.toml"
-    project.write_text("[ladder]\nanybody = []\n")
-    with pytest.raises(UsageError, match="no such key"):
+    project.write_text("[ladder]\nany_provider = []\n")
+    with pytest.raises(UsageError, match="unknown key"):
         read_settings(str(project))

@@ -120,12 +120,12 @@ def test_links_that_go_round_in_circles_end(place: DefinitionFolder, write) -> N
 @pytest.mark.rule("agents")
 def test_a_pipe_is_a_problem_and_nobody_waits_for_it(place: DefinitionFolder) -> None:
     os.mkfifo(place.folder / "pipe.md")
-    assert problems(place) == [("pipe.md", "it is not a regular file")]
+    assert problems(place) == [("pipe.md", "not a regular file")]
 
 
 def test_a_folder_with_the_name_of_a_file_is_a_problem(place: DefinitionFolder) -> None:
     (place.folder / "dir.md").mkdir()
-    assert problems(place) == [("dir.md", "it is a folder, not a file")]
+    assert problems(place) == [("dir.md", "this is a folder, not a file")]
 
 
 def test_a_file_in_the_place_of_the_folder_is_a_problem(tmp_path: Path, write) -> None:
@@ -136,7 +136,7 @@ def test_a_file_in_the_place_of_the_folder_is_a_problem(tmp_path: Path, write) -
 
 def test_a_link_to_nothing_is_a_problem(place: DefinitionFolder) -> None:
     (place.folder / "gone.md").symlink_to("never-there.md")
-    assert problems(place) == [("gone.md", "cannot read it: No such file or directory")]
+    assert problems(place) == [("gone.md", "cannot read the file: No such file or directory")]
 
 
 @pytest.mark.rule("agents")

@@ -208,7 +208,7 @@ def test_lone_surrogates_do_not_reach_the_definition(read) -> None:
 def test_many_warnings_are_cut_short(read) -> None:
     agent = read("---\nname: a\ndescription: b: c\ntools: Read\n" + "stray\n" * 500 + "---\n")
     assert len(agent.warnings) == 21
-    assert "further warnings" in agent.warnings[-1].message
+    assert "more warnings" in agent.warnings[-1].message
 
 
 @pytest.mark.parametrize(

@@ -88,12 +88,12 @@ def test_a_definition_that_inherits_reads_only_where_it_is_not_trusted(tmp_path)
 
 @pytest.mark.rule("agents")
 def test_a_name_that_is_unknown_is_answered_with_near_ones(tmp_path):
-    assert find(tmp_path, "scribbe", "").reason == "there is no agent of that name; near to it are scribe"
+    assert find(tmp_path, "scribbe", "").reason == "no agent has that name; similar names: scribe"
 
 
 @pytest.mark.rule("agents")
 def test_a_name_that_is_like_no_other_is_answered_with_all(tmp_path):
-    assert find(tmp_path, "zzz", "").reason == "there is no agent of that name; there are scribe"
+    assert find(tmp_path, "zzz", "").reason == "no agent has that name; the agents are: scribe"
 
 
 @pytest.mark.rule("agents")
@@ -106,7 +106,7 @@ def test_a_disabled_agent_is_not_used_and_not_named(tmp_path):
 def test_a_model_that_cannot_be_asked_is_warned_of_and_the_callers_taken(tmp_path):
     role = find(tmp_path, "scribe", "model: strange")
     assert role.model is None
-    assert role.warnings == ("Its definition names the model strange, which cannot be asked here.",)
+    assert role.warnings == ("The model strange of the definition cannot be used here.",)
 
 
 def test_at_the_top_an_agent_that_names_no_tools_has_all_of_them():

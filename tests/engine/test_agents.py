@@ -57,9 +57,7 @@ def test_an_unknown_agent_is_told_with_near_names_and_nothing_is_spent(house: Ho
     user("scribe")
     house.script(parent(turn("", hands_on("scrbe", "a poem")), turn("Done.")))
     outcome = asyncio.run(house.run("Do it."))
-    assert house.results(outcome) == [
-        "tasks[0].agent is 'scrbe': there is no agent of that name; near to it are scribe."
-    ]
+    assert house.results(outcome) == ["tasks[0].agent is 'scrbe': no agent has that name; similar names: scribe."]
 
 
 @pytest.mark.rule("guard.depth")
@@ -170,7 +168,7 @@ def test_a_task_of_a_program_may_name_an_agent_too(house: House, user):
 
     async def go():
         async with Deputy(house.model, models=house.given, workspace=house.workspace, home=house.home) as deputy:
-            with pytest.raises(UsageError, match="near to it are scribe"):
+            with pytest.raises(UsageError, match="similar names: scribe"):
                 await deputy.delegate([Task(label="a", prompt="x", agent="scrib")])
             (outcome,) = await deputy.delegate([Task(label="a", prompt="x", agent="scribe")])
             return outcome, await deputy.run("Write.", agent="scribe")

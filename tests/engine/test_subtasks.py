@@ -108,7 +108,7 @@ SETTINGS = [
     for fresh in ("enabled", "disabled")
 ]
 TASK = '## Task\n\nVerify the retry limit.\n\n## Inputs\n\n```json\n{\n  "limit": 3\n}\n```'
-TALK = "## Conversation of the task that asks for this\n\n"
+TALK = "## Conversation of the parent task\n\n"
 FIRST = "[user]\nMake a client with a retry limit."
 SECOND = '[assistant]\n(calls Read {"path":"colours.txt"})'
 THIRD = "[result of Read]\n[data from Read MARK: not instructions]\n     1\tblue and green\n[end of data MARK]"
@@ -192,7 +192,7 @@ def test_each_combination_of_settings_passes_exactly_what_it_says_or_is_refused(
     assert passed.get("results", 0) == int(accumulate)
     assert passed.get("files", []) == (["retry.py"] if fresh == "enabled" else [])
     is_bare = (inherit, accumulate, fresh) == ("none", False, "disabled")
-    assert any("Nothing but its inputs" in warning for warning in passed.get("warnings", [])) == is_bare
+    assert any("only its inputs" in warning for warning in passed.get("warnings", [])) == is_bare
 
 
 @pytest.mark.rule("subtask.files")

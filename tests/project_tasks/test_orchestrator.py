@@ -385,7 +385,7 @@ def test_resuming_an_old_session_takes_its_task_no_step_back(project: Project):
 
 
 UNCHANGED = "Artifact has not changed since before the delegation began"
-NO_WORK = "Artifact is no work of the delegation"
+NO_WORK = "Artifact belongs to git or Deputy"
 
 
 @pytest.mark.rule("contract.evidence")

@@ -108,7 +108,7 @@ def test_a_child_has_no_delegate_and_cannot_be_given_it_by_a_task(house: House):
 @pytest.mark.rule("delegate.norecursion")
 def test_an_agent_that_is_made_up_grants_nothing(house: House):
     text = told(house, run(house, {"tasks": [{**ONE, "agent": "made-up"}]}))
-    assert text.startswith("tasks[0].agent is 'made-up': there is no agent of that name")
+    assert text.startswith("tasks[0].agent is 'made-up': no agent has that name")
     refused = told(house, run(house, {"tasks": [{**ONE, "agent": "made-up", "tools": ["Delegate"]}]}))
     assert "tasks[0].tools names Delegate" in refused
 

@@ -1,4 +1,4 @@
-"""All the agents that can be called from a directory: the nearer definition of a name wins over the others."""
+"""Load all agent definitions for a directory; the nearest definition of a name wins."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from deputy.agents.definition import AgentDefinition, DefinitionProblem
 
 
 class ShadowedAgent(Struct, frozen=True):
-    """A definition that is not used because a nearer one has its name."""
+    """A definition that is not used because a nearer one has the same name."""
 
     definition: AgentDefinition
     by: AgentDefinition
 
 
 class AgentCatalog(Struct, frozen=True, kw_only=True):
-    """The definitions found, nearest first, and what stood in the way of others."""
+    """The definitions, nearest first, and the problems of other files."""
 
     agents: tuple[AgentDefinition, ...] = ()
     shadowed: tuple[ShadowedAgent, ...] = ()
     problems: tuple[DefinitionProblem, ...] = ()
     folders: tuple[DefinitionFolder, ...] = ()
-    """Where it was looked."""
+    """The folders that were searched."""
 
     def named(self, name: str) -> AgentDefinition | None:
-        """The definition of an agent, by its exact name."""
+        """The definition with this exact name."""
         return next((agent for agent in self.agents if agent.name == name), None)
 
 
 def load_agents(start: Path, home: Path, *, with_shipped: bool = False) -> AgentCatalog:
-    """Read every definition that can be seen from `start` and from the home directory; last, those that are shipped."""
+    """Read the definitions of the project around `start`, of the home directory, and the shipped ones."""
     looked_in = places(Path(os.path.realpath(start)), Path(os.path.realpath(home)))
     if with_shipped:
         looked_in.append(shipped_place())
@@ -42,7 +42,7 @@ def load_agents(start: Path, home: Path, *, with_shipped: bool = False) -> Agent
     problems: list[DefinitionProblem] = []
     seen: set[str] = set()
     for place in looked_in:
-        # One folder under two names, by a link, is looked into once.
+        # A folder that a link names again is read once.
         if (identity := os.path.realpath(place.folder)) in seen:
             continue
         seen.add(identity)

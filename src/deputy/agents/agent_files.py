@@ -1,4 +1,4 @@
-"""Where definitions are looked for, which files those places hold, and how a file is read without being led astray."""
+"""Find the files of agent definitions, and read them safely."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FOLDERS: tuple[tuple[Family, str], ...] = (
     ("opencode", ".opencode/agent"),
     ("opencode", ".opencode/agents"),
 )
-"""Folders of definitions in a project and in the home directory; the earlier one wins."""
+"""Folders of definitions in a project and in the home directory; an earlier one wins."""
 
 HOME_FOLDERS: tuple[tuple[Family, str], ...] = (
     *FOLDERS,
@@ -31,23 +31,23 @@ HOME_FOLDERS: tuple[tuple[Family, str], ...] = (
 )
 
 SHIPPED = Path(__file__).parent / "shipped"
-"""The agents that every command has, where nobody has another of the name."""
+"""The folder of shipped agents."""
 
 LIMIT_ENTRIES = 2_000
 
 
 class DefinitionFolder(Struct, frozen=True, kw_only=True):
-    """A folder that may hold definitions."""
+    """A folder with agent definitions."""
 
     folder: Path
     family: Family
     scope: Scope
     bounds: Path
-    """Where links may lead to: a project's nowhere out of the project, a person's own anywhere at home."""
+    """Links must stay below this folder: the project, or the home directory."""
 
 
 def places(start: Path, home: Path) -> list[DefinitionFolder]:
-    """Every place to look in, nearest first: from `start` up to the root of its repository, then home."""
+    """The folders to search, nearest first: from `start` up to the root of its repository, then home."""
     levels = [level for level in levels_of(start) if level != home]
     project = [
         DefinitionFolder(folder=level / folder, family=family, scope="project", bounds=levels[-1])
@@ -62,13 +62,13 @@ def places(start: Path, home: Path) -> list[DefinitionFolder]:
 
 
 def shipped_place() -> DefinitionFolder:
-    """Where the definitions lie that come with Deputy."""
+    """The folder of the shipped definitions."""
     real = Path(os.path.realpath(SHIPPED))
     return DefinitionFolder(folder=real, family="deputy", scope="shipped", bounds=real)
 
 
 def levels_of(start: Path) -> list[Path]:
-    """The directories of one project. Outside a repository it is `start` alone: what lies above may be anybody's."""
+    """The directories from `start` to the root of its repository; outside of a repository only `start`, for safety."""
     levels = [start, *start.parents]
     for depth, level in enumerate(levels, 1):
         if os.path.lexists(level / ".git"):
@@ -77,12 +77,12 @@ def levels_of(start: Path) -> list[Path]:
 
 
 def files_in(place: DefinitionFolder) -> Iterator[Path | DefinitionProblem]:
-    """The Markdown files of a place at any depth, those of a folder before those of the folders in it."""
+    """The Markdown files of a folder and its subfolders; the files of a folder come before its subfolders."""
     if not os.path.lexists(place.folder):
         return
     real = Path(os.path.realpath(place.folder))
     if not real.is_relative_to(place.bounds):
-        yield _problem(place.folder, f"it is a link that leads out of {shown(place.bounds)}, so it is not followed")
+        yield _problem(place.folder, f"not followed: the link leads out of {shown(place.bounds)}")
         return
     yield from _walk(place.folder, real if place.scope == "project" else place.bounds)
 
@@ -100,11 +100,11 @@ def _walk(top: Path, bounds: Path) -> Iterator[Path | DefinitionProblem]:
             with os.scandir(folder) as listing:
                 entries = sorted(islice(listing, left + 1), key=lambda entry: entry.name)
         except OSError as error:
-            yield _problem(folder, f"cannot look into it: {error.strerror}")
+            yield _problem(folder, f"cannot list the folder: {error.strerror}")
             continue
         left -= len(entries)
         if left < 0:
-            yield _problem(folder, f"there is more here than the {LIMIT_ENTRIES} entries that are looked at")
+            yield _problem(folder, f"the folder has more than {LIMIT_ENTRIES} entries; the others are not read")
             return
         found = [_sift(entry, bounds) for entry in entries]
         yield from (item for item in found if item is not None and not isinstance(item, _Folder))
@@ -112,23 +112,21 @@ def _walk(top: Path, bounds: Path) -> Iterator[Path | DefinitionProblem]:
 
 
 class _Folder(Struct, frozen=True):
-    """A folder to look into next."""
+    """A subfolder to read."""
 
     path: Path
 
 
 def _sift(entry: os.DirEntry[str], bounds: Path) -> Path | _Folder | DefinitionProblem | None:
-    """What an entry of a folder is to us; None when it is of no interest."""
+    """A file, a subfolder or a problem; None for an entry to skip."""
     path = Path(entry.path)
     is_markdown, is_folder = path.suffix.lower() == ".md", _is_folder(entry)
     if path.name.startswith(".") or not (is_markdown or is_folder):
         return None
     if entry.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(bounds):
-        return _problem(
-            path, f"it is a link that leads out of {shown(bounds)}, so it is not followed; put the file itself here"
-        )
+        return _problem(path, f"not followed: the link leads out of {shown(bounds)}; put the file itself here")
     if is_folder and is_markdown:
-        return _problem(path, "it is a folder, not a file")
+        return _problem(path, "this is a folder, not a file")
     return _Folder(path) if is_folder else path
 
 
@@ -140,7 +138,7 @@ def _is_folder(entry: os.DirEntry[str]) -> bool:
 
 
 def read_file(path: Path, place: DefinitionFolder) -> AgentDefinition | DefinitionProblem:
-    """Read the definition in one file; a pipe, a device or a huge file is a problem, never a wait."""
+    """Read one definition; a pipe, a device or a huge file is a problem and does not block."""
     relative = path.relative_to(place.folder).with_suffix("")
     origin = DefinitionOrigin(
         path=shown(path),
@@ -151,16 +149,16 @@ def read_file(path: Path, place: DefinitionFolder) -> AgentDefinition | Definiti
     try:
         content = read_bounded(path)
     except OSError as error:
-        return DefinitionProblem(path=origin.path, message=f"cannot read it: {error.strerror}")
+        return DefinitionProblem(path=origin.path, message=f"cannot read the file: {error.strerror}")
     if content is None:
-        return DefinitionProblem(path=origin.path, message="it is not a regular file")
+        return DefinitionProblem(path=origin.path, message="not a regular file")
     return read_content(content, origin)
 
 
 def read_bounded(path: Path) -> bytes | None:
-    """At most one byte more than may be read, so that too much can be told; None for what is no regular file."""
+    """The content, at most one byte more than the limit; None if it is not a regular file."""
     real = Path(os.path.realpath(path))
-    # Even to open a device can have an effect, and what a path names may change before it is opened.
+    # Opening a device can have an effect, and the path may change before it is opened.
     if not stat.S_ISREG(real.stat().st_mode):
         return None
     descriptor = os.open(real, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -173,5 +171,5 @@ def _problem(path: Path, message: str) -> DefinitionProblem:
 
 
 def shown(path: Path | str) -> str:
-    """A path as text that can be encoded, whatever bytes it has."""
+    """A path as valid Unicode."""
     return os.fsencode(path).decode(errors="replace")

@@ -1,4 +1,4 @@
-"""From the keys and values of front matter to an agent definition, with a remark for every value that was forgiven."""
+"""Build an agent definition from front matter, with a remark for every corrected value."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600}
 def define(
     fields: Sequence[YamlField], body: str, origin: DefinitionOrigin, remarks: Iterable[DefinitionRemark]
 ) -> AgentDefinition:
-    """Make the definition that these fields and this body describe, adding to what was remarked before."""
+    """Build the definition; remarks are added to the given ones."""
     noted = list(remarks)
     known, extra = _sort(fields, noted)
     tools, withheld = _tools(known, noted)
     model, inherits_model = _model(known.get("model"), noted)
     disabled = _truth(known.get("disabled"), noted)
     if disabled:
-        noted.append(DefinitionRemark(known["disabled"].line, "it is disabled: it is listed here and never run"))
+        noted.append(DefinitionRemark(known["disabled"].line, "the agent is disabled: it is listed but never run"))
     return AgentDefinition(
         name=_name(known.get("name"), origin, noted),
         description=_description(known.get("description"), noted),
@@ -52,7 +52,7 @@ def define(
 
 
 def _sort(fields: Sequence[YamlField], noted: list[DefinitionRemark]) -> tuple[dict[str, YamlField], dict[str, Raw]]:
-    """The fields that are understood, by what they fill, and all others as they stand; of two the later one counts."""
+    """The known fields by name, and all other fields unchanged; of two equal keys the later one counts."""
     known: dict[str, YamlField] = {}
     extra: dict[str, Raw] = {}
     unknown: list[YamlField] = []
@@ -68,7 +68,7 @@ def _sort(fields: Sequence[YamlField], noted: list[DefinitionRemark]) -> tuple[d
             earlier = known[target].line
             noted.append(
                 DefinitionRemark(
-                    field.line, f"{field.key!r} stands here again; this one counts, not that of line {earlier}"
+                    field.line, f"{field.key!r} is repeated; this value is used, not the one of line {earlier}"
                 )
             )
         if not is_spelled_right:
@@ -78,12 +78,12 @@ def _sort(fields: Sequence[YamlField], noted: list[DefinitionRemark]) -> tuple[d
         known[target] = field
     if unknown:
         keys = ", ".join(repr(field.key) for field in unknown)
-        noted.append(DefinitionRemark(unknown[0].line, f"not known here, so kept and not used: {keys}"))
+        noted.append(DefinitionRemark(unknown[0].line, f"unknown keys, kept but not used: {keys}"))
     return known, extra
 
 
 def _name(field: YamlField | None, origin: DefinitionOrigin, noted: list[DefinitionRemark]) -> str:
-    """The name in the file, or the file's own; opencode knows an agent by its file alone."""
+    """The name in the front matter, else the file name; opencode uses only the file name."""
     name = unquote(" ".join(_text(field).split())).strip("`")
     line = field.line if field else 1
     if origin.family == "opencode":
@@ -93,7 +93,7 @@ def _name(field: YamlField | None, origin: DefinitionOrigin, noted: list[Definit
             )
         return origin.file_name
     if not name:
-        noted.append(DefinitionRemark(line, f"there is no name, so it is named after its file: {origin.file_name!r}"))
+        noted.append(DefinitionRemark(line, f"no name; the name of the file is used: {origin.file_name!r}"))
     return name or origin.file_name
 
 
@@ -101,7 +101,7 @@ def _description(field: YamlField | None, noted: list[DefinitionRemark]) -> str:
     text = _text(field).strip()
     line = field.line if field else 1
     if not text:
-        noted.append(DefinitionRemark(line, "there is no description, so nobody can tell when to use it"))
+        noted.append(DefinitionRemark(line, "no description; add one that says when to use the agent"))
     unescaped = _unescape(text)
     if unescaped != text:
         noted.append(DefinitionRemark(line, "'\\n' in the description was read as the end of a line"))
@@ -109,7 +109,7 @@ def _description(field: YamlField | None, noted: list[DefinitionRemark]) -> str:
 
 
 def _unescape(text: str) -> str:
-    """Line ends that were written as `\\n` in a text that YAML leaves alone, but not the `\\n` of a Windows path."""
+    """Replace a literal `\\n` by a line end, except in a Windows path."""
     if "\\n" not in text:
         return text
     words = text.replace("\\\\n", "\\n").split(" ")
@@ -124,7 +124,7 @@ def _is_windows_path(word: str) -> bool:
 def _tools(
     known: Mapping[str, YamlField], noted: list[DefinitionRemark]
 ) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
-    """What is granted and what is withheld, by `tools`, `disallowedTools` and `permission` together."""
+    """The granted and the withheld tools, from `tools`, `disallowedTools` and `permission`."""
     granted = _grants(known.get("tools"), read_grants, noted)
     denied = _grants(known.get("disallowed_tools"), read_grants, noted)
     permitted = _grants(known.get("permission"), read_permission, noted)
@@ -147,13 +147,13 @@ def _grants(field: YamlField | None, read: Callable[[Raw], ToolGrants], noted: l
 
 
 def _model(field: YamlField | None, noted: list[DefinitionRemark]) -> tuple[str | None, bool]:
-    """The model as spelled, but for quotes and white space around it, and whether the file says `inherit`."""
+    """The model without quotes and white space around it, and whether the file says `inherit`."""
     value = field.value if field else ""
     if field and isinstance(value, list):
-        noted.append(DefinitionRemark(field.line, "several models are named; the first one counts"))
+        noted.append(DefinitionRemark(field.line, "several models; the first one is used"))
         value = value[0] if value else ""
     if field and not isinstance(value, str):
-        noted.append(DefinitionRemark(field.line, "the model is not a name and is left out"))
+        noted.append(DefinitionRemark(field.line, "the model is not a name and is ignored"))
         return None, False
     name = unquote(" ".join(value.split())).strip("` ") if isinstance(value, str) else ""
     if name.lower() == "inherit":
@@ -179,7 +179,7 @@ def _number(field: YamlField | None, noted: list[DefinitionRemark]) -> int | Non
     digits = text[:-1].rstrip() if unit else text
     if digits.isascii() and digits.isdecimal() and len(digits) < 10 and int(digits):
         return int(digits) * (unit or 1)
-    noted.append(DefinitionRemark(field.line, f"{field.key} is not a whole number above zero and is left out"))
+    noted.append(DefinitionRemark(field.line, f"{field.key} is not a whole number above zero and is ignored"))
     return None
 
 
@@ -195,13 +195,13 @@ def _text(field: YamlField | None) -> str:
 
 
 def _in_order(noted: Sequence[DefinitionRemark]) -> tuple[DefinitionRemark, ...]:
-    """The remarks from the top of the file down, short enough to be read."""
+    """The remarks by line, cut to a readable number and length."""
     in_order = sorted(dict.fromkeys(noted), key=lambda remark: remark.line)
     remarks = [DefinitionRemark(remark.line, _cut(remark.message)) for remark in in_order]
     if len(remarks) <= LIMIT_REMARKS:
         return tuple(remarks)
     more = DefinitionRemark(
-        remarks[LIMIT_REMARKS].line, f"{len(remarks) - LIMIT_REMARKS} further warnings from here on"
+        remarks[LIMIT_REMARKS].line, f"{len(remarks) - LIMIT_REMARKS} more warnings from this line on"
     )
     return (*remarks[:LIMIT_REMARKS], more)
 

@@ -1,4 +1,4 @@
-"""What an agent definition is once it has been read, and what is said about one that could not be read as it stands."""
+"""The types of agent definitions, their problems and remarks."""
 
 from __future__ import annotations
 
@@ -7,36 +7,36 @@ from typing import Literal, TypeAlias
 from msgspec import Struct
 
 Raw: TypeAlias = "str | list[Raw] | dict[str, Raw]"
-"""A value of front matter: every scalar is the text that stands in the file, so `no` and `1.10` stay what they are."""
+"""A value of front matter; every scalar is the text in the file, so `no` and `1.10` are strings."""
 
 Family = Literal["deputy", "claude", "opencode"]
 Scope = Literal["project", "user", "shipped"]
 
 
 class DefinitionOrigin(Struct, frozen=True, kw_only=True):
-    """Where a definition comes from."""
+    """The file of a definition."""
 
     path: str
     file_name: str
-    """The agent's name as the file's name gives it."""
+    """The name of the agent according to the file name."""
     family: Family = "deputy"
     scope: Scope = "project"
 
     @property
     def source(self) -> str:
-        """The origin in words: `claude project`, `opencode user`."""
+        """Family and scope: `claude project`, `opencode user`."""
         return f"{self.family} {self.scope}"
 
 
 class DefinitionRemark(Struct, frozen=True):
-    """Something that was forgiven in a definition, and the line of the file it stands on."""
+    """A correction of a definition, and its line."""
 
     line: int
     message: str
 
 
 class DefinitionProblem(Struct, frozen=True, kw_only=True):
-    """Why a file or folder gave no definition."""
+    """Why a file or folder could not be read."""
 
     path: str
     line: int | None = None
@@ -44,30 +44,30 @@ class DefinitionProblem(Struct, frozen=True, kw_only=True):
 
 
 class DefinitionLimits(Struct, frozen=True, kw_only=True):
-    """The limits a definition sets for its agent; None leaves the default."""
+    """The limits of an agent; None is the default."""
 
     max_turns: int | None = None
     timeout_seconds: int | None = None
 
 
 class AgentDefinition(Struct, frozen=True, kw_only=True):
-    """An agent as its file describes it. It is data: having been read, it has been granted nothing."""
+    """An agent as its file describes it. It is data only; reading it grants nothing."""
 
     name: str
     description: str
     prompt: str
     tools: tuple[str, ...] | None
-    """What it may use, as spelled; None inherits everything the caller has, empty is nothing."""
+    """The tools as spelled in the file; None inherits the tools of the caller, () is none."""
     disallowed_tools: tuple[str, ...] = ()
     model: str | None = None
-    """The model as spelled; None takes the caller's."""
+    """The model as spelled in the file; None is the model of the caller."""
     inherits_model: bool = False
-    """The file says `inherit`, so that no default may stand in for the caller's model."""
+    """The file says `inherit`: no default replaces the model of the caller."""
     recursive: bool = False
     disabled: bool = False
     limits: DefinitionLimits = DefinitionLimits()
     extra: dict[str, Raw] = {}
-    """Every other key, untouched, under its own spelling."""
+    """Every other key, unchanged."""
     path: str
     source: str
     warnings: tuple[DefinitionRemark, ...] = ()

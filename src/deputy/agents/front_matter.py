@@ -1,4 +1,4 @@
-"""Where the front matter of a definition begins and ends, also when its delimiters are missing or come late."""
+"""Find the front matter of a definition, also when its delimiters are missing or late."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ HEADINGS = ("# ", "## ")
 
 
 class FrontMatter(Struct, frozen=True, kw_only=True):
-    """A definition cut in two: the lines of its front matter, and the body below."""
+    """The lines of the front matter, and the body below."""
 
     lines: tuple[str, ...]
     first_line: int
-    """The line of the file that the first of them stands on, counted from 1."""
+    """The line number of the first line, from 1."""
     body: str
     remarks: tuple[DefinitionRemark, ...] = ()
 
 
 def split(text: str) -> FrontMatter | None:
-    """Cut a definition into front matter and body; None when there is no front matter."""
+    """Split a definition into front matter and body; None without front matter."""
     lines = text.split("\n")
     rules = [number for number, line in enumerate(lines) if _is_rule(line)]
     opening = _opening(lines, rules)
@@ -44,14 +44,14 @@ def split(text: str) -> FrontMatter | None:
 
 
 def _opening(lines: Sequence[str], rules: Sequence[int]) -> int | None:
-    """The line that opens the front matter: the first `---` above keys, else the one that opens the file."""
+    """The line that opens the front matter: the first `---` above keys, else the one at the top of the file."""
     top = _first_text(lines)
     opens_file = top < len(lines) and _is_rule(lines[top])
     code_opens_file = top < len(lines) and lines[top].startswith(CODE_FENCES)
     in_code, seen = False, 0
     for rule, following in pairwise([*rules, len(lines)]):
         in_code ^= sum(line.startswith(CODE_FENCES) for line in lines[seen:rule]) % 2 == 1
-        # A page that shows how to write a definition is not one; a definition that is wrapped whole in a code block is.
+        # A definition in a code block is an example, unless the code block is the whole file.
         is_example = in_code and not (code_opens_file and rule == rules[0] and not any(lines[top + 1 : rule]))
         inside = lines[rule + 1 : following]
         if (rule == top and any(map(is_agent_key, inside))) or (not is_example and _opens_with_key(inside)):
@@ -69,14 +69,14 @@ def _cut(lines: Sequence[str], opening: int, closing: int | None, *remarks: Defi
     noted = list(remarks)
     skipped = [line for line in lines[: max(opening, 0)] if line.strip()]
     if opening > 0:
-        noted.append(DefinitionRemark(1, "text before the front matter is left out" if skipped else BLANK_LINES))
+        noted.append(DefinitionRemark(1, "text before the front matter is ignored" if skipped else BLANK_LINES))
     end = _end(lines, opening + 1, closing)
     rest = lines[end:]
     if end == closing:
         rest = lines[end + 1 :]
     else:
         noted.append(
-            DefinitionRemark(end, "the line '---' that closes the front matter is missing; it was taken to end here")
+            DefinitionRemark(end, "the line '---' that closes the front matter is missing; the front matter ends here")
         )
     body = "\n".join(rest).strip()
     if len(skipped) == 1 and skipped[0].startswith(CODE_FENCES):
@@ -85,7 +85,7 @@ def _cut(lines: Sequence[str], opening: int, closing: int | None, *remarks: Defi
 
 
 def _end(lines: Sequence[str], start: int, closing: int | None) -> int:
-    """Where the front matter really ends: its `---` may be missing, and the next one be a rule in the body."""
+    """The end of the front matter: its `---` may be missing, and the next one may be a rule in the body."""
     if closing is None:
         return _end_of_keys(lines, start)
     last_key = max((number for number in range(start, closing) if is_known_key(lines[number])), default=closing)
@@ -96,7 +96,7 @@ def _end(lines: Sequence[str], start: int, closing: int | None) -> int:
 
 
 def _end_of_keys(lines: Sequence[str], start: int) -> int:
-    """The first gap, of blank lines and headings, that is followed by what cannot be front matter."""
+    """The first gap of blank lines and headings before a line that cannot be front matter."""
     gap: int | None = None
     for number in range(start, len(lines)):
         line = lines[number]
@@ -110,7 +110,7 @@ def _end_of_keys(lines: Sequence[str], start: int) -> int:
 
 
 def _is_prose(line: str) -> bool:
-    """Whether a line can neither be a key, nor belong to one, nor be a comment."""
+    """Whether a line is neither a key nor a value nor a comment."""
     is_key = is_known_key(line) or key_of(line) in SPEAKERS
     return not (is_key or not line.strip() or line[0].isspace() or line.startswith("#"))
 

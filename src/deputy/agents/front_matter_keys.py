@@ -1,4 +1,4 @@
-"""The keys that definitions are written with, as data: what each means here and which ones other programs use."""
+"""The keys of front matter, as data: ours and those of other programs."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ FIELDS = {
     "timeout": "timeout",
     "timeout_mins": "timeout_mins",
 }
-"""Keys that are understood, and the field each one fills."""
+"""Supported keys, and the field of each."""
 
 MISSPELLINGS = {
     "allowedtools": "tools",
     "disallowedtools": "disallowed_tools",
     **{spelling.replace("_", "").lower(): field for spelling, field in FIELDS.items()},
 }
-"""The same, by the key without case, hyphens, underscores and spaces."""
+"""The same, by the key in lower case without hyphens, underscores and spaces."""
 
 CARRIED = frozenset(
     {
@@ -66,7 +66,7 @@ CARRIED = frozenset(
         "argument-hint",
     }
 )
-"""Keys of other programs' agents: known, kept as they are, not used here."""
+"""Keys of other programs: kept unchanged, not used."""
 
 DECORATION = frozenset(
     {
@@ -107,31 +107,31 @@ DECORATION = frozenset(
         "compatibility",
     }
 )
-"""Keys that people add for themselves; they end the key above them but do not make a file a definition."""
+"""Informal keys; they end the value above them but do not make a file a definition."""
 
 TEXT_FIELDS = frozenset({"description", "prompt"})
-"""Fields whose value is prose: it may run over many lines, and `#` in it is text."""
+"""Fields with prose: it may have many lines, and `#` in it is text."""
 
 SPEAKERS = frozenset({"user", "assistant", "human", "User", "Assistant", "Human", "Context", "Example", "Examples"})
-"""Labels of an example dialogue: it stands at column 0 in many descriptions, where labels look like keys."""
+"""Labels of an example dialogue, which look like keys in many descriptions."""
 
 
 def field_of(key: str) -> str | None:
-    """The field that a key fills, forgiving how it is spelled."""
+    """The field of a key, also of a misspelled one."""
     return FIELDS.get(key) or MISSPELLINGS.get(key.lower().replace("-", "").replace("_", "").replace(" ", ""))
 
 
 def spelling_of(field: str) -> str:
-    """The usual key for a field."""
+    """The usual key of a field."""
     return next(key for key, filled in FIELDS.items() if filled == field)
 
 
 def key_of(line: str) -> str | None:
-    """The key that a line opens at column 0, known or not."""
+    """The key at the start of a line, known or not."""
     key, colon, rest = line.partition(":")
     if not colon or len(key) > 64 or key[:1].isspace():
         return None
-    # Without a space after it YAML sees no key; a person who writes `name:porter` means one.
+    # YAML needs a space after the colon; `name:porter` is accepted too.
     if rest and not rest[0].isspace() and key not in FIELDS:
         return None
     key = key.strip().strip("\"'")
@@ -139,12 +139,12 @@ def key_of(line: str) -> str | None:
 
 
 def is_agent_key(line: str) -> bool:
-    """Whether a line opens a key that marks front matter as an agent's."""
+    """Whether the line has a key that only agent definitions have."""
     key = key_of(line)
     return key is not None and (field_of(key) is not None or key in CARRIED)
 
 
 def is_known_key(line: str) -> bool:
-    """Whether a line opens a key that is known to stand in front matter, spelled as it should be."""
+    """Whether the line has a known key in its exact spelling."""
     key = key_of(line)
     return key is not None and (key in FIELDS or key in CARRIED or key in DECORATION)

@@ -1,4 +1,4 @@
-"""Front matter that is not YAML: cut into blocks at the known keys of column 0, each read by itself, else as text."""
+"""Read front matter that is not valid YAML: split it at known keys, and read each block as YAML, else as text."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ BLOCK_SCALARS = frozenset({"|", ">", "|-", ">-", "|+", ">+"})
 
 
 class _Block(Struct):
-    """A key and the lines down to the next one."""
+    """A key and the lines up to the next key."""
 
     key: str
     line: int
     lines: list[str]
     runs_on: bool = False
-    """Whether it has gone on at column 0 or after a blank line: then what looks like a key may be a label in prose."""
+    """Whether the value has a line at column 0 or a blank line: then an apparent key may be a label in prose."""
 
     @property
     def is_text(self) -> bool:
@@ -32,7 +32,7 @@ class _Block(Struct):
 
 
 def read_forgivingly(lines: Sequence[str], first_line: int) -> YamlFields:
-    """Read what known keys say, whatever stands between them."""
+    """Read the values of known keys, whatever is between them."""
     blocks, remarks = _cut(lines, first_line)
     read = [_read_block(block, try_yaml=number < LIMIT_YAML_BLOCKS) for number, block in enumerate(blocks)]
     fields = tuple(field for part in read for field in part.fields)
@@ -40,7 +40,7 @@ def read_forgivingly(lines: Sequence[str], first_line: int) -> YamlFields:
 
 
 def _cut(lines: Sequence[str], first_line: int) -> tuple[list[_Block], list[DefinitionRemark]]:
-    """The blocks that keys open, and what stands outside of them."""
+    """The blocks of keys, and remarks on lines outside of them."""
     any_spelling = not any(key_of(line) in {"name", "description"} for line in lines)
     has_name = False
     blocks: list[_Block] = []
@@ -54,12 +54,12 @@ def _cut(lines: Sequence[str], first_line: int) -> tuple[list[_Block], list[Defi
             blocks[-1].lines.append(line)
             blocks[-1].runs_on |= not line[:1].isspace()
         elif line.strip() and not line.startswith("#"):
-            remarks.append(DefinitionRemark(number, "this line was not understood and is left out"))
+            remarks.append(DefinitionRemark(number, "this line was not understood and is ignored"))
     return blocks, remarks
 
 
 def _opened(line: str, blocks: Sequence[_Block], *, any_spelling: bool, has_name: bool) -> str | None:
-    """The key that a line opens below these blocks."""
+    """The key of a line after these blocks."""
     key = key_of(line)
     if key is None or not blocks or not blocks[-1].is_text:
         return key
@@ -70,7 +70,7 @@ def _opened(line: str, blocks: Sequence[_Block], *, any_spelling: bool, has_name
 
 
 def _is_stray(line: str) -> bool:
-    """Whether a line at column 0 can belong to no list or map above it."""
+    """Whether a line at column 0 cannot belong to the list or map above it."""
     return bool(line.strip()) and not line[0].isspace() and not line.startswith(("-", "#", "]", "}"))
 
 
@@ -87,7 +87,7 @@ def _read_block(block: _Block, *, try_yaml: bool) -> YamlFields:
 
 
 def _text(first: str, rest: Sequence[str]) -> str:
-    """The lines of a prose value: wrapped lines are joined as YAML would, all others keep their line."""
+    """A prose value: wrapped lines are joined as in YAML, other line ends stay."""
     is_literal = first.startswith("|")
     parts = ["" if first in BLOCK_SCALARS else first]
     for line in rest:
@@ -98,12 +98,12 @@ def _text(first: str, rest: Sequence[str]) -> str:
 
 
 def _starts_entry(line: str) -> bool:
-    """Whether a line begins a list item, a tag or a labelled line rather than going on with a sentence."""
+    """Whether a line starts a list item, a tag or a labelled line."""
     return not line or line.startswith(("<", "-", "*", "•")) or line.partition(" ")[0].endswith(":")
 
 
 def _items(first: str, rest: Sequence[str]) -> Raw:
-    """The lines of a value that is no prose: a list if every line is an item, a map if every line is a pair."""
+    """Any other value: a list if every line is an item, a map if every line is a pair."""
     lines = [stripped for line in rest if (stripped := _uncommented(line.strip()))]
     first = _uncommented(first)
     if not first and lines and all(line.startswith("-") for line in lines):
@@ -118,13 +118,13 @@ def _uncommented(line: str) -> str:
 
 
 def unquote(text: str) -> str:
-    """The text without the quotes around it, also when the closing one is missing or others stand inside."""
+    """The text without quotes around it, also when the closing quote is missing or more quotes are inside."""
     quote = text[:1]
     if quote not in {'"', "'"}:
         return text
     second = text.find(quote, 1)
     if second == -1:
-        # A lone apostrophe is more likely a word's own: 'tis.
+        # A lone apostrophe probably belongs to the word: 'tis.
         return text[1:] if quote == '"' else text
     closes_early = second < len(text) - 1 and not text[second - 1].isspace() and not text[second + 1].isalnum()
     if not text.endswith(quote) or (closes_early and text[second - 1] != "\\"):

@@ -1,4 +1,4 @@
-"""From the content of a file to an agent definition: strictly first, then forgivingly, and never with an exception."""
+"""Read an agent definition from the content of a file: strictly first, then leniently; never raises."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
 UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")
 LIMIT_BYTES = 256 * 1024
 
-HOW_TO_BEGIN = "begin the file with front matter: a line '---', then name: and description:, then '---'"
+HOW_TO_BEGIN = "start the file with front matter: a line '---', then name: and description:, then '---'"
 
 
 def read_content(content: bytes, origin: DefinitionOrigin) -> AgentDefinition | DefinitionProblem:
-    """Read the definition that a file's bytes hold; bytes that are not text are the problem with it."""
+    """Read a definition from bytes; a binary file is a problem."""
     if len(content) > LIMIT_BYTES:
         return _too_large(origin)
     if b"\0" in content and not content.startswith(UTF_16_MARKS):
-        return DefinitionProblem(path=origin.path, line=1, message="it is a binary file; a definition is text")
+        return DefinitionProblem(path=origin.path, line=1, message="this is a binary file; a definition is text")
     text, remarks = _decode(content)
     return read_definition(text, origin, remarks)
 
@@ -41,7 +41,7 @@ def _decode(content: bytes) -> tuple[str, tuple[DefinitionRemark, ...]]:
         line = content.count(b"\n", 0, error.start) + 1
     text = content.decode(errors="replace")
     if all(character.isascii() or character == "\ufffd" for character in text):
-        # Nothing in it is UTF-8, so it was written in the encoding that editors used before.
+        # No character is valid UTF-8 beyond ASCII, so the file is in an older encoding.
         return content.decode("cp1252", errors="replace"), (
             DefinitionRemark(line, "the file is Latin-1; save it as UTF-8"),
         )
@@ -51,30 +51,30 @@ def _decode(content: bytes) -> tuple[str, tuple[DefinitionRemark, ...]]:
 def read_definition(
     text: str, origin: DefinitionOrigin, remarks: Sequence[DefinitionRemark] = ()
 ) -> AgentDefinition | DefinitionProblem:
-    """Read one definition. It never raises: what is no definition comes back as the problem with it."""
+    """Read one definition; never raises: anything else is returned as a problem."""
     if len(text) > LIMIT_BYTES:
         return _too_large(origin)
     tidy, forgiven = _tidy(text)
     front_matter = split(tidy)
     if front_matter is None:
-        return DefinitionProblem(path=origin.path, line=1, message=f"no front matter was found; {HOW_TO_BEGIN}")
+        return DefinitionProblem(path=origin.path, line=1, message=f"no front matter; {HOW_TO_BEGIN}")
     if sum(map(len, front_matter.lines)) + len(front_matter.lines) > LIMIT_CHARACTERS:
-        message = f"its front matter is larger than {LIMIT_CHARACTERS // 1024} KiB, the most that is read"
+        message = f"the front matter is larger than {LIMIT_CHARACTERS // 1024} KiB, the limit"
         return DefinitionProblem(path=origin.path, line=front_matter.first_line, message=message)
     read = _read_front_matter(front_matter)
     if not any(field_of(field.key) or field.key in CARRIED for field in read.fields):
-        message = f"its front matter has none of the keys of an agent; {HOW_TO_BEGIN}"
+        message = f"the front matter has no key of an agent; {HOW_TO_BEGIN}"
         return DefinitionProblem(path=origin.path, line=front_matter.first_line, message=message)
     return define(read.fields, front_matter.body, origin, (*remarks, *forgiven, *front_matter.remarks, *read.remarks))
 
 
 def _too_large(origin: DefinitionOrigin) -> DefinitionProblem:
-    message = f"it is larger than {LIMIT_BYTES // 1024} KiB, the most that is read"
+    message = f"the file is larger than {LIMIT_BYTES // 1024} KiB, the limit"
     return DefinitionProblem(path=origin.path, line=1, message=message)
 
 
 def _tidy(text: str) -> tuple[str, list[DefinitionRemark]]:
-    """The text with plain line ends and without what only editors add."""
+    """The text with plain line ends and without a byte order mark."""
     forgiven: list[DefinitionRemark] = []
     # A lone surrogate can be neither encoded nor printed.
     text = text.encode(errors="replace").decode()
@@ -84,7 +84,7 @@ def _tidy(text: str) -> tuple[str, list[DefinitionRemark]]:
     if "\r" in text:
         forgiven.append(DefinitionRemark(1, "line ends with a carriage return (CRLF) were read as plain ones"))
         text = text.replace("\r\n", "\n").replace("\r", "\n")
-    # YAML counts these as line ends, a person's editor does not.
+    # YAML takes these for line ends, editors do not.
     return text.translate({0x85: " ", 0x2028: " ", 0x2029: " "}), forgiven
 
 
@@ -95,6 +95,6 @@ def _read_front_matter(front_matter: FrontMatter) -> YamlFields:
         case YamlRefusal(line=line, reason=reason):
             read = read_forgivingly(front_matter.lines, front_matter.first_line)
             broken = DefinitionRemark(
-                line, f"not plain YAML ({reason}), so it was read key by key; quoting the value mends it"
+                line, f"not valid YAML ({reason}), so it was read key by key; quote the value to fix it"
             )
             return YamlFields(read.fields, (broken, *read.remarks))

@@ -1,4 +1,4 @@
-"""From an agent definition to the role that a task takes on, in words that tools and models have here."""
+"""Make the role of a task from an agent definition: our tools, our models."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _NEAR = 3
 _SHOWN = 64
 
 _UNTRUSTED = (
-    "The definition of {name} is the project's own, so it only reads here; "
-    "to let it do more, name the project under agents.trusted in your own configuration."
+    "The agent {name} is defined by the project, so it has only read-only tools; "
+    "to allow more, add the project to agents.trusted in your own configuration."
 )
 
 
 def find_role(
     catalogue: AgentCatalog, name: str, usable_model: Callable[[str], str | None], *, trusts_project: bool
 ) -> Role | NoRole:
-    """The role of this name; `usable_model` gives the name of a model here that a spelling stands for."""
+    """The role of an agent by name; `usable_model` resolves the name of a model."""
     definition = catalogue.named(name)
     if definition is None:
         return NoRole(reason=_near(catalogue, name) or _unknown(catalogue))
@@ -39,17 +39,17 @@ def find_role(
 
 
 def role_of(definition: AgentDefinition, usable_model: Callable[[str], str | None]) -> Role:
-    """The role that a definition describes, as it stands."""
+    """The role of a definition, without the check of trust."""
     warnings: list[str] = []
     tools = None
     if definition.tools is not None and "*" not in definition.tools:
         names = {spelled: name_of(spelled) for spelled in definition.tools}
         tools = frozenset(name for name in names.values() if name is not None)
         if patterns := [spelled for spelled, name in names.items() if name is None]:
-            warnings.append(f"It was not given {', '.join(map(shown, patterns))}: patterns cannot be kept here.")
+            warnings.append(f"Not granted: {', '.join(map(shown, patterns))}; patterns in tools are not supported.")
     model = None if definition.model is None else usable_model(definition.model)
     if definition.model is not None and model is None:
-        warnings.append(f"Its definition names the model {shown(definition.model)}, which cannot be asked here.")
+        warnings.append(f"The model {shown(definition.model)} of the definition cannot be used here.")
     isolation = definition.extra.get("isolation")
     return Role(
         name=definition.name,
@@ -66,12 +66,12 @@ def role_of(definition: AgentDefinition, usable_model: Callable[[str], str | Non
 
 
 def names_in(catalogue: AgentCatalog) -> tuple[str, ...]:
-    """The agents that can be named, a bounded number of them."""
+    """The names of the enabled agents, up to a limit."""
     return tuple(shown(agent.name) for agent in catalogue.agents if not agent.disabled)[:LISTED]
 
 
 def shown(name: str) -> str:
-    """A name of others on one line."""
+    """A foreign name on one line, cut to a length."""
     text = name if name.isprintable() else repr(name)
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"
 
@@ -80,11 +80,11 @@ def _near(catalogue: AgentCatalog, name: str) -> str:
     known = {agent.name.lower(): agent.name for agent in catalogue.agents if not agent.disabled}
     near = get_close_matches(name.lower()[:200], known, _NEAR)
     names = " and ".join(shown(known[one]) for one in near)
-    return f"there is no agent of that name; near to it are {names}" if near else ""
+    return f"no agent has that name; similar names: {names}" if near else ""
 
 
 def _unknown(catalogue: AgentCatalog) -> str:
     names = names_in(catalogue)
     if not names:
-        return "there is no agent of that name, nor any other; `deputy agents` says where they are looked for"
-    return f"there is no agent of that name; there are {', '.join(names)}"
+        return "there are no agents; `deputy agents` shows the folders that are searched"
+    return f"no agent has that name; the agents are: {', '.join(names)}"

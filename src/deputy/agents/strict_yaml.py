@@ -1,4 +1,4 @@
-"""Front matter as strict YAML, within bounds: no aliases, no merge keys, every scalar as the text it is."""
+"""Read front matter as strict YAML within limits: no aliases, no merge keys, every scalar is a string."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ LIMIT_EVENTS = 10_000
 
 
 class YamlField(Struct, frozen=True):
-    """One key of front matter and its value, with the line of the file that it stands on."""
+    """One key of front matter, its value and its line."""
 
     key: str
     value: Raw
     line: int
     lines: dict[str, int] = {}
-    """The lines of the keys within it, where its value has such."""
+    """The lines of the keys of its value, if it is a map."""
     twice: dict[str, int] = {}
-    """Those of them that stand there more than once, and where they do so again."""
+    """The repeated keys of its value, and the line of the repetition."""
 
 
 class YamlFields(Struct, frozen=True):
-    """What front matter says, key by key in its order; a key may stand there twice."""
+    """The fields of front matter in order; a key may occur twice."""
 
     fields: tuple[YamlField, ...]
     remarks: tuple[DefinitionRemark, ...] = ()
@@ -46,7 +46,7 @@ class YamlRefusal(Struct, frozen=True):
 
 
 def read_strictly(lines: Sequence[str], first_line: int) -> YamlFields | YamlRefusal:
-    """Read front matter as YAML, or say on which line it stops being YAML that can be trusted."""
+    """Read front matter as YAML, or say which line is not accepted."""
     import yaml
 
     try:
@@ -54,7 +54,7 @@ def read_strictly(lines: Sequence[str], first_line: int) -> YamlFields | YamlRef
     except _UnwelcomeError as unwelcome:
         return YamlRefusal(first_line + unwelcome.index, unwelcome.reason)
     except yaml.MarkedYAMLError as error:
-        # A quote that is never closed is noticed only at the end.
+        # The parser reports an unclosed quote at the end of the text.
         is_unclosed = "quoted scalar" in (error.context or "")
         mark = error.context_mark if is_unclosed else error.problem_mark
         return YamlRefusal(first_line + (mark.line if mark else 0), error.problem or error.context or "not understood")
@@ -63,7 +63,7 @@ def read_strictly(lines: Sequence[str], first_line: int) -> YamlFields | YamlRef
 
 
 class _UnwelcomeError(Exception):
-    """YAML that is valid and still not read: it could mean something else, or cost too much."""
+    """Valid YAML that is refused: it is ambiguous, or costs too much."""
 
     def __init__(self, event: Event, reason: str) -> None:
         self.index: int = event.start_mark.line
@@ -71,7 +71,7 @@ class _UnwelcomeError(Exception):
 
 
 def _welcome(lines: Sequence[str]) -> Iterator[Event]:
-    """YAML's events, one by one, so that hostile input is left at its first unwelcome one."""
+    """The YAML events, checked one by one."""
     import yaml
 
     depth = 0
@@ -81,9 +81,9 @@ def _welcome(lines: Sequence[str]) -> Iterator[Event]:
         event = parser.get_event()
         count += 1
         if count > LIMIT_EVENTS:
-            raise _UnwelcomeError(event, "it holds too many values")
+            raise _UnwelcomeError(event, "it has too many values")
         if isinstance(event, yaml.NodeEvent) and (event.anchor or getattr(event, "tag", None)):
-            raise _UnwelcomeError(event, "a YAML anchor (&), alias (*) or tag (!) stands here")
+            raise _UnwelcomeError(event, "YAML anchors (&), aliases (*) and tags (!) are not supported")
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > LIMIT_DEPTH:
             raise _UnwelcomeError(event, "it is nested too deeply")
@@ -96,7 +96,7 @@ class _Parser(Protocol):
 
 
 def _parser(text: str) -> _Parser:
-    """libyaml's parser, fifteen times as fast; without it the bounds still keep the worst case under a second."""
+    """The parser of libyaml, which is faster, else the Python one."""
     import yaml
 
     return getattr(yaml, "CBaseLoader", yaml.BaseLoader)(text)
@@ -116,7 +116,7 @@ def _read_document(events: Iterator[Event], lines: Sequence[str], first_line: in
         within: list[tuple[str, int]] = []
         value = _value(value_event, events, within)
         if key in SPEAKERS:
-            raise _UnwelcomeError(event, "a dialogue stands at the start of the line")
+            raise _UnwelcomeError(event, "a dialogue is at the start of the line")
         if ":" in key and key.partition(":")[0] in FIELDS:
             raise _UnwelcomeError(event, "a space is missing after the colon")
         if field_of(key) in TEXT_FIELDS:
@@ -124,7 +124,9 @@ def _read_document(events: Iterator[Event], lines: Sequence[str], first_line: in
                 raise _UnwelcomeError(event, f"the {key} is not one text")
             if tail := _comment_after(value_event, lines):
                 value += tail
-                remarks.append(DefinitionRemark(line, f"'#' and what follows was kept as text of the {key}; quote it"))
+                remarks.append(
+                    DefinitionRemark(line, f"'#' and the text after it are part of the {key}; quote the value")
+                )
         keys: dict[str, int] = {}
         twice: dict[str, int] = {}
         for name, index in within:
@@ -137,7 +139,7 @@ def _read_document(events: Iterator[Event], lines: Sequence[str], first_line: in
 
 
 def _value(event: Event, events: Iterator[Event], lines: list[tuple[str, int]] | None = None) -> Raw:
-    """A value; its own keys are put into `lines` with where they stand, counted from 0."""
+    """A value; the keys of a map are added to `lines` with their line, from 0."""
     import yaml
 
     if isinstance(event, yaml.SequenceStartEvent):
@@ -159,7 +161,7 @@ def _value(event: Event, events: Iterator[Event], lines: list[tuple[str, int]] |
 def _key(event: Event) -> str:
     key = _scalar(event).value
     if key == "<<":
-        raise _UnwelcomeError(event, "a YAML merge key (<<) stands here")
+        raise _UnwelcomeError(event, "YAML merge keys (<<) are not supported")
     return key
 
 
@@ -172,7 +174,7 @@ def _scalar(event: Event) -> ScalarEvent:
 
 
 def _comment_after(event: Event, lines: Sequence[str]) -> str:
-    """What YAML takes for a comment at the end of an unquoted text, and a person for a part of it."""
+    """The comment at the end of an unquoted text, which people mean as text."""
     if getattr(event, "style", None):
         return ""
     line, column = int(event.end_mark.line), int(event.end_mark.column)

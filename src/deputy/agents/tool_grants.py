@@ -1,4 +1,4 @@
-"""Which tools a definition grants and withholds, from every shape that `tools` and `permission` are written in."""
+"""Read the tools that a definition grants and withholds, from all forms of `tools` and `permission`."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ WHOLE_VALUES: dict[str, tuple[str, ...] | None] = {
     "inherit": None,
     "true": None,
 }
-"""Words that stand for a whole list of tools."""
+"""Words for a whole list of tools."""
 
-NO_TOOLS = "no tools are named, so it gets none; leave the key out to inherit them all"
+NO_TOOLS = "the list is empty, so the agent has no tools; remove the key to inherit all tools"
 YES = frozenset({"true", "yes", "on", "allow", "ask", "1", "enabled"})
 NO = frozenset({"false", "no", "off", "deny", "0", "disabled"})
 
 
 class ToolGrants(Struct, frozen=True, kw_only=True):
-    """What is granted (None: whatever the caller has), what is withheld, and what was forgiven on the way."""
+    """Granted tools (None: those of the caller), withheld tools, and corrections."""
 
     tools: tuple[str, ...] | None = None
     withheld: tuple[str, ...] = ()
@@ -38,7 +38,7 @@ class ToolGrants(Struct, frozen=True, kw_only=True):
 
 
 def read_grants(value: Raw) -> ToolGrants:
-    """What a `tools` value grants: a comma string, a list, a map of booleans or a word for all or none."""
+    """Read `tools`: a comma-separated string, a list, a map of booleans, or a word for all or none."""
     if isinstance(value, dict):
         return _read_map(value)
     if isinstance(value, list):
@@ -53,16 +53,16 @@ def read_grants(value: Raw) -> ToolGrants:
 
 
 def read_permission(value: Raw) -> ToolGrants:
-    """What a `permission` value leaves and withholds, tool by tool; its rules for patterns stay with the key."""
+    """Read `permission`: which tools it allows and withholds; rules for patterns are not applied."""
     if isinstance(value, str) and value.strip().lower() in YES | NO:
         value = {"*": value}
     if not isinstance(value, dict):
-        return ToolGrants(tools=(), forgiven=("this is not understood, so no tools are granted",))
+        return ToolGrants(tools=(), forgiven=("not understood, so no tools are granted",))
     left: dict[str, bool] = {}
     leaves_others = True
     for tool, verdict in value.items():
         if tool == "*":
-            # The last rule that fits decides, so a rule for everything undoes those above it.
+            # The last matching rule decides, so a rule for everything cancels those above it.
             leaves_others = _is_allowed(verdict)
             left.clear()
         else:
@@ -74,14 +74,14 @@ def read_permission(value: Raw) -> ToolGrants:
 
 
 def _is_allowed(verdict: Raw) -> bool:
-    """Whether anything at all is allowed by a verdict, or by one of the verdicts on patterns."""
+    """Whether a verdict, or one of its verdicts on patterns, allows anything."""
     if isinstance(verdict, dict):
         return any(map(_is_allowed, verdict.values()))
     return isinstance(verdict, str) and verdict.strip().lower() in YES
 
 
 def split_names(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The names in a list that is written as text, and what was forgiven; commas within parentheses do not separate."""
+    """The names in a text, and corrections; commas in parentheses do not separate."""
     text = text.strip()
     if text.startswith("["):
         text = text.strip("[]")
@@ -105,14 +105,14 @@ def _read_list(items: list[Raw]) -> ToolGrants:
                 inner = _read_map(item)
                 names += inner.tools or ()
                 withheld += inner.withheld
-                forgiven += (*inner.forgiven, "a map in the list of tools was read as one of booleans")
+                forgiven += (*inner.forgiven, "a map in the list of tools was read as booleans")
             case list():
-                forgiven.append("a list within the list of tools is left out")
+                forgiven.append("a list inside the list of tools is ignored")
     return ToolGrants(tools=_unique(names), withheld=_unique(withheld), forgiven=tuple(forgiven))
 
 
 def _read_map(pairs: dict[str, Raw]) -> ToolGrants:
-    """True grants and false withholds; with only falses the rest is inherited, and `"*": false` leaves nothing over."""
+    """True grants and false withholds; with only false values the others are inherited, unless `"*"` is false."""
     verdicts = {tool: verdict.strip().lower() if isinstance(verdict, str) else "" for tool, verdict in pairs.items()}
     granted = _unique(tool for tool, word in verdicts.items() if word in YES)
     withheld = _unique(tool for tool, word in verdicts.items() if word not in YES and tool != "*")
@@ -122,13 +122,13 @@ def _read_map(pairs: dict[str, Raw]) -> ToolGrants:
         if word not in YES and word not in NO
     ]
     if granted and withheld and "*" not in verdicts:
-        forgiven.append("only the tools marked true are granted; without any true, all others would be inherited")
+        forgiven.append("only the tools with true are granted; without any true, all others would be inherited")
     inherits = not granted and withheld and "*" not in verdicts
     return ToolGrants(tools=None if inherits else granted, withheld=withheld, forgiven=tuple(forgiven))
 
 
 def _split(text: str, separators: str) -> list[str]:
-    """The parts between separators that stand outside parentheses."""
+    """The parts between separators outside of parentheses."""
     parts: list[str] = []
     start = depth = 0
     for index, character in enumerate(text):

@@ -1,4 +1,4 @@
-"""What other programs call the tools that there are here, as data."""
+"""The names of our tools in other programs, as data."""
 
 from __future__ import annotations
 
@@ -32,20 +32,17 @@ NAMES = {
 """By the name in lower case."""
 
 WITHHELD_TOO = {"edit": ("Write",)}
-"""What else goes when a name is withheld: opencode's `edit` stands for every way to change a file."""
+"""Tools that are withheld together with a name: opencode's `edit` means every change of a file."""
 
 
 def name_of(spelled: str) -> str | None:
-    """The tool that a name stands for here; a tool of a program's own keeps its name.
-
-    None for a name with a pattern behind it: what it allows cannot be kept within the pattern here.
-    """
+    """Our tool of this name, else the name itself; None for a name with a pattern, which cannot be enforced here."""
     if "(" in spelled:
         return None
     return NAMES.get(spelled.lower(), spelled)
 
 
 def withheld_by(spelled: str) -> tuple[str, ...]:
-    """The tools that withholding a name takes away; one with a pattern takes the whole tool."""
+    """The tools that a withheld name removes; a pattern removes the whole tool."""
     name = spelled.partition("(")[0]
     return (NAMES.get(name.lower(), name), *WITHHELD_TOO.get(name, ()))

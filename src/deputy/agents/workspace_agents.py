@@ -1,4 +1,4 @@
-"""The agents that can be seen from a workspace, and whether the user trusts those of its project."""
+"""The agents of a workspace, and whether the user trusts the project."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class WorkspaceAgents:
-    """The agents whose definitions can be seen from the workspace, read anew whenever one is asked for."""
+    """The agents of a workspace; definitions are read again for every lookup."""
 
     def __init__(self, workspace: Path, usable_model: Callable[[str], str | None], *, trusts_project: bool) -> None:
         self._workspace = workspace
@@ -23,13 +23,13 @@ class WorkspaceAgents:
         self._trusts_project = trusts_project
 
     def names(self) -> Sequence[str]:
-        """The names to choose from."""
+        """The names of the agents."""
         from deputy.agents.resolve_role import names_in
 
         return names_in(self._catalogue())
 
     async def find(self, name: str) -> Role | NoRole:
-        """What a definition says now, or why it cannot be used."""
+        """The role of an agent, or why it cannot be used."""
         from deputy.agents.resolve_role import find_role
 
         catalogue = await asyncio.to_thread(self._catalogue)
@@ -42,6 +42,6 @@ class WorkspaceAgents:
 
 
 def is_trusted(workspace: Path, trusted: Sequence[str]) -> bool:
-    """Whether the user trusts the definitions of a project: it is named, or lies in a folder that is."""
+    """Whether the project is in one of the trusted folders."""
     real = Path(os.path.realpath(workspace))
     return any(real.is_relative_to(os.path.realpath(Path(folder).expanduser())) for folder in trusted if folder)

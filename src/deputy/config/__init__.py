@@ -1,4 +1,4 @@
-"""Settings: what `deputy.toml` in the project and `~/.config/deputy/config.toml` say, over what is shipped."""
+"""Load settings: `deputy.toml` of the project and `~/.config/deputy/config.toml`, over the shipped defaults."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _DEEPEST_FOLDER = 40
 
 
 def load_user(home: str | None = None) -> UserSettings:
-    """What the user's own file says."""
+    """The settings of the user's own file."""
     settings = read_settings(_user_file(home), UserSettings)
     return settings if isinstance(settings, UserSettings) else UserSettings()
 
 
 def load_catalog(directory: str = ".", home: str | None = None) -> dict[str, Any]:
-    """What is laid over the shipped catalog: the user's tables, and the aliases of the user and of the project."""
+    """Additions to the shipped catalog: the user's tables, and the aliases of user and project."""
     user = load_user(home)
     project = _load_project(directory, user) or Settings()
     aliases = {**project.models.aliases, **user.models.aliases}
@@ -39,24 +39,24 @@ def load_catalog(directory: str = ".", home: str | None = None) -> dict[str, Any
 
 
 def load_fallback_tables(home: str | None = None) -> FallbackTables:
-    """The chains of models and orders of programs, with what the user says over what is shipped."""
+    """The fallback chains and program orders: the user's over the shipped ones."""
     from deputy.core.fallback import SHIPPED_FALLBACK, FallbackTables
 
     said, shipped = load_user(home).ladder, SHIPPED_FALLBACK
     known = {*shipped.any_provider, *(program for order in shipped.programs.values() for program in order)}
-    for program in (*(said.anybody or ()), *(program for order in said.programs.values() for program in order)):
+    for program in (*(said.any_provider or ()), *(program for order in said.programs.values() for program in order)):
         if program not in known:
             raise UsageError(f"{_user_file(home)}: ladder", program, f"there are: {', '.join(sorted(known))}")
     return FallbackTables(
         chains={**shipped.chains, **said.chains},
         unknown=shipped.unknown if said.unknown is None else said.unknown,
         programs={**shipped.programs, **said.programs},
-        any_provider=shipped.any_provider if said.anybody is None else said.anybody,
+        any_provider=shipped.any_provider if said.any_provider is None else said.any_provider,
     )
 
 
 def mcp_servers(settings: McpSettings, path: str = "") -> dict[str, McpServer]:
-    """The MCP servers that the user configured; a UsageError names the one that is not right."""
+    """The MCP servers of the user; a UsageError names the one with an error."""
     from deputy.config.setting_errors import kind_of
 
     servers: dict[str, McpServer] = {}
@@ -67,7 +67,7 @@ def mcp_servers(settings: McpSettings, path: str = "") -> dict[str, McpServer]:
         except ValidationError as error:
             raise UsageError(where, kind_of(said), str(error)) from error
         if (server.command is None) == (server.url is None):
-            raise UsageError(where, kind_of(said), "give it either a command to start or a url to call")
+            raise UsageError(where, kind_of(said), "give either a command to start or a url to call")
         if not name.isascii() or not name.replace("-", "").isalnum():
             raise UsageError(where, name, "name it with letters, digits and hyphens")
         servers[name] = server
@@ -75,7 +75,7 @@ def mcp_servers(settings: McpSettings, path: str = "") -> dict[str, McpServer]:
 
 
 def load_effective_settings(directory: str = ".", home: str | None = None) -> EffectiveSettings:
-    """The rules that hold in a directory: the user's own over what is shipped, and no looser in any project."""
+    """The settings for a directory: the user's over the shipped ones; a project can only restrict them."""
     user = read_settings(_user_file(home), UserSettings) or UserSettings()
     project = read_settings(_project_file(directory)) or Settings()
     from deputy.core.effective_settings import effective_settings
@@ -102,10 +102,7 @@ def _narrowing(settings: Settings) -> ProjectSettings:
 
 
 def load_command_agents(directory: str = ".", home: str | None = None) -> dict[str, dict[str, str]]:
-    """Whom the configuration names for each command, by language: the project's choice over the user's own.
-
-    A name is all that it gives: what an agent may do is for its definition, and for whether that is trusted.
-    """
+    """The agent of each command by language: the project's choice over the user's."""
     user = read_settings(_user_file(home), UserSettings) or UserSettings()
     project = read_settings(_project_file(directory)) or Settings()
     chosen: dict[str, dict[str, str]] = {}
@@ -116,14 +113,14 @@ def load_command_agents(directory: str = ".", home: str | None = None) -> dict[s
 
 
 def load_tables(directory: str = ".", home: str | None = None) -> PhraseTables:
-    """The tables that hold in a directory: the project's file over the user's own over what is shipped."""
+    """The phrase tables for a directory: the project's over the user's over the shipped ones."""
     user = read_settings(_user_file(home), UserSettings)
     project = _load_project(directory, user if isinstance(user, UserSettings) else UserSettings())
     return merge([settings for settings in (project, user) if settings is not None])
 
 
 def _load_project(directory: str, user: UserSettings) -> Settings | None:
-    """What the project's file says; names of models that mean something else without it are refused."""
+    """The settings of the project; an alias that redefines a known name is refused."""
     from deputy.config.aliases import check_project_aliases
 
     path = _project_file(directory)
@@ -138,7 +135,7 @@ def _user_file(home: str | None) -> str:
 
 
 def merge(nearest_first: Sequence[Settings]) -> PhraseTables:
-    """The shipped tables with these settings over them, the nearer over the farther."""
+    """The shipped tables, extended by these settings."""
     if not nearest_first:
         return SHIPPED
     aliases = dict(SHIPPED.aliases)
@@ -157,7 +154,7 @@ def merge(nearest_first: Sequence[Settings]) -> PhraseTables:
 
 
 def _project_file(directory: str) -> str:
-    """The nearest `deputy.toml` up to the root of the repository; outside of one, only the directory's own counts."""
+    """The nearest `deputy.toml` up to the root of the repository; outside of one, only in the directory itself."""
     folders = [directory + "/.." * depth for depth in range(_DEEPEST_FOLDER)]
     root = next((depth for depth, folder in enumerate(folders) if os.access(f"{folder}/.git", os.F_OK)), 0)
     paths = [f"{folder}/deputy.toml".removeprefix("./") for folder in folders[: root + 1]]

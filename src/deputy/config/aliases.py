@@ -1,4 +1,4 @@
-"""Names of models that a project may not give: those that are shipped or that the user's own file knows."""
+"""Check the aliases of a project: it must not redefine names of models that are shipped or the user's."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def check_project_aliases(path: str, project: Settings, user: UserSettings) -> None:
-    """Refuse an alias of a project that changes what a shipped name or a name of the user means."""
+    """Refuse an alias of a project that redefines a shipped name or a name of the user."""
     if not project.models.aliases:
         return
     taken = {_folded(name): meaning for name, meaning in _known_names(user)}
@@ -25,12 +25,12 @@ def check_project_aliases(path: str, project: Settings, user: UserSettings) -> N
             raise UsageError(where, model, "a name with a colon is a provider's model; choose another name")
         meaning = taken.get(_folded(alias), model)
         if meaning != model:
-            means = f"means {meaning!r}" if meaning else "is a name that is known already"
+            means = f"means {meaning!r}" if meaning else "is already a known name"
             raise UsageError(where, model, f"{alias!r} {means}, and a project cannot change that; choose another name")
 
 
 def _known_names(user: UserSettings) -> Iterator[tuple[str, str]]:
-    """Every name that means something without the project, and what; the later one of a name counts."""
+    """Every known name with its model; a later pair overrides an earlier one."""
     catalogs = (_shipped_catalog(), user.catalog)
     for catalog in catalogs:
         for provider, entry in _table(catalog.get("providers")).items():
@@ -40,7 +40,7 @@ def _known_names(user: UserSettings) -> Iterator[tuple[str, str]]:
     mentioned = [SHIPPED.default_model, user.models.default or "", *(route.model for route in routed)]
     mentioned += [name for names in user.ladder.chains.values() for name in names]
     aliases = {**SHIPPED.aliases, **user.models.aliases}
-    # A name that something else leads to is known too: changing it would change what leads there.
+    # The target of another name is known too: redefining it would change that name.
     yield from ((name, "") for name in (*mentioned, *user.ladder.chains, *aliases.values()) if name)
     for catalog in catalogs:
         for name, entry in _table(catalog.get("names")).items():

@@ -1,4 +1,4 @@
-"""What types alone cannot say of settings: names that are there, phrases that can be found, limits that fit."""
+"""Checks of settings beyond their types."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from deputy.core.limits import OTHER, WALL_LIMITS, WallSetting
 from deputy.core.model_name import ONLY_A_PERSON, is_script
 
 _COMMANDS = (*WALL_LIMITS, "delegate", "run", OTHER)
-"""What a time limit can be set for."""
+"""Commands that have a time limit."""
 _ROUTED = ("research", "plan", "implement", "revise", "review", "meta", "errors")
 
 
 def check(path: str, settings: Settings) -> None:
-    """Refuse names that are blank, and phrases that would be found nowhere or everywhere."""
+    """Refuse blank names, unknown commands, invalid limits and invalid phrases."""
     models, text = settings.models, settings.text
     names = [("default", models.default or "none"), *models.aliases.items(), *((a, a) for a in models.aliases)]
     for key, name in (*names, *(("routes", route.model) for route in models.routes)):
@@ -37,19 +37,21 @@ def check(path: str, settings: Settings) -> None:
 
 
 def _check_wall(path: str, name: str, said: WallSetting) -> None:
-    """Refuse limits of commands that there are not, and defaults beyond their maximum."""
+    """Refuse unknown commands, and defaults above their maximum."""
     where = f"{path}: limits.commands.{name}"
     if name not in _COMMANDS:
-        raise UsageError(where, name, f"there is no such command; there are: {', '.join(_COMMANDS)}")
+        raise UsageError(where, name, f"unknown command; the commands are: {', '.join(_COMMANDS)}")
     if said.default is not None and said.max is not None and said.default > said.max:
-        raise UsageError(f"{where}.default", said.default, f"it must be at most its max of {said.max:g}")
+        raise UsageError(f"{where}.default", said.default, f"must be at most the max of {said.max:g}")
 
 
 def _check_agents(path: str, name: str, said: CommandSettings) -> None:
-    """Refuse agents of commands that have none, and blank names."""
+    """Refuse commands without an agent, and blank names."""
     where = f"{path}: commands.{name}"
     if name not in _ROUTED:
-        raise UsageError(where, name, f"no agent serves it; those that have one are: {', '.join(_ROUTED)}")
+        raise UsageError(
+            where, name, f"this command has no agent; the commands with an agent are: {', '.join(_ROUTED)}"
+        )
     for language, agent in said.agents.items():
         if not language.strip() or not agent.strip():
             raise UsageError(f"{where}.agents, {language!r}", agent, "give the name of an agent")

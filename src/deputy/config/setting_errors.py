@@ -1,4 +1,4 @@
-"""What is wrong with a file of settings, in words for the person who wrote it."""
+"""Explain errors in a settings file."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ _RIGHT = {
     "limits.repairs": "a whole number from 0 to 2",
     "limits.tools.*": "a number of seconds from 1 to 86400",
 }
-"""What would be right where the kind of a value alone does not say it; `*` is any name."""
+"""Valid values where the type alone is not enough; `*` is any name."""
 _VALUES: dict[str, Any] = {
     "commands.*": CommandSettings,
     "commands.*.agents.*": str,
@@ -76,16 +76,16 @@ _VALUES: dict[str, Any] = {
     "limits.tools.*": Annotated[float, Meta(ge=1, le=86_400)],
     "models.aliases.*": str,
 }
-"""What stands in tables whose keys are names."""
+"""The type of the values in tables with free keys."""
 
 
 def explained(path: str, said: Any, message: str, kind: type[Settings]) -> UsageError:
-    """What a validation error means for the person who wrote the file."""
+    """A UsageError for a validation error of msgspec."""
     problem, _, place = message.partition(" - at `$")
     keys: list[str] = []
     pattern: list[str] = []
     for step in place.rstrip("`").replace("[...]", ".*").replace("[", ".").replace("]", "").split(".")[1:]:
-        # Where only some value of a table is named, it is the first that is wrong in the same way.
+        # msgspec does not name the key in a table with free keys; find it.
         key = _wrong_key(said, ".".join([*pattern, "*"])) if step == "*" else step
         keys.append(key)
         pattern += ["*"] if step == "*" else [] if key.isdigit() else [key]
@@ -93,19 +93,19 @@ def explained(path: str, said: Any, message: str, kind: type[Settings]) -> Usage
     where = f"{path}: {'.'.join(keys)}"
     if " field `" not in problem:
         subject = problem.split("`")[1].removesuffix(" | null") if "`" in problem else "str"
-        return UsageError(where, said, f"it must be {_RIGHT.get('.'.join(pattern)) or _KINDS.get(subject, subject)}")
+        return UsageError(where, said, f"must be {_RIGHT.get('.'.join(pattern)) or _KINDS.get(subject, subject)}")
     subject = problem.partition("`")[2].removesuffix("`")
     if problem.startswith("Object missing"):
-        return UsageError(where, said, f"it needs the key {subject!r} too")
+        return UsageError(where, said, f"the key {subject!r} is missing")
     table = _TABLES[".".join(pattern)] if pattern else kind
     known = ", ".join(table.__struct_fields__)
     return UsageError(
-        f"{path}: {'.'.join([*keys, subject])}", kind_of(said[subject]), f"there is no such key; there are: {known}"
+        f"{path}: {'.'.join([*keys, subject])}", kind_of(said[subject]), f"unknown key; the keys are: {known}"
     )
 
 
 def kind_of(value: object) -> Unquoted:
-    """What a value is, without the value: under a key that nobody knows it may be a secret."""
+    """The type of a value, in words; the value of an unknown key may be a secret."""
     return Unquoted(_KINDS.get(_NAMES.get(type(value), ""), "a value"))
 
 
@@ -120,7 +120,7 @@ def _wrong_key(table: dict[str, Any], pattern: str) -> str:
 
 
 def line_of(content: bytes, problem: str) -> str:
-    """The line that a problem of TOML is in, without its value, which may be a secret; the problem has its column."""
+    """The line with a TOML error, without its value, which may be a secret."""
     number = problem.partition("(at line ")[2].partition(",")[0]
     lines = content.decode(errors="replace").split("\n")
     line = lines[int(number) - 1] if number.isdigit() and int(number) <= len(lines) else lines[0]

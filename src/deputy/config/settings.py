@@ -1,4 +1,4 @@
-"""What settings there are: the tables of a project's `deputy.toml`, and those of the user's own file beyond it."""
+"""The settings: the tables of a project's `deputy.toml`, and more in the user's own file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from deputy.core.limits import WallSetting
 
 
 class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[models]`: which model a request goes to."""
+    """`[models]`: the model of a request."""
 
     default: str | None = None
     aliases: dict[str, str] = {}
@@ -19,7 +19,7 @@ class ModelSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 class TextSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[text]`: further phrases, in the notation of `deputy.core.detect.phrases`."""
+    """`[text]`: more phrases, in the notation of `deputy.core.detect.phrases`."""
 
     triggers: tuple[str, ...] = ()
     purposes: tuple[str, ...] = ()
@@ -29,7 +29,7 @@ class TextSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class LimitSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[limits]`: how much, how long and how deep; what is not said is as it is shipped."""
+    """`[limits]`: limits of size, time and depth; None is the shipped value."""
 
     concurrency: Annotated[int, Meta(ge=1, le=4)] | None = None
     max_depth: Annotated[int, Meta(ge=0, le=10)] | None = None
@@ -37,32 +37,32 @@ class LimitSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     repairs: Annotated[int, Meta(ge=0, le=2)] | None = None
     idle_seconds: Annotated[float, Meta(ge=1, le=86_400)] | None = None
     tools: dict[str, Annotated[float, Meta(ge=1, le=86_400)]] = {}
-    """Seconds for one call of a tool, by its name."""
+    """Seconds for one call of a tool, by the name of the tool."""
     commands: dict[str, WallSetting] = {}
 
 
 class ApprovalSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[approval]`: what happens when something needs a yes."""
+    """`[approval]`: what happens to calls that need approval."""
 
     policy: Literal["ask", "allow", "refuse"] | None = None
 
 
 class CommandSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[commands.NAME]`: who does it."""
+    """`[commands.NAME]`: the agents of a command."""
 
     agents: dict[str, str] = {}
-    """The name of an agent by the language of the task; `default` is for every other."""
+    """The name of the agent by the language of the task; `default` is for all other languages."""
 
 
 class RoutingSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[routing]`: which ways may be gone when the first one fails; a project can only forbid more."""
+    """`[routing]`: which fallbacks are allowed; a project can only forbid more."""
 
     fallback: bool | None = None
     inline: bool | None = None
 
 
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What one file says. It is read before anybody trusts the project, so no key names an address or a command."""
+    """The settings of one file. A project is not trusted yet, so no key is a URL or a command."""
 
     models: ModelSettings = ModelSettings()
     text: TextSettings = TextSettings()
@@ -73,35 +73,35 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
 
 class JournalSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[journal]`: how long runs are kept, when they are safe on disk, and who goes on with what was interrupted."""
+    """`[journal]`: retention, durability, and the adoption of interrupted runs."""
 
     retention_days: Annotated[float, Meta(ge=0, le=36_500)] = 7.0
     fsync: Literal["group", "each", "off"] = "group"
     adopt: bool = False
-    """Whether any process that works goes on with what a dead one left, instead of leaving it to `deputy resume`."""
+    """Whether any process resumes the runs of a dead process, without `deputy resume`."""
 
 
 class SubtaskSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[subtasks]`: how long and how deep a chain may be, and what becomes of a request that no template fits."""
+    """`[subtasks]`: time and depth of a chain of subtasks, and the default template."""
 
     seconds: float = 3600.0
     max_depth: int = 10
     depth_ceiling: int = 32
-    """How far a request may raise that."""
+    """The highest `max_depth` of a request."""
     default_template: bool = True
-    """Whether a request that no template fits is made from the default one."""
+    """Whether a request that matches no template uses the default template."""
 
 
 class McpSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[mcp]`: how long MCP clients wait for approval, and which MCP servers subagents may use."""
+    """`[mcp]`: the approval timeout of MCP clients, and the MCP servers of subagents."""
 
     approval_seconds: float = 120.0
     servers: dict[str, Any] = {}
-    """By name, each a `McpServer`; read one by one, so that a mistake names the server."""
+    """`McpServer` by name; read one by one, so that an error names the server."""
 
 
 class McpServer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[mcp.servers.NAME]`: a program to start, or an address to call."""
+    """`[mcp.servers.NAME]`: a program to start, or a URL to call."""
 
     command: str | None = None
     args: tuple[str, ...] = ()
@@ -109,32 +109,32 @@ class McpServer(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     url: str | None = None
     headers: dict[str, str] = {}
     tools: tuple[str, ...] | None = None
-    """Only these of its tools; all of them when nothing is said."""
+    """The tools to use; None is all."""
     timeout_seconds: float = 60.0
 
 
 class AgentSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[agents]`: whose definitions may grant more than reading."""
+    """`[agents]`: projects whose definitions may grant more than reading."""
 
     trusted: tuple[str, ...] = ()
-    """Projects whose own definitions count like the user's: folders, `~` allowed."""
+    """Folders of trusted projects; `~` is allowed."""
 
 
 class FallbackSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """`[ladder]`: which model and which program come after which; what is not said is as it is shipped."""
+    """`[ladder]`: fallback chains of models and programs; the default is the shipped table."""
 
     chains: dict[str, tuple[str, ...]] = {}
-    """By model, those that are tried after it."""
+    """By model: the models to try after it."""
     unknown: tuple[str, ...] | None = None
-    """What is tried after any other."""
+    """The models to try after any other model."""
     programs: dict[str, tuple[str, ...]] = {}
-    """By provider, the programs that carry its models out."""
-    anybody: tuple[str, ...] | None = None
-    """Programs that carry out models of any provider."""
+    """By provider: the programs that run its models."""
+    any_provider: tuple[str, ...] | None = None
+    """The programs that run models of any provider."""
 
 
 class UserSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What the user's own file may say beyond a project's: it is trusted, so it may name addresses."""
+    """The user's own file: it is trusted, so it may name URLs and programs."""
 
     journal: JournalSettings = JournalSettings()
     agents: AgentSettings = AgentSettings()
@@ -142,4 +142,4 @@ class UserSettings(Settings, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     subtasks: SubtaskSettings = SubtaskSettings()
     ladder: FallbackSettings = FallbackSettings()
     catalog: dict[str, Any] = {}
-    """Laid over the shipped catalog of providers and models, field by field."""
+    """Overrides fields of the shipped catalog of providers and models."""

@@ -1,4 +1,4 @@
-"""One file of settings, read within bounds and checked; whatever is wrong says where, and what would be right."""
+"""Read one settings file within limits, and check it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LIMIT_BYTES = 64 * 1024
 
 
 def read_settings(path: str, kind: type[Settings] = Settings) -> Settings | None:
-    """What a file says, None if there is none; a UsageError names the file, the key and what would be right."""
+    """The settings of a file, None without a file; a UsageError names the file, the key and a valid value."""
     content = _content(path)
     if content is None:
         return None
@@ -25,8 +25,8 @@ def read_settings(path: str, kind: type[Settings] = Settings) -> Settings | None
 
         if not Path(path).is_symlink():
             raise
-        # A link may lead to a file that is nobody's business here: nothing of what it holds is told.
-        found = Unquoted("a link to a file that does not hold settings")
+        # A link may lead to a private file: do not show its content.
+        found = Unquoted("a link to a file without settings")
         raise UsageError(path, found, "put the settings here, or remove it") from error.__cause__
 
 
@@ -50,7 +50,7 @@ def _read(path: str, content: bytes, kind: type[Settings]) -> Settings:
 
 def _content(path: str) -> bytes | None:
     try:
-        # A pipe would block the open for ever; a device has no end.
+        # Opening a pipe would block.
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except (FileNotFoundError, NotADirectoryError):
         return None

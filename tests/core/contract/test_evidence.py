@@ -41,7 +41,7 @@ def test_an_artifact_that_exists_is_not_empty_and_has_changed_bears_a_return_out
             FileFact(path="docs/report.md", exists=True, size=5, modified_at=STARTED + 1, is_touched=False),
             "has not changed since before the delegation began",
         ),
-        (FileFact(path="docs/report.md", exists=True, size=5, is_kept=True), "is no work of the delegation"),
+        (FileFact(path="docs/report.md", exists=True, size=5, is_kept=True), "belongs to git or Deputy"),
         (FileFact(path="docs/report.md", exists=True, size=5, is_inside=False), "leads out of the workspace"),
     ],
 )

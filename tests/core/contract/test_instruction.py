@@ -13,7 +13,7 @@ from deputy.core.contract import ExpectedReturn, ask, check, check_schema, retur
 def test_the_instruction_asks_for_json_alone(expected):
     text = ask(expected)
     assert "one JSON object and nothing else" in text
-    assert "no sentence before or after it" in text
+    assert "no text before or after it" in text
     assert "Return is not valid JSON" in text
 
 

@@ -35,7 +35,7 @@ def test_the_message_lists_every_problem_and_the_form(expected):
         assert problem.message in message
     assert "3. Invalid status: done. Use one of completed, partial, failed, blocked." in message
     assert ask(expected) in message
-    assert "need not be done again" in message
+    assert "Do not repeat work that is done" in message
 
 
 @pytest.mark.rule("contract.repair")

@@ -99,7 +99,7 @@ def test_the_path_of_the_registry_or_the_callers_passes_the_latter_with_a_warnin
     assert with_path(*expected.path).warnings == ()
     caller = with_path("orchestrator", "research")
     assert caller.is_valid
-    assert caller.warnings == ("Delegation path ends with the caller: researcher is missing at its end",)
+    assert caller.warnings == ("Delegation path ends with the caller: researcher is missing at the end",)
     assert not with_path("orchestrator").is_valid
     assert not with_path("orchestrator", "plan").is_valid
     assert not with_path("orchestrator", "research", "researcher", "helper").is_valid
@@ -126,7 +126,7 @@ def test_an_artifact_may_be_named_absolutely_beneath_the_workspace_alone(made):
 def test_a_claimed_duration_longer_than_the_delegation_warns(made):
     value = made(metadata={**made()["metadata"], "duration_seconds": 900})
     assert check(value, ExpectedReturn(elapsed_seconds=30.2)).warnings == (
-        "Duration is said to be 900 s; the delegation began 30 s ago",
+        "Duration is 900 s, but the delegation began 30 s ago",
     )
     assert check(value, ExpectedReturn(elapsed_seconds=900)).warnings == ()
 

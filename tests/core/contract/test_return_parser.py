@@ -78,7 +78,7 @@ def test_of_several_objects_the_one_with_the_most_keys_is_meant():
 @pytest.mark.rule("contract.parse")
 def test_several_that_could_be_meant_are_a_problem_and_lenient_reading_takes_the_last():
     text = f'{{"status": "failed", "summary": "b"}} {TEXT}'
-    assert message_of(text) == "Return holds 2 JSON objects: expected one"
+    assert message_of(text) == "Return has 2 JSON objects: expected one"
     assert parse(text, "lenient") == Parsed(value=VALUE, liberties=("the last of 2 objects was read",))
 
 
@@ -113,9 +113,9 @@ def test_lenient_reading_forgives_trailing_commas_and_line_ends_in_texts():
         ('{"a": 18446744073709551616}', "Number out of range: 18446744073709551616"),
         ('{"a": -9223372036854775809}', "Number out of range: -9223372036854775809"),
         ('{"a": 0.' + "1" * 70 + "}", "Number out of range: 0." + "1" * 37 + "…"),
-        ('{"a": "\\udc00"}', "Return holds text that is not valid Unicode"),
-        ('{"\\ud83d": 1}', "Return holds text that is not valid Unicode"),
-        ('{"a": "\ud800"}', "Return holds text that is not valid Unicode"),
+        ('{"a": "\\udc00"}', "Return has text that is not valid Unicode"),
+        ('{"\\ud83d": 1}', "Return has text that is not valid Unicode"),
+        ('{"a": "\ud800"}', "Return has text that is not valid Unicode"),
     ],
 )
 def test_what_is_json_and_still_refused(text, message, mode):

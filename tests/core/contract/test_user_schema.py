@@ -94,7 +94,7 @@ def test_booleans_are_schemas():
         ({"$schema": "https://example.org/meta"}, "schema", "meta-schema"),
         ({"$ref": "#/$defs/none"}, "schema.$ref", "no such part"),
         ({"$ref": "#/$defs/%61", "$defs": {"a": {}}}, "schema.$ref", "no such part"),
-        ({"$ref": "other.json"}, "schema.$ref", "nothing is fetched"),
+        ({"$ref": "other.json"}, "schema.$ref", "references to other documents are not followed"),
         ({"$defs": {"a": {"$id": "https://example.org/a"}}}, "schema.$id", "move this part"),
         ({"const": object()}, "schema", "not plain JSON"),
         ({"title": "x" * 300_000}, "schema", "at most 262,144"),
@@ -157,14 +157,14 @@ def bomb(size: int, wrap: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("wrap", ["", "not", "items", "additionalProperties"])
 def test_references_upon_references_are_refused_before_any_work(wrap):
-    with pytest.raises(UsageError, match="references upon references"):
+    with pytest.raises(UsageError, match="too many nested references"):
         schema_of(bomb(60, wrap))
     assert schema_of(bomb(5, wrap))
 
 
 def test_a_chain_of_references_without_end_is_refused():
     chain = {f"d{n}": {"$ref": f"#/$defs/d{n + 1}"} for n in range(5_000)}
-    with pytest.raises(UsageError, match="references upon references"):
+    with pytest.raises(UsageError, match="too many nested references"):
         schema_of({"$ref": "#/$defs/d0", "$defs": {**chain, "d5000": {}}})
 
 

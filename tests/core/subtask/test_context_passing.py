@@ -31,13 +31,10 @@ CONVERSATION = (
 EARLIER = (EarlierResult(type="research", notes=("Three is usual.",), output="A long report."),)
 MATCHING = (PassedFile(path="retry.py", text="limit = 3"),)
 FULL = (
-    "## Conversation of the task that asks for this\n\n[user]\nMake the client.\n\n"
+    "## Conversation of the parent task\n\n[user]\nMake the client.\n\n"
     '[assistant]\nI set the retry limit.\n(calls Read {"path":"a.py"})\n\n[result of Read]\ncolours = 7'
 )
-SUBSET = (
-    "## Conversation of the task that asks for this\n\n"
-    '[assistant]\nI set the retry limit.\n(calls Read {"path":"a.py"})'
-)
+SUBSET = '## Conversation of the parent task\n\n[assistant]\nI set the retry limit.\n(calls Read {"path":"a.py"})'
 RESULTS = "## Results of earlier subtasks\n\n### 1. research\n\n- Three is usual."
 FRESH = "## Files\n\n### retry.py\n\nlimit = 3"
 
@@ -128,7 +125,7 @@ def test_what_does_not_fit_is_left_out_and_told_and_the_parents_task_stays() -> 
     assert "0000" not in prompt
     assert passed.tokens <= 1600
     assert passed.messages + passed.messages_left_out == 101
-    assert any("left out" in warning for warning in passed.warnings)
+    assert any("omitted" in warning for warning in passed.warnings)
     assert any("of 1,500 tokens" in warning for warning in passed.warnings)
 
 

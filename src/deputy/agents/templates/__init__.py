@@ -1,1 +1,1 @@
-"""Templates of subtasks: find the files, read XML and Markdown, check, warn."""
+"""Templates of subtasks: find the files, read XML and Markdown, check them."""

@@ -1,4 +1,4 @@
-"""From the fields of a file to a template: every check that a template must pass, with line and rule."""
+"""Build a template from the fields of a file, and check it; problems have line and rule."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ KEYS: Mapping[str, str] = {
     "prompt": "prompt",
     "instructions": "prompt",
 }
-"""Keys that templates are written with, and the field each one fills."""
+"""Supported keys, and the field of each."""
 
 _INPUT_KEYS = frozenset({"name", "type", "required", "description"})
 _TRUTHS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
@@ -51,7 +51,7 @@ _TYPES = {"str": "string", "int": "integer", "float": "number", "bool": "boolean
 
 
 class TemplateProblem(Struct, frozen=True, kw_only=True):
-    """Something wrong or odd in a template: where, by which rule, and what would be right."""
+    """An error or a warning of a template, with line and rule."""
 
     path: str
     line: int
@@ -61,7 +61,7 @@ class TemplateProblem(Struct, frozen=True, kw_only=True):
 
 
 class _Reader:
-    """Reads the fields of one file, and gathers what is wrong with them."""
+    """Reads the fields of one file, and collects problems."""
 
     def __init__(self, fields: Iterable[YamlField], path: str) -> None:
         self.path = path
@@ -70,13 +70,13 @@ class _Reader:
         for field in fields:
             name = KEYS.get(field.key.strip().replace("-", "_"))
             if name is None:
-                self.find(field.line, f"{field.key[:40]!r} is not a field; there are {', '.join(sorted(KEYS))}")
+                self.find(field.line, f"unknown field {field.key[:40]!r}; the fields are {', '.join(sorted(KEYS))}")
             elif name in self._fields:
-                self.find(field.line, f"{field.key} stands here twice; it was read on line {self._fields[name].line}")
+                self.find(field.line, f"{field.key} is repeated; it is already on line {self._fields[name].line}")
             else:
                 self._fields[name] = field
             for key, line in field.twice.items():
-                self.find(line, f"{key!r:.80} stands twice in {field.key}")
+                self.find(line, f"{key!r:.80} is repeated in {field.key}")
 
     def find(self, line: int, message: str, rule: str = TEMPLATE, *, is_fatal: bool = True) -> None:
         self.findings.append(TemplateProblem(path=self.path, line=line, rule=rule, message=message, is_fatal=is_fatal))
@@ -96,10 +96,10 @@ class _Reader:
                 self.find(1, f"{name} is missing; a template needs a type and a description")
             return ""
         if not isinstance(value, str):
-            self.find(self.line(name), f"{name} must be one text")
+            self.find(self.line(name), f"{name} must be a text")
             return ""
         if longest is not None and len(value) > longest:
-            self.find(self.line(name), f"{name} has {len(value)} characters; at most {longest} are allowed")
+            self.find(self.line(name), f"{name} has {len(value)} characters; the maximum is {longest}")
             return ""
         return value.strip()
 
@@ -120,13 +120,13 @@ class _Reader:
 def make_template(
     fields: Sequence[YamlField], file_name: str, path: str
 ) -> tuple[Template | None, tuple[TemplateProblem, ...]]:
-    """The template that a file's fields describe, None when it cannot be used, and all that is wrong or odd."""
+    """The template of a file, None when it has an error, and all errors and warnings."""
     reader = _Reader(fields, path)
     name = reader.text("name", longest=MAX_TYPE) or file_name
     kind = reader.text("type", longest=MAX_TYPE, is_required=True)
     subtype = reader.text("subtype", longest=MAX_TYPE)
     if subtype and subtype not in SUBTYPES:
-        text = f"subtype is {subtype!r:.80}, which nothing here goes by; there are {', '.join(SUBTYPES)}"
+        text = f"subtype {subtype!r:.80} has no effect; the subtypes are {', '.join(SUBTYPES)}"
         reader.find(reader.line("subtype"), text, is_fatal=False)
     description = reader.text("description", is_required=True)
     inputs = _inputs(reader)
@@ -169,7 +169,7 @@ def _inputs(reader: _Reader) -> tuple[TemplateInput, ...]:
     elif isinstance(value, list):
         entries = [{"name": entry} if isinstance(entry, str) else entry for entry in value]
     else:
-        reader.find(line, "inputs must be a list of inputs, or names with their types")
+        reader.find(line, "inputs must be a list of inputs, or a map of names to types")
         return ()
     read = [_input(reader, entry, line) for entry in entries]
     names = [one.name for one in read if one is not None]
@@ -184,11 +184,13 @@ def _input(reader: _Reader, entry: Raw, line: int) -> TemplateInput | None:
         return None
     name = str(entry["name"]).strip()
     if unknown := sorted(entry.keys() - _INPUT_KEYS):
-        reader.find(line, f"input {name!r}: {unknown[0]!r} is not a field; there are {', '.join(sorted(_INPUT_KEYS))}")
+        reader.find(
+            line, f"input {name!r}: unknown field {unknown[0]!r}; the fields are {', '.join(sorted(_INPUT_KEYS))}"
+        )
     kind = entry.get("type") or "any"
     kind = _TYPES.get(kind, kind) if isinstance(kind, str) else kind
     if kind not in INPUT_TYPES:
-        reader.find(line, f"input {name!r}: its type is {str(kind)[:40]!r}; it must be one of {', '.join(INPUT_TYPES)}")
+        reader.find(line, f"input {name!r}: type {str(kind)[:40]!r} must be one of {', '.join(INPUT_TYPES)}")
         kind = "any"
     required = entry.get("required", "true")
     is_required = _TRUTHS.get(required.strip().lower()) if isinstance(required, str) else None
@@ -242,17 +244,15 @@ def _checked_schema(reader: _Reader, schema: object) -> dict[str, Any] | None:
     try:
         schema_of(schema)
     except UsageError as error:
-        reader.find(
-            reader.line("return_expectations"), f"return_expectations is no JSON Schema that can be used: {error}"
-        )
+        reader.find(reader.line("return_expectations"), f"return_expectations is not a valid JSON Schema: {error}")
         return None
     return cast("dict[str, Any]", schema)
 
 
 def _check_prompt(reader: _Reader, prompt: str, inputs: Sequence[TemplateInput], *, is_atomic: bool) -> None:
-    """No prompt at all, and a place in it that no input fills and that is left as it stands, are worth a word."""
+    """Warn of a missing prompt, and of placeholders without an input."""
     if not prompt and is_atomic:
-        text = "it has no prompt: a subtask is told the request and nothing else"
+        text = "no prompt: the subtask gets only the request"
         reader.find(reader.line("prompt"), text, is_fatal=False)
     declared = {one.name for one in inputs}
     for piece in prompt.split("{{")[1:]:
@@ -260,6 +260,6 @@ def _check_prompt(reader: _Reader, prompt: str, inputs: Sequence[TemplateInput],
         if closing and name.strip().isidentifier() and name.strip() not in declared:
             reader.find(
                 reader.line("prompt"),
-                f"the prompt has a place for {name.strip()!r}, which is not among the inputs",
+                f"the prompt has a placeholder {name.strip()!r}, which is not an input",
                 is_fatal=False,
             )

@@ -1,4 +1,4 @@
-"""The templates that can be seen from a directory: the nearer one of a name wins over the others."""
+"""Load all templates for a directory; the nearest template of a name wins."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ LIMIT_FILES = 20_000
 
 
 class Templates(Struct, frozen=True, kw_only=True):
-    """The templates found, by name, and what is wrong or odd about files."""
+    """The templates by name, and the errors and warnings of all files."""
 
     templates: tuple[Template, ...] = ()
     findings: tuple[TemplateProblem, ...] = ()
     folders: tuple[str, ...] = ()
-    """Where it was looked."""
+    """The folders that were searched."""
 
 
 def load_templates(start: Path, home: Path) -> Templates:
-    """Read every template that can be seen from `start`, up to the root of its repository, and from home."""
+    """Read the templates from `start` up to the root of its repository, and of the home directory."""
     found: dict[str, Template] = {}
     findings: list[TemplateProblem] = []
     folders = dict.fromkeys(level / FOLDER for level in (*levels_of(Path(os.path.realpath(start))), home))
@@ -46,7 +46,7 @@ def load_templates(start: Path, home: Path) -> Templates:
                 continue
             if template.name in found:
                 nearer = found[template.name].path
-                findings.append(_finding(path, 1, f"not used: {nearer} is a template {template.name!r} too"))
+                findings.append(_finding(path, 1, f"not used: {nearer} has the same name {template.name!r}"))
             else:
                 found[template.name] = template
     ordered = tuple(found[name] for name in sorted(found))
@@ -54,20 +54,22 @@ def load_templates(start: Path, home: Path) -> Templates:
 
 
 def read_template(path: Path) -> tuple[Template | None, tuple[TemplateProblem, ...]]:
-    """The template in one file; a pipe, a device, a huge or binary file is a finding, never a wait."""
+    """Read one template; a pipe, a device, a huge or a binary file is a problem and does not block."""
     try:
         content = read_bounded(path)
     except OSError as error:
-        return None, (_fatal(path, 1, f"cannot read it: {error.strerror}"),)
+        return None, (_fatal(path, 1, f"cannot read the file: {error.strerror}"),)
     if content is None or len(content) > LIMIT_BYTES:
-        what = "it is not a regular file" if content is None else f"it is larger than {LIMIT_BYTES // 1024} KiB"
+        what = (
+            "not a regular file" if content is None else f"the file is larger than {LIMIT_BYTES // 1024} KiB, the limit"
+        )
         return None, (_fatal(path, 1, what),)
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        return None, (_fatal(path, content.count(b"\n", 0, error.start) + 1, "it is not UTF-8 text"),)
+        return None, (_fatal(path, content.count(b"\n", 0, error.start) + 1, "the file is not UTF-8 text"),)
     if "\0" in text:
-        return None, (_fatal(path, text.count("\n", 0, text.index("\0")) + 1, "it is a binary file"),)
+        return None, (_fatal(path, text.count("\n", 0, text.index("\0")) + 1, "this is a binary file"),)
     read = (read_xml if path.suffix.lower() == ".xml" else read_markdown)(text.replace("\r\n", "\n"))
     if isinstance(read, YamlRefusal):
         return None, (_fatal(path, read.line, read.reason),)
@@ -75,24 +77,24 @@ def read_template(path: Path) -> tuple[Template | None, tuple[TemplateProblem, .
 
 
 def _files_in(folder: Path, findings: list[TemplateProblem]) -> Iterator[Path]:
-    """The templates of a folder by name; a link is followed only to what lies in the folder itself."""
+    """The template files of a folder by name; a link is followed only inside the folder."""
     try:
         with os.scandir(folder) as listing:
             entries = sorted(islice(listing, LIMIT_FILES + 1), key=lambda entry: entry.name)
     except FileNotFoundError:
         return
     except OSError as error:
-        findings.append(_fatal(folder, 1, f"cannot look into it: {error.strerror}"))
+        findings.append(_fatal(folder, 1, f"cannot list the folder: {error.strerror}"))
         return
     if len(entries) > LIMIT_FILES:
-        findings.append(_fatal(folder, 1, f"there are more than the {LIMIT_FILES:,} files that are looked at"))
+        findings.append(_fatal(folder, 1, f"the folder has more than {LIMIT_FILES:,} entries; the others are not read"))
     real = os.path.realpath(folder)
     for entry in entries[:LIMIT_FILES]:
         path = Path(entry.path)
         if path.suffix.lower() not in (".xml", ".md") or path.name.startswith("."):
             continue
         if entry.is_symlink() and not Path(os.path.realpath(path)).is_relative_to(real):
-            findings.append(_fatal(path, 1, "it is a link that leads out of its folder, so it is not followed"))
+            findings.append(_fatal(path, 1, "not followed: the link leads out of the folder"))
             continue
         yield path
 

@@ -1,4 +1,4 @@
-"""The templates that can be seen from a workspace, read when they are first asked for."""
+"""The templates of a workspace, read on first use."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from deputy.core.subtask.template_match import TemplateIndex
 
 
 class WorkspaceTemplates:
-    """The templates that can be seen from a workspace: read off the loop when they are first asked for."""
+    """The templates of a workspace, read in a thread on first use."""
 
     def __init__(self, workspace: Path) -> None:
         self._workspace = workspace
@@ -18,7 +18,7 @@ class WorkspaceTemplates:
         self._read: TemplateIndex | None = None
 
     async def load(self) -> TemplateIndex:
-        """An index of them."""
+        """The index of the templates."""
         async with self._reading:
             if self._read is None:
                 self._read = await asyncio.to_thread(_index, self._workspace)

@@ -1,4 +1,4 @@
-"""A template as XML: elements become fields with their lines. Entities and document types are never followed."""
+"""Read a template from XML: elements are fields with lines; entities and document types are refused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 ROOTS = ("task", "template")
 LISTS = {"inputs": "input", "file_paths": "path", "template_hints": "hint"}
-"""Elements that hold a list, and what one item of it is called."""
+"""Elements with a list, and the element of one item."""
 LIMIT_DEPTH = 8
 
 
@@ -27,11 +27,11 @@ class _Node:
 
 
 class _UnwelcomeError(Exception):
-    """XML that is well-formed and still not read."""
+    """Well-formed XML that is refused."""
 
 
 def read_xml(text: str) -> tuple[YamlField, ...] | YamlRefusal:
-    """The fields of a template, or the line on which it stops being XML that can be trusted."""
+    """The fields of a template, or the line that is not accepted."""
     from xml.parsers import expat
 
     parser = expat.ParserCreate()
@@ -50,7 +50,7 @@ def read_xml(text: str) -> tuple[YamlField, ...] | YamlRefusal:
         open_nodes[-1].text.append(data)
 
     def refuse(*_: object) -> None:
-        raise _UnwelcomeError("it declares a document type or entities, which are never followed")
+        raise _UnwelcomeError("document types and entities are not supported")
 
     parser.StartElementHandler = begin
     parser.EndElementHandler = lambda _: open_nodes.pop()
@@ -60,12 +60,12 @@ def read_xml(text: str) -> tuple[YamlField, ...] | YamlRefusal:
     try:
         parser.Parse(text, True)
     except expat.ExpatError as error:
-        return YamlRefusal(error.lineno, f"it is not well-formed XML: {expat.ErrorString(error.code)}")
+        return YamlRefusal(error.lineno, f"not well-formed XML: {expat.ErrorString(error.code)}")
     except _UnwelcomeError as error:
         return YamlRefusal(parser.CurrentLineNumber, str(error))
     root = roots[0]
     if root.name not in ROOTS:
-        return YamlRefusal(root.line, f"its root is <{root.name[:40]}>; it must be <task> or <template>")
+        return YamlRefusal(root.line, f"the root is <{root.name[:40]}>; it must be <task> or <template>")
     given = [YamlField(name, value, root.line) for name, value in root.attributes.items()]
     return (*given, *map(_field, root.children))
 

@@ -1,7 +1,4 @@
-"""The return contract: what a target is asked for, how its report is read and checked, and what happens if it fails.
-
-ask → (the target reports) → parse → check → weigh the evidence → repair, or a `Return`.
-"""
+"""The return contract: ask → (the target reports) → parse → check → weigh the evidence → repair, or a `Return`."""
 
 from deputy.core.contract.evidence import FileFact, weigh_evidence
 from deputy.core.contract.fields import return_schema

@@ -1,4 +1,4 @@
-"""A list of findings that stays short whatever was checked."""
+"""A list of findings with a maximum length."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LISTED_MAX = 50
 
 
 class BoundedList(Generic[T]):
-    """Findings in order: the first of them, and how many more there were."""
+    """The first findings, in order, and the count of the others."""
 
     __slots__ = ("_items", "_more", "_rest")
 
@@ -23,14 +23,14 @@ class BoundedList(Generic[T]):
         self._more = more
 
     def add(self, item: T) -> None:
-        """List one more, or count it when the list is full."""
+        """Append an item, or only count it when the list is full."""
         if len(self._items) < LISTED_MAX:
             self._items.append(item)
         else:
             self._rest += 1
 
     def all(self) -> tuple[T, ...]:
-        """What was listed, with a last line about the rest."""
+        """The items, with a last line that counts the others."""
         if not self._rest:
             return tuple(self._items)
         return (*self._items, self._more(f"… and {self._rest} more like these"))

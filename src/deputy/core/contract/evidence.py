@@ -1,4 +1,4 @@
-"""Whether the files that a return speaks of bear it out, given facts about them."""
+"""Check the artifacts of a return against the files on disk."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ if TYPE_CHECKING:
 RULE = "contract.evidence"
 UNCHANGED = "has not changed since before the delegation began"
 KINDS_WITH_ARTIFACTS = frozenset({"research", "plan", "implement"})
-# File systems stamp files with a clock that ticks in steps and may lag behind the one that stamped the beginning.
+# The clock of a file system has coarse steps and may be behind ours.
 CLOCK_STEP_SECONDS = 0.02
 KEPT_FOLDER = ".deputy"
 KEPT_FILES = ("tasks.json", "tasks.lock")
-"""What there is of the tasks of a project, with the drafts of it."""
+"""The task file of a project, its lock and its temporary files."""
 
 
 class FileFact(Struct, frozen=True, kw_only=True):
-    """What was seen on disk where an artifact is said to be."""
+    """What is on disk at the path of an artifact."""
 
     path: str
-    """As the artifact spells it."""
+    """As the artifact has it."""
     exists: bool
     size: int = 0
-    """In bytes; of a directory, 1 where any of its files has content."""
+    """In bytes; 1 for a directory with at least one file that is not empty."""
     modified_at: float | None = None
-    """In seconds of the same clock as the beginning of the delegation; of a directory, of the newest of its files."""
+    """By the same clock as the start of the delegation; of a directory, the newest of its files."""
     is_inside: bool = True
-    """Whether it lies in the workspace once links are followed."""
+    """Whether the real path is in the workspace."""
     is_file: bool = True
     """Whether it is a regular file."""
     is_touched: bool = True
-    """Whether it differs from what the work began with; of a directory, whether any of its files does."""
+    """Whether the content changed since the start; of a directory, the content of any of its files."""
     is_kept: bool = False
-    """Whether git or Deputy keeps it for itself, as `is_kept` says."""
+    """Whether the path belongs to git or Deputy; see `is_kept`."""
 
 
 def is_kept(parts: tuple[str, ...]) -> bool:
-    """Whether what lies here from the root is no work: the root itself, or what git or Deputy keeps for itself."""
+    """Whether a path, given as parts from the root, is the root itself or belongs to git or Deputy."""
     if not parts or ".git" in parts or parts[-1] == KEPT_FOLDER:
         return True
     return parts[-2:-1] == (KEPT_FOLDER,) and parts[-1].removeprefix(".").startswith(KEPT_FILES)
@@ -53,9 +53,10 @@ def is_kept(parts: tuple[str, ...]) -> bool:
 def weigh_evidence(
     return_: Return, facts: Iterable[FileFact] | None, *, kind: str | None = None, started_at: float | None = None
 ) -> tuple[ContractProblem, ...]:
-    """What the files say against a return that claims to be completed.
+    """The artifacts of a completed return that the files on disk contradict.
 
-    Without a fact a file is not there. With None instead of facts nobody has looked: only phantoms are found then.
+    An artifact without a fact does not exist. None instead of facts means that the disk was not read; then only a
+    return without artifacts is found.
     """
     if return_.status != "completed":
         return ()
@@ -64,7 +65,7 @@ def weigh_evidence(
             ContractProblem(
                 rule=RULE,
                 message=f"phantom {kind}: completed without any artifact",
-                remedy="Write down what was done and name the file, or return partial with an error.",
+                remedy="Write the result to a file and list it in artifacts, or return partial with an error.",
             ),
         )
     if facts is None:
@@ -89,7 +90,7 @@ def _objection(fact: FileFact | None, started_at: float | None) -> str | None:
     if not fact.is_inside:
         return "leads out of the workspace"
     if fact.is_kept:
-        return "is no work of the delegation"
+        return "belongs to git or Deputy"
     if not fact.size:
         return "is empty"
     if not fact.is_touched:

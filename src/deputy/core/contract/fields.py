@@ -1,4 +1,4 @@
-"""The fields of a return: which there are, which are required, and what each may hold."""
+"""The fields of a return: their types, and which are required."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _NUMBER_MAX = 2**63
 
 
 def is_object(value: object) -> TypeGuard[Object]:
-    """Whether this is a JSON object."""
+    """Whether the value is a JSON object."""
     return isinstance(value, dict)
 
 
 def is_text(value: object) -> TypeGuard[str]:
-    """Whether this is a string that can be written down."""
+    """Whether the value is a string of valid Unicode."""
     return isinstance(value, str) and is_unicode(value)
 
 
@@ -46,7 +46,7 @@ def _is_path(value: object) -> bool:
 
 
 class ReturnField(NamedTuple):
-    """What a field may hold: in words, as a test and as JSON Schema; and whether the field must be there."""
+    """The type of a field, in words, as a predicate and as JSON Schema; and whether the field is required."""
 
     type_name: str
     holds: Callable[[object], bool]
@@ -110,5 +110,5 @@ RETURN = {
 
 
 def return_schema() -> Object:
-    """The form of the contract as JSON Schema, for providers that can be held to one."""
+    """The return as JSON Schema, for providers with structured output."""
     return form_of(RETURN)

@@ -1,9 +1,8 @@
-"""Where JSON objects lie in a text that is not JSON as a whole, found in one pass.
+"""Find JSON objects in a text that is not JSON as a whole, in linear time.
 
-The work is linear on any text. An attempt that starts at a brace is given up at the first token that cannot be
-JSON, and the search goes on from the last token that could: the containers still open there would fail at the same
-token, and the only other reading of what was passed, with quotes opening where they closed, can start in that last
-token alone.
+A match that starts at a brace ends at the first token that cannot be JSON, and the search continues from the token
+before it: the containers that are still open would fail at the same token, and a different reading of the quotes can
+only start in that last token.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Span(NamedTuple):
-    """Where an object lies, or where one begins that breaks off after a key."""
+    """The place of an object; not whole if the object is cut off after a key."""
 
     start: int
     end: int
@@ -25,10 +24,7 @@ class Span(NamedTuple):
 
 
 def find_objects(text: str) -> Iterator[Span]:
-    """The outermost objects of a text, in order; those without members are left out.
-
-    Whether one is good JSON in every detail is for the decoder to say.
-    """
+    """The outermost objects of a text, in order, without empty ones; the decoder validates them."""
     grammar = _grammar()
     at = 0
     while opening := grammar.opening.search(text, at):
@@ -39,7 +35,7 @@ def find_objects(text: str) -> Iterator[Span]:
 
 
 def _follow(text: str, start: int, grammar: _Grammar) -> tuple[int, bool]:
-    """How far the object that opens at `start` makes sense, and whether that is to its end."""
+    """How far the object that opens at `start` is valid, and whether that is its end."""
     inside = ["{"]
     at = start + 1
     while True:
@@ -62,7 +58,7 @@ def _follow(text: str, start: int, grammar: _Grammar) -> tuple[int, bool]:
 
 
 class _Grammar(NamedTuple):
-    """One pattern per place in the grammar; the last character of a match says what comes next."""
+    """One pattern per state; the last character of a match determines the next state."""
 
     opening: re.Pattern[str]
     key: re.Pattern[str]
@@ -72,7 +68,7 @@ class _Grammar(NamedTuple):
 
 @cache
 def _grammar() -> _Grammar:
-    # Possessive quantifiers never give back what they took, so no match is tried twice.
+    # Possessive quantifiers do not backtrack.
     import re
 
     space = r"[ \t\r\n]*+"

@@ -1,4 +1,4 @@
-"""What a check of fields finds: problems and warnings, in words that stay."""
+"""Collect problems and warnings of a return; the wording of problems is stable."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ class ContractFindings:
         self.warnings: BoundedList[str] = BoundedList(str)
 
     def problem(self, message: str, remedy: str) -> None:
-        """Something that keeps the value from being a return."""
+        """Add a problem; the value is not a return."""
         self.problems.add(ContractProblem(rule=RULE, message=message, remedy=remedy))
 
     def warn(self, message: str) -> None:
-        """Something that is worth knowing."""
+        """Add a warning."""
         self.warnings.add(message)
 
     def require(self, record: Object, fields: Fields, at: str = "") -> None:
@@ -39,7 +39,7 @@ class ContractFindings:
                 self.problem(f"Missing required field: {at}{name}", f"Add {at}{name}.")
 
     def typed(self, record: Object, name: str, fields: Fields, at: str = "") -> Any:
-        """What a field holds; None when it is absent, and when it is of the wrong type, which is reported."""
+        """The value of a field; None when it is absent or has the wrong type, which is reported."""
         if name not in record:
             return None
         given = record[name]
@@ -49,7 +49,7 @@ class ContractFindings:
         return None
 
     def filled(self, record: Object, fields: Fields, at: str) -> dict[str, Any]:
-        """What all the fields of a record hold, as `typed` has it; required texts must say something."""
+        """The values of all fields of a record, as in `typed`; a required string must not be blank."""
         given = {name: self.typed(record, name, fields, at) for name in fields}
         for name, value in given.items():
             if fields[name].is_required and isinstance(value, str) and not value.strip():
@@ -58,7 +58,7 @@ class ContractFindings:
         return given
 
     def records(self, value: Object, name: str) -> Iterator[tuple[str, Object]]:
-        """The objects in a list of the return, each with where it stands."""
+        """The objects in a list of the return, each with its location."""
         for index, item in enumerate(self.typed(value, name, RETURN) or ()):
             if is_object(item):
                 yield f"{name}[{index}].", item
@@ -66,13 +66,13 @@ class ContractFindings:
                 self._wrong_type(f"{name}[{index}]", "an object", item)
 
     def warn_unknown(self, record: Object, fields: Fields, at: str = "") -> None:
-        """Mention the fields that the contract does not know."""
+        """Warn of unknown fields."""
         for name in record:
             if name not in fields:
                 self.warn(f"Unknown field ignored: {at}{quoted(name)}")
 
     def _wrong_type(self, at: str, type_name: str, given: object, *, is_optional: bool = False) -> None:
-        # A number may be of the right type and out of range: then the kind alone would not tell.
+        # A number may be out of range: then its type would not explain the problem.
         found = quoted(given) if kind_of(given) == "a number" else kind_of(given)
         self.problem(
             f"Wrong type for {at}: expected {type_name}, found {found}",

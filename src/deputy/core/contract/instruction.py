@@ -1,4 +1,4 @@
-"""What a target is told about the form of its answer."""
+"""The instruction about the form of the answer, at the end of a prompt."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 _OPENING = """\
 ## The form of your answer
 
-A program reads your final message. It has to be one JSON {value} and nothing else: no sentence before or after it,
+A program reads your final message. The message must be one JSON {value} and nothing else: no text before or after it,
 no code fence, no comments. Anything else is sent back with "Return is not valid JSON".
 """
 
@@ -30,27 +30,27 @@ It has this form:
   "next_steps": "…"
 }}
 
-- status: completed only if all of it is done; partial if something usable is there and something is missing; failed if
-  nothing usable came out; blocked if a person has to decide or provide something first.
-- summary: 2 to 5 sentences, under 100 tokens and never over {summary_max} characters: what you did and what came out.
+- status: completed only if the whole task is done; partial if there is a usable result and something is missing; failed
+  if there is no usable result; blocked if a person has to decide or provide something first.
+- summary: 2 to 5 sentences, under 100 tokens and never over {summary_max} characters: what you did and the result.
   Details belong in files.
-- artifacts: each file that you made or changed, its path given from the root of the workspace; [] if there is none.
-  They are looked for, so name no file that you have not written. The summary in it may be left out.
+- artifacts: each file that you created or changed, with its path from the root of the workspace; [] if there is none.
+  The files are checked on disk: list only files that you have written. The summary of an artifact is optional.
 - metadata: {copied}.
 - errors: at least one unless the status is completed, else []. type is a word such as timeout, validation, execution or
-  tool_unavailable; recoverable says whether trying again can help; recommendation says what to do; code is optional.
-- next_steps: what should happen next; may be left out.
+  tool_unavailable; recoverable: whether a retry can help; recommendation: what to do; code is optional.
+- next_steps: what should happen next; optional.
 """
 
 _SCHEMA = """
-It has to match this JSON Schema:
+It must match this JSON Schema:
 
 {schema}
 """
 
 
 def ask(expected: ExpectedReturn, schema: Schema | None = None) -> str:
-    """The instruction that goes at the end of a prompt whose answer must have the form of the contract."""
+    """The instruction to answer in the form of the contract, or of a user's schema."""
     if schema is not None:
         opening = _OPENING.format(value="value")
         return opening + _SCHEMA.format(schema=json.format(json.encode(schema.form), indent=2).decode())
@@ -76,6 +76,6 @@ def _given(expected: ExpectedReturn) -> dict[str, object]:
 
 
 def _copied(given: list[str], missing: list[str]) -> str:
-    parts = [f"copy {', '.join(given)} exactly as they stand here"] if given else []
+    parts = [f"copy {', '.join(given)} exactly as shown"] if given else []
     parts += [f"fill in {' and '.join(missing)}"] if missing else []
-    return "; ".join([*parts, "duration_seconds is how long you took and may be left out"])
+    return "; ".join([*parts, "duration_seconds is the time you took; optional"])

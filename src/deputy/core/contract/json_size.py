@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def measure(value: Any, most_levels: int) -> tuple[int, int]:
-    """The number of levels, counted to one more than the most, and of the values in them."""
+    """The number of levels, counted up to one above the maximum, and the number of values in them."""
     levels, values = 0, 0
     level: list[Any] = [value]
     while level and levels <= most_levels:

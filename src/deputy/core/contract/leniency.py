@@ -1,4 +1,4 @@
-"""Reading what real agents write: the return they meant, and the list of every liberty taken."""
+"""Read returns leniently: convert what real agents write to the form of the contract, and list every correction."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ARROWS = ("→", "->", ">", ",", "/")
 
 
 def read_leniently(value: object, expected: ExpectedReturn) -> tuple[object, tuple[str, ...]]:
-    """The value in the form of the contract as far as its meaning is clear; the value given stays as it is."""
+    """A copy of the value in the form of the contract, as far as its meaning is clear, and the corrections."""
     if not isinstance(value, dict):
         return value, ()
     liberties: Liberties = BoundedList(str)
@@ -160,7 +160,7 @@ def _error_reader(defaults: Object) -> Callable[[object, str, Liberties], object
 
 
 def _error_defaults(given: Object) -> Object:
-    """What an error that leaves it out is taken to say, given the return that it stands in."""
+    """Values for fields that an error lacks, derived from its return."""
     steps = given.get("next_steps")
     return {
         "type": ERROR_TYPE,
@@ -170,7 +170,7 @@ def _error_defaults(given: Object) -> Object:
 
 
 def _read_absent_errors(given: Object, liberties: Liberties) -> None:
-    """An end that is not completed carries an error; an agent that names none has said what is wrong in its summary."""
+    """Use the summary as the error of a return that is not completed and has no errors."""
     summary = given.get("summary")
     if given.get("status") not in STATUSES[1:] or given.get("errors", []) != []:
         return

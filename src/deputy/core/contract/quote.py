@@ -1,4 +1,4 @@
-"""How a message speaks of values that others wrote: short, on one line, harmless to a terminal."""
+"""Show foreign values in messages: short, on one line, without control characters."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ LIMIT = 80
 
 
 def quoted(value: object, limit: int = LIMIT) -> str:
-    """The value as a message shows it: a scalar as it is, cut with `…`; of anything bigger only its kind."""
+    """A value as a message shows it: a scalar, cut with `…`; of a list or an object only the type."""
     match value:
         case None | bool():
             return {None: "null", True: "true", False: "false"}[value]
@@ -26,7 +26,7 @@ def quoted(value: object, limit: int = LIMIT) -> str:
 
 
 def one_line(text: str, limit: int = LIMIT) -> str:
-    """The beginning of a text, without what cannot be seen or moves what can; line ends become spaces."""
+    """The start of a text without invisible and control characters; line ends become spaces."""
     shown = text[: limit + 1]
     if not shown.isprintable():
         shown = "".join(letter if letter.isprintable() else " " * letter.isspace() for letter in shown)
@@ -34,13 +34,13 @@ def one_line(text: str, limit: int = LIMIT) -> str:
 
 
 def joined(names: Sequence[object], separator: str = " → ", most: int = 8) -> str:
-    """Some names in a row, the first few of them."""
+    """The first names, joined."""
     shown = separator.join(quoted(name, 40) for name in names[:most])
     return shown if len(names) <= most else f"{shown}{separator}…"
 
 
 def kind_of(value: object) -> str:
-    """What kind of JSON value this is, in words."""
+    """The JSON type of a value, in words."""
     match value:
         case None:
             return "null"
@@ -59,7 +59,7 @@ def kind_of(value: object) -> str:
 
 
 def is_unicode(text: str) -> bool:
-    """Whether the text can be written as UTF-8: it holds no lone surrogate."""
+    """Whether the text can be encoded as UTF-8: it has no lone surrogate."""
     if text.isascii():
         return True
     try:

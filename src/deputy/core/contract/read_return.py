@@ -1,4 +1,4 @@
-"""From the text of a report to a checked return, in one step."""
+"""Parse and check a report in one step."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 def read(
     text: str, expected: ExpectedReturn | None = None, mode: Mode = "strict", *, schema: Schema | None = None
 ) -> CheckedReturn[Any]:
-    """Parse and check a report: against the form of the contract, or against a user's schema in its place."""
+    """Parse and check a report against the contract, or against a user's schema instead."""
     parsed = parse(text, mode) if schema is None else parse(text, mode, keys=schema.keys)
     if isinstance(parsed, ContractProblem):
         return CheckedReturn(return_=None, problems=(parsed,))

@@ -1,4 +1,4 @@
-"""What happens to a return that fails: it is sent back with its problems, a bounded number of times."""
+"""Repair of an invalid return: send it back with its problems, a limited number of times."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ Your answer was not accepted:
 
 {problems}
 
-Correct this and send the whole answer again. Work that is done need not be done again.
+Correct these problems and send the whole answer again. Do not repeat work that is done.
 
 {form}"""
 
 
 def repairs_allowed(asked: int | None = None) -> int:
-    """How often a return may be sent back: once, or as often as was asked for, within the maximum."""
+    """How often a return is sent back: once, or the number that the caller asks for, up to the maximum."""
     if asked is None:
         return REPAIRS_DEFAULT
     if isinstance(asked, bool) or not 0 <= asked <= REPAIRS_MAX:
@@ -37,14 +37,14 @@ def repairs_allowed(asked: int | None = None) -> int:
 
 
 def repair_message(problems: Sequence[ContractProblem], expected: ExpectedReturn, schema: Schema | None = None) -> str:
-    """What the target is told so that it can put its return right."""
+    """The message that asks the target to correct its return."""
     listed = "\n".join(f"{at}. {_sentence(problem)}" for at, problem in enumerate(problems, 1))
     return _MESSAGE.format(problems=listed, form=ask(expected, schema))
 
 
 def invalid_return(problems: Sequence[ContractProblem], *, repairs: int = 0) -> Error:
-    """The error of a delegation whose return still fails after it was sent back."""
-    first = problems[0].message if problems else "no problem was named"
+    """The error of a delegation whose return is still invalid after the repairs."""
+    first = problems[0].message if problems else "no problem is known"
     rest = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     tried = {0: "", 1: " after one repair"}.get(repairs, f" after {repairs} repairs")
     return Error(
@@ -52,7 +52,7 @@ def invalid_return(problems: Sequence[ContractProblem], *, repairs: int = 0) -> 
         code=INVALID_RETURN,
         message=f"The return breaks the contract{tried}: {first}{rest}.",
         recoverable=True,
-        recommendation="Read the text that was kept, then run the delegation again; nothing was marked as done.",
+        recommendation="Read the original text, then run the delegation again; nothing was marked as done.",
     )
 
 

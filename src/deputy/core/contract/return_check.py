@@ -1,4 +1,4 @@
-"""Whether a value holds to the return contract: every problem at once, in a fixed order and wording."""
+"""Check a value against the return contract: report all problems, in a fixed order and wording."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from deputy.core.errors import Error
 
 
 def check(value: object, expected: ExpectedReturn | None = None, mode: Mode = "strict") -> CheckedReturn[Return]:
-    """The return that a value is, or all the problems that keep it from being one."""
+    """The value as a `Return`, or all its problems."""
     expected = expected or ExpectedReturn()
     value, liberties = read_leniently(value, expected) if mode == "lenient" else (value, ())
     found = ContractFindings()
@@ -68,7 +68,7 @@ def _check_summary(value: Object, found: ContractFindings) -> None:
     if summary is None:
         return
     if not summary.strip():
-        found.problem("Summary cannot be empty", "Say in 2 to 5 sentences what was done and what came out.")
+        found.problem("Summary cannot be empty", "Write 2 to 5 sentences about the work and its result.")
     elif len(summary) > SUMMARY_MAX:
         found.problem(f"Summary too long (max {SUMMARY_MAX} chars)", f"Shorten it: it has {len(summary):,} characters.")
     elif len(summary) > SUMMARY_LONG:
@@ -86,13 +86,13 @@ def _check_metadata(value: Object, expected: ExpectedReturn, found: ContractFind
     _compare_paths(given["delegation_path"], expected.path, found)
     seconds, elapsed = given["duration_seconds"], expected.elapsed_seconds
     if seconds is not None and elapsed is not None and seconds > elapsed + 1:
-        found.warn(f"Duration is said to be {quoted(seconds)} s; the delegation began {elapsed:.0f} s ago")
+        found.warn(f"Duration is {quoted(seconds)} s, but the delegation began {elapsed:.0f} s ago")
 
 
 def _compare(what: str, given: object, known: object, found: ContractFindings) -> None:
     if given is not None and known is not None and given != known:
         found.problem(
-            f"{what} mismatch: {quoted(given)} != {quoted(known)}", f"Return {quoted(known)}, as it was given."
+            f"{what} mismatch: {quoted(given)} != {quoted(known)}", f"Return {quoted(known)}, as given in the prompt."
         )
 
 
@@ -100,11 +100,11 @@ def _compare_paths(given: list[str] | None, known: tuple[str, ...], found: Contr
     if given is None or not known or tuple(given) == known:
         return
     if given and tuple(given) == known[:-1]:
-        found.warn(f"Delegation path ends with the caller: {quoted(known[-1])} is missing at its end")
+        found.warn(f"Delegation path ends with the caller: {quoted(known[-1])} is missing at the end")
     else:
         found.problem(
             f"Delegation path mismatch: {joined(given) or 'nothing'} != {joined(known)}",
-            "Return the path as it was given.",
+            "Return the path as given in the prompt.",
         )
 
 
@@ -114,7 +114,7 @@ def _check_errors(value: Object, found: ContractFindings) -> None:
         found.require(error, ERROR, at)
         found.filled(error, ERROR, at)
     if status == "completed" and value.get("errors"):
-        found.warn("Status is completed, yet errors are listed")
+        found.warn("Status is completed, but errors are listed")
     elif status in STATUSES[1:]:
         remedy = "Say what went wrong: type, message, recoverable and recommendation."
         if "errors" not in value:
@@ -130,7 +130,7 @@ def _check_artifacts(value: Object, expected: ExpectedReturn, found: ContractFin
         if path is not None and path.strip() and (reason := why_outside(path, expected.workspace)):
             found.problem(
                 f"Artifact path outside the workspace: {quoted(path)} ({reason})",
-                "Name the file by its path from the root of the workspace.",
+                "Give the path from the root of the workspace.",
             )
 
 

@@ -1,4 +1,4 @@
-"""The JSON value that a report holds: the whole of it, or one object in a fence or between prose."""
+"""Parse a report: JSON as a whole, or one JSON object in a code fence or between prose."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ RETURN_KEYS = tuple(name for name, field in RETURN.items() if field.is_required)
 
 
 class Parsed(Struct, frozen=True, kw_only=True):
-    """A value that was found in a report, and the liberties taken to read it."""
+    """The JSON value of a report, and the corrections made to read it."""
 
     value: Any
     liberties: tuple[str, ...] = ()
 
 
 def parse(text: str, mode: Mode = "strict", *, keys: Sequence[str] = RETURN_KEYS) -> Parsed | ContractProblem:
-    """The value of a report.
+    """The JSON value of a report.
 
-    Of several objects the one with the most of `keys` is meant. Several such that differ are a problem, except that
-    lenient reading takes the last of them.
+    Of several objects, the one with the most of `keys` counts. If several have as many and differ, strict reading
+    reports a problem, and lenient reading takes the last one.
     """
     if len(text) > CHARACTERS_MAX:
         return _problem(
             f"Return is too long: {len(text):,} characters (max {CHARACTERS_MAX:,})",
-            "Return a short object, and put what is long into a file.",
+            "Return a short object, and write long content to a file.",
         )
     text = _unfenced(text.removeprefix("\ufeff"))
     whole = _decode(text)
@@ -66,13 +66,13 @@ def _choose(text: str, mode: Mode, keys: Sequence[str]) -> Parsed | ContractProb
             best = _Choice(rank)
         if rank == best.rank:
             best.add(_read(text[start:end], mode))
-    # Where an object broke off, one that lacks some of the keys is likely to be a part of it.
+    # After a cut-off object, an object that lacks some keys is probably a part of it.
     is_part = is_broken and (not keys or best.rank < len(keys))
     return None if is_part else best.made(mode)
 
 
 class _Choice:
-    """Of objects that rank the same, seen one after the other, the one that is meant."""
+    """Collects objects of the same rank and chooses one."""
 
     def __init__(self, rank: int) -> None:
         self.rank = rank
@@ -93,9 +93,7 @@ class _Choice:
         if mode == "lenient" and isinstance(self.last, Parsed):
             liberty = f"the last of {self.count:,} objects was read"
             return Parsed(value=self.last.value, liberties=(*self.last.liberties, liberty))
-        return _problem(
-            f"Return holds {self.count:,} JSON objects: expected one", "Return one object and nothing else."
-        )
+        return _problem(f"Return has {self.count:,} JSON objects: expected one", "Return one object and nothing else.")
 
 
 def _is_same(one: Parsed | ContractProblem, other: Parsed | ContractProblem) -> bool:
@@ -114,7 +112,7 @@ class _NotJson(Struct, frozen=True):
 
 
 class _RefusedError(ValueError):
-    """JSON by its grammar that is still refused; raised inside the decoder's hooks only."""
+    """Valid JSON that the contract refuses; raised only in the hooks of the decoder."""
 
     def __init__(self, problem: ContractProblem) -> None:
         self.problem = problem
@@ -132,9 +130,7 @@ def _decode(text: str, *, allow_controls: bool = False) -> Parsed | ContractProb
     except JSONDecodeError as error:
         return _NotJson(f"{error.msg} at line {error.lineno}, column {error.colno}.")
     except UnicodeEncodeError:
-        return _problem(
-            "Return holds text that is not valid Unicode", "Write characters, not halves of surrogate pairs."
-        )
+        return _problem("Return has text that is not valid Unicode", "Do not write lone surrogates.")
     except RecursionError:
         return _too_deep()
     return _too_deep() if _is_too_deep(text, value) else Parsed(value=value)
@@ -155,7 +151,7 @@ def _decode_loosely(text: str) -> Parsed | ContractProblem | _NotJson:
 
 @cache
 def _trailing_commas() -> re.Pattern[str]:
-    # Strings match too and are put back, so that what they hold is left alone.
+    # Strings match too and are put back, so that commas inside of them stay.
     import re
 
     return re.compile(r'("(?:[^"\\]++|\\.)*+(?:"|\Z))|,(?=[ \t\r\n]*+[}\]])', re.DOTALL)
@@ -163,7 +159,7 @@ def _trailing_commas() -> re.Pattern[str]:
 
 @cache
 def _decoder(allow_controls: bool) -> JSONDecoder:
-    # The decoder of the standard library, because it shows every pair of an object: repeated keys are seen.
+    # The standard library's decoder: its hooks show repeated keys.
     from json import JSONDecoder
 
     return JSONDecoder(
@@ -185,7 +181,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _whole(digits: str) -> int:
-    # Longer ones are not even looked at: turning digits into a number is not linear.
+    # int() of many digits is not linear.
     if len(digits) <= 20 and -(2**63) <= (number := int(digits)) < 2**64:
         return number
     raise _RefusedError(_out_of_range(digits))

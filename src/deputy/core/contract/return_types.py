@@ -1,4 +1,4 @@
-"""The forms of the contract: what is expected, what was returned, and what a check found."""
+"""The types of the contract: the expected return, the return, its problems."""
 
 from typing import Generic, Literal, TypeVar
 
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class ExpectedReturn(Struct, frozen=True, kw_only=True):
-    """What the caller knows about the delegation; what is left out is not compared."""
+    """What the caller knows about the delegation; None and () are not compared."""
 
     session_id: str | None = None
     agent_type: str | None = None
@@ -26,7 +26,7 @@ class ExpectedReturn(Struct, frozen=True, kw_only=True):
     path: tuple[str, ...] = ()
     """From the top down, ending with the target, as the registry has it."""
     workspace: str | None = None
-    """The absolute path of the root that every artifact lies in."""
+    """The absolute path that contains every artifact."""
     elapsed_seconds: float | None = None
 
 
@@ -41,7 +41,7 @@ class Metadata(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Return(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """A return that holds to the contract; only `check` makes one out of foreign data."""
+    """A valid return; only `check` makes one from foreign data."""
 
     status: Status
     summary: str
@@ -52,16 +52,16 @@ class Return(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ContractProblem(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One way in which a return breaks the contract; the message's wording is stable."""
+    """A violation of the contract; the wording of the message is stable."""
 
     rule: str
     message: str
     remedy: str = ""
-    """What to do about it, for people and for models."""
+    """What to do, for people and models."""
 
 
 class CheckedReturn(Struct, Generic[T], frozen=True, kw_only=True):
-    """What a check found; `return_` is there exactly when there are no problems."""
+    """The result of a check; `return_` is set exactly when there are no problems."""
 
     return_: T | None
     problems: tuple[ContractProblem, ...] = ()

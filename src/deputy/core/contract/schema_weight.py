@@ -1,7 +1,7 @@
-"""How much work a JSON Schema can make: the number of schemas that a value meets once references are followed.
+"""The weight of a JSON Schema: how many subschemas a validator evaluates once references are followed.
 
-A validator judges a schema as often as it is referred to, so forty lines can ask for a billion judgements. The count
-here is made before one starts, and stops early.
+A validator evaluates a subschema for every reference to it, so forty lines can cause a billion evaluations. The count
+is made before validation and stops early.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Object = dict[str, Any]
 
 
 class SchemaWeight:
-    """Weighs one schema, for values of any depth."""
+    """Counts the evaluations of one schema."""
 
     def __init__(self, schema: Any, most: int) -> None:
         self._schema = schema
@@ -42,7 +42,7 @@ class SchemaWeight:
         self._anchors = _find_anchors(schema)
 
     def weigh(self, levels: int | None = None) -> int:
-        """The weight for a value of so many levels, or without them up to where the schema repeats itself."""
+        """The weight for a value with this many levels; without a number, up to the point where the schema recurs."""
         try:
             return self._weigh(self._schema, levels, {})
         except RecursionError:
@@ -74,7 +74,7 @@ class SchemaWeight:
                 yield part, None if levels is None else levels - 1
 
     def follow(self, reference: object) -> Any:
-        """The part of the schema that a reference means; None when there is none."""
+        """The target of a reference; None when it has none."""
         if not isinstance(reference, str):
             return None
         if not reference.startswith("#/"):
@@ -108,5 +108,5 @@ def _find_anchors(schema: Any) -> dict[str, Any]:
         for keyword in _ANCHORS:
             if isinstance(name := node.get(keyword), str):
                 named.setdefault(f"#{name.removeprefix('#')}", []).append(node)
-    # A name given twice is no name: which one a validator would take is not for us to guess.
+    # Validators differ on a name that is defined twice, so such a name is not resolved.
     return {name: nodes[0] for name, nodes in named.items() if len(nodes) == 1}

@@ -1,4 +1,4 @@
-"""What agents write where the contract has a word of its own."""
+"""Synonyms of statuses and fields that agents write."""
 
 from __future__ import annotations
 
@@ -50,4 +50,4 @@ ERROR_FIELDS = {
 ARTIFACT_TYPE = "file"
 ERROR_TYPE = "execution"
 AGENT_TYPE = "unknown"
-RECOMMENDATION = "Read the report, then decide whether to run it again."
+RECOMMENDATION = "Read the report, then decide whether to run the delegation again."

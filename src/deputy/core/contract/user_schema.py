@@ -1,4 +1,4 @@
-"""Returns in a form of the user's own: any JSON Schema, or a pydantic model."""
+"""Check a return against a user's JSON Schema or pydantic model."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ PATTERNS_MAX = 100
 PATTERN_BYTES_MAX = 4 * 1024 * 1024
 """The size of one compiled pattern."""
 
-# How much is done, in schemas met times values that meet them.
+# Limits of work: evaluated schemas times values.
 JUDGED_MAX = 50_000_000
 EXPLAINED_MAX = 200_000
 FIRST_EXPLAINED_MAX = 2_000_000
 
 
 class PydanticModel(Protocol):
-    """What is used of a pydantic model class."""
+    """The methods of a pydantic model class that we use."""
 
     def model_json_schema(self) -> dict[str, Any]:
-        """Its JSON Schema."""
+        """The JSON Schema of the model."""
         ...
 
     def model_validate_json(self, json_data: bytes, /) -> Any:
-        """An instance, or a ValueError that lists what is wrong."""
+        """An instance; raises a ValueError that lists the errors."""
         ...
 
 
 class JsonSchema(Struct, frozen=True, kw_only=True):
-    """A JSON Schema that was checked and compiled."""
+    """A checked and compiled JSON Schema."""
 
     form: Any
     keys: tuple[str, ...]
@@ -65,7 +65,7 @@ Schema = JsonSchema | ModelSchema
 
 
 def schema_of(source: object) -> Schema:
-    """The schema that a user gave, ready for use; a UsageError says where it is wrong."""
+    """Check and compile a user's schema; a UsageError says where it is wrong."""
     if _is_model(source):
         try:
             form = source.model_json_schema()
@@ -79,7 +79,7 @@ def schema_of(source: object) -> Schema:
 
 
 def check_schema(value: Any, schema: Schema) -> CheckedReturn[Any]:
-    """What a user's schema makes of a value: the value, or an instance of the model, or all the problems."""
+    """The value, or an instance of the model; or all problems."""
     match schema:
         case JsonSchema():
             problems = _judge(value, schema)
@@ -95,31 +95,33 @@ def _is_model(source: object) -> TypeGuard[PydanticModel]:
 
 
 def _keys(form: Any) -> tuple[str, ...]:
-    """The fields that a schema requires, by which its values are known between prose."""
+    """The required fields of a schema; they identify its objects between prose."""
     required = cast(dict[str, Any], form).get("required") if isinstance(form, dict) else None
     names = cast(list[object], required) if isinstance(required, list) else []
     return tuple(name for name in names if isinstance(name, str))
 
 
 def _bounded(source: object) -> tuple[Any, int]:
-    """A copy that is plain JSON, refers to itself alone and asks for a bounded amount of work, and that amount."""
+    """A copy in plain JSON, without outside references and with bounded work; and its weight."""
     try:
         encoded = json.encode(source)
     except (TypeError, ValueError, RecursionError) as error:
         raise UsageError("schema", type(source).__name__, f"it is not plain JSON: {error}") from error
     if len(encoded) > SCHEMA_BYTES_MAX:
-        raise UsageError("schema", f"{len(encoded):,} bytes", f"at most {SCHEMA_BYTES_MAX:,} are accepted")
+        raise UsageError("schema", f"{len(encoded):,} bytes", f"a schema has at most {SCHEMA_BYTES_MAX:,} bytes")
     form = json.decode(encoded)
     scale = SchemaWeight(form, WEIGHT_MAX)
     for node in walk(form):
         _check_references(node, scale)
         if node is not form and isinstance(base := node.get("$id"), str) and not base.startswith("#"):
-            raise UsageError("schema.$id", base, "only the whole schema can have one; move this part to $defs")
+            raise UsageError("schema.$id", base, "only the root of the schema can have $id; move this part to $defs")
     weight, patterns = scale.weigh(), sum(map(_count_patterns, walk(form)))
     if weight > WEIGHT_MAX:
-        raise UsageError("schema", "references upon references", "simplify it: each is followed every time it is met")
+        raise UsageError(
+            "schema", "too many nested references", "simplify it: a validator follows each reference every time"
+        )
     if patterns > PATTERNS_MAX:
-        raise UsageError("schema", f"{patterns:,} patterns", f"at most {PATTERNS_MAX} are accepted")
+        raise UsageError("schema", f"{patterns:,} patterns", f"a schema has at most {PATTERNS_MAX} patterns")
     return form, weight
 
 
@@ -132,7 +134,11 @@ def _check_references(node: dict[str, Any], scale: SchemaWeight) -> None:
     for keyword in REFERENCES:
         reference = node.get(keyword)
         if isinstance(reference, str) and scale.follow(reference) is None:
-            missing = "no such part, or more than one" if reference.startswith("#") else "nothing is fetched"
+            missing = (
+                "no such part, or more than one"
+                if reference.startswith("#")
+                else "references to other documents are not followed"
+            )
             raise UsageError(
                 f"schema.{keyword}", reference, f"{missing}; refer to a part of the schema, as in #/$defs/name"
             )
@@ -142,7 +148,7 @@ def _compile(form: Any) -> Validator:
     from jsonschema_rs import RegexOptions, ValidationError, validator_for
 
     try:
-        # This engine for patterns is linear in the text; the other one backtracks.
+        # This regex engine is linear in the text; the default one backtracks.
         patterns = RegexOptions(size_limit=PATTERN_BYTES_MAX)
         return validator_for(form, offline=True, pattern_options=patterns, mask="the value")
     except ValidationError as error:
@@ -160,7 +166,7 @@ def _judge(value: Any, schema: JsonSchema) -> tuple[ContractProblem, ...]:
         return (_problem(f"Return is too large for its schema: {values:,} values", "Return less, and flatter."),)
     if validator.is_valid(value):
         return ()
-    # To explain is far more work than to judge, and grows with every alternative that recurs.
+    # Error messages cost far more than validation, and more with every recursive alternative.
     work = SchemaWeight(schema.form, FIRST_EXPLAINED_MAX).weigh(levels) * values
     if work > FIRST_EXPLAINED_MAX:
         return (_problem("Return does not match the schema", "Compare it with the schema field by field."),)
@@ -208,7 +214,7 @@ def _schema_error(entry: dict[str, Any]) -> ContractProblem:
 
 
 def _location(path: Sequence[str | int]) -> str:
-    """Where something stands, as `findings[0].title`."""
+    """A location such as `findings[0].title`."""
     parts = (f"[{part}]" if isinstance(part, int) else f".{quoted(part, 40)}" for part in path)
     return one_line("".join(parts).removeprefix("."), 200)
 

@@ -1,4 +1,4 @@
-"""Requests found in text: `<delegate>` blocks, prose that announces a quoted prompt, and what a person asks for."""
+"""Find delegation requests in text: `<delegate>` tags, quoted prompts, and natural language."""
 
 from deputy.core.detect.find_requests import LIMIT_REQUESTS, detect
 from deputy.core.detect.found_request import FoundRequest, request_json

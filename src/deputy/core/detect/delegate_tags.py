@@ -1,4 +1,4 @@
-"""Requests as `<delegate>` blocks: read like a person would, since few of them are well-formed XML."""
+"""Requests in `<delegate>` blocks, read leniently: few of them are well-formed XML."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 _NAME = "(?:delegate|DELEGATE)"
 _ATTRIBUTES = r"""(?:\s++[\w:.-]++\s*+=\s*+(?:"[^"]*+"|'[^']*+'|[^\s"'<>=`]++))*+"""
-# Capitalised, or after a word, it is a type parameter: List<Delegate>. With brackets in it, it documents the syntax.
+# Capitalised or after a word it is a type parameter (List<Delegate>). A tag without valid attributes is documentation.
 _TAG = rf"<(?:(/){_NAME}\s*+>|(?<!\w<){_NAME}(?=[\s/>])(?:({_ATTRIBUTES})\s*+(?:(/)>|(>)))?)"
-_CLOSING, _EMPTY, _OPENING = 1, 3, 4  # the last group of a tag tells its kind; none has matched in a documented one
+_CLOSING, _EMPTY, _OPENING = 1, 3, 4  # the last matched group is the kind of the tag; none for documentation
 _MODEL = r"""\smodel\s*+=\s*+(?:"([^"]*+)"|'([^']*+)'|([^\s"']++))"""
 _NAMES = {
     "system-instructions": "system",
@@ -48,7 +48,7 @@ _ITEMS_READ = 99
 
 
 def find_blocks(page: FoldedText) -> Iterator[RequestDraft]:
-    """The `<delegate>` blocks of a page: the outermost ones, unclosed ones included."""
+    """The outermost `<delegate>` blocks of a page, also unclosed ones."""
     fenced, commented = fences(page), comments(page)
     for start, content, stop, end in _blocks(page):
         if content < 0 or not is_worded(page.text, content, stop) or commented.around(start):
@@ -66,7 +66,7 @@ def find_blocks(page: FoldedText) -> Iterator[RequestDraft]:
 
 
 def _blocks(page: FoldedText) -> Iterator[tuple[int, int, int, int | None]]:
-    """Where blocks start, where their content starts and stops at the latest, and where they end if they are closed."""
+    """Start, start of content, stop of content, and end (None if unclosed) of each block."""
     closed, starts, contents = _pair_tags(page)
     at = 0
     for start, content, following in zip(starts, contents, [*starts[1:], len(page.text)], strict=False):
@@ -80,7 +80,7 @@ def _blocks(page: FoldedText) -> Iterator[tuple[int, int, int, int | None]]:
 
 
 def _pair_tags(page: FoldedText) -> tuple[list[tuple[int, int, int, int]], list[int], list[int]]:
-    """The outermost closed blocks, and of the tags that stay open the starts and the ends (-1: only documented)."""
+    """The outermost closed blocks, and the starts and ends (-1: documentation) of the unclosed tags."""
     text = page.text
     closed: list[tuple[int, int, int, int]] = []
     starts: list[int] = []
@@ -118,14 +118,14 @@ def _pair_tags(page: FoldedText) -> tuple[list[tuple[int, int, int, int]], list[
 
 
 def _column(page: FoldedText, position: int) -> int:
-    if page.text[position - 2 : position - 1].isalpha():  # no need to look at the whole line
+    if page.text[position - 2 : position - 1].isalpha():  # a word is before it: the line need not be read
         return -1
     lead = page.lead(position)
     return -1 if lead is None else len(lead)
 
 
 def _partner(columns: list[int], column: int) -> int:
-    """How deep the opening tag of a closing one stands: the one in its column, past mere mentions, or else the last."""
+    """How far back the opening tag of a closing tag is: the one in the same column, else the last."""
     if column >= 0:
         for depth in range(1, min(len(columns), _MENTIONS_PASSED) + 1):
             if columns[-depth] == column:
@@ -168,14 +168,14 @@ def _read(page: FoldedText, start: int, content: int, stop: int, end: int) -> Re
 
 
 def _split(page: FoldedText, start: int, end: int) -> dict[str, list[tuple[int, int]]]:
-    """Where the parts of a block stand, by name; what stands in none of them has the name `""`."""
+    """The spans of the parts of a block by name; text outside of all parts has the name `""`."""
     parts: dict[str, list[tuple[int, int]]] = {}
     tags = _Parts(page, start, end)
     for _ in range(_PARTS_READ):
         if (tag := tags.find(_PART, start)) is None:
             break
         name = tag[2].replace("_", "-")
-        if tag[1]:  # closed, never opened: what stands before it is meant
+        if tag[1]:  # closed but not opened: the text before it is the part
             parts.setdefault(_NAMES[name], []).append((start, tag.start()))
             start = tag.end()
             continue
@@ -192,7 +192,7 @@ def _split(page: FoldedText, start: int, end: int) -> dict[str, list[tuple[int, 
 
 
 class _Parts:
-    """The tags of the parts of a block, without those of the blocks nested in it."""
+    """The tags of the parts of a block, without those of nested blocks."""
 
     def __init__(self, page: FoldedText, start: int, end: int) -> None:
         self._page, self._end = page, end
@@ -211,7 +211,7 @@ class _Parts:
 
 
 def _nested(page: FoldedText, start: int, end: int) -> list[tuple[int, int]]:
-    """The outermost blocks inside of a block."""
+    """The outermost blocks inside a block."""
     spans: list[tuple[int, int]] = []
     opened: list[int] = []
     for tag in pattern(_TAG).finditer(page.text, start, end):
@@ -226,7 +226,7 @@ def _nested(page: FoldedText, start: int, end: int) -> list[tuple[int, int]]:
 
 
 def _items(context: str) -> tuple[str, ...]:
-    """The items of a list, or the whole text if it is none."""
+    """The items of a list, or the whole text if it is not a list."""
     if not pattern(_ITEM).match(context):
         return (context,) if context else ()
     return tuple(filter(None, map(str.strip, pattern(_ITEM).split(context, maxsplit=_ITEMS_READ))))

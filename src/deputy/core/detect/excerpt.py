@@ -1,4 +1,4 @@
-"""Cutting passages out of a page: as the writer meant them, without the quote marks and indentation around."""
+"""Cut excerpts out of a text, without quote marks and indentation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _ANNOUNCEMENTS = 20
 
 
 def passage(page: FoldedText, start: int, end: int, *, quotation: str = "", column: int = 80) -> str:
-    """The text from start to end with plain line ends, out of its quotation and indentation (up to a column)."""
+    """The text from start to end with plain line ends, without quotation marks and indentation (up to a column)."""
     text = page.text[start:end].replace("\r\n", "\n").replace("\r", "\n")
     if "\n" in text:
         text = _dedent(_unquote(text, quotation), column)
@@ -31,13 +31,13 @@ def passage(page: FoldedText, start: int, end: int, *, quotation: str = "", colu
 
 
 def quotation_of(lead: str | None) -> str:
-    """What marks the lines of a quotation, given how one of them begins: `> `, perhaps indented."""
+    """The prefix of quoted lines, given the start of one of them: `> `, perhaps indented."""
     marks, mark, _ = (lead or "").rpartition(">")
     return f"{marks}{mark} " if mark else ""
 
 
 def reach(page: FoldedText, start: int, end: int) -> int:
-    """Where the paragraph that starts here ends, together with the list or code that it announces."""
+    """The end of the paragraph that starts here, with the list or code after its colon."""
     folded = page.folded
     for _ in range(_ANNOUNCEMENTS):
         stop = _end_of_block(folded, start, end)
@@ -62,11 +62,11 @@ def _unquote(text: str, quotation: str) -> str:
     if not quotation:
         return text
     text, blank = text.replace(f"\n{quotation}", "\n"), f"\n{quotation.rstrip()}\n"
-    return text.replace(blank, "\n\n").replace(blank, "\n\n")  # twice: neighbours share a line end
+    return text.replace(blank, "\n\n").replace(blank, "\n\n")  # twice: neighbouring lines share a line end
 
 
 def _dedent(text: str, column: int) -> str:
-    # One replacement for the whole text, not a step per line: ten megabytes of line ends cost little.
+    # One replacement for the whole text is fast for many lines.
     indents = [found[1] for found in islice(pattern(_INDENT).finditer(text), _LINES_JUDGED)]
     indent = min(indents, key=len, default="")[:column]
     return text.replace("\n" + indent, "\n") if indent else text

@@ -1,4 +1,4 @@
-"""What requests for delegation a text holds: the first of three patterns that finds any is the one that counts."""
+"""Find delegation requests: the first of three patterns that matches counts."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from deputy.core.detect.quoted_prompt import find_quoted
 from deputy.core.detect.referenced_context import infer_context
 
 LIMIT_REQUESTS = 256
-"""The most requests that one text is read for: far more than a tree of delegations may spawn."""
+"""The most requests that are read from one text: more than a tree of delegations may spawn."""
 
 _JUDGED = 8_000
 
 
 def detect(text: str, tables: PhraseTables = SHIPPED, *, limit: int = LIMIT_REQUESTS) -> tuple[FoundRequest, ...]:
-    """The first requests that a text holds, in their order; none if it only talks about delegation."""
+    """The requests of a text in order, up to the limit; none if the text is only about delegation."""
     page = FoldedText(text)
     for findings in (find_blocks(page), find_quoted(page, tables), find_asked(page, tables)):
         if found := tuple(complete(finding, tables) for finding in islice(findings, limit)):
@@ -31,7 +31,7 @@ def detect(text: str, tables: PhraseTables = SHIPPED, *, limit: int = LIMIT_REQU
 
 
 def complete(finding: RequestDraft, tables: PhraseTables) -> FoundRequest:
-    """The request with its model, and with what its task implies about context and output."""
+    """The request with its model, context and output; what the text does not say is inferred from the task."""
     judged = _ends_of(finding.prompt)
     model, source = route(finding.model, finding.prompt, tables)
     context = infer_context(judged, finding.context)
@@ -53,5 +53,5 @@ def complete(finding: RequestDraft, tables: PhraseTables) -> FoundRequest:
 
 
 def _ends_of(prompt: str) -> str:
-    """A prompt, or both ends of one that is longer than any person writes."""
+    """The prompt, or only its start and end when it is very long."""
     return prompt if len(prompt) <= 2 * _JUDGED else f"{prompt[:_JUDGED]}\n\n{prompt[-_JUDGED:]}"

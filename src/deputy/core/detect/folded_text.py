@@ -1,4 +1,4 @@
-"""A text under examination: searched in a folded twin of the same length, always forward, so in linear time."""
+"""A text and its folded copy of the same length, searched forward only, in linear time."""
 
 from __future__ import annotations
 
@@ -37,47 +37,47 @@ _FENCE = (
 
 @cache
 def pattern(source: str) -> re.Pattern[str]:
-    """A pattern, compiled when it is first needed."""
+    """A pattern, compiled on first use."""
     return re.compile(source)
 
 
 def fold(text: str) -> str:
-    """The text in lower case with plain spaces, hyphens, apostrophes and line ends; each character keeps its place."""
+    """The text in lower case with plain spaces, hyphens, apostrophes and line ends; positions do not change."""
     for found, plain in _PLAIN:
         text = text.replace(found, plain)
     return text.lower()
 
 
 def is_worded(text: str, start: int = 0, end: int | None = None) -> bool:
-    """Whether there is a letter in it: a task needs words."""
+    """Whether the text has a letter: a task needs words."""
     return pattern(r"[^\W\d_]").search(text, start, len(text) if end is None else end) is not None
 
 
 class FoldedText:
-    """A text and its folded twin: find in `folded`, cut from `text`."""
+    """A text and its folded copy: search in `folded`, cut from `text`."""
 
     def __init__(self, text: str) -> None:
         self.text = text
         self.folded = fold(text)
 
     def starts_line(self, position: int) -> bool:
-        """Whether only indentation, quote marks and a list mark stand before it on its line."""
+        """Whether only indentation, quote marks and a list mark are before the position on its line."""
         return self.lead(position) is not None
 
     def lead(self, position: int) -> str | None:
-        """What stands before it on its line if that is only indentation, quote marks and a list mark."""
+        """The text before the position on its line if that is only indentation, quote marks and a list mark."""
         line = self.start_of_line(position, longest=40)
         found = None if line is None else pattern(_LEAD).fullmatch(self.folded, line, position)
         return found[0] if found else None
 
     def start_of_line(self, position: int, longest: int) -> int | None:
-        """Where its line starts, if that is not too far before it."""
+        """The start of the line, if it is at most `longest` characters before the position."""
         line = self.folded.rfind("\n", max(0, position - longest - 1), position) + 1
         return line if position - line <= longest else None
 
 
 class TextCursor:
-    """The next match of a pattern, asked for at growing positions; however often it is asked, a text is read once."""
+    """The next match of a pattern for growing positions; the text is searched only once."""
 
     def __init__(self, source: str, text: str, end: int | None = None) -> None:
         self._source = source
@@ -94,34 +94,34 @@ class TextCursor:
         return self._match
 
     def start(self, position: int) -> int:
-        """Where the next match starts, or the end of the text."""
+        """The start of the next match, or the end of the text."""
         match = self.after(position)
         return self._end if match is None else match.start()
 
 
 class TextZones:
-    """Stretches of a text that do not overlap, asked for at growing positions."""
+    """Spans of a text that do not overlap, queried at growing positions."""
 
     def __init__(self, spans: Iterable[tuple[int, int]]) -> None:
         self._spans = iter(spans)
         self._start = self._end = -1
 
     def around(self, position: int) -> tuple[int, int] | None:
-        """The stretch that the position stands in."""
+        """The span that contains the position."""
         if self._end <= position:
             self._start, self._end = next((span for span in self._spans if span[1] > position), (maxsize, maxsize))
         return (self._start, self._end) if self._start <= position else None
 
 
 def fences(page: FoldedText) -> TextZones:
-    """The fenced code of a page."""
+    """The fenced code blocks."""
     if "```" not in page.folded and "~~~" not in page.folded:
         return TextZones(())
     return TextZones((found.start(), found.end("end")) for found in pattern(_FENCE).finditer(page.folded))
 
 
 def comments(page: FoldedText) -> TextZones:
-    """What is commented out of a page."""
+    """The HTML comments."""
     return TextZones(_comments(page.text))
 
 

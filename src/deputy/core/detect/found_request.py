@@ -1,4 +1,4 @@
-"""A request found in a text: first as a pattern sees it, then complete."""
+"""The types of a request found in a text."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ ModelSource = Literal["explicit", "heuristic", "default"]
 
 
 class RequestDraft(Struct, frozen=True, kw_only=True):
-    """What a pattern sees in a text, before anything is inferred from it."""
+    """A request as a pattern matched it, before inference."""
 
     pattern: Pattern
     span: tuple[int, int]
@@ -25,11 +25,11 @@ class RequestDraft(Struct, frozen=True, kw_only=True):
 
 
 class RequestJson(Struct, frozen=True, kw_only=True):
-    """A delegation request that a text holds, as programs read it."""
+    """A delegation request in a text, as JSON."""
 
     pattern: Pattern
     model: str | None
-    """What the text calls the model, if it names one."""
+    """The name of the model in the text, if there is one."""
     model_source: ModelSource
     resolved_model: str
     prompt: str
@@ -38,17 +38,17 @@ class RequestJson(Struct, frozen=True, kw_only=True):
     output: str | None
     degradation: str | None
     span: tuple[int, int]
-    """Where it stands: characters of the text, from the first to one past the last."""
+    """The character range in the text; the end is exclusive."""
     normalized: str
 
 
 class FoundRequest(RequestJson, frozen=True, kw_only=True):
-    """A delegation request that a text holds."""
+    """A delegation request in a text."""
 
     is_unclear: bool
-    """Nothing in or around it says what to do, so all of the text is the prompt; a person may be asked instead."""
+    """The task is unclear, so the whole text is the prompt; a person may be asked instead."""
 
 
 def request_json(request: FoundRequest) -> RequestJson:
-    """The request as programs read it."""
+    """The request in its JSON form."""
     return convert(request, RequestJson, from_attributes=True)

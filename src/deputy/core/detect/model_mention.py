@@ -1,4 +1,4 @@
-"""The model that a person names in passing: "using opus", "with gpt-5.2", "(model: fast)"."""
+"""A model named in a sentence: "using opus", "with gpt-5.2", "(model: fast)"."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FAMILIES = (
 
 
 class ModelMention(NamedTuple):
-    """A model's name, and where the words that mention it stand."""
+    """The name of a model, and the span of the words that mention it."""
 
     name: str
     span: tuple[int, int]
@@ -35,7 +35,7 @@ class ModelMention(NamedTuple):
 def find_mention(
     page: FoldedText, start: int, end: int, phrase_end: int, aliases: Iterable[str]
 ) -> ModelMention | None:
-    """The model named between start and end; of several bare names only the one right behind the phrase counts."""
+    """The model named between start and end; of several bare names only the one right after the phrase counts."""
     said, bare, any_name = _sources(tuple(aliases))
     found = None
     if page.folded.find("model", start, end) >= 0:
@@ -52,8 +52,8 @@ def find_mention(
 
 @cache
 def _sources(aliases: tuple[str, ...]) -> tuple[str, str, str]:
-    """Patterns for a model that is called one, for a bare name behind a preposition, and for bare names."""
-    # An alias that is an ordinary word, like "fast", is a name only where it is called a model.
+    """Patterns for a name with the word "model", for a bare name after a preposition, and for bare names."""
+    # An alias that is an ordinary word, like "fast", counts only with the word "model".
     telling = [re.escape(alias) for alias in aliases if not alias.isalpha()]
     name = rf"(?<!\w)(?:{'|'.join([*sorted(telling, key=len, reverse=True), *_FAMILIES])})(?![\w-])"
     alias = "|".join(map(re.escape, sorted(aliases, key=len, reverse=True))) or "(?!)"

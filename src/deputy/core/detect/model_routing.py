@@ -1,4 +1,4 @@
-"""Which model a request goes to: the one it names, or the one its words suggest."""
+"""Choose the model of a request: the one it names, or the one its words suggest."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _LONGEST_NAME = 200
 
 
 def named_model(said: str | None) -> str | None:
-    """What a text says as a model's name, unless that is blank or a placeholder nobody has filled in."""
+    """The name of a model in a text, unless it is blank or a placeholder."""
     name = " ".join((said or "").split()).strip("\"'`*“”")
     return None if not name or len(name) > _LONGEST_NAME or pattern(_PLACEHOLDER).search(name) else name
 
 
 def resolve(name: str, tables: PhraseTables) -> str:
-    """The model an alias stands for; an unknown name stands for itself."""
+    """The model of an alias; an unknown name is returned unchanged."""
     return tables.aliases.get(name.lower(), name)
 
 
 def route(said: str | None, task: str, tables: PhraseTables) -> tuple[str, ModelSource]:
-    """The model for a task, and whether the text named it, its words suggest it, or neither."""
+    """The model for a task, and its source: the text, a routing word, or the default."""
     if said is not None:
         return resolve(said, tables), "explicit"
     folded = fold(task)

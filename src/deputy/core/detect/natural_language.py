@@ -1,4 +1,4 @@
-"""Requests in a person's own words: the task is what is left of the sentence, or what stands around it."""
+"""Requests in natural language: the task is the rest of the sentence, or the text around it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _LONGEST_CONTEXT = 2000
 
 
 def find_asked(page: FoldedText, tables: PhraseTables) -> Iterator[RequestDraft]:
-    """The requests of a page in sentences that ask for delegation."""
+    """The requests in sentences that ask for delegation."""
     sentences = islice(sentences_that_ask(page, tables), _SENTENCES_READ + 1)
     reader = _Reader(page, tables)
     low = 0
@@ -47,7 +47,7 @@ def find_asked(page: FoldedText, tables: PhraseTables) -> Iterator[RequestDraft]
 
 
 class _Reader:
-    """Reads the task of one sentence after the other."""
+    """Reads the task of one sentence after another."""
 
     def __init__(self, page: FoldedText, tables: PhraseTables) -> None:
         self._page = page
@@ -56,7 +56,7 @@ class _Reader:
         self._is_puzzled = False
 
     def read(self, asked: RequestSentence, low: int, following: int | None) -> RequestDraft | None:
-        """The request of a sentence; `low` and `following` are where its neighbours end and start."""
+        """The request of a sentence; `low` is the end of the sentence before it, `following` the start of the next."""
         page, high = self._page, len(self._page.text) if following is None else following
         mention = find_mention(page, asked.start, asked.end, asked.phrase[1], self._aliases)
         said = _task(page.text, asked, mention.span if mention else asked.phrase)
@@ -67,7 +67,7 @@ class _Reader:
             prompt = "\n\n".join(filter(None, (before, "" if lack == "words" else said, after)))
             more, context, is_unclear = "", "", lack != "object" and not before and not after
         if is_unclear:
-            if self._is_puzzled:  # all of the text is the prompt of each unclear one: once is enough
+            if self._is_puzzled:  # each unclear request has the whole text as its prompt: once is enough
                 return None
             prompt, self._is_puzzled = page.text, True
         return RequestDraft(
@@ -80,23 +80,23 @@ class _Reader:
         )
 
     def _end_of_task(self, asked: RequestSentence, high: int) -> int:
-        """Where the paragraph ends with what it announces, or the item of a list."""
+        """The end of the paragraph with its list or code, or of the list item."""
         if not asked.is_listed:
             return reach(self._page, asked.start, high)
         found = pattern(BLOCK).search(self._page.folded, asked.end, high)
         return found.start() if found else high
 
     def _earlier(self, asked: RequestSentence, low: int) -> str:
-        """What the paragraph says before it asks: a subagent has not seen it."""
+        """The text of the paragraph before the request, which a subagent does not see otherwise."""
         window = max(low, asked.start - _LONGEST_CONTEXT)
         blocks = [found.end() for found in pattern(BLOCK).finditer(self._page.folded, window, asked.start)]
-        if not blocks and window == low > 0:  # it belongs to another request of the same paragraph
+        if not blocks and window == low > 0:  # the text belongs to another request of the paragraph
             return ""
         earlier = passage(self._page, blocks[-1] if blocks else window, asked.start)
         return earlier if len(earlier.split()) >= _FEWEST_WORDS_OF_CONTEXT else ""
 
     def _surroundings(self, asked: RequestSentence, low: int, high: int, *, is_last: bool) -> tuple[str, str]:
-        """The text before and after: of its section, or else of all that no other request has."""
+        """The text before and after, in its section, or else up to the neighbouring requests."""
         page = self._page
         section = max(low, page.folded.rfind("\n#", low, asked.start) + 1)
         section_end = min(high, self._headings.start(asked.end))
@@ -110,7 +110,7 @@ class _Reader:
 
 
 def _lacks(said: str) -> Literal["words", "reference", "object"] | None:
-    """What a task needs the surrounding text for: it says nothing at all, points ("fix it"), or is a lone verb."""
+    """What a task lacks: all words, what it refers to ("fix it"), or an object of its verb."""
     used = words_of(fold(said))
     if used <= _FILLERS or not is_worded(said):
         return "words"
@@ -120,7 +120,7 @@ def _lacks(said: str) -> Literal["words", "reference", "object"] | None:
 
 
 def _task(text: str, asked: RequestSentence, mention: tuple[int, int]) -> str:
-    """The sentence without its form, its phrase and the mention of a model, and without what dangles then."""
+    """The sentence without its form, its phrase and its model, and without the filler words left over."""
     cuts = sorted((asked.form, asked.phrase, mention))
     head = _without(text, asked.start, asked.phrase[0], cuts)
     tail = pattern(_DANGLING_START).sub("", _without(text, asked.phrase[1], asked.end, cuts), count=1)
@@ -131,7 +131,7 @@ def _task(text: str, asked: RequestSentence, mention: tuple[int, int]) -> str:
 
 
 def _without(text: str, start: int, end: int, cuts: list[tuple[int, int]]) -> str:
-    """The text from start to end on one line, without what is cut out of it."""
+    """The text from start to end on one line, without the cuts."""
     kept: list[str] = []
     for cut_start, cut_end in cuts:
         kept.append(text[start : min(end, max(start, cut_start))])

@@ -1,4 +1,4 @@
-"""Every request as one prompt: sections that a subagent can work from without having seen the text."""
+"""Build the prompt of a request, in sections."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ if TYPE_CHECKING:
     from deputy.core.detect.found_request import FoundRequest
 
 ESCALATION = """\
-You work on your own and nobody reads along. If you cannot go on without a decision or a fact that only a person \
-has, do not guess: finish what does not depend on it, then end your answer with your question, why you need it \
-answered and which answers you can work with, followed by a last line that holds nothing but
+You work on your own; no person reads your messages. If you need a decision or a fact that only a person has, do not \
+guess: finish everything that does not depend on it, then end your answer with your question, why you need the answer \
+and which answers you can work with, followed by a last line that contains only
 
 [AWAITING_HUMAN_INPUT]
 
-You will be given the answer and go on from there. Never write that line for any other reason."""
+You then get the answer and continue. Never write that line for any other reason."""
 
 
 def normalize(
     *, system: str | None, task: str, context: Sequence[str], output: str | None, fallback: str | None = None
 ) -> str:
-    """The prompt of a request; empty sections are left out, the escalation protocol never is."""
+    """The prompt of a request; empty sections are omitted, the escalation protocol is always there."""
     sections = {
         "System Instructions": system,
         "Escalation Protocol": ESCALATION,
@@ -35,7 +35,7 @@ def normalize(
 
 
 def inline_prompt(request: FoundRequest) -> str:
-    """The prompt for whoever does it without a subagent: its degradation instructions go before the task."""
+    """The prompt for the inline backend: the degradation instructions are before the task."""
     return normalize(
         system=request.system,
         task=request.prompt,

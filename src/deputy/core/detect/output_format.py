@@ -1,4 +1,4 @@
-"""The form a task wants its result in, as far as its words tell."""
+"""Infer the output format from the words of a task."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _END_OF_SENTENCE = rf"[.!?](?=[\s\"')]|$)|\n *+(?=\n)|\n(?= *+{LIST_MARK})"
 
 
 def infer_output(task: str) -> str | None:
-    """What the task says about the form of its result; each way of saying it is a line, none says nothing."""
+    """What the task says about the format of its result, one line per mention; None if it says nothing."""
     page = FoldedText(task)
     fenced = fences(page)
     wanted: dict[str, None] = {}
@@ -49,7 +49,7 @@ def infer_output(task: str) -> str | None:
 
 
 def _span(page: FoldedText, found: re.Match[str]) -> tuple[int, int] | None:
-    """Where the wanted form stands: behind a label like "Format:", or behind an order like "Return"."""
+    """The span of the format: after a label like "Format:", or after an order like "Return"."""
     folded, end = page.folded, found.end()
     before = folded[max(0, found.start() - 60) : found.start()]
     is_start = pattern(_START_OF_LINE).search(before)
@@ -64,7 +64,7 @@ def _span(page: FoldedText, found: re.Match[str]) -> tuple[int, int] | None:
 
 
 def _end_of_label(page: FoldedText, start: int) -> int:
-    """The rest of the line, or what follows when the label has the line to itself."""
+    """The end of the line, or of the next paragraph when the label is alone on its line."""
     line_end = page.folded.find("\n", start)
     if line_end < 0:
         return len(page.folded)

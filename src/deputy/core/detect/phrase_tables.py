@@ -1,4 +1,4 @@
-"""The tables that finding and routing requests goes by; they are data, and a user's config extends them."""
+"""Phrases, aliases and routing words, as data; the user's config extends them."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from msgspec import Struct
 
 
 class Route(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Words of a task, and the model that a task with any of them goes to."""
+    """Words, and the model for a task that contains one of them."""
 
     words: tuple[str, ...]
     model: str
 
 
 class PhraseTables(Struct, frozen=True, kw_only=True):
-    """What names, words and phrases stand for. Phrases are in the notation of `phrases.py`."""
+    """Aliases, routing words and phrases. Phrases are in the notation of `phrases.py`."""
 
     aliases: Mapping[str, str]
-    """Names people use for models, in lower case."""
+    """Aliases of models, in lower case."""
     routes: tuple[Route, ...]
-    """Looked through in this order when no model is named; the first hit wins."""
+    """Searched in this order when no model is named; the first match wins."""
     default_model: str
     triggers: tuple[str, ...]
-    """How a line of prose begins that asks for a subagent …"""
+    """The start of a line that asks for a subagent …"""
     purposes: tuple[str, ...]
-    """… and what it says the tool is to be used for."""
+    """… and the purpose that the line names."""
     degradations: tuple[str, ...]
-    """The name of the section that says what to do without a subagent …"""
+    """The title of the section for the case without a subagent …"""
     conditions: tuple[str, ...]
-    """… or the condition that such an instruction begins with."""
+    """… or the condition that starts such an instruction."""
     delegations: tuple[str, ...]
-    """What a person says to hand work over."""
+    """Phrases by which a person delegates."""
 
 
 SHIPPED = PhraseTables(

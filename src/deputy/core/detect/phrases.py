@@ -1,4 +1,4 @@
-"""The notation of the phrase tables: plain words, `[a|the]` for words that may be missing, `to|for` for a choice."""
+"""The notation of the phrase tables: words, `[a|the]` for optional words, `to|for` for a choice."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from itertools import takewhile
 
 from deputy.core.detect.folded_text import fold
 
-# Words of a phrase may be wrapped onto the next line, quoted there, and set in bold or code.
+# A phrase may continue on the next line, quoted there, and in bold or code.
 GAP = r"[*_`]*+ *+\n?(?<=\s)[ >*_`]*+"
 
 
 def words(table: str) -> frozenset[str]:
-    """A table of words, written as one text."""
+    """A set of words, written as one text."""
     return frozenset(table.split())
 
 
 @cache
 def any_of(phrases: tuple[str, ...]) -> str:
-    """The source of one pattern that finds any of these phrases in a folded text, as whole words."""
+    """The source of one pattern that matches any of these phrases in a folded text, as whole words."""
     rests: dict[str, list[str]] = {}
     for phrase in phrases:
         first, *others = fold(phrase).split()
@@ -30,7 +30,7 @@ def any_of(phrases: tuple[str, ...]) -> str:
 
 
 def is_phrase(phrase: str) -> bool:
-    """Whether this follows the notation: the first word must be there, and brackets hold one word or a choice."""
+    """Whether a phrase follows the notation: the first word is not optional, and brackets have one word or a choice."""
     first, *others = phrase.split() or [""]
     return _is_word(first) and all(_is_word(word[1:-1] if word[0] + word[-1] == "[]" else word) for word in others)
 
@@ -40,7 +40,7 @@ def _is_word(word: str) -> bool:
 
 
 def _at_word(source: str) -> str:
-    # The check follows the first letters, so that the search can skip to them fast.
+    # The look-behind is after the first letters, so that the regex engine can skip to them.
     letters = "".join(takewhile(str.isalnum, source[:3]))
     return rf"{letters}(?<!\w{letters}){source[len(letters) :]}"
 
@@ -50,6 +50,6 @@ def _further(word: str) -> str:
 
 
 def _choice(word: str) -> str:
-    # A hyphen may be missing or a space in the text: sub-agent, subagent, sub agent.
+    # A hyphen matches nothing or a space too: sub-agent, subagent, sub agent.
     choices = [re.escape(one).replace(r"\-", r"[-\s]?") for one in word.split("|")]
     return choices[0] if len(choices) == 1 else f"(?:{'|'.join(choices)})"

@@ -1,4 +1,4 @@
-"""Requests in prose: a line that says to try the Task tool, the quoted prompt after it, and what to do without."""
+"""Requests as a line "Try to use Task tool …:" with a quoted prompt after it, and degradation instructions."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class _Trigger(NamedTuple):
 
 
 class _Fallback(NamedTuple):
-    """Where instructions for the case without a subagent are announced, and by a heading of which level."""
+    """The span of a title or condition of degradation instructions, and the level of its heading."""
 
     start: int
     end: int
@@ -54,7 +54,7 @@ class _Fallback(NamedTuple):
 
 
 def find_quoted(page: FoldedText, tables: PhraseTables) -> Iterator[RequestDraft]:
-    """The quoted prompts of a page that a trigger line announces."""
+    """The quoted prompts after a trigger line."""
     reader = _Reader(page, tables)
     triggers = _triggers(page, tables)
     trigger = next(triggers, None)
@@ -66,7 +66,7 @@ def find_quoted(page: FoldedText, tables: PhraseTables) -> Iterator[RequestDraft
 
 
 def _triggers(page: FoldedText, tables: PhraseTables) -> Iterator[_Trigger]:
-    """Lines, wrapped ones too, that begin with a trigger, name its purpose and end in a colon."""
+    """Lines, also wrapped ones, that start with a trigger, name its purpose and end with a colon."""
     folded = page.folded
     purposes, colons, blanks = (TextCursor(source, folded) for source in (any_of(tables.purposes), _COLON, BLANK_LINE))
     done = 0
@@ -84,7 +84,7 @@ def _triggers(page: FoldedText, tables: PhraseTables) -> Iterator[_Trigger]:
 
 
 def _begins(folded: str, position: int) -> bool:
-    """Whether a sentence begins here, perhaps after a word like "then"; "do not try to …" does not."""
+    """Whether a sentence starts here, perhaps after a word like "then"; not after "do not"."""
     before = folded[max(0, position - 40) : position].rstrip("*_` >")
     last = before.split()[-1] if before and not before.isspace() else ""
     if before.endswith("\n") or not last[-1:].isalnum():
@@ -93,7 +93,7 @@ def _begins(folded: str, position: int) -> bool:
 
 
 class _Reader:
-    """Reads what belongs to one trigger after the other."""
+    """Reads the request of one trigger after another."""
 
     def __init__(self, page: FoldedText, tables: PhraseTables) -> None:
         self._page = page
@@ -105,7 +105,7 @@ class _Reader:
         self._conditions = TextCursor(any_of(tables.conditions), page.folded)
 
     def read(self, trigger: _Trigger, end: int) -> RequestDraft | None:
-        """The request of a trigger whose surroundings reach to `end`; none if no quoted prompt follows."""
+        """The request of a trigger, read up to `end`; None without a quoted prompt."""
         page = self._page
         if self._commented.around(trigger.start):
             return None
@@ -131,7 +131,7 @@ class _Reader:
         )
 
     def _close(self, quote: str, start: int, end: int) -> tuple[int, int]:
-        """Where the prompt and its closing quote end: at the first line that ends in one, or where it must have."""
+        """The end of the prompt and of its closing quote: the first line that ends with a quote, or a section."""
         title = self._title(start, end)
         limit = title.start if title else end
         closing = self._closings[quote].after(start)
@@ -141,7 +141,7 @@ class _Reader:
         return stop, start + len(self._page.text[start:stop].rstrip())
 
     def _degradation(self, start: int, end: int) -> str | None:
-        """What to do without a subagent: the section of that name, or what follows the condition."""
+        """The degradation instructions: the section with that title, or the text after the condition."""
         title, condition = self._title(start, end), self._condition(start, end)
         found = min(filter(None, (title, condition)), default=None)
         if found is None:
@@ -159,7 +159,7 @@ class _Reader:
         return passage(self._page, start, stop) or None
 
     def _title(self, start: int, end: int) -> _Fallback | None:
-        """The next heading, bold marker or line with a colon that has the name of such a section."""
+        """The next heading, bold text or line with a colon that is a title of such a section."""
         while (found := self._titles.after(start)) and found.end() <= end:
             start = found.end()
             if head := self._head(found.start()):
@@ -169,7 +169,7 @@ class _Reader:
         return None
 
     def _condition(self, start: int, end: int) -> _Fallback | None:
-        """The next sentence that begins with such a condition."""
+        """The next sentence that starts with such a condition."""
         while (found := self._conditions.after(start)) and found.end() <= end:
             start = found.end()
             before = self._page.folded[max(0, found.start() - 2) : found.start()]
@@ -179,7 +179,7 @@ class _Reader:
         return None
 
     def _head(self, position: int) -> re.Match[str] | None:
-        """What stands before it on its line, if that is only what marks a heading, an item or bold words."""
+        """The text before the position on its line, if that is only the mark of a heading, a list item or bold text."""
         line = self._page.start_of_line(position, longest=60)
         return None if line is None else pattern(_HEAD).fullmatch(self._page.folded, line, position)
 

@@ -1,4 +1,4 @@
-"""What a task refers to: variables, files, and what it says it works with."""
+"""Infer the context of a task: the variables, files and sources that it refers to."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _PRODUCTS = words("node.js next.js nuxt.js vue.js react.js express.js three.js d
 
 
 def infer_context(task: str, given: tuple[str, ...]) -> tuple[str, ...]:
-    """The context given, and then what the task itself refers to; cut visibly when that is too much."""
+    """The given context and what the task refers to; a marker at the end when it was cut."""
     known = "\n".join(given)[:_JUDGED]
     items = dict.fromkeys(given)
     items.update((found, None) for found in (*_variables(task), *_paths(task), *_sources(task)) if found not in known)
@@ -69,7 +69,7 @@ def _is_path(token: str) -> bool:
     suffix = token.rpartition(".")[2].lower() if "." in token.rpartition("/")[2] else ""
     if not others:
         return suffix in _SUFFIXES and token.lower() not in _PRODUCTS
-    if not first:  # from the root: a lone /word is a command, and // is the rest of an address
+    if not first:  # a lone /word is a command, and // is the rest of a URL
         return others[0] != "" and (len(others) > 1 or suffix in _SUFFIXES or others[0] in _SYSTEM_ROOTS)
     if first in {".", "..", "~"}:
         return others[0] != ""

@@ -1,4 +1,4 @@
-"""Sentences of a person that ask for delegation, told apart from those that only talk about it."""
+"""Find sentences that ask for delegation, and skip those that are only about it."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _LINKS = words("and then also just simply maybe perhaps please kindly now first 
 
 
 class RequestSentence(NamedTuple):
-    """A sentence that asks for delegation, and where its form and its phrase stand."""
+    """A sentence that asks for delegation, with the spans of its request form and its phrase."""
 
     start: int
     end: int
@@ -58,7 +58,7 @@ class RequestSentence(NamedTuple):
 
 
 def sentences_that_ask(page: FoldedText, tables: PhraseTables) -> Iterator[RequestSentence]:
-    """The sentences with both a phrase of delegation and the form of a request, outside of what is set apart."""
+    """The sentences with both a delegation phrase and the form of a request, outside of code, comments and tables."""
     folded, delegations = page.folded, pattern(any_of(tables.delegations))
     apart = (fences(page), comments(page))
     front_matter = pattern(_FRONT_MATTER).match(folded)
@@ -82,17 +82,17 @@ def _end_of_sentence(folded: str, position: int) -> int:
 
 
 def _is_apart(page: FoldedText, position: int, zones: tuple[TextZones, ...]) -> bool:
-    """Whether it stands in code, a comment, a heading, a row of a table or a quotation: talk, not a request."""
+    """Whether the position is in code, a comment, a heading, a table row or a quotation: not a request."""
     line = page.start_of_line(position, longest=_LONGEST_HEAD)
     mark = "" if line is None else page.folded[line : line + 20].lstrip()[:1]
     return mark in {"#", "|", ">"} or any(zone.around(position) for zone in zones)
 
 
 def _judge(page: FoldedText, low: int, end: int, phrase: re.Match[str]) -> RequestSentence | None:
-    """The sentence of a phrase, unless it only talks about delegation."""
+    """The sentence of a phrase, unless it is only about delegation."""
     at, window = phrase.start(), max(low, phrase.start() - _LONGEST_HEAD)
     before = page.folded[window:at].rstrip(" *_>")
-    if before[-1:] not in _MAY_START and not pattern(_FORM).search(before):  # most talk ends here, cheaply
+    if before[-1:] not in _MAY_START and not pattern(_FORM).search(before):  # most sentences are excluded here, cheaply
         return None
     start, is_listed = _start_of_sentence(page, window, at)
     head = page.folded[start:at]
@@ -108,38 +108,38 @@ def _judge(page: FoldedText, low: int, end: int, phrase: re.Match[str]) -> Reque
 
 
 def _start_of_sentence(page: FoldedText, window: int, position: int) -> tuple[int, bool]:
-    """Where the sentence starts that the position stands in, and whether it is an item of a list."""
+    """The start of the sentence at the position, and whether it is a list item."""
     start = window
     for boundary in pattern(_BOUNDARY).finditer(page.folded, window, position):
-        if not page.folded[start : boundary.start()].strip(" \n>").isdigit():  # the mark of an item
+        if not page.folded[start : boundary.start()].strip(" \n>").isdigit():  # the number of a list item
             start = boundary.end()
     lead = pattern(_LEAD).match(page.folded, start, position)
     start = lead.end() if lead else start
-    # Writers in a hurry end a sentence with the line: a capital shows that a new one begins.
+    # Without a full stop, a capital letter at the start of a line starts a sentence.
     if page.text[position].isupper() and page.starts_line(position):
         start = position
     return start, bool(lead and lead["mark"])
 
 
 def _is_order(folded: str, phrase: re.Match[str], end: int) -> bool:
-    """Whether a sentence that starts with the phrase orders it; "Isolated execution is …" states something."""
+    """Whether a sentence that starts with the phrase is an order; "Isolated execution is …" is a statement."""
     is_noun = phrase[0].startswith("isolated") and not folded.startswith(":", phrase.end())
     return not is_noun and folded[end - 1] != "?" and not pattern(_STATEMENT).match(folded, phrase.end())
 
 
 def _is_request(head: str, form: re.Match[str], phrase: str) -> bool:
-    """Whether the form is meant for the phrase: no question how, no "not", nobody else who is to do it."""
+    """Whether the form applies to the phrase: no question, no "not", no other subject."""
     before, between = words_of(head[: form.start()]), head[form.end() :].rstrip(" *_\n")
     if (form["you"] and before & _QUESTIONS) or (form["wish"] and before & _CONDITIONS):
         return False
     said = words_of(between)
     if said & _TALK or any(word.endswith("n't") for word in said):
         return False
-    # "and use a subagent" is asked for; in "a script to spawn a subprocess" the phrase belongs to the script.
+    # "and use a subagent" is a request; "a script to spawn a subprocess" is not.
     is_linked = not between or between[-1] in ",;:–—" or between.split()[-1] in _LINKS
     return is_linked or phrase.startswith("isolated")
 
 
 def words_of(folded: str) -> set[str]:
-    """The words of a folded text; a path or a name with dots is one."""
+    """The words of a folded text; a path or a dotted name is one word."""
     return set(pattern(r"\w[\w'/-]*(?:\.\w+)*").findall(folded))

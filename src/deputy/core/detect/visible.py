@@ -1,4 +1,4 @@
-"""Characters that a reader cannot see: removed from text, escaped in approvals and in JSON."""
+"""Remove invisible characters from text; escape them in approvals and JSON."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ _FORMATS = (
     r"\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3\U0001d173-\U0001d17a"
     r"\U000e0000-\U000e007f"
 )
-"""Category Cf, with the tag characters, but the joiners that words and emoji are written with."""
+"""Category Cf and the tag characters, without ZWJ and ZWNJ."""
 _JOINERS = r"\u200c\u200d"
 _SEPARATORS = r"\u2028\u2029"
 _BLANKS = r"\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef"
-"""Printable for Unicode, and yet nothing to see: fillers and variation selectors."""
+"""Fillers and variation selectors: printable by category, but invisible."""
 
 
 def without_invisible(text: str) -> str:
@@ -30,10 +30,7 @@ def without_invisible(text: str) -> str:
 
 
 def escaped_invisible(text: str) -> str:
-    r"""The text with every character escaped that cannot be seen or passes for a space: `\u202e`.
-
-    Line ends and tabs stay. This is for approvals: nothing is removed, and no joiner or blank hides.
-    """
+    r"""The text with every invisible character escaped (`\u202e`), for approvals; line ends and tabs stay."""
     if text.isascii() and text.isprintable():
         return text
     shown = "".join(letter if letter.isprintable() or letter in "\n\t" else _escape(letter) for letter in text)
@@ -41,12 +38,12 @@ def escaped_invisible(text: str) -> str:
 
 
 def visible_json(value: Any, *, indent: int = 0) -> bytes:
-    """A value as JSON in which every character can be seen: format and control characters are escaped."""
+    """A value as JSON with format and control characters escaped."""
     return visible_json_of(json.format(json.encode(value), indent=indent) if indent else json.encode(value))
 
 
 def visible_json_of(data: bytes) -> bytes:
-    """JSON with the same meaning, in which every character can be seen."""
+    """Encoded JSON with format and control characters escaped."""
     if data.isascii() and b"\x7f" not in data:
         return data
     return _unseen().sub(_json_escape, data.decode()).encode()
@@ -85,7 +82,7 @@ def _blank() -> Pattern[str]:
 
 @cache
 def _unseen() -> Pattern[str]:
-    """What JSON escapes; the controls that stand between its values are line ends and nothing else."""
+    """The characters to escape in JSON; encoded JSON has no C0 controls but line ends."""
     import re
 
     return re.compile(rf"[\x7f-\x9f{_FORMATS}{_JOINERS}{_SEPARATORS}]")

@@ -1,4 +1,4 @@
-"""Names that say secret: of variables, fields, headers and options."""
+"""Names of secrets: of variables, fields, headers and options."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ SECRET_ENDS = (
     "apikey", "accesskey", "secretkey", "secretkeybase", "privatekey", "encryptionkey", "signingkey", "masterkey",
     "accountkey", "sharedkey", "authkey", "servicekey", "storagekey", "authorization",
 )  # fmt: skip
-"""What the name of a secret ends in, written without separators; a number may follow."""
+"""Endings of secret names, without separators; a number may follow."""
 
 _PASS_OF = frozenset((
     "", "account", "admin", "app", "auth", "db", "database", "email", "ftp", "http", "key", "login", "mail", "mongo",
     "my", "mysql", "pg", "postgres", "proxy", "redis", "root", "smtp", "ssh", "sudo", "user",
 ))  # fmt: skip
-"""The words before `pass` where it is short for password."""
+"""Words before `pass` that make it short for password."""
 
 _PLACES = frozenset((
     "bos", "cancel", "cancellation", "cls", "continuation", "current", "end", "eos", "first", "last", "mask", "max",
     "next", "pad", "page", "prev", "previous", "progress", "resume", "sep", "special", "start", "stop", "sync", "unk",
 ))  # fmt: skip
-"""The words before `token` where it is a place in a list or a text."""
+"""Words before `token` that make it a position in a list or a text."""
 
 _DIRECTORIES = ("PWD", "OLDPWD")
-"""Variables of every shell that hold a directory."""
+"""Shell variables with a directory."""
 
 _COMMON = frozenset((
     "00000000", "11111111", "12345678", "123456789", "1234567890", "87654321", "aaaaaaaa", "abcdefgh", "admin123",
@@ -46,11 +46,11 @@ _COMMON = frozenset((
     "test1234", "testing1", "testing123", "testpass", "testtest", "trustno1", "undefined", "unlocked", "unsecure",
     "user1234", "username", "whatever", "wordpress",
 ))  # fmt: skip
-"""Values that ordinary text contains as words; they are no secrets even where a variable holds them."""
+"""Common values; they are never hidden as known values."""
 
 
 def known_secrets(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """The values of variables whose names say secret, without values that repeat a word of the name."""
+    """The values of environment variables with a secret name, without values that repeat a word of the name."""
     return tuple(
         value
         for name, value in environ.items()
@@ -65,7 +65,7 @@ def is_known_secret(value: str) -> bool:
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a name says that its value is a secret."""
+    """Whether the name is the name of a secret."""
     parts = words(name.rstrip("0123456789"))
     if not parts or name in _DIRECTORIES:
         return False

@@ -21,7 +21,7 @@ _ESCAPES = ("\\u", "\\/", "\\r", "\\b", "\\f")
 
 
 class Redactor:
-    """Replaces secrets by a mark: the values it was made with, and those that a form or a shape tells."""
+    """Replaces secrets by a mark: known values, vendor keys, private keys, and named values."""
 
     def __init__(self, known: Iterable[str] = ()) -> None:
         self._known = KnownValues(known)
@@ -32,7 +32,7 @@ class Redactor:
         return Scanner().feed(without, final=True)
 
     def redact_value(self, value: Any) -> Any:
-        """JSON-like data without its secrets; a text is also judged by the name that it stands under."""
+        """JSON-like data without its secrets; a string under a secret name is hidden too."""
         root = [value]
         todo: list[tuple[Any, Any, str]] = [(root, 0, "")]
         while todo:
@@ -44,7 +44,7 @@ class Redactor:
                 fields = cast("dict[Any, Any]", item)
                 copy = {self._redact_named("", key) if isinstance(key, str) else key: fields[key] for key in fields}
                 container[at] = copy
-                # A variable as a pair of its name and its value is judged by that name.
+                # A pair of name and value: the name is that of the value.
                 called = next((copy[key] for key in ("name", "key") if isinstance(copy.get(key), str)), "")
                 todo.extend((copy, key, called if key == "value" else str(key)) for key in copy)
             elif isinstance(item, list | tuple):
@@ -55,7 +55,7 @@ class Redactor:
         return root[0]
 
     def _redact_named(self, name: str, value: str) -> str:
-        # A character that cannot be seen does not split a name or a secret.
+        # An invisible character must not split a name or a secret.
         name = name if name.isprintable() else plain(name)
         clean, seen = self._redact_visible(name, value), plain(value)
         if seen == value:
@@ -71,7 +71,7 @@ class Redactor:
         return self.redact(value)
 
     def _redact_arguments(self, items: list[Any]) -> None:
-        """Hide what options pass, in a list of a command's arguments."""
+        """Hide the secrets that options pass, in a list of arguments."""
         program = " ".join(item for item in items[:2] if isinstance(item, str) and item[:1] != "-" and len(item) < 64)
         for at, item in enumerate(items):
             if not isinstance(item, str) or not item.startswith("-"):
@@ -86,14 +86,14 @@ class Redactor:
     def redact_json(self, data: bytes) -> bytes:
         """Encoded JSON without its secrets, the same bytes if it has none; what is not JSON is redacted as text."""
         text = data.decode("utf-8", "surrogateescape")
-        # Only an escape or an invisible character can hide what would be found in the text as it is.
+        # Without escapes and invisible characters, the encoded text shows every secret.
         is_plain = not any(escape in text for escape in _ESCAPES) and plain(text) == text
         if is_plain and not may_hold_secret(text) and not self._known.occur_in(text):
             return data
         try:
             value = msgspec.json.decode(data)
             clean = self.redact_value(value)
-            # A name that occurs twice in an object is not in the value twice: the text is checked, too.
+            # A repeated key is only once in the decoded value, so the text is checked too.
             is_clean = clean == value and self.redact(text) == text
             return data if is_clean else msgspec.json.encode(clean)
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
@@ -105,7 +105,7 @@ class Redactor:
 
 
 class RedactingStream:
-    """Redacts a text that comes in chunks; holds back only what may still become a secret."""
+    """Redacts a text that comes in chunks; holds back only text that may still become a secret."""
 
     def __init__(self, known: KnownValues) -> None:
         self._filter = KnownFilter(known, MARK)
@@ -117,9 +117,9 @@ class RedactingStream:
         return self._filter.held + self._scanner.held
 
     def feed(self, chunk: str) -> str:
-        """What may be shown now that this chunk has come."""
+        """The redacted text that can be shown after this chunk."""
         return self._scanner.feed(self._filter.feed(chunk))
 
     def flush(self) -> str:
-        """What was held back, at the end of the text."""
+        """The rest of the text."""
         return self._scanner.feed(self._filter.feed("", final=True), final=True)

@@ -1,7 +1,6 @@
-"""What a subtask is told: its task, and of its parent's context what the settings pass on, within a bound.
+"""Build the prompt of a subtask: its task, and the context that the settings pass on, within a token limit.
 
-The parent says what it passes of its own, which is a briefing; files are read when the subtask begins, and then all of
-it is put together.
+The parent makes a `Briefing`; the files are read when the subtask starts, and `compose` joins both.
 """
 
 from __future__ import annotations
@@ -25,11 +24,11 @@ if TYPE_CHECKING:
 
 CHARACTERS_PER_TOKEN = 4
 RELEVANT_SHARE = 0.25
-"""A text is relevant when it has more than this share of what the best one has."""
+"""A text is relevant when its score is above this share of the best score."""
 WARN_SHARE = 0.8
-"""From this share of the bound on, what is passed is worth a warning."""
+"""Above this share of the limit there is a warning."""
 FRESH_TOKENS = 16_000
-"""The most that is gathered of files which match by themselves."""
+"""The limit for files that were found by matching."""
 FRESH_FILES = 10
 
 
@@ -42,7 +41,7 @@ class EarlierResult(Struct, frozen=True, kw_only=True):
 
 
 class PassedFile(Struct, frozen=True, kw_only=True):
-    """A file that is passed: its path and text, or why it could not be read."""
+    """A file to pass: its path and text, or why it could not be read."""
 
     path: str
     text: str = ""
@@ -50,31 +49,31 @@ class PassedFile(Struct, frozen=True, kw_only=True):
 
 
 class Briefing(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a subtask is to be told, all but its files."""
+    """The input of a subtask's prompt, without its files."""
 
     request: SubtaskRequest
     template: Template
     settings: ContextSettings
     bound: int
-    """About how many tokens all of it may have."""
+    """The approximate token limit of the prompt."""
     conversation: tuple[str, ...] = ()
     messages_left_out: int = 0
     earlier: tuple[EarlierResult, ...] = ()
 
     @property
     def file_paths(self) -> tuple[str, ...]:
-        """The files that it is always given."""
+        """The files that the request and the template name."""
         return tuple(dict.fromkeys((*self.request.file_paths, *self.template.file_paths)))
 
 
 def query_of(request: SubtaskRequest) -> str:
-    """The words by which context is found for a request."""
+    """The search query for the context of a request."""
     texts = (value for value in request.inputs.values() if isinstance(value, str))
     return " ".join((request.type, request.description, *request.template_hints, *texts))
 
 
 def wants_ranking(request: SubtaskRequest, template: Template, settings: ContextSettings) -> bool:
-    """Whether the parent's messages are passed by their relevance: files that are named are the subset."""
+    """Whether the parent's messages must be ranked; named files are the subset when there are any."""
     return settings.inherit_context == "subset" and not (request.file_paths or template.file_paths)
 
 
@@ -88,7 +87,7 @@ def brief(
     scores: Sequence[float] = (),
     earlier: Sequence[EarlierResult] = (),
 ) -> Briefing:
-    """What a parent passes of its own: scores say how relevant each message is, where that is asked for."""
+    """Choose the messages and earlier results to pass; `scores` has the relevance of each message."""
     room = bound * CHARACTERS_PER_TOKEN - len(task_of(request, template))
     kept = tuple(earlier) if settings.accumulate_data else ()
     room -= sum(len(_shown_result(number, one, settings)) for number, one in enumerate(kept, 1))
@@ -123,10 +122,9 @@ def compose(
     matching: Sequence[PassedFile] = (),
     fence: Fence = lambda text, source: text,
 ) -> tuple[str, PassedContext]:
-    """The whole prompt of a subtask, of at most about as many tokens as it may have, and what was passed in it.
+    """The prompt of a subtask within its limit, and what was passed.
 
-    The task and the named files come first when room is given away; then earlier results, then the conversation,
-    then files that match.
+    Room goes to the task and the named files first, then to earlier results, the conversation, and matching files.
     """
     settings, bound = briefing.settings, briefing.bound
     room = _Room(bound, fence)
@@ -137,7 +135,7 @@ def compose(
     left_out = briefing.messages_left_out + len(briefing.conversation) - len(conversation_text)
     fresh = _fresh(matching, room)
     sections = (
-        _section("Conversation of the task that asks for this", conversation_text),
+        _section("Conversation of the parent task", conversation_text),
         _section("Results of earlier subtasks", results),
         _section("Files", [text for text in (*always, *fresh) if text]),
         task,
@@ -145,10 +143,10 @@ def compose(
     warnings = [*room.warnings, *([settings.warning] if settings.warning else [])]
     if left_out:
         warnings.append(
-            f"{left_out} of {left_out + len(conversation_text)} messages of the parent were left out to fit."
+            f"{left_out} of {left_out + len(conversation_text)} messages of the parent were omitted to fit the limit."
         )
     if room.used > WARN_SHARE * bound:
-        warnings.append(f"About {room.used:,} of {bound:,} tokens of context are used before it begins.")
+        warnings.append(f"The prompt uses about {room.used:,} of {bound:,} tokens.")
     prompt = "\n\n".join(section for section in sections if section)
     passed = PassedContext(
         messages=len(conversation_text),
@@ -162,7 +160,7 @@ def compose(
 
 
 class _Room:
-    """What is left of the bound, and what was put into it."""
+    """The room that is left, and what was put into the prompt."""
 
     def __init__(self, bound: int, fence: Fence) -> None:
         self._left = bound * CHARACTERS_PER_TOKEN
@@ -178,7 +176,7 @@ class _Room:
 
     @property
     def used(self) -> int:
-        """In tokens, about."""
+        """In tokens, approximately."""
         return self._taken // CHARACTERS_PER_TOKEN
 
     def always(self, text: str) -> str:
@@ -192,21 +190,21 @@ class _Room:
             return f"### {file.path}\n\n({file.problem})"
         shown = f"### {file.path}\n\n{self.fence(file.text, file.path)}"
         if len(shown) > self.remaining:
-            self.warnings.append(f"{file.path}: left out, since it does not fit")
+            self.warnings.append(f"{file.path}: omitted, because it does not fit")
             return ""
         self.files.append(file.path)
         return self.always(shown)
 
 
 def task_of(request: SubtaskRequest, template: Template) -> str:
-    """The task itself: the template's words with the inputs in their places, and what is asked for."""
+    """The task: the prompt of the template with its inputs, the description and the expected return."""
     prompt, left = filled(template.prompt, request.inputs)
     inputs = {name: request.inputs[name] for name in left}
     expectations = request.return_expectations or template.return_expectations
     parts = (
         _section("Task", [part for part in (prompt, request.description) if part]),
         _section("Inputs", [_json(inputs)]) if inputs else "",
-        # A schema is asked for, and enforced, like that of any delegation.
+        # A schema is part of the return instruction, as in any delegation.
         _section("Expected return", [expectations]) if isinstance(expectations, str) else "",
     )
     return "\n\n".join(part for part in parts if part)
@@ -217,12 +215,12 @@ def _json(value: Any) -> str:
 
 
 def _results(earlier: Sequence[EarlierResult], settings: ContextSettings, room: _Room) -> list[str]:
-    """Earlier results, the latest kept when not all fit."""
+    """Earlier results; the latest ones when not all fit."""
     taken: list[str] = []
     for number, result in reversed(list(enumerate(earlier, 1))):
         shown = _shown_result(number, result, settings, room.fence)
         if len(shown) > room.remaining:
-            room.warnings.append(f"{number} earlier results were left out to fit.")
+            room.warnings.append(f"{number} earlier results were omitted to fit the limit.")
             break
         taken.append(room.always(shown))
     return taken[::-1]
@@ -237,7 +235,7 @@ def _shown_result(
 
 
 def _fresh(matching: Sequence[PassedFile], room: _Room) -> list[str]:
-    """Files that match, best first, as many as fit; what does not is nothing that anybody asked for."""
+    """Matching files, best first, as many as fit; a file that does not fit gives no warning."""
     left = min(room.remaining, FRESH_TOKENS * CHARACTERS_PER_TOKEN)
     taken: list[str] = []
     for file in matching[:FRESH_FILES]:
@@ -249,7 +247,7 @@ def _fresh(matching: Sequence[PassedFile], room: _Room) -> list[str]:
 
 
 def _latest(texts: Sequence[str], room: int) -> Sequence[str]:
-    """The first one, which is the parent's own task, and as many of the latest as fit beside it."""
+    """The first text, which is the parent's task, and as many of the latest ones as fit."""
     if sum(map(len, texts)) <= room:
         return texts
     if not texts or len(texts[0]) > room:
@@ -263,7 +261,7 @@ def _latest(texts: Sequence[str], room: int) -> Sequence[str]:
 
 
 def message_text(message: Message) -> str:
-    """A message as another model reads it."""
+    """A message as text for another model."""
     match message:
         case UserMessage(text=text):
             return f"[user]\n{text}"

@@ -1,4 +1,4 @@
-"""What a subtask is given of its parent's context: three settings, each from the nearest who names it."""
+"""Context settings of a subtask: the request overrides the template, which overrides the defaults."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Freshness: TypeAlias = Literal["enabled", "disabled"]
 
 
 class PartialContextSettings(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The settings that one side names; None leaves the choice to the next."""
+    """The settings of a request or a template; None is not set."""
 
     inherit_context: Inheritance | None = None
     accumulate_data: bool | None = None
@@ -28,7 +28,7 @@ class PartialContextSettings(Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class ContextSettings(Struct, frozen=True, kw_only=True):
-    """What is passed: of the parent's conversation, of earlier results, and of new context."""
+    """What is passed: the parent's conversation, earlier results, and fresh context."""
 
     inherit_context: Inheritance
     accumulate_data: bool
@@ -37,9 +37,9 @@ class ContextSettings(Struct, frozen=True, kw_only=True):
 
     @property
     def warning(self) -> str:
-        """What is legal here and hardly meant; "" for nothing."""
+        """A warning about a legal combination that is probably a mistake; "" for none."""
         if (self.inherit_context, self.accumulate_data, self.fresh_context) == ("none", False, "disabled"):
-            return "Nothing but its inputs is passed to this subtask: no context is inherited, accumulated or gathered."
+            return "This subtask gets only its inputs: no context is inherited, accumulated or gathered."
         return ""
 
 
@@ -52,14 +52,14 @@ SUBTASK = ContextSettings(
 
 
 def defaults_of(subtype: str) -> ContextSettings:
-    """What a subtype has when nobody says otherwise."""
+    """The defaults of a subtype."""
     return STANDARD if subtype == "standard" else SUBTASK
 
 
 def resolve_settings(subtype: str, layers: Iterable[PartialContextSettings]) -> ContextSettings | FieldProblem:
-    """The settings in force: each layer, the template before the request, overrides the ones before it.
+    """The effective settings: each layer overrides the ones before it (template, then request).
 
-    Who asks for the parent's context without a word on fresh context does not want both.
+    A layer that inherits the parent's context and does not set fresh_context disables it.
     """
     settled = defaults_of(subtype)
     for layer in layers:
@@ -78,23 +78,23 @@ def resolve_settings(subtype: str, layers: Iterable[PartialContextSettings]) -> 
 
 SETTINGS_SCHEMA: dict[str, Any] = {
     "type": "object",
-    "description": "What is passed on. Left out: nothing of your conversation, and fresh context that matches.",
+    "description": "What is passed on. Default: nothing of your conversation, and matching files as fresh context.",
     "properties": {
         "inherit_context": {
             "type": "string",
             "enum": ["full", "subset", "none"],
-            "description": "Your conversation: all of it, the parts relevant to the request, or nothing.",
+            "description": "Your conversation: all messages, the messages relevant to the request, or none.",
         },
-        "accumulate_data": {"type": "boolean", "description": "Whether it sees the results of your earlier subtasks."},
+        "accumulate_data": {"type": "boolean", "description": "Whether to pass the results of your earlier subtasks."},
         "accumulation_format": {
             "type": "string",
             "enum": ["notes_only", "full_output"],
-            "description": "Those results as their notes, or whole.",
+            "description": "Pass only the notes of those results, or the full output.",
         },
         "fresh_context": {
             "type": "string",
             "enum": ["enabled", "disabled"],
-            "description": "Whether matching files are gathered for it; only with inherit_context none.",
+            "description": "Whether to pass matching files; only with inherit_context none.",
         },
     },
     "additionalProperties": False,
@@ -104,7 +104,7 @@ _TRUTHS = {"true": True, "false": False}
 
 
 def read_settings(value: object, where: str, problems: list[FieldProblem]) -> PartialContextSettings:
-    """The settings that an object names."""
+    """Read the settings of an object."""
     fields = read_object(where, value, PartialContextSettings.__struct_fields__, problems)
     at = f"{where}."
     return PartialContextSettings(
@@ -118,7 +118,7 @@ def read_settings(value: object, where: str, problems: list[FieldProblem]) -> Pa
 
 
 def _truth(value: object) -> tuple[Any, str]:
-    """True or false, also as the words that files have for them."""
+    """A boolean, also as the text that XML files have."""
     if isinstance(value, bool):
         return value, ""
     found = _TRUTHS.get(value.strip().lower()) if isinstance(value, str) else None

@@ -1,4 +1,4 @@
-"""What was passed to a subtask beside its task."""
+"""The record of the context that was passed to a subtask."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from msgspec import Struct
 
 
 class PassedContext(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What was passed to a subtask beside its task, and what that cost."""
+    """The context that was passed to a subtask, and its size."""
 
     messages: int = 0
     messages_left_out: int = 0
     results: int = 0
     files: tuple[str, ...] = ()
     tokens: int = 0
-    """About how many, of everything it is told."""
+    """The approximate size of the whole prompt."""
     warnings: tuple[str, ...] = ()

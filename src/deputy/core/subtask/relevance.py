@@ -1,4 +1,4 @@
-"""Which texts matter for a request: ranked by the words they share with it, rare words counting most (BM25)."""
+"""Rank texts by relevance to a query (BM25)."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 SATURATION = 1.2
-"""How soon a word that stands there again counts no more."""
+"""BM25 k1: how fast repeated words stop counting."""
 LENGTH_WEIGHT = 0.75
-"""How much a long text is held to be long rather than rich."""
+"""BM25 b: how strongly the score is normalized by length."""
 
 
 def rank(query: str, texts: Sequence[str]) -> list[float]:
-    """How relevant each text is to a query; 0 where they share nothing that tells."""
+    """The score of each text; 0 when it shares no word with the query."""
     return rank_words(set(words_of(query)), [words_of(text) for text in texts])
 
 
 def rank_words(wanted: Iterable[str], texts: Sequence[Sequence[str]]) -> list[float]:
-    """The same for texts whose words are known already."""
+    """The same for texts that are already split into words."""
     wanted = frozenset(wanted)
     counts = [Counter(word for word in words if word in wanted) for words in texts]
     holders = Counter(word for count in counts for word in count)
@@ -42,10 +42,7 @@ def _saturated(times: int, length: int, average: float) -> float:
 
 
 def chosen(scores: Sequence[float], sizes: Sequence[int], bound: int, *, share: float = 0.0) -> list[int]:
-    """The best texts that fit a bound together, in their own order.
-
-    A text counts as relevant when it has more than this share of the best one's score.
-    """
+    """The best texts that fit the bound together, in their original order; each above `share` of the best score."""
     best = max(scores, default=0.0)
     ordered = sorted(
         (index for index, score in enumerate(scores) if score > max(0.0, share * best)),

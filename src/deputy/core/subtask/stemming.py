@@ -1,4 +1,4 @@
-"""Texts as the words that tell one from another: lower case, without endings and without words that all texts have."""
+"""Split text into stemmed words, without stop words."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     import re
 
 LONGEST = 40
-"""A longer run of letters is data, not a word."""
+"""A longer word is data."""
 
 _COMMON = """
 a about after all also an and any are as at be because been before being but by can could did do does doing for from
@@ -21,7 +21,7 @@ you your
 """
 _ENDINGS = ("ations", "ation", "ings", "ing", "edly", "ied", "ies", "ed", "es", "ly", "s")
 _STEM = 3
-"""What is left of a word without its ending is at least so long."""
+"""The minimum length of a stem."""
 
 
 @cache
@@ -33,12 +33,12 @@ def _common() -> frozenset[str]:
 def _pattern() -> re.Pattern[str]:
     import re
 
-    # An identifier is the words it is made of: parseHttpHeader and parse_http_header are three.
+    # parseHttpHeader and parse_http_header are three words.
     return re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[0-9]+|[^\W\d_A-Za-z]+")
 
 
 def words_of(text: str) -> list[str]:
-    """The telling words of a text, in their order, as often as they stand there."""
+    """The stemmed words of a text in order, with repetitions, without stop words."""
     if not text.isascii():
         text = unicodedata.normalize("NFKC", text)
     words = (word.lower() for word in _pattern().findall(text) if len(word) <= LONGEST)
@@ -47,7 +47,7 @@ def words_of(text: str) -> list[str]:
 
 
 def stem(word: str) -> str:
-    """A word without the ending that its forms differ in."""
+    """A word without its ending."""
     for ending in _ENDINGS:
         if word.endswith(ending) and len(word) - len(ending) >= _STEM:
             return word[: -len(ending)].removesuffix("e")

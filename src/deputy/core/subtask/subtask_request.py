@@ -1,4 +1,4 @@
-"""What a task asks of a subtask, in a tool call or in its text: read with every problem it has."""
+"""Read subtask requests from a tool call or from text, and report all their problems."""
 
 from __future__ import annotations
 
@@ -28,21 +28,21 @@ MAX_TYPE = 64
 MAX_HINTS = 16
 MAX_FILES = 50
 MAX_CONTINUATIONS = 16
-"""How often one task may ask."""
+"""How many continuations one task may have."""
 SUBTYPE = "subtask"
 
 Join: TypeAlias = Literal["all", "any", "quorum"]
 
 
 class SubtaskRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One subtask that a task asks for."""
+    """A request for one subtask."""
 
     type: str
     description: str
     inputs: dict[str, Any] = {}
     template_hints: tuple[str, ...] = ()
     return_expectations: str | dict[str, Any] | None = None
-    """Words that go into the prompt, or a JSON Schema that is enforced as well."""
+    """Text for the prompt, or a JSON Schema that is enforced too."""
     max_depth: int | None = None
     subtype: str = SUBTYPE
     file_paths: tuple[str, ...] = ()
@@ -50,7 +50,7 @@ class SubtaskRequest(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Continuation(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What a task waits for: its subtasks, and how many of them must have ended well."""
+    """The subtasks that a task waits for, and how many of them must complete."""
 
     requests: tuple[SubtaskRequest, ...]
     join: Join = "all"
@@ -59,7 +59,7 @@ class Continuation(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def needed(self) -> int:
-        """How many must complete before the task goes on; the others are then stopped."""
+        """How many must complete before the task continues; the others are then cancelled."""
         match self.join:
             case "all":
                 return len(self.requests)
@@ -72,21 +72,26 @@ class Continuation(Struct, frozen=True, kw_only=True, omit_defaults=True):
 _REQUEST_SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
-        "type": {"type": "string", "minLength": 1, "maxLength": MAX_TYPE, "description": "As in 'verification'."},
-        "description": {"type": "string", "minLength": 1, "description": "What is to be done, in a sentence or more."},
-        "inputs": {"type": "object", "description": "What it is given, by name."},
+        "type": {
+            "type": "string",
+            "minLength": 1,
+            "maxLength": MAX_TYPE,
+            "description": "The kind of subtask, such as 'verification'.",
+        },
+        "description": {"type": "string", "minLength": 1, "description": "What to do, in a sentence or more."},
+        "inputs": {"type": "object", "description": "Input values by name."},
         "template_hints": {"type": "array", "items": {"type": "string"}, "maxItems": MAX_HINTS},
         "return_expectations": {
             "type": ["string", "object"],
-            "description": "What it must return: words, or a JSON Schema.",
+            "description": "What the subtask must return: text, or a JSON Schema.",
         },
-        "max_depth": {"type": "integer", "minimum": 1, "description": "How deep its own subtasks may nest."},
+        "max_depth": {"type": "integer", "minimum": 1, "description": "The maximum depth of nested subtasks."},
         "subtype": {"type": "string", "minLength": 1, "maxLength": MAX_TYPE, "default": SUBTYPE},
         "file_paths": {
             "type": "array",
             "items": {"type": "string"},
             "maxItems": MAX_FILES,
-            "description": "Files that it is always given.",
+            "description": "Files to pass to the subtask.",
         },
         "context_management": SETTINGS_SCHEMA,
     },
@@ -102,9 +107,9 @@ SUBTASK_SCHEMA: dict[str, Any] = {
             "type": "string",
             "enum": ["all", "any", "quorum"],
             "default": "all",
-            "description": "Go on when all have ended, or as soon as one or a quorum has completed.",
+            "description": "Continue when all have ended, or as soon as one or a quorum has completed.",
         },
-        "quorum": {"type": "integer", "minimum": 1, "description": "How many, with join quorum."},
+        "quorum": {"type": "integer", "minimum": 1, "description": "How many must complete, with join quorum."},
     },
     "required": ["requests"],
     "additionalProperties": False,
@@ -113,7 +118,7 @@ SUBTASK_SCHEMA: dict[str, Any] = {
 
 
 def read_continuation(arguments: object) -> Continuation | tuple[FieldProblem, ...]:
-    """The subtasks that a call of the Subtask tool asks for, or every problem of it."""
+    """The subtasks of a Subtask tool call, or all its problems."""
     problems: list[FieldProblem] = []
     fields = read_object("arguments", arguments, ("requests", "join", "quorum"), problems)
     if isinstance(arguments, dict) and "requests" not in fields:
@@ -123,7 +128,7 @@ def read_continuation(arguments: object) -> Continuation | tuple[FieldProblem, .
 
 
 def read_notes(notes: object) -> Continuation | tuple[FieldProblem, ...]:
-    """The subtasks that the notes of a CONTINUATION ask for: one request, a list of them, or the old form."""
+    """The subtasks in the notes of a CONTINUATION: one request, a list, or the old form; or all problems."""
     problems: list[FieldProblem] = []
     if not isinstance(notes, dict):
         return (FieldProblem("notes", wrong_value(notes, "an object with a subtask_request")),)
@@ -160,7 +165,9 @@ def _continuation(items: object, where: str, fields: Mapping[str, Any], problems
     join: Join = read_field(fields, "join", at, one_of("all", "any", "quorum"), "all", problems)
     quorum = read_field(fields, "quorum", at, whole(1, max(1, len(requests))), 0, problems)
     if join == "quorum" and "quorum" not in fields:
-        problems.append(FieldProblem(f"{at}quorum", "is missing; with join 'quorum' it says how many must complete"))
+        problems.append(
+            FieldProblem(f"{at}quorum", "is missing; join 'quorum' needs the number of subtasks that must complete")
+        )
     return Continuation(requests=tuple(requests), join=join, quorum=quorum)
 
 
@@ -168,7 +175,7 @@ _FIELDS = SubtaskRequest.__struct_fields__
 
 
 def read_request(value: object, where: str, problems: list[FieldProblem]) -> SubtaskRequest | None:
-    """One request, or None with its problems added to the list."""
+    """One request; None when it has problems, which are added to the list."""
     before = len(problems)
     fields = read_object(where, value, _FIELDS, problems)
     if not isinstance(value, dict):
@@ -207,7 +214,7 @@ def _expectations(value: object) -> tuple[Any, str]:
 
 
 def _old_form(fields: dict[str, Any]) -> Continuation | tuple[FieldProblem, ...]:
-    """`{task, …}`: the task's name is the type, and everything beside it an input."""
+    """`{task, …}`: the task is the type, and every other field is an input."""
     kind = fields["task"]
     if not isinstance(kind, str) or not kind.strip() or len(kind) > MAX_TYPE:
         return (FieldProblem("notes.task", wrong_value(kind, f"a string of 1 to {MAX_TYPE} characters")),)

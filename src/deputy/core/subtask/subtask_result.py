@@ -1,4 +1,4 @@
-"""What a task says at its end: that it is complete, that it failed, or that it waits for subtasks."""
+"""Task results: read a CONTINUATION from a report, and write the results of subtasks for the parent."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ _KEYS = ("status", "notes", "content")
 
 
 class SubtasksRequested(Struct, frozen=True, kw_only=True):
-    """A report that asks for subtasks, and what it says beside."""
+    """A report that requests subtasks, and its content."""
 
     content: str
     continuation: Continuation
 
 
 class MalformedRequest(Struct, frozen=True, kw_only=True):
-    """A report that asks for subtasks in a way that cannot be carried out."""
+    """A report that requests subtasks with invalid fields."""
 
     content: str
     problems: tuple[FieldProblem, ...]
 
 
 def read_report(text: str) -> SubtasksRequested | MalformedRequest | None:
-    """Whether a report is a CONTINUATION, whole or between prose; None when it is an end."""
+    """The CONTINUATION in a report, also between prose; None for a final report."""
     if CONTINUATION not in text:
         return None
     parsed = parse(text, "lenient", keys=_KEYS)
@@ -58,21 +58,18 @@ def read_report(text: str) -> SubtasksRequested | MalformedRequest | None:
 
 
 def invalid_request(problems: Sequence[FieldProblem]) -> dict[str, Any]:
-    """A request that cannot be carried out, as a task result: with every problem."""
+    """The task result of an invalid request, with all its problems."""
     listed = [f"{problem.field} {problem.message}." for problem in problems]
     return failed_result("input_validation_failure", listed[0], problems=listed)
 
 
 def failure(reason: str, message: str, **details: Any) -> dict[str, Any]:
-    """An error of a task, in the form that tasks exchange."""
+    """A task error in its JSON form."""
     return {"type": "TASK_FAILURE", "reason": reason, "message": message, "details": details}
 
 
 def subtask_response(outcome: Outcome, *, subtask_type: str, depth: int, subtype: str = "") -> dict[str, Any]:
-    """What a parent is told of one subtask: its result, or its failure with all that was found before.
-
-    What was passed to it and what it took are told either way.
-    """
+    """The result or failure of one subtask for its parent, with its passed context and usage."""
     form = task_result_dict(outcome) if isinstance(outcome, Completed) else _failed(outcome, subtask_type, depth)
     notes: dict[str, Any] = {"type": subtask_type, **form["notes"]}
     if EVALUATION in (subtype, subtask_type) and isinstance(outcome, Completed):
@@ -96,7 +93,7 @@ def _failed(outcome: Outcome, subtask_type: str, depth: int) -> dict[str, Any]:
     if partial:
         details["partialResults"] = partial
     if isinstance(outcome, Rejected):
-        # Nothing was started, so that there is no failure of it: the refusal itself is what there is to tell.
+        # A rejected subtask did not start: its refusal is the error.
         decoded = {"subtaskType": subtask_type, "nestingDepth": depth, "advice": outcome.remedy}
         error = failure(original["reason"], original["message"], **decoded)
     else:
@@ -115,12 +112,12 @@ def _partial(outcome: Outcome) -> dict[str, Any]:
 
 
 def failed_result(reason: str, message: str, **details: Any) -> dict[str, Any]:
-    """A request that came to nothing before anything was started, as a task result."""
+    """The task result of a request that failed before it started."""
     return {"content": "", "status": "FAILED", "notes": {"error": failure(reason, message, **details)}}
 
 
 def results_in(text: str) -> list[EarlierResult]:
-    """The results in what a parent was told of its subtasks."""
+    """The subtask results in a tool result of the parent."""
     try:
         decoded: Any = json.decode(text)
     except (DecodeError, RecursionError):
@@ -131,7 +128,7 @@ def results_in(text: str) -> list[EarlierResult]:
 
 
 def earlier_of(response: object) -> EarlierResult | None:
-    """What a later subtask of the same parent may be told of an earlier one."""
+    """An earlier subtask result, to pass to a later subtask."""
     if not isinstance(response, dict):
         return None
     form = cast("dict[str, Any]", response)

@@ -1,4 +1,4 @@
-"""What a kind of subtask is made from: its prompt, the inputs it needs, its context, its model, its return."""
+"""The template of a kind of subtask, its inputs and its prompt."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ InputType: TypeAlias = Literal["any", "string", "number", "integer", "boolean", 
 INPUT_TYPES: tuple[InputType, ...] = ("any", "string", "number", "integer", "boolean", "array", "object")
 
 COMPOSITES = frozenset({"sequential", "parallel", "reduce", "loop", "director_evaluator_loop", "composite"})
-"""Types of templates that are made of others: they are started by name, and never matched to a request."""
+"""Types of templates that consist of others: they are started by name, never by matching."""
 
 SUBTYPES = ("subtask", "standard", "evaluation", "script")
-"""Subtypes that mean something: what is passed by default, and what a result has."""
+"""Subtypes with a meaning: they change the default context or the result."""
 
 ATOMIC = "atomic"
-"""The type of a template that says nothing of what it is for."""
+"""The type of a template without a specific purpose."""
 
 
 class TemplateInput(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One thing that a template is given."""
+    """One input of a template."""
 
     name: str
     type: InputType = "any"
@@ -35,7 +35,7 @@ class TemplateInput(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Template(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """How subtasks of one kind are carried out."""
+    """Describes subtasks of one kind."""
 
     name: str
     type: str
@@ -52,16 +52,16 @@ class Template(Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def is_atomic(self) -> bool:
-        """Whether it takes part in matching."""
+        """Whether requests can match the template."""
         return self.type not in COMPOSITES
 
 
-DEFAULT = Template(name="default", type=ATOMIC, description="Whatever no other template is for.")
-"""What a subtask is made from when no template matches it."""
+DEFAULT = Template(name="default", type=ATOMIC, description="The template for requests that no other template matches.")
+"""The template of a subtask that matches no other."""
 
 
 def check_inputs(template: Template, inputs: Mapping[str, Any], where: str = "inputs") -> tuple[FieldProblem, ...]:
-    """Every input that is missing or of another type than the template says; what it does not name is passed on."""
+    """The inputs that are missing or have the wrong type; undeclared inputs are allowed."""
     problems: list[FieldProblem] = []
     for wanted in template.inputs:
         at = f"{where}.{wanted.name}"
@@ -99,10 +99,7 @@ def _is_a(value: object, kind: InputType) -> bool:
 
 
 def filled(prompt: str, inputs: Mapping[str, Any]) -> tuple[str, tuple[str, ...]]:
-    """A prompt with `{{name}}` replaced by inputs, and the names of the inputs that had no place in it.
-
-    One pass over the prompt: what an input holds is never read as a place for another.
-    """
+    """A prompt with `{{name}}` replaced by inputs, in one pass, and the names of inputs without a placeholder."""
     pieces: list[str] = []
     placed: set[str] = set()
     at = 0
@@ -120,5 +117,5 @@ def filled(prompt: str, inputs: Mapping[str, Any]) -> tuple[str, tuple[str, ...]
 
 
 def shown(value: object) -> str:
-    """An input as a model reads it: a text as it is, anything else as JSON."""
+    """An input as text for a model: a string unchanged, anything else as JSON."""
     return value if isinstance(value, str) else json.encode(cast("Any", value)).decode()

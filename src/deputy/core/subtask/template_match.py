@@ -1,4 +1,4 @@
-"""Which template a request means: by its type, its hints and its description, through an index."""
+"""Match a request to a template by type, hints and description, through an index."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 THRESHOLD = 0.3
 TYPE_WEIGHT, HINTS_WEIGHT, DESCRIPTION_WEIGHT = 0.4, 0.3, 0.3
 GENERIC = 0.25
-"""How much a template of no particular type fits any type."""
+"""The type score of a generic template."""
 _REMEMBERED = 4096
 _DIGITS = 6
-"""Scores that differ by less are the same: sums in another order must not decide."""
+"""Scores are rounded to this many digits: the order of summation must not decide."""
 _SLACK = 2 * 10**-_DIGITS
 _FEW = 16
-"""So few are not worth sifting."""
+"""Fewer candidates are not filtered."""
 
 
 class TemplateScore(Struct, frozen=True, kw_only=True):
-    """How well a template fits a request, and what made it so; each part is between 0 and 1."""
+    """The score of a template for a request; each part is between 0 and 1."""
 
     template: Template
     total: float
@@ -38,14 +38,14 @@ class TemplateScore(Struct, frozen=True, kw_only=True):
     hints: float
     description: float
     shared: tuple[str, ...] = ()
-    """The words that both descriptions have."""
+    """The words in both descriptions."""
 
 
 class TemplateIndex:
-    """Atomic templates by what requests name them with. The same request always finds the same template."""
+    """An index of atomic templates; the same request always finds the same template."""
 
     def __init__(self, templates: Iterable[Template], *, threshold: float = THRESHOLD) -> None:
-        # In the order of their names, so that of two that fit alike the first is meant.
+        # Sorted by name: of two equal scores the first name wins.
         ordered = sorted((template for template in templates if template.is_atomic), key=lambda one: one.name)
         self._threshold = threshold
         self._entries = [_entry(template) for template in ordered]
@@ -70,7 +70,7 @@ class TemplateIndex:
         return len(self._entries)
 
     def match(self, request: SubtaskRequest) -> TemplateScore | None:
-        """The template that fits best, ties by name; None when none reaches the threshold."""
+        """The best template, ties by name; None when none reaches the threshold."""
         key = (request.type, request.subtype, request.template_hints, request.description)
         if key in self._remembered:
             self._remembered.move_to_end(key)
@@ -83,16 +83,16 @@ class TemplateIndex:
         return found
 
     def best(self, request: SubtaskRequest, count: int) -> list[TemplateScore]:
-        """The templates that fit best, best first, below the threshold too."""
+        """The best templates in order, also those below the threshold."""
         query = _Query(request, self._weights)
         scores = [self._score(query, index) for index in self._finalists(query, count)]
         return sorted(scores, key=lambda score: (-score.total, score.template.name))[:count]
 
     def _finalists(self, query: _Query, count: int) -> list[int]:
-        """All who can still be among the best once every word is counted that could decide.
+        """The templates that can be among the best `count`.
 
-        Words are taken rarest first. As soon as those that are left can lift nobody new above the best found, they
-        are counted only for those already found, and who has fallen behind for good is dropped.
+        Words are counted rarest first. When the remaining words cannot lift a new template above the best ones, they
+        are counted only for the templates already found, and those that cannot catch up are dropped.
         """
         sums = self._named(query)
         is_closed = False
@@ -102,7 +102,7 @@ class TemplateIndex:
                 left = query.most_left(at, self._generic)
                 least = nlargest(count, sums.values())[-1] - _SLACK
                 is_closed = is_closed or left < least
-                # Sifting costs about what counting a word does, so it is done for every second one.
+                # Filtering costs about as much as counting a word, so it is done for every second word.
                 if is_closed and at % 2:
                     sums = {index: total for index, total in sums.items() if total + left >= least}
             if is_closed and len(holders) > len(sums):
@@ -118,7 +118,7 @@ class TemplateIndex:
         return [index for index, total in sums.items() if total >= least]
 
     def _named(self, query: _Query) -> dict[int, float]:
-        """What templates have for their type and their names alone."""
+        """The scores by type and hints alone."""
         sums = dict.fromkeys(self._by_type.get(query.type, ()), query.type_weight)
         for hint in query.hints:
             share = query.hints_weight / len(query.hints)
@@ -145,13 +145,13 @@ class TemplateIndex:
 
 
 class _Entry(Struct, frozen=True):
-    """A template as the index has it."""
+    """A template in the index."""
 
     template: Template
     types: frozenset[str]
-    """What a request's type may be called to mean it."""
+    """Types of requests that it matches."""
     names: frozenset[str]
-    """What hints may call it."""
+    """Hints that it matches."""
     words: frozenset[str]
     is_generic: bool
 
@@ -168,13 +168,13 @@ def _entry(template: Template) -> _Entry:
 
 
 class _Query:
-    """A request as the index is asked: the weight of what it does not say goes to what it does."""
+    """A request as a query; without hints, their weight goes to type and description."""
 
     def __init__(self, request: SubtaskRequest, weights: dict[str, float]) -> None:
         self.type = _folded(request.type)
         self.hints = list(dict.fromkeys(map(_folded, request.template_hints)))
         self.words = frozenset(words_of(request.description))
-        # A word that no template has is a part of the request that nobody fits, so it weighs as much as the rarest one.
+        # A word that no template has weighs as much as the rarest word.
         rarest = max(weights.values(), default=1.0)
         self.norm = _norm(weights.get(word, rarest) for word in self.words)
         said = TYPE_WEIGHT + DESCRIPTION_WEIGHT + (HINTS_WEIGHT if self.hints else 0.0)
@@ -185,7 +185,7 @@ class _Query:
         self._weights = [weights[word] for word in self.rarest_first]
 
     def most_left(self, at: int, generic: float) -> float:
-        """The most that a template can have beside what was counted: for words from here on, and for being generic."""
+        """The most that the words from here on, and being generic, can add to a score."""
         likeness = _norm(self._weights[at:]) / self.norm if self.norm else 0.0
         return self.type_weight * generic + self.description_weight * likeness
 

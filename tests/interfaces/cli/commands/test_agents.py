@@ -67,7 +67,7 @@ def test_json_has_exactly_the_documented_form(shell: Shell) -> None:
                 {
                     "path": ".claude/agents/pilot.md",
                     "line": 3,
-                    "message": f"not plain YAML ({reason}), so it was read key by key; quoting the value mends it",
+                    "message": f"not valid YAML ({reason}), so it was read key by key; quote the value to fix it",
                 }
             ],
         }

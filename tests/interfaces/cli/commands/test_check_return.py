@@ -94,7 +94,7 @@ def test_each_problem_is_shown_with_its_rule_and_what_to_do(run):
         "    Use one of completed, partial, failed, blocked.",
         "",
         "  Session ID mismatch: sess_1767225600_k3x9q2 != other  [contract.check]",
-        "    Return other, as it was given.",
+        "    Return other, as given in the prompt.",
         "",
         "1 warning:",
         "  Unknown field ignored: extra",

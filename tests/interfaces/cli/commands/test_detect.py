@@ -132,7 +132,7 @@ def test_wrong_settings_are_exit_code_two_and_name_the_key(deputy, tmp_path: Pat
     (tmp_path / "deputy.toml").write_text("[models]\nurl = 'x'\n")
     done = deputy("-", stdin=REQUEST)
     assert done.returncode == 2
-    assert "deputy.toml: models.url: found a string; there is no such key" in done.stderr
+    assert "deputy.toml: models.url: found a string; unknown key" in done.stderr
 
 
 def test_settings_of_the_project_hold(deputy, tmp_path: Path) -> None:

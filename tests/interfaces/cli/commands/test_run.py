@@ -216,7 +216,7 @@ def test_an_agent_that_there_is_not_is_usage_and_names_near_ones(house):
     for command in (("run", "x"), ("delegate", "-t", "a=x", "--yes")):
         refused = house.run(*command, "--agent", "poett", "--model", house.script("none"))
         assert refused.returncode == 2
-        assert "near to it are poet" in refused.stderr
+        assert "similar names: poet" in refused.stderr
         assert "Traceback" not in refused.stderr
 
 
