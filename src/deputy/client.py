@@ -18,9 +18,9 @@ from deputy.core.fallback import INLINE, Candidate, Routing
 from deputy.core.guard import Policy
 from deputy.core.limits import NANOS_PER_DOLLAR, Budget
 from deputy.core.refinement import MAX_ROUNDS
-from deputy.core.request import ALWAYS_GRANTED, READ_ONLY_TOOLS, Grant, Lineage
+from deputy.core.request import ALWAYS_GRANTED, Grant, Lineage
+from deputy.core.role import ALL_TOOLS, Role, as_parent
 from deputy.core.role import DELEGATE as DELEGATE_TOOL
-from deputy.core.role import Role, as_parent
 from deputy.core.task import Task
 from deputy.engine.call import DELEGATE, RUN, FanOut
 from deputy.engine.fallback import why_unavailable
@@ -78,7 +78,6 @@ if TYPE_CHECKING:
     from deputy.models.default_model import ModelChoice
     from deputy.project_tasks.orchestrator import CommandContext
 
-ALL_TOOLS = READ_ONLY_TOOLS | {"Edit", "Write", "Run", "Delegate", "Subtask"}
 MANY = 100_000
 _ASK_SECONDS = 0.002
 

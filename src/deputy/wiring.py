@@ -49,9 +49,9 @@ if TYPE_CHECKING:
     from deputy.engine.ports.durable import RunStart
     from deputy.journal.sqlite.sqlite_journal import Fsync, SqliteLease
     from deputy.models.factory import ModelFactory
+    from deputy.processes.child_process import StopSignal
     from deputy.processes.evaluator_script import ProgramScripts
     from deputy.tools.git_worktrees import GitWorktrees
-    from deputy.tools.interruptible import StopSignal
     from deputy.tools.mcp_servers import McpServers
 
 _DAY_SECONDS = 86_400.0
@@ -224,7 +224,7 @@ def _prune_expired(parts: _RuntimeParts) -> None:
     from deputy.journal.queries import orphaned
     from deputy.journal.sqlite.reader import JournalReader
     from deputy.processes.orphans import environment_tag, kill_orphans
-    from deputy.tools.worktree_cleanup import WorktreeCleanup
+    from deputy.tools.git_worktrees import WorktreeCleanup
 
     kept_seconds = parts.settings.journal.retention_days * _DAY_SECONDS
     prune_expired(parts.folder, time.time(), kept_seconds, WorktreeCleanup(os.environ, _TIDY_SECONDS))
@@ -242,7 +242,7 @@ async def _open_services(
     from deputy.models.catalog import read_catalog
     from deputy.models.factory import ModelFactory
     from deputy.tools.mcp_servers import McpServers
-    from deputy.tools.search_providers import SEARCH_KEYS
+    from deputy.tools.web_search import SEARCH_KEYS
 
     settings = parts.settings
     catalog = read_catalog(load_catalog(str(parts.workspace)))
@@ -271,7 +271,7 @@ def _find_backends(
     parts: _RuntimeParts, private: tuple[Path, ...], journal: SqliteJournal, models: ModelFactory
 ) -> BackendRegistry:
     from deputy.backends.registry import BackendRegistry
-    from deputy.tools.workspace_text_files import open_text_files
+    from deputy.tools.workspace_text_files import WorkspaceTextFiles
 
     return BackendRegistry(
         environ=_environment(parts.folder),
@@ -280,7 +280,7 @@ def _find_backends(
         full_name=models.full_name,
         native_failures=partial(_native_failures, journal),
         redactor=parts.redactor,
-        open_files=partial(open_text_files, private=private, main=parts.workspace),
+        open_files=partial(WorkspaceTextFiles, private=private, main=parts.workspace),
         tables=load_fallback_tables(),
     )
 
@@ -331,7 +331,7 @@ def _subtasks(
     parts: _RuntimeParts, models: ModelFactory, ranker: Ranker | None, window_of: Callable[[str], int | None]
 ) -> Subtasks:
     from deputy.agents.templates.workspace_templates import WorkspaceTemplates
-    from deputy.tools.word_ranker import WordRanker
+    from deputy.tools.task_files import WordRanker
 
     said = parts.settings.subtasks
     return Subtasks(

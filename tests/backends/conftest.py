@@ -7,7 +7,7 @@ from tests.support.programs import install_fake_programs
 from deputy.backends.acp import acp_backend
 from deputy.backends.acp.known_agents import AGENTS
 from deputy.backends.cli import cli_backend
-from deputy.tools.workspace_text_files import open_text_files
+from deputy.tools.workspace_text_files import WorkspaceTextFiles
 
 KEYS = {
     "ANTHROPIC_API_KEY": "canary-anthropic",
@@ -82,4 +82,4 @@ class FakeAcpStage:
     @asynccontextmanager
     async def open(self, case, workspace):
         self.programs.play(AGENTS[self.name].program.name, case.turns)
-        yield acp_backend(self.name, self.environ, open_text_files)
+        yield acp_backend(self.name, self.environ, WorkspaceTextFiles)

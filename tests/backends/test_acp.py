@@ -16,7 +16,7 @@ from deputy.core.model_script import ScriptedCall, ScriptedTurn
 from deputy.core.request import READ_ONLY_TOOLS, Grant
 from deputy.engine.ports.backend import BackendRequest, BackendSession, NotReady
 from deputy.testing.backend_suite import WRITING
-from deputy.tools.workspace_text_files import open_text_files
+from deputy.tools.workspace_text_files import WorkspaceTextFiles
 
 SESSION = f"sess_4_{os.getpid()}"
 SAYS = (ScriptedTurn(text="Well."),)
@@ -48,7 +48,7 @@ def run(programs, environ, workspace):
         agent = AGENTS[name]
         quick = structs.replace(agent, program=structs.replace(agent.program, grace_seconds=0.3))
         given = {"model": ACP_MODELS[name], "session_id": SESSION, "prompt": "PROMPT", "seconds": 60, **fields}
-        backend = AcpBackend(quick, environ, open_text_files)
+        backend = AcpBackend(quick, environ, WorkspaceTextFiles)
         return asyncio.run(backend.run(BackendRequest(workspace=str(workspace), **given), emit))
 
     run.again = again
@@ -62,7 +62,7 @@ def test_seven_things_that_are_wrong_are_told_apart_each_with_what_to_do(name, r
     for what in SEVEN:
         turns = (ScriptedTurn(faults=("model_not_found",)),) if what == "model not there" else SAYS
         if what == "not installed":
-            nowhere = acp_backend(name, {**environ, "PATH": "/nowhere"}, open_text_files)
+            nowhere = acp_backend(name, {**environ, "PATH": "/nowhere"}, WorkspaceTextFiles)
             ends[what] = asyncio.run(
                 nowhere.run(BackendRequest(session_id="s", prompt="p", workspace="/"), lambda _: None)
             )
@@ -221,12 +221,12 @@ import asyncio, sys
 from pathlib import Path
 from deputy.backends.acp import acp_backend
 from deputy.engine.ports.backend import BackendRequest
-from deputy.tools.workspace_text_files import open_text_files
+from deputy.tools.workspace_text_files import WorkspaceTextFiles
 folder, work = Path(sys.argv[1]), sys.argv[2]
 def peak():
     return next(int(line.split()[1]) for line in Path("/proc/self/status").read_text().splitlines() if "VmHWM" in line)
 async def main():
-    backend = acp_backend("claude", {"PATH": f"{folder}:/usr/bin:/bin", "HOME": work}, open_text_files)
+    backend = acp_backend("claude", {"PATH": f"{folder}:/usr/bin:/bin", "HOME": work}, WorkspaceTextFiles)
     await backend.check()
     before = peak()
     end = await backend.run(BackendRequest(session_id="s", prompt="p", workspace=work, spill=work+"/raw"), lambda _: 0)
@@ -268,8 +268,8 @@ def test_what_is_installed_is_found_and_the_rest_says_how_to_get_it(programs, en
     assert all(
         isinstance(found, NotReady) and "npm install" in found.error.recommendation for found in missing.values()
     )
-    assert [backend.name for backend in acp_backends(environ, open_text_files)] == [f"acp:{name}" for name in NAMES]
-    assert acp_backend("emacs", environ, open_text_files) is None
+    assert [backend.name for backend in acp_backends(environ, WorkspaceTextFiles)] == [f"acp:{name}" for name in NAMES]
+    assert acp_backend("emacs", environ, WorkspaceTextFiles) is None
 
 
 def tagged():

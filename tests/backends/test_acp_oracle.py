@@ -10,7 +10,7 @@ from deputy.core.conversation import TextDelta, ToolCall
 from deputy.core.request import Grant
 from deputy.engine.ports.backend import BackendRequest, BackendSession, ContextFill
 from deputy.testing.backend_suite import WRITING
-from deputy.tools.workspace_text_files import open_text_files
+from deputy.tools.workspace_text_files import WorkspaceTextFiles
 
 AGENT = Path(__file__).with_name("sdk_agent.py")
 
@@ -26,7 +26,7 @@ def run(tmp_path, workspace, environ):
 
     def run(emit=lambda _: None, **fields):
         given = {"session_id": "sess_5_sdk", "prompt": "PROMPT", "workspace": str(workspace), "seconds": 60, **fields}
-        return asyncio.run(acp_backend("claude", environ, open_text_files).run(BackendRequest(**given), emit))
+        return asyncio.run(acp_backend("claude", environ, WorkspaceTextFiles).run(BackendRequest(**given), emit))
 
     return run
 

@@ -24,7 +24,7 @@ from deputy.interfaces.cli import deputy
 from deputy.journal.queries import list_runs
 from deputy.journal.sqlite.reader import JournalReader
 from deputy.testing import ProviderServer
-from deputy.tools.word_ranker import WordRanker
+from deputy.tools.task_files import WordRanker
 
 PARENT = "You work for a person"
 MARK = re.compile(r"(\[data from [^\n]*? |\[end of data )[a-z0-9]{10}(: not|\])")

@@ -24,7 +24,7 @@ from deputy.journal.sqlite.reader import JournalReader
 from deputy.journal.sqlite.sqlite_journal import SqliteJournal
 from deputy.journal.transcript import files_of
 from deputy.testing import ProviderServer
-from deputy.tools.worktree_cleanup import WorktreeCleanup
+from deputy.tools.git_worktrees import WorktreeCleanup
 
 WRITE = Task(label="scribe", prompt="Write it.", tools=("Read", "Write"))
 

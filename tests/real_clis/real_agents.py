@@ -16,7 +16,7 @@ from deputy.backends.acp import acp_backend
 from deputy.core.model_script import ModelScript, ScriptedConversation, ScriptedTurn
 from deputy.testing import ProviderServer
 from deputy.testing.backend_suite import CASES, ExpectedResult, leave_in_the_middle, play
-from deputy.tools.workspace_text_files import open_text_files
+from deputy.tools.workspace_text_files import WorkspaceTextFiles
 
 MODELS = {**PROGRAM_MODELS, "copilot": "copilot:gpt-5.2", "qwen": "qwen:m1"}
 PATIENT = {("the provider is overloaded", name) for name in ("gemini", "opencode", "qwen")}
@@ -79,7 +79,7 @@ class RealAcpStage(RealStage):
             yield LaterMinute(backend) if self.name == "gemini" else backend
 
     def backend(self, provider):
-        return acp_backend(self.name, self.environ(provider), open_text_files)
+        return acp_backend(self.name, self.environ(provider), WorkspaceTextFiles)
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from deputy.engine.ports import ToolContext
-from deputy.tools.addresses import networks
+from deputy.tools.urls import networks
 from deputy.tools.web import Web
 from deputy.tools.workspace import Workspace
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deputy.tools.read import ReadArguments, _shown, _shown_whole, read_tool
+from deputy.tools.read import _ReadArguments, _shown, _shown_whole, read_tool
 from deputy.tools.workspace import Workspace
 
 
@@ -103,11 +103,11 @@ def test_every_bad_argument_is_named_and_nothing_is_read(workspace, call):
     st.sampled_from([20, 100, 100_000]),
 )
 def test_a_small_file_is_shown_at_once_as_it_would_be_line_by_line(pieces, offset, limit, output_bytes):
-    content, asked = b"".join(pieces), ReadArguments(path="f", offset=offset, limit=limit)
+    content, asked = b"".join(pieces), _ReadArguments(path="f", offset=offset, limit=limit)
     at_once = _shown_whole(content, asked, output_bytes)
     assert at_once in (None, _shown(BytesIO(content), "f", len(content), asked, output_bytes).text)
 
 
 def test_a_plain_small_file_is_shown_at_once():
-    asked = ReadArguments(path="f", offset=2)
+    asked = _ReadArguments(path="f", offset=2)
     assert _shown_whole(b"one\ntwo\nthree\n", asked, 1000) == "     2\ttwo\n     3\tthree"

@@ -92,7 +92,7 @@ def test_a_tool_that_overstays_its_limit_is_stopped():
         await asyncio.Event().wait()
 
     traits = ToolTraits(reads_only=True, limit_seconds=-4.9)
-    toolbox = Toolbox([StructTool("Read", Nothing, traits, hang, description_file="read.md")], Grant())
+    toolbox = Toolbox([StructTool("Read", Nothing, traits, hang)], Grant())
     stopped = run(toolbox, "Read", {})
     assert stopped.is_error
     assert "was stopped after its limit" in stopped.text
@@ -104,9 +104,7 @@ def test_a_tool_that_is_cancelled_within_has_failed():
         own.cancel()
         await own
 
-    toolbox = Toolbox(
-        [StructTool("Read", Nothing, ToolTraits(reads_only=True), wait, description_file="read.md")], Grant()
-    )
+    toolbox = Toolbox([StructTool("Read", Nothing, ToolTraits(reads_only=True), wait)], Grant())
     failed = run(toolbox, "Read", {})
     assert failed.is_error
     assert failed.text == "Read failed: an operation that it waited for was cancelled."
@@ -116,9 +114,7 @@ def test_a_tool_that_somebody_stops_is_stopped():
     async def hang(_, __):
         await asyncio.Event().wait()
 
-    toolbox = Toolbox(
-        [StructTool("Read", Nothing, ToolTraits(reads_only=True), hang, description_file="read.md")], Grant()
-    )
+    toolbox = Toolbox([StructTool("Read", Nothing, ToolTraits(reads_only=True), hang)], Grant())
 
     async def stop() -> None:
         calling = asyncio.create_task(toolbox.run("Read", {}, ToolContext(call_id="c")))

@@ -8,7 +8,7 @@ import zlib
 import pytest
 
 from deputy.engine.ports import ToolContext
-from deputy.tools.addresses import why_not_public
+from deputy.tools.urls import why_not_public
 from deputy.tools.web import Web
 from deputy.tools.web_fetch import web_fetch_tool
 

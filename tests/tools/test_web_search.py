@@ -5,8 +5,7 @@ from urllib.parse import parse_qs
 import pytest
 
 from deputy.engine.ports import ToolContext
-from deputy.tools.search_providers import Brave, SearXNG, Tavily, choose_provider
-from deputy.tools.web_search import web_search_tool
+from deputy.tools.web_search import Brave, SearXNG, Tavily, choose_provider, web_search_tool
 
 KEY = "sk-CANARY-2718281828"
 

@@ -13,7 +13,7 @@ from deputy.tools.glob import glob_tool
 from deputy.tools.grep import grep_tool
 from deputy.tools.read import read_tool
 from deputy.tools.secret_files import is_withheld
-from deputy.tools.tool_error import ToolError
+from deputy.tools.tool_text import ToolError
 from deputy.tools.workspace import SMALL_FILE_BYTES, Workspace
 from deputy.tools.workspace_folder import WorkspaceFolder
 from deputy.tools.write import write_tool

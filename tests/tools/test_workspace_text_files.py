@@ -1,7 +1,7 @@
 import pytest
 
 from deputy.core.request import Grant
-from deputy.tools.workspace_text_files import open_text_files
+from deputy.tools.workspace_text_files import WorkspaceTextFiles
 
 
 @pytest.fixture
@@ -12,7 +12,7 @@ def files(tmp_path):
     (root / ".env").write_text("KEY=canary")
     (tmp_path / "outside.txt").write_text("canary")
     (root / "link").symlink_to(tmp_path)
-    return open_text_files(str(root), Grant())
+    return WorkspaceTextFiles(str(root), Grant())
 
 
 @pytest.mark.parametrize(
@@ -51,7 +51,7 @@ def test_what_may_not_be_written_is_refused_before_and_then(files, path, tmp_pat
 def test_a_grant_of_one_folder_is_held(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
-    files = open_text_files(str(tmp_path), Grant(paths=("a",)))
+    files = WorkspaceTextFiles(str(tmp_path), Grant(paths=("a",)))
     assert files.refusal("a/x", for_writing=True) is None
     assert files.refusal("b/x", for_writing=True) is not None
     assert files.write("b/x", "x") is not None

@@ -5,8 +5,8 @@ import pytest
 
 from deputy.core.request import Grant
 from deputy.tools.edit import edit_tool
-from deputy.tools.replace_file import replace_file
-from deputy.tools.tool_error import ToolError
+from deputy.tools.file_change import replace_file
+from deputy.tools.tool_text import ToolError
 from deputy.tools.workspace import Workspace
 from deputy.tools.write import write_tool
 

@@ -19,6 +19,7 @@ HANDING_ON = frozenset({DELEGATE, "Subtask"})
 RUN_TOOL = "Run"
 WRITING_TOOLS = frozenset({"Edit", "Write", RUN_TOOL})
 """Tools that change something: a run with one of them works in its own worktree."""
+ALL_TOOLS = READ_ONLY_TOOLS | WRITING_TOOLS | HANDING_ON
 
 Isolation: TypeAlias = Literal["worktree", "none"]
 

@@ -4,34 +4,32 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated
 
-from msgspec import Meta, Struct, json
+from msgspec import Meta, json
 
 from deputy.core.events import ANSWER
 from deputy.core.messages import UNANSWERED_CALL, is_unanswered
 from deputy.core.progress import Progress
 from deputy.engine.ports import ToolOutput, ToolTraits
-from deputy.tools.flow_tool import StructFlowTool
+from deputy.tools.struct_tool import Arguments, StructFlowTool
 
 if TYPE_CHECKING:
     from deputy.engine.agent_context import AgentContext
     from deputy.engine.ports import RunContext
 
 
-class AskArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Arguments of Ask."""
-
+class _AskArguments(Arguments, frozen=True):
     question: Annotated[str, Meta(min_length=1, max_length=4000, description="One question, with your default.")]
 
 
-class AskTool(StructFlowTool[AskArguments]):
+class AskTool(StructFlowTool[_AskArguments]):
     """Waits for an answer. Without an interface that can answer, the loop ends as blocked instead."""
 
     name = "Ask"
     is_granted = False
-    arguments = AskArguments
+    arguments = _AskArguments
     traits = ToolTraits(reads_only=False, repeatable=True, needs_approval=False, risk="low")
 
-    async def execute(self, wanted: AskArguments, key: str, run: RunContext, agent: AgentContext) -> ToolOutput:
+    async def execute(self, wanted: _AskArguments, key: str, run: RunContext, agent: AgentContext) -> ToolOutput:
         """Wait for the answer and return it."""
         agent.emit(Progress(event="waiting", label=agent.label, content=wanted.question))
         body = await run.recv(f"{key}:{ANSWER}", ANSWER, wanted.question)

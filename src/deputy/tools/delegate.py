@@ -62,7 +62,7 @@ class DelegateTool:
     @property
     def description(self) -> str:
         """The text of `delegate.md`."""
-        return described("delegate.md")
+        return described(self.name)
 
     @property
     def schema(self) -> dict[str, Any]:

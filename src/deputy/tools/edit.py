@@ -6,60 +6,54 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 
-from deputy.engine.ports import ToolOutput, ToolTraits
-from deputy.tools.file_diff import expect_approved, preview_change
-from deputy.tools.replace_file import LARGEST_BYTES, replace_file
-from deputy.tools.struct_tool import StructTool
-from deputy.tools.tool_error import ToolError
-from deputy.tools.truncate import shown_path
+from deputy.engine.ports import ToolOutput
+from deputy.tools.file_change import LARGEST_BYTES, expect_approved, preview_change, read_whole, replace_file
+from deputy.tools.struct_tool import Arguments, StructTool, traits_of
+from deputy.tools.tool_text import ToolError, shown_path
 
 if TYPE_CHECKING:
     from deputy.core.approval import FileDigest
     from deputy.engine.ports import Preview, ToolContext
-    from deputy.tools.workspace import Workspace, WorkspacePath
+    from deputy.tools.workspace import Workspace
 
 _LINES_NAMED = 10
 
 
-class EditArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Arguments of Edit."""
-
+class _EditArguments(Arguments, frozen=True):
     path: Annotated[str, Meta(min_length=1, max_length=4096, description="The file, from the workspace's root.")]
     old: Annotated[str, Meta(min_length=1, max_length=LARGEST_BYTES, description="The text to replace, exactly.")]
     new: Annotated[str, Meta(max_length=LARGEST_BYTES, description="The new text.")]
     replace_all: Annotated[bool, Meta(description="Replace every occurrence, not only one.")] = False
 
 
-def edit_tool(workspace: Workspace) -> StructTool[EditArguments]:
+def edit_tool(workspace: Workspace) -> StructTool[_EditArguments]:
     """Make the tool Edit."""
-    traits = ToolTraits(needs_approval=True, risk="medium", limit_seconds=30)
 
-    async def execute(arguments: EditArguments, context: ToolContext) -> ToolOutput:
+    async def execute(arguments: _EditArguments, context: ToolContext) -> ToolOutput:
         return await asyncio.to_thread(partial(_edit, workspace, arguments, context.base))
 
-    def preview(arguments: EditArguments) -> Preview:
+    def preview(arguments: _EditArguments) -> Preview:
         name = shown_path(arguments.path)
         return preview_change(workspace, arguments.path, lambda content: _replaced(content, arguments, name)[0])
 
-    return StructTool("Edit", EditArguments, traits, execute, description_file="edit.md", preview=preview)
+    return StructTool("Edit", _EditArguments, traits_of("Edit", "medium", 30), execute, preview)
 
 
-def _edit(workspace: Workspace, arguments: EditArguments, base: FileDigest | None) -> ToolOutput:
+def _edit(workspace: Workspace, arguments: _EditArguments, base: FileDigest | None) -> ToolOutput:
     if arguments.old == arguments.new:
         raise ToolError("`old` and `new` are equal; nothing was changed.")
     with workspace.place(arguments.path, for_writing=True) as place:
         expect_approved(place, base)
         name = shown_path(place.path)
-        content = _content(place, name)
-        changed, count = _replaced(content, arguments, name)
+        changed, count = _replaced(read_whole(place), arguments, name)
         replace_file(place, changed)
     times = "1 occurrence" if count == 1 else f"{count:,} occurrences"
     return ToolOutput(text=f"Replaced {times} in {name}.", changed=(place.path,))
 
 
-def _replaced(content: bytes, arguments: EditArguments, name: str) -> tuple[bytes, int]:
+def _replaced(content: bytes, arguments: _EditArguments, name: str) -> tuple[bytes, int]:
     """The content after the edit, and the number of replacements."""
     old, new = _with_line_ends_of(content, arguments.old), _with_line_ends_of(content, arguments.new)
     count = content.count(old)
@@ -72,14 +66,6 @@ def _replaced(content: bytes, arguments: EditArguments, name: str) -> tuple[byte
             f"`old` occurs {count:,} times in {name} (lines {lines}{', …' * (count > _LINES_NAMED)}): {remedy}."
         )
     return content.replace(old, new), count
-
-
-def _content(place: WorkspacePath, name: str) -> bytes:
-    with place.open_file() as file:
-        content = file.read(LARGEST_BYTES + 1)
-    if len(content) > LARGEST_BYTES:
-        raise ToolError(f"{name} is larger than {LARGEST_BYTES:,} bytes, the limit for an edit.")
-    return content
 
 
 def _with_line_ends_of(content: bytes, text: str) -> bytes:

@@ -10,9 +10,8 @@ from msgspec import Struct, defstruct, json
 
 from deputy.core.errors import UsageError
 from deputy.engine.ports import ToolOutput, ToolTraits
-from deputy.tools.arguments import read_arguments
-from deputy.tools.tool_error import ToolError
-from deputy.tools.truncate import cut
+from deputy.tools.struct_tool import read_arguments, schema_of
+from deputy.tools.tool_text import ToolError, cut
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -35,7 +34,7 @@ class FunctionTool(Generic[_P, _R]):
         self._function = function
         self._as_tool = cast("Callable[..., Any]", function)
         self._arguments = _arguments_of(function)
-        self.schema = _schema_of(self._arguments)
+        self.schema = schema_of(self._arguments)
 
     def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R:
         """Call the function itself."""
@@ -103,14 +102,7 @@ def _arguments_of(function: Callable[..., Any]) -> type[Struct]:
         fields.append(known if parameter.default is parameter.empty else (*known, parameter.default))
     try:
         made = defstruct(f"{name}_arguments", fields, kw_only=True, frozen=True, forbid_unknown_fields=True)
-        _schema_of(made)
+        schema_of(made)
     except (TypeError, ValueError) as error:
         raise UsageError("tool", name, f"its arguments have no JSON Schema: {error}") from error
     return made
-
-
-def _schema_of(arguments: type[Struct]) -> dict[str, Any]:
-    _, parts = json.schema_components((arguments,), ref_template="#/$defs/{name}")
-    schema: dict[str, Any] = parts.pop(arguments.__name__)
-    schema.pop("title", None)
-    return {**schema, "$defs": parts} if parts else schema

@@ -7,13 +7,13 @@ import time
 from subprocess import DEVNULL, PIPE, Popen
 from typing import TYPE_CHECKING
 
-from deputy.tools.child_process import watch
+from deputy.processes.child_process import watch
 from deputy.tools.run import scrubbed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from deputy.tools.interruptible import StopSignal
+    from deputy.processes.child_process import StopSignal
 
 SECONDS = 120.0
 _GRACE_SECONDS = 0.5
@@ -116,9 +116,10 @@ class Git:
             )
         except OSError as error:
             raise GitFailed(127, f"git cannot be started: {error.strerror}") from error
+        seconds = SECONDS if self._until is None else max(0.0, min(SECONDS, self._until - time.monotonic()))
         with child:
             sinks = {child.stdout: output.feed, child.stderr: errors.feed}
-            ended = watch(child, sinks, stop=self._stop, seconds=self._seconds(), grace_seconds=_GRACE_SECONDS)
+            ended = watch(child, sinks, stop=self._stop, seconds=seconds, grace_seconds=_GRACE_SECONDS)
         if ended.how != "exited":
             raise GitStopped(1, f"git {arguments[0]} was stopped: {ended.how}")
         if ended.code:
@@ -126,13 +127,8 @@ class Git:
             raise GitFailed(ended.code, message[:_ERROR_LENGTH])
         return output.text
 
-    def _seconds(self) -> float:
-        return SECONDS if self._until is None else max(0.0, min(SECONDS, self._until - time.monotonic()))
-
 
 class _Bounded:
-    """Output up to a limit."""
-
     def __init__(self) -> None:
         self._output = bytearray()
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
-from contextlib import suppress
+import time
+from contextlib import closing, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,19 +14,37 @@ from typing import TYPE_CHECKING
 from msgspec import DecodeError, Struct, ValidationError, json
 
 from deputy.engine.ports import NoWorktree, Worktree, WorktreeChanges
-from deputy.tools.caches import is_cache
+from deputy.processes.child_process import StopSignal, interruptible
 from deputy.tools.git import Git, GitFailed, GitStopped
-from deputy.tools.interruptible import interruptible
+from deputy.tools.tool_text import one_line, safe_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from deputy.tools.interruptible import StopSignal
-
 _LABEL_LENGTH = 32
 _TITLE_LENGTH = 200
-_SAFE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 _MOST_CHANGED = 1000
+_UNKNOWN = ("?? ", "!! ")
+"""Marks of untracked and ignored files in `git status --porcelain`."""
+_REMOVAL_SECONDS = 2.0
+_CACHE_FOLDERS = frozenset(
+    {
+        ".cache",
+        ".gradle",
+        ".hypothesis",
+        ".mypy_cache",
+        ".nox",
+        ".parcel-cache",
+        ".pytest_cache",
+        ".ruff_cache",
+        ".tox",
+        ".venv",
+        "__pycache__",
+        "node_modules",
+        "venv",
+    }
+)
+_CACHE_FILES = (".DS_Store", ".pyc")
 
 
 class _Beginning(Struct, frozen=True, kw_only=True):
@@ -56,7 +75,7 @@ class GitWorktrees:
             async with self._turn:
                 return await interruptible(partial(self._opened, run, label, root or str(self._workspace)))
         except (GitFailed, OSError) as error:
-            return NoWorktree(reason=f"no worktree could be made: {_one_line(str(error))}")
+            return NoWorktree(reason=f"no worktree could be made: {one_line(str(error))}")
 
     async def close(self, place: Worktree, title: str, named: Sequence[str] = ()) -> WorktreeChanges:
         """Commit the changes, and ignored files only if they are named; remove an unchanged worktree."""
@@ -64,7 +83,7 @@ class GitWorktrees:
             async with self._turn:
                 return await interruptible(partial(self._closed, place, title, named))
         except (GitFailed, OSError) as error:
-            warning = f"The changes in {place.folder} could not be committed: {_one_line(str(error))}"
+            warning = f"The changes in {place.folder} could not be committed: {one_line(str(error))}"
             return WorktreeChanges(branch=place.branch, warning=warning)
 
     def _opened(self, run: str, label: str, root: str, stop: StopSignal) -> Worktree | NoWorktree:
@@ -106,7 +125,7 @@ class GitWorktrees:
         git.run("add", "--all")
         _add_ignored(git, place, named)
         if git.run("diff", "--cached", "--name-only", "-z", "--no-ext-diff", "--no-textconv"):
-            message = _one_line(title)[:_TITLE_LENGTH] or "Work of a subagent"
+            message = one_line(title)[:_TITLE_LENGTH] or "Work of a subagent"
             git.run("commit", "--quiet", "--no-verify", "--no-gpg-sign", "--cleanup=verbatim", "-m", message)
         head = git.run("rev-parse", "HEAD").strip()
         if head == place.base:
@@ -128,8 +147,7 @@ def untouched(
 ) -> Callable[[str], bool]:
     """A predicate: whether a file of a worktree, at or below these paths, is equal to its base commit.
 
-    If git fails, it is true for every file, as a file that git does not know is in no branch. For a folder that is not
-    a worktree it is false for every file.
+    If git fails it is true, as a file that git does not know is in no branch; for a folder that is no worktree, false.
     """
     top = os.path.realpath(worktrees)
     name, _, prefix = os.path.relpath(os.path.realpath(root), top).partition("/")
@@ -185,7 +203,6 @@ def _make(git: Git, folder: Path, beginning: _Beginning) -> None:
 
 
 def _add_ignored(git: Git, place: Worktree, named: Sequence[str]) -> None:
-    """Add named files that the repository ignores."""
     prefix = os.path.relpath(place.root, place.folder)
     paths = [os.path.normpath(f"{prefix}/{path.removeprefix(f'{place.root}/')}") for path in named[:_MOST_CHANGED]]
     inside = [path for path in paths if not path.startswith(("/", "../")) and _is_file(Path(place.folder) / path)]
@@ -206,7 +223,7 @@ def _is_file(path: Path) -> bool:
 def _has_others(git: Git) -> bool:
     """Whether there are untracked files other than caches."""
     found = git.run("ls-files", "--others", "--directory", "--no-empty-directory", "-z").split("\0")
-    return any(path and not is_cache(path) for path in found)
+    return any(path and not _is_cache(path) for path in found)
 
 
 def _remove(git: Git, place: Worktree) -> None:
@@ -222,7 +239,6 @@ def _common(git: Git) -> str:
 
 
 def _own(git: Git) -> Path:
-    """The git directory of one worktree."""
     return Path(git.run("rev-parse", "--path-format=absolute", "--git-dir").removesuffix("\n"))
 
 
@@ -242,8 +258,8 @@ def _unlock(git: Git, folder: Path, branch: str) -> None:
 
 def branch_name(label: str, run: str) -> str:
     """The branch of a run: a name that git accepts, for any label."""
-    safe = "".join(letter if letter in _SAFE else "-" for letter in label[:_LABEL_LENGTH]).strip("-_")
-    unique = "".join(letter if letter in _SAFE else "-" for letter in run.removeprefix("sess_"))[:64]
+    safe = safe_name(label[:_LABEL_LENGTH], "-").strip("-_")
+    unique = safe_name(run.removeprefix("sess_"), "-")[:64]
     return f"deputy/{safe or 'task'}-{unique}"
 
 
@@ -267,5 +283,43 @@ def _kept_beside(folder: Path) -> Path:
     return folder.with_name(f"{folder.name}.json")
 
 
-def _one_line(text: str) -> str:
-    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+class WorktreeCleanup:
+    """Checks and removes worktrees of ended runs."""
+
+    def __init__(self, environ: Mapping[str, str], seconds: float | None = None) -> None:
+        """After this many seconds git is not asked any more, and every worktree counts as having work."""
+        self._environ = environ
+        self._until = None if seconds is None else time.monotonic() + seconds
+
+    def holds_work(self, folder: Path) -> bool:
+        """Whether it has uncommitted files other than caches; true also when git fails or the time is up."""
+        if self._until is not None and time.monotonic() >= self._until:
+            return True
+        with closing(StopSignal()) as stop, suppress(GitFailed):
+            git = Git(str(folder), self._environ, stop, until=self._until).hardened()
+            if os.path.realpath(git.run("rev-parse", "--show-toplevel").removesuffix("\n")) == os.path.realpath(folder):
+                # A renamed file would be one entry with two names.
+                listed = git.run("status", "--porcelain", "-z", "--no-renames", "--untracked-files=normal", "--ignored")
+                return any(_is_work(line) for line in listed.split("\0") if line)
+        return True
+
+    def remove(self, folder: Path) -> None:
+        """Remove it, so that git knows and its branch is free."""
+        until = None if self._until is None else max(self._until, time.monotonic() + _REMOVAL_SECONDS)
+        with closing(StopSignal()) as stop:
+            try:
+                git = Git(str(folder), self._environ, stop, until=until)
+                # `--force` twice, because a worktree whose creation was killed is locked.
+                git.within(_common(git)).run("worktree", "remove", "--force", "--force", "--", str(folder))
+            except GitFailed:
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _is_work(line: str) -> bool:
+    return not (line.startswith(_UNKNOWN) and _is_cache(line[3:]))
+
+
+def _is_cache(path: str) -> bool:
+    """Whether a path from git's output (folders end in a slash) belongs to a cache."""
+    *folders, name = path.split("/")
+    return not _CACHE_FOLDERS.isdisjoint(folders) or name.endswith(_CACHE_FILES)

@@ -6,60 +6,53 @@ from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 
-from deputy.engine.ports import ToolOutput, ToolTraits
-from deputy.tools.interruptible import interruptible
+from deputy.processes.child_process import interruptible
 from deputy.tools.ripgrep import SEARCH_SECONDS, FoundPaths, search
-from deputy.tools.struct_tool import StructTool
-from deputy.tools.tool_error import ToolError
-from deputy.tools.truncate import cut, shown_path
+from deputy.tools.struct_tool import Arguments, StructTool, traits_of
+from deputy.tools.tool_text import ToolError, shown_path
 
 if TYPE_CHECKING:
-    from deputy.engine.ports import ToolContext
-    from deputy.tools.interruptible import Slots, StopSignal
+    from deputy.engine.ports import ToolContext, ToolOutput
+    from deputy.processes.child_process import Slots, StopSignal
     from deputy.tools.workspace import Workspace, WorkspacePath
 
 _MOST_FILES = 2000
 
 
-class GlobArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Arguments of Glob."""
-
+class _GlobArguments(Arguments, frozen=True):
     pattern: Annotated[str, Meta(min_length=1, max_length=1024, description="Such as `*.py` or `src/**/*.md`.")]
     path: Annotated[str, Meta(min_length=1, max_length=4096, description="The directory to look in.")] = "."
     include_ignored: Annotated[bool, Meta(description="Also show files that ignore files exclude.")] = False
     limit: Annotated[int, Meta(ge=1, le=_MOST_FILES, description="The most files to show.")] = 200
 
 
-def glob_tool(workspace: Workspace, slots: Slots | None = None) -> StructTool[GlobArguments]:
+def glob_tool(workspace: Workspace, slots: Slots | None = None) -> StructTool[_GlobArguments]:
     """Make the tool Glob; shared slots limit the programs that run at once."""
-    traits = ToolTraits(
-        reads_only=True, repeatable=True, is_local=True, needs_approval=False, risk="low", limit_seconds=SEARCH_SECONDS
-    )
+    traits = traits_of("Glob", "low", SEARCH_SECONDS, is_local=True)
 
-    async def execute(arguments: GlobArguments, context: ToolContext) -> ToolOutput:
+    async def execute(arguments: _GlobArguments, context: ToolContext) -> ToolOutput:
         async with slots or nullcontext():
             return await interruptible(partial(_list, workspace, arguments, context.output_bytes))
 
-    return StructTool("Glob", GlobArguments, traits, execute, description_file="glob.md")
+    return StructTool("Glob", _GlobArguments, traits, execute)
 
 
-def _list(workspace: Workspace, arguments: GlobArguments, output_bytes: int, stop: StopSignal) -> ToolOutput:
+def _list(workspace: Workspace, arguments: _GlobArguments, output_bytes: int, stop: StopSignal) -> ToolOutput:
     workspace.granted_below(arguments.path)
 
-    def collect(_: Workspace, start: WorkspacePath, limit: int) -> FoundPaths:
+    def collect(start: WorkspacePath, limit: int) -> FoundPaths:
         if not start.is_directory:
             raise ToolError(f"{shown_path(arguments.path)} is not a directory; give a directory as `path`.")
         return FoundPaths(workspace, start, limit)
 
     # Search the whole folder and drop paths outside the grant: ripgrep matches no glob against a single file.
     found = search(workspace.whole(), arguments.path, _options(arguments, workspace), arguments.limit, collect, stop)
-    text = cut("\n".join(found.lines), output_bytes, "narrow the pattern or the path") or "No files match."
-    return ToolOutput(text="\n".join([text, *found.notes]))
+    return found.shown(output_bytes, "narrow the pattern or the path", "No files match.")
 
 
-def _options(arguments: GlobArguments, workspace: Workspace) -> list[str]:
+def _options(arguments: _GlobArguments, workspace: Workspace) -> list[str]:
     pattern = arguments.pattern.removeprefix("./").removeprefix(f"{workspace.root}/")
     if "\0" in pattern or pattern.startswith("!"):
         raise ToolError(f"{pattern!r:.200} is not a valid pattern; nothing was searched.")

@@ -10,17 +10,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from msgspec import DecodeError, Meta, Struct
 from msgspec.json import Decoder
 
-from deputy.engine.ports import ToolOutput, ToolTraits
-from deputy.tools.interruptible import interruptible
-from deputy.tools.ripgrep import SEARCH_SECONDS, FoundPaths, search
-from deputy.tools.struct_tool import StructTool
-from deputy.tools.tool_error import ToolError
-from deputy.tools.truncate import cut, shown_path
+from deputy.processes.child_process import interruptible
+from deputy.tools.ripgrep import SEARCH_SECONDS, Collector, FoundPaths, search
+from deputy.tools.struct_tool import Arguments, StructTool, traits_of
+from deputy.tools.tool_text import ToolError
 
 if TYPE_CHECKING:
-    from deputy.engine.ports import ToolContext
-    from deputy.tools.interruptible import Slots, StopSignal
-    from deputy.tools.workspace import Workspace, WorkspacePath
+    from deputy.engine.ports import ToolContext, ToolOutput
+    from deputy.processes.child_process import Slots, StopSignal
+    from deputy.tools.workspace import Workspace
 
 _MOST_MATCHES = 1000
 _LINE_BYTES = 400
@@ -28,9 +26,7 @@ _RECORD_BYTES = 1024 * 1024
 _BOUNDS = ("--regex-size-limit=10M", "--dfa-size-limit=10M", "--max-filesize=16M")
 
 
-class GrepArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Arguments of Grep."""
-
+class _GrepArguments(Arguments, frozen=True):
     pattern: Annotated[str, Meta(min_length=1, max_length=4096, description="A regular expression (Rust syntax).")]
     path: Annotated[str, Meta(min_length=1, max_length=4096, description="A directory or file to search.")] = "."
     glob: Annotated[str, Meta(max_length=1024, description="Only files like this, such as `*.py`.")] = ""
@@ -42,27 +38,24 @@ class GrepArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     limit: Annotated[int, Meta(ge=1, le=_MOST_MATCHES, description="The most matches to show.")] = 100
 
 
-def grep_tool(workspace: Workspace, slots: Slots | None = None) -> StructTool[GrepArguments]:
+def grep_tool(workspace: Workspace, slots: Slots | None = None) -> StructTool[_GrepArguments]:
     """Make the tool Grep; shared slots limit the programs that run at once."""
-    traits = ToolTraits(
-        reads_only=True, repeatable=True, is_local=True, needs_approval=False, risk="low", limit_seconds=SEARCH_SECONDS
-    )
+    traits = traits_of("Grep", "low", SEARCH_SECONDS, is_local=True)
 
-    async def execute(arguments: GrepArguments, context: ToolContext) -> ToolOutput:
+    async def execute(arguments: _GrepArguments, context: ToolContext) -> ToolOutput:
         async with slots or nullcontext():
             return await interruptible(partial(_search, workspace, arguments, context.output_bytes))
 
-    return StructTool("Grep", GrepArguments, traits, execute, description_file="grep.md")
+    return StructTool("Grep", _GrepArguments, traits, execute)
 
 
-def _search(workspace: Workspace, arguments: GrepArguments, output_bytes: int, stop: StopSignal) -> ToolOutput:
-    collect = FoundLines if arguments.output == "lines" else FoundPaths
+def _search(workspace: Workspace, arguments: _GrepArguments, output_bytes: int, stop: StopSignal) -> ToolOutput:
+    collect = partial(_FoundLines if arguments.output == "lines" else FoundPaths, workspace)
     found = search(workspace, arguments.path, _options(arguments), arguments.limit, collect, stop)
-    text = cut("\n".join(found.lines), output_bytes, "narrow the pattern, the path or the glob") or "No matches."
-    return ToolOutput(text="\n".join([text, *found.notes]))
+    return found.shown(output_bytes, "narrow the pattern, the path or the glob", "No matches.")
 
 
-def _options(arguments: GrepArguments) -> list[str]:
+def _options(arguments: _GrepArguments) -> list[str]:
     if "\0" in arguments.pattern + arguments.glob:
         raise ToolError("A pattern must not contain a NUL character; nothing was searched.")
     options = [*_BOUNDS, f"--max-count={arguments.limit + 1}"]
@@ -104,23 +97,14 @@ class _Record(Struct):
     data: _Data
 
 
-class FoundLines:
-    """Collects matches from ripgrep's JSON lines, and drops paths that the workspace does not show."""
+_RECORDS = Decoder(_Record)
 
-    def __init__(self, workspace: Workspace, start: WorkspacePath, limit: int) -> None:
-        self.lines: list[str] = []
-        self.count = 0
-        self.has_more = False
-        self._workspace = workspace
-        self._start = start
-        self._limit = limit
-        self._rest = b""
-        self._is_skipping = False
-        self._path = ""
-        self._decoder = Decoder(_Record)
+
+class _FoundLines(Collector):
+    _is_skipping = False
+    _path = ""
 
     def feed(self, data: bytes) -> bool:
-        """Read more output; False when the limit is reached."""
         *records, self._rest = (self._rest + data).split(b"\n")
         for record in records:
             if self._is_skipping:
@@ -135,24 +119,18 @@ class FoundLines:
 
     def _take(self, line: bytes) -> bool:
         try:
-            record = self._decoder.decode(line)
+            record = _RECORDS.decode(line)
         except DecodeError:
             return True
         data = record.data
         if data.path is None:
             return True
-        parts = self._start.parts_of(data.path.decoded())
-        if not self._workspace.shows_from(self._start, parts):
-            self._path = ""
-            return True
-        self._path = shown_path("/".join(parts))
-        if record.type not in ("match", "context") or data.lines is None:
+        self._path = self.shown(data.path.decoded())
+        if not self._path or record.type not in ("match", "context") or data.lines is None:
             return True
         is_match = record.type == "match"
-        if is_match and self.count >= self._limit:
-            self.has_more = True
+        if is_match and not self.has_room():
             return False
-        self.count += is_match
         mark = ":" if is_match else "-"
         text = _excerpt(data.lines.decoded(), data.submatches)
         self.lines.append(f"{self._path}{mark}{data.line_number}{mark}{text}")

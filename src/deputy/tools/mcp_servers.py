@@ -10,7 +10,7 @@ from msgspec import json
 
 from deputy.core.errors import DeputyError, UsageError
 from deputy.engine.ports import ToolOutput, ToolTraits
-from deputy.tools.truncate import cut
+from deputy.tools.tool_text import cut, one_line, safe_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -33,7 +33,6 @@ _MOST_SCHEMAS = 256 * 1024
 """Limit for all schemas of a server together: a model gets them with every request."""
 _MOST_PAGES = 20
 _LONGEST_NAME = 64
-_LETTERS = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
 
 
 class McpServers:
@@ -61,9 +60,8 @@ class McpServers:
 
     async def named(self, wanted: Iterable[str]) -> dict[str, bool]:
         """The tools of these names, and whether each is read-only; a server's name means all its read-only tools."""
-        asked = [name for name in wanted if name.startswith(PREFIX)]
         found: dict[str, bool] = {}
-        for name in asked:
+        for name in (name for name in wanted if name.startswith(PREFIX)):
             link = self._links.get(_server_of(name))
             if link is None:
                 known = ", ".join(self._links) or "none"
@@ -99,7 +97,9 @@ class McpTool:
             risk="low" if reads else "high",
             limit_seconds=link.server.timeout_seconds,
         )
-        self.description = f"({link.name}, an MCP server) {_words(listed.description or listed.title or name)}"
+        self.description = (
+            f"({link.name}, an MCP server) {one_line((listed.description or listed.title or name)[:_MOST_WORDS])}"
+        )
         self.schema: dict[str, Any] = listed.input_schema
 
     async def run(self, arguments: Mapping[str, Any], context: ToolContext) -> ToolOutput:
@@ -177,7 +177,7 @@ class _Link:
             if error.error.code in (CONNECTION_CLOSED, HEADER_MISMATCH):
                 # It exited or changed its tools: the next call opens a new connection and lists the tools.
                 self._forget()
-            raise DeputyError(f"The MCP server {self.name!r} failed: {_words(str(error))}") from error
+            raise DeputyError(f"The MCP server {self.name!r} failed: {one_line(str(error)[:_MOST_WORDS])}") from error
         except Exception as error:
             # Any exception here comes from the server's answer.
             raise DeputyError(f"The MCP server {self.name!r} sent an invalid answer: {_reason(error)}") from error
@@ -228,7 +228,7 @@ class _Link:
         offered: dict[str, McpTool] = {}
         left = _MOST_SCHEMAS
         for tool in listed:
-            name = f"{PREFIX}{self.name}__{''.join(c if c in _LETTERS else '_' for c in tool.name)}"
+            name = f"{PREFIX}{self.name}__{safe_name(tool.name, '_')}"
             is_wanted = self.server.tools is None or tool.name in self.server.tools
             size = len(json.encode(tool.input_schema))
             if is_wanted and name not in offered and len(name) <= _LONGEST_NAME and size <= min(left, _MOST_SCHEMA):
@@ -244,7 +244,6 @@ def _refuse(opened: asyncio.Future[Client], words: str) -> None:
 
 
 async def _listed(client: Client) -> list[Listed]:
-    """The tools of a server, up to a limit."""
     tools: list[Listed] = []
     cursor: str | None = None
     for _ in range(_MOST_PAGES):
@@ -260,12 +259,12 @@ async def _client_of(server: McpServer, stack: AsyncExitStack) -> Client:
     from mcp import Client
 
     if server.command is not None:
-        from deputy.tools.mcp_program import program_streams
+        from deputy.tools.mcp_transports import program_streams
 
         return Client(program_streams(server.command, server.args, server.env), cache=None)
     from mcp.client.streamable_http import streamable_http_client
 
-    from deputy.tools.mcp_http import http_client
+    from deputy.tools.mcp_transports import http_client
 
     http = await stack.enter_async_context(
         http_client(server.headers, connect_seconds=START_SECONDS, read_seconds=server.timeout_seconds)
@@ -301,12 +300,7 @@ def _text_of(result: CallToolResult) -> str:
     return "\n".join(parts)
 
 
-def _words(text: str) -> str:
-    """A server's text on one line, cut, without control characters."""
-    return " ".join("".join(c if c.isprintable() else " " for c in text[:_MOST_WORDS]).split())
-
-
 def _reason(error: BaseException) -> str:
     if isinstance(error, BaseExceptionGroup):
         return _reason(cast("BaseExceptionGroup[BaseException]", error).exceptions[0])
-    return _words(f"{type(error).__name__}: {error}")[:300]
+    return one_line(f"{type(error).__name__}: {error}"[:300])

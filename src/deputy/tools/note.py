@@ -9,16 +9,14 @@ from msgspec import Meta, Struct
 from deputy.core.events import Noted
 from deputy.core.progress import Progress
 from deputy.engine.ports import Files, ToolOutput, ToolTraits
-from deputy.tools.flow_tool import StructFlowTool
+from deputy.tools.struct_tool import Arguments, StructFlowTool
 
 if TYPE_CHECKING:
     from deputy.engine.agent_context import AgentContext
     from deputy.engine.ports import RunContext
 
 
-class NoteArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Arguments of Note."""
-
+class _NoteArguments(Arguments, frozen=True):
     content: Annotated[str, Meta(min_length=1, max_length=20_000, description="The finding, complete in itself.")]
 
 
@@ -27,24 +25,24 @@ class _View(Struct, frozen=True):
     scratchpad: str
 
 
-class NoteTool(StructFlowTool[NoteArguments]):
+class NoteTool(StructFlowTool[_NoteArguments]):
     """Records findings; only subagents have it."""
 
     name = "Note"
     is_granted = False
-    arguments = NoteArguments
+    arguments = _NoteArguments
     traits = ToolTraits(reads_only=True, repeatable=True, is_local=True, needs_approval=False, risk="low")
 
     def __init__(self, files: Files) -> None:
         self._files = files
 
-    async def execute(self, wanted: NoteArguments, key: str, run: RunContext, agent: AgentContext) -> ToolOutput:
+    async def execute(self, wanted: _NoteArguments, key: str, run: RunContext, agent: AgentContext) -> ToolOutput:
         """Record the finding."""
         await run.step(f"{key}:noted", _note, wanted, view=_View(self._files, run.state.scratchpad))
         agent.emit(Progress(event="note", label=agent.label, content=wanted.content))
         return ToolOutput(text="Noted.")
 
 
-async def _note(args: NoteArguments, view: _View) -> Noted:
+async def _note(args: _NoteArguments, view: _View) -> Noted:
     await view.files.note(view.scratchpad, args.content)
     return Noted(content=args.content)

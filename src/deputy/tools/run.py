@@ -10,15 +10,15 @@ import sys
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 
 from deputy.core.approval import ApprovalPart, FileDigest
-from deputy.engine.ports import Preview, ToolOutput, ToolTraits
+from deputy.engine.ports import Preview, ToolOutput
 from deputy.processes.environment import scrubbed
 from deputy.processes.head_and_tail import HeadAndTail, take
 from deputy.processes.supervise import Command, ExitStatus, supervise
-from deputy.tools.struct_tool import StructTool
-from deputy.tools.tool_error import ToolError
+from deputy.tools.struct_tool import Arguments, StructTool, traits_of
+from deputy.tools.tool_text import ToolError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Mapping
@@ -34,9 +34,7 @@ _LAST_WORDS_SECONDS = 1.0
 """How long to wait for the last output after the command has ended."""
 
 
-class RunArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Arguments of Run."""
-
+class _RunArguments(Arguments, frozen=True):
     command: Annotated[str, Meta(min_length=1, max_length=100_000, description="The command, for the shell.")]
     path: Annotated[str, Meta(min_length=1, max_length=4096, description="The directory to run it in.")] = "."
     seconds: Annotated[int, Meta(ge=1, le=_MOST_SECONDS, description="The timeout in seconds.")] | None = None
@@ -44,12 +42,12 @@ class RunArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 def run_tool(
     workspace: Workspace, environment: Mapping[str, str], *, limit_seconds: float = LIMIT_SECONDS
-) -> StructTool[RunArguments]:
+) -> StructTool[_RunArguments]:
     """Make the tool Run; only harmless variables of the environment are passed on."""
-    traits = ToolTraits(needs_approval=True, risk="high", limit_seconds=limit_seconds)
+    traits = traits_of("Run", "high", limit_seconds)
     passed_on = scrubbed(environment)
 
-    async def execute(arguments: RunArguments, context: ToolContext) -> ToolOutput:
+    async def execute(arguments: _RunArguments, context: ToolContext) -> ToolOutput:
         if not workspace.is_whole:
             raise ToolError("A command cannot be limited to paths, so Run needs the whole workspace; nothing was run.")
         if "\0" in arguments.command:
@@ -72,7 +70,7 @@ def run_tool(
         text = output.text.rstrip("\n")
         return ToolOutput(text=f"{text}\n{_ending(ended, seconds)}".lstrip("\n"), is_error=ended != _WELL)
 
-    def preview(arguments: RunArguments) -> Preview:
+    def preview(arguments: _RunArguments) -> Preview:
         with workspace.place(arguments.path) as place:
             base = FileDigest(path=place.path)
         parts = [ApprovalPart(name="command", text=arguments.command), ApprovalPart(name="path", text=arguments.path)]
@@ -82,7 +80,7 @@ def run_tool(
             parts.append(ApprovalPart(name="seconds", text=str(arguments.seconds)))
         return Preview(parts=tuple(parts), base=base)
 
-    return StructTool("Run", RunArguments, traits, execute, description_file="run.md", preview=preview)
+    return StructTool("Run", _RunArguments, traits, execute, preview)
 
 
 _WELL = ExitStatus(code=0)

@@ -1,23 +1,36 @@
-"""A tool made of an argument type, a Markdown description and a function."""
+"""Tools made of an argument type and a Markdown description; arguments are parsed strictly."""
 
 from __future__ import annotations
 
 import asyncio
+from abc import ABC, abstractmethod
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from msgspec import Struct
+import msgspec
+from msgspec import NODEFAULT, Struct
 
 from deputy.core.approval import call_parts
-from deputy.engine.ports import Preview, ToolOutput
-from deputy.tools.arguments import read_arguments, schema_of
-from deputy.tools.tool_error import ToolError
+from deputy.core.request import READ_ONLY_TOOLS
+from deputy.engine.ports import Preview, ToolOutput, ToolTraits
+from deputy.tools.tool_text import ToolError
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 
-    from deputy.engine.ports import ToolContext, ToolTraits
+    from deputy.core.approval import Risk
+    from deputy.core.conversation import ToolCall
+    from deputy.engine.agent_context import AgentContext
+    from deputy.engine.ports import RunContext, ToolContext
+
+_MOST_PROBLEMS = 50
+
+
+class Arguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Base of the argument types of tools."""
+
 
 _Arguments = TypeVar("_Arguments", bound=Struct)
 
@@ -31,21 +44,18 @@ class StructTool(Generic[_Arguments]):
         arguments: type[_Arguments],
         traits: ToolTraits,
         execute: Callable[[_Arguments, ToolContext], Awaitable[ToolOutput]],
-        *,
-        description_file: str,
         preview: Callable[[_Arguments], Preview] | None = None,
     ) -> None:
         self.name = name
         self.traits = traits
         self._arguments = arguments
         self._execute = execute
-        self._description_file = description_file
         self._preview = preview
 
     @property
     def description(self) -> str:
         """The text of its Markdown file."""
-        return described(self._description_file)
+        return described(self.name)
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -72,7 +82,106 @@ class StructTool(Generic[_Arguments]):
             return ToolOutput(text=f"{self.name} failed: {error.strerror or error}.", is_error=True)
 
 
+class StructFlowTool(ABC, Generic[_Arguments]):
+    """A flow tool with an argument type; its description is the Markdown file of its name."""
+
+    name: str
+    arguments: type[_Arguments]
+
+    @property
+    def description(self) -> str:
+        """The text of its Markdown file."""
+        return described(self.name)
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """The JSON Schema of its arguments."""
+        return schema_of(self.arguments)
+
+    async def run(self, call: ToolCall, key: str, run: RunContext, agent: AgentContext) -> ToolOutput:
+        """Execute the call; bad arguments become an error output."""
+        try:
+            wanted = read_arguments(call.arguments, self.arguments)
+        except ToolError as error:
+            return ToolOutput(text=str(error), is_error=True)
+        return await self.execute(wanted, key, run, agent)
+
+    @abstractmethod
+    async def execute(self, wanted: _Arguments, key: str, run: RunContext, agent: AgentContext) -> ToolOutput:
+        """Execute a call with valid arguments."""
+
+
 @cache
-def described(file: str) -> str:
-    """The text of a Markdown file beside this module."""
-    return Path(__file__).with_name(file).read_text("utf-8").strip()
+def described(tool: str) -> str:
+    """The description of a tool: WebFetch has `web_fetch.md`."""
+    name = "".join(f"_{letter.lower()}" if letter.isupper() else letter for letter in tool)
+    return Path(__file__).with_name(f"{name[1:]}.md").read_text("utf-8").strip()
+
+
+def traits_of(tool: str, risk: Risk, seconds: float, *, is_local: bool = False) -> ToolTraits:
+    """The traits of a tool: one of `READ_ONLY_TOOLS` can be repeated and needs no approval."""
+    reads = tool in READ_ONLY_TOOLS
+    return ToolTraits(
+        reads_only=reads,
+        repeatable=reads,
+        is_local=is_local,
+        needs_approval=not reads,
+        risk=risk,
+        limit_seconds=seconds,
+    )
+
+
+def read_arguments(given: Mapping[str, Any], wanted: type[_Arguments]) -> _Arguments:
+    """Convert the arguments; the error names every field that is unknown, missing or wrong."""
+    try:
+        arguments = msgspec.convert(dict(given), wanted)
+        _expect_text(given.values())
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:
+        problems = "\n".join(f"- {problem}" for problem in islice(_problems(given, wanted), _MOST_PROBLEMS))
+        raise ToolError(f"Bad arguments; nothing was done.\n{problems}") from error
+    return arguments
+
+
+@cache
+def schema_of(wanted: type[Struct]) -> dict[str, Any]:
+    """The JSON Schema of an argument type, without title and description."""
+    _, definitions = msgspec.json.schema_components((wanted,), ref_template="#/$defs/{name}")
+    schema: dict[str, Any] = definitions.pop(wanted.__name__)
+    kept = {key: value for key, value in schema.items() if key not in ("title", "description")}
+    return {**kept, "$defs": definitions} if definitions else kept
+
+
+def _problems(given: Mapping[str, Any], wanted: type[Struct]) -> Iterator[str]:
+    fields = _fields(wanted)
+    for name in given:
+        if name not in fields:
+            yield f"{name!r:.80}: unknown; the fields are {', '.join(fields)}"
+    for name, field in fields.items():
+        if name in given:
+            problem = _problem(given[name], field.type)
+            if problem:
+                yield f"{name}: {problem}"
+        elif field.default is NODEFAULT and field.default_factory is NODEFAULT:
+            yield f"{name}: missing"
+
+
+@cache
+def _fields(wanted: type[Struct]) -> dict[str, msgspec.structs.FieldInfo]:
+    return {field.encode_name: field for field in msgspec.structs.fields(wanted)}
+
+
+def _problem(value: Any, wanted: Any) -> str | None:
+    try:
+        msgspec.convert(value, wanted)
+        _expect_text([value])
+    except msgspec.ValidationError as error:
+        return str(error)
+    except UnicodeEncodeError:
+        return "contains a lone surrogate, which is not valid text"
+    return None
+
+
+def _expect_text(values: Iterable[Any]) -> None:
+    for value in values:
+        if isinstance(value, str):
+            value.encode()

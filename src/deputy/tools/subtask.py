@@ -26,7 +26,7 @@ class SubtaskTool:
     @property
     def description(self) -> str:
         """The text of `subtask.md`."""
-        return described("subtask.md")
+        return described(self.name)
 
     async def run(self, call: ToolCall, key: str, run: RunContext, agent: AgentContext) -> ToolOutput:
         """Run the subtasks and return their results as JSON."""

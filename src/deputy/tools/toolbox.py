@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from deputy.core.request import Grant
     from deputy.engine.ports import Tool, ToolContext
-    from deputy.tools.interruptible import Slots
+    from deputy.processes.child_process import Slots
     from deputy.tools.web import Web
     from deputy.tools.workspace import Workspace
 
@@ -79,9 +79,8 @@ def standard_tools(
     from deputy.tools.grep import grep_tool
     from deputy.tools.read import read_tool
     from deputy.tools.run import LIMIT_SECONDS, run_tool
-    from deputy.tools.search_providers import choose_provider
     from deputy.tools.web_fetch import web_fetch_tool
-    from deputy.tools.web_search import web_search_tool
+    from deputy.tools.web_search import choose_provider, web_search_tool
     from deputy.tools.write import write_tool
 
     return (

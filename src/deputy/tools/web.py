@@ -13,9 +13,8 @@ from msgspec import Struct
 from yarl import URL
 
 from deputy import __version__
-from deputy.tools.addresses import why_not_public
-from deputy.tools.tool_error import ToolError
-from deputy.tools.urls import check_url
+from deputy.tools.tool_text import ToolError
+from deputy.tools.urls import check_url, why_not_public
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -94,7 +93,15 @@ class Web:
             async with session.get(url, allow_redirects=False) as response:
                 location = response.headers.get("Location")
                 if response.status not in _REDIRECTS or location is None:
-                    return await _answer(response, limit_bytes)
+                    body, is_cut = await read_body(response, limit_bytes)
+                    return WebResponse(
+                        url=str(response.url),
+                        status=response.status,
+                        content_type=response.headers.get("Content-Type", ""),
+                        body=body,
+                        is_cut=is_cut,
+                        length=response.content_length,
+                    )
             url = self._next(url, location)
         raise ToolError(f"{text!r:.200} was redirected more than {_MOST_REDIRECTS} times.")
 
@@ -114,18 +121,6 @@ async def read_body(response: aiohttp.ClientResponse, limit_bytes: int) -> tuple
         if len(body) > limit_bytes:
             return bytes(body[:limit_bytes]), True
     return bytes(body), False
-
-
-async def _answer(response: aiohttp.ClientResponse, limit_bytes: int) -> WebResponse:
-    body, is_cut = await read_body(response, limit_bytes)
-    return WebResponse(
-        url=str(response.url),
-        status=response.status,
-        content_type=response.headers.get("Content-Type", ""),
-        body=body,
-        is_cut=is_cut,
-        length=response.content_length,
-    )
 
 
 class _CheckedResolver(AbstractResolver):
@@ -183,15 +178,20 @@ def _unpacker(encoding: str) -> Callable[[bytes, int], bytes]:
         case "gzip" | "x-gzip":
             return _inflate(31)
         case "deflate":
-            return _inflate_either()
+            return _inflate(None)
         case other:
             raise ToolError(f"The server sent the encoding {other!r:.80}, which was not requested and is not decoded.")
 
 
-def _inflate(window_bits: int) -> Callable[[bytes, int], bytes]:
-    inflater = zlib.decompressobj(window_bits)
+def _inflate(window_bits: int | None) -> Callable[[bytes, int], bytes]:
+    inflater = None if window_bits is None else zlib.decompressobj(window_bits)
 
     def inflate(data: bytes, most: int) -> bytes:
+        nonlocal inflater
+        if inflater is None:
+            # Some servers send deflate without the zlib header of the standard.
+            has_header = len(data) > 1 and data[0] & 0x0F == 8 and (data[0] << 8 | data[1]) % 31 == 0
+            inflater = zlib.decompressobj(15 if has_header else -15)
         try:
             return inflater.decompress(data, max(1, most))
         except zlib.error as error:
@@ -200,20 +200,6 @@ def _inflate(window_bits: int) -> Callable[[bytes, int], bytes]:
     return inflate
 
 
-def _inflate_either() -> Callable[[bytes, int], bytes]:
-    """Deflate with the zlib header of the standard, or without it, as some servers send it."""
-    chosen: list[Callable[[bytes, int], bytes]] = []
-
-    def inflate(data: bytes, most: int) -> bytes:
-        if not chosen:
-            has_header = len(data) > 1 and data[0] & 0x0F == 8 and (data[0] << 8 | data[1]) % 31 == 0
-            chosen.append(_inflate(15 if has_header else -15))
-        return chosen[0](data, most)
-
-    return inflate
-
-
 def _reason(error: BaseException) -> str:
-    """The innermost message."""
     inner = error.os_error if isinstance(error, aiohttp.ClientConnectorError) else error
     return f"{str(inner) or type(inner).__name__:.300}"

@@ -5,20 +5,25 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from contextlib import ExitStack, contextmanager, suppress
+import sys
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from copy import copy
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from deputy.core.request import Grant
-from deputy.tools.openat2 import open_directory_beneath, open_plain
 from deputy.tools.secret_files import is_unwritable, is_withheld
-from deputy.tools.tool_error import ToolError
-from deputy.tools.truncate import shown_path
+from deputy.tools.tool_text import ToolError, shown_path
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Sequence
+    from collections.abc import Callable, Generator, Sequence
 
+_OPENAT2 = 437
+_NO_MAGICLINKS, _NO_SYMLINKS, _BENEATH, _CACHED = 0x02, 0x04, 0x08, 0x20
+_FREE_OF_LINKS = _NO_SYMLINKS | _NO_MAGICLINKS
+_HERE = -100
+_BENEATH_DIRECTORY = getattr(os, "O_PATH", 0) | os.O_DIRECTORY | os.O_CLOEXEC
 _DIRECTORY = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # A FIFO would block the open for ever; a terminal could become ours.
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -58,7 +63,7 @@ class WorkspacePath:
             raise ToolError(f"{shown_path(self.path)} does not exist.")
         if not stat.S_ISREG(self.status.st_mode):
             remedy = "; use Glob to see what is in it" if stat.S_ISDIR(self.status.st_mode) else ""
-            raise ToolError(f"{shown_path(self.path)} is {kind(self.status.st_mode)}, not a file{remedy}.")
+            raise ToolError(f"{shown_path(self.path)} is {_kind(self.status.st_mode)}, not a file{remedy}.")
         return self.status
 
     def parts_of(self, name: bytes) -> tuple[str, ...]:
@@ -110,11 +115,9 @@ class Workspace:
         whole.grant = Grant(work_folder=self.grant.work_folder)
         return whole
 
-    @contextmanager
-    def open_root(self) -> Generator[int]:
+    def open_root(self) -> AbstractContextManager[int]:
         """A descriptor of the root, for the duration of the block."""
-        with _opened(self.root) as root:
-            yield root
+        return _opened(self.root)
 
     @contextmanager
     def place(self, path: str, *, make_parents: bool = False, for_writing: bool = False) -> Generator[WorkspacePath]:
@@ -146,8 +149,8 @@ class Workspace:
         place = f"{self.root}/{name}"
         with suppress(OSError):
             # Check first: opening a device can have effects.
-            size = _size(open_plain(place, _SEEN))
-            content = None if size is None else _content(open_plain(place, _FILE), size)
+            size = _size(_open_plain(place, _SEEN))
+            content = None if size is None else _content(_open_plain(place, _FILE), size)
             return None if content is None else (name, content)
         return None
 
@@ -224,7 +227,7 @@ class Workspace:
         """Resolve with one system call; works if no part is a link, which is the usual case."""
         if not (self._uses_openat2 and parts):
             return None
-        directory = open_directory_beneath(root, "/".join(parts[:-1]) or ".")
+        directory = _open_beneath(root, "/".join(parts[:-1]) or ".")
         if directory is None:
             return None
         closing.callback(os.close, directory)
@@ -271,7 +274,6 @@ class Workspace:
             os.mkdir(name, dir_fd=directory)
 
     def _inside(self, target: str) -> str:
-        """The target of an absolute link, relative to the root."""
         parts, root = _split(target), _split(self.root)
         if parts[: len(root)] != root:
             raise OSError(errno.EXDEV, _LEADS_OUT)
@@ -287,8 +289,7 @@ def _opened(directory: str) -> Generator[int]:
         os.close(descriptor)
 
 
-def kind(mode: int) -> str:
-    """The kind of a file that is not regular."""
+def _kind(mode: int) -> str:
     kinds = {
         stat.S_IFDIR: "a directory",
         stat.S_IFLNK: "a symlink",
@@ -301,7 +302,6 @@ def kind(mode: int) -> str:
 
 
 def _size(descriptor: int | None) -> int | None:
-    """The size of a small regular file; None for any other."""
     if descriptor is None:
         return None
     try:
@@ -351,3 +351,31 @@ def _shown_path(path: str) -> Generator[None]:
         yield
     except OSError as error:
         raise ToolError(f"{shown_path(path)}: {error.strerror or error}.") from error
+
+
+def _open_beneath(root: int, path: str) -> int | None:
+    """A descriptor of the directory; None when the path has a link, or without openat2."""
+    return _openat2(root, path, _BENEATH_DIRECTORY, _FREE_OF_LINKS | _BENEATH)
+
+
+def _open_plain(path: str, flags: int) -> int | None:
+    """A descriptor of the path; None when it has a link, or when opening would wait for a disk."""
+    return _openat2(_HERE, path, flags, _FREE_OF_LINKS | _CACHED)
+
+
+def _openat2(directory: int, path: str, flags: int, resolve: int) -> int | None:
+    descriptor = _openat2_call(flags, resolve)(directory, os.fsencode(path)) if sys.platform == "linux" else -1
+    return descriptor if descriptor >= 0 else None
+
+
+@cache
+def _openat2_call(flags: int, resolve: int) -> Callable[[int, bytes], int]:
+    import ctypes
+
+    how = (ctypes.c_uint64 * 3)(flags, 0, resolve)
+    # A call that never waits keeps the GIL: getting it back takes longer than the call.
+    library = ctypes.PyDLL(None) if resolve & _CACHED else ctypes.CDLL(None)
+    syscall = library.syscall
+    syscall.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_void_p, ctypes.c_size_t)
+    syscall.restype = ctypes.c_long
+    return lambda directory, path: syscall(_OPENAT2, directory, path, how, ctypes.sizeof(how))

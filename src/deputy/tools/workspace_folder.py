@@ -13,8 +13,8 @@ from msgspec import structs
 
 from deputy.core.contract import FileFact
 from deputy.core.contract.evidence import is_kept
-from deputy.tools.interruptible import interruptible
-from deputy.tools.tool_error import ToolError
+from deputy.processes.child_process import interruptible
+from deputy.tools.tool_text import ToolError
 from deputy.tools.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from deputy.core.request import Grant
     from deputy.core.subtask.context_passing import PassedFile
     from deputy.engine.ports import TaskFiles
-    from deputy.tools.interruptible import StopSignal
+    from deputy.processes.child_process import StopSignal
 
 CONTEXT_BYTES = 200_000
 MOST_CHANGED = 200
@@ -57,27 +57,27 @@ class WorkspaceFolder:
 
     async def before_prompt(self, paths: Sequence[str], approved: Mapping[str, str] | None = None) -> TaskFiles:
         """The context files of a task, as text."""
-        from deputy.tools.context_files import files_before_prompt
+        from deputy.tools.task_files import files_before_prompt
 
         return await asyncio.to_thread(files_before_prompt, paths, self._workspace, CONTEXT_BYTES, approved)
 
     async def digests(self, paths: Sequence[str]) -> Sequence[FileDigest]:
         """The digests of a task's context files, for approval."""
-        from deputy.tools.context_files import context_digest
+        from deputy.tools.task_files import context_digest
 
         return await asyncio.to_thread(lambda: [context_digest(path, self._workspace, CONTEXT_BYTES) for path in paths])
 
     async def named(self, paths: Sequence[str]) -> Sequence[PassedFile]:
         """The files that a subtask names."""
-        from deputy.tools.passed_files import named_files
+        from deputy.tools.task_files import passed_file
 
-        return await named_files(paths, self._workspace)
+        return await asyncio.to_thread(lambda: [passed_file(path, self._workspace) for path in paths])
 
     async def candidates(self) -> Sequence[PassedFile]:
         """The text files that may match a subtask."""
-        from deputy.tools.passed_files import candidate_files
+        from deputy.tools.task_files import candidate_files
 
-        return await candidate_files(self._workspace)
+        return await interruptible(partial(candidate_files, self._workspace))
 
     async def facts(self, paths: Sequence[str]) -> Sequence[FileFact]:
         """The state on disk of reported artifacts; an unreadable one counts as missing."""
@@ -168,7 +168,6 @@ class WorkspaceFolder:
 
 
 def _status(path: str) -> os.stat_result | None:
-    """The status of a regular file; None for anything else."""
     try:
         found = os.lstat(path)
     except OSError:

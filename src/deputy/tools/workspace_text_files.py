@@ -7,8 +7,8 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from deputy.engine.ports.text_files import NotServed
-from deputy.tools.replace_file import LARGEST_BYTES, replace_file
-from deputy.tools.tool_error import ToolError
+from deputy.tools.file_change import read_whole, replace_file
+from deputy.tools.tool_text import ToolError
 from deputy.tools.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class WorkspaceTextFiles:
-    """The text files of a workspace."""
+    """The text files of a workspace, limited to a grant, without private files."""
 
-    def __init__(self, workspace: Workspace) -> None:
-        self._workspace = workspace
+    def __init__(self, root: str, grant: Grant, *, private: Sequence[Path] = (), main: Path | None = None) -> None:
+        self._workspace = Workspace(root, grant, private=private, main=main)
 
     def refusal(self, path: str, *, for_writing: bool) -> NotServed | None:
         """Why a path is refused; None when it is allowed."""
@@ -42,13 +42,9 @@ class WorkspaceTextFiles:
             with self._workspace.place(path) as place:
                 if place.status is None:
                     return NotServed(reason=f"{path!r:.200} does not exist.", is_missing=True)
-                with place.open_file() as file:
-                    content = file.read(LARGEST_BYTES + 1)
+                text = read_whole(place).decode("utf-8", "replace")
         except (ToolError, OSError) as error:
             return NotServed(reason=str(error), is_missing=isinstance(error.__cause__, FileNotFoundError))
-        if len(content) > LARGEST_BYTES:
-            return NotServed(reason=f"{path!r:.200} is larger than {LARGEST_BYTES:,} bytes.")
-        text = content.decode("utf-8", "replace")
         if first_line <= 1 and lines is None:
             return text
         start = max(0, first_line - 1)
@@ -65,10 +61,3 @@ class WorkspaceTextFiles:
         except (ToolError, OSError) as error:
             return NotServed(reason=str(error))
         return None
-
-
-def open_text_files(
-    root: str, grant: Grant, *, private: Sequence[Path] = (), main: Path | None = None
-) -> WorkspaceTextFiles:
-    """The text files beneath a root, limited to a grant, without private files."""
-    return WorkspaceTextFiles(Workspace(root, grant, private=private, main=main))

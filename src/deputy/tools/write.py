@@ -6,14 +6,12 @@ import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
-from msgspec import Meta, Struct
+from msgspec import Meta
 
-from deputy.engine.ports import ToolOutput, ToolTraits
-from deputy.tools.file_diff import expect_approved, preview_change
-from deputy.tools.replace_file import LARGEST_BYTES, replace_file
-from deputy.tools.struct_tool import StructTool
-from deputy.tools.tool_error import ToolError
-from deputy.tools.truncate import shown_path
+from deputy.engine.ports import ToolOutput
+from deputy.tools.file_change import LARGEST_BYTES, expect_approved, preview_change, replace_file
+from deputy.tools.struct_tool import Arguments, StructTool, traits_of
+from deputy.tools.tool_text import ToolError, shown_path
 
 if TYPE_CHECKING:
     from deputy.core.approval import FileDigest
@@ -21,27 +19,24 @@ if TYPE_CHECKING:
     from deputy.tools.workspace import Workspace
 
 
-class WriteArguments(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Arguments of Write."""
-
+class _WriteArguments(Arguments, frozen=True):
     path: Annotated[str, Meta(min_length=1, max_length=4096, description="The file, from the workspace's root.")]
     content: Annotated[str, Meta(max_length=LARGEST_BYTES, description="The whole content of the file.")]
 
 
-def write_tool(workspace: Workspace) -> StructTool[WriteArguments]:
+def write_tool(workspace: Workspace) -> StructTool[_WriteArguments]:
     """Make the tool Write."""
-    traits = ToolTraits(needs_approval=True, risk="medium", limit_seconds=30)
 
-    async def execute(arguments: WriteArguments, context: ToolContext) -> ToolOutput:
+    async def execute(arguments: _WriteArguments, context: ToolContext) -> ToolOutput:
         return await asyncio.to_thread(partial(_write, workspace, arguments, context.base))
 
-    def preview(arguments: WriteArguments) -> Preview:
+    def preview(arguments: _WriteArguments) -> Preview:
         return preview_change(workspace, arguments.path, lambda _: arguments.content.encode())
 
-    return StructTool("Write", WriteArguments, traits, execute, description_file="write.md", preview=preview)
+    return StructTool("Write", _WriteArguments, traits_of("Write", "medium", 30), execute, preview)
 
 
-def _write(workspace: Workspace, arguments: WriteArguments, base: FileDigest | None) -> ToolOutput:
+def _write(workspace: Workspace, arguments: _WriteArguments, base: FileDigest | None) -> ToolOutput:
     content = arguments.content.encode()
     with workspace.place(arguments.path, make_parents=True, for_writing=True) as place:
         if place.name == "." or arguments.path.endswith("/"):

@@ -16,7 +16,7 @@ from mcp_types import (
 from msgspec import Struct
 from pydantic_core import from_json
 
-from deputy.tools.json_parts import MOST_PARTS, has_too_many_parts
+from deputy.processes.bounded_output import MOST_PARTS, has_too_many_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -243,7 +243,7 @@ async def run_call(call: DelegateCall, how: DelegateOptions, stop: asyncio.Event
 
 def _warn_of_context(call: DelegateCall, workspace: str) -> None:
     """Warn before the approval about context files that cannot be read."""
-    from deputy.tools.tool_error import ToolError
+    from deputy.tools.tool_text import ToolError
     from deputy.tools.workspace import Workspace
 
     place = Workspace(workspace)

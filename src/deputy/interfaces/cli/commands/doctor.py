@@ -258,7 +258,7 @@ def _ripgrep() -> DoctorCheck:
     import subprocess
 
     from deputy.tools.ripgrep import find_ripgrep
-    from deputy.tools.tool_error import ToolError
+    from deputy.tools.tool_text import ToolError
 
     try:
         found = find_ripgrep()

@@ -30,7 +30,7 @@ def command(age: str, dry_run: bool, with_work: bool, as_json: bool) -> None:
     from deputy.journal.home import home_path
     from deputy.journal.retention import prune
     from deputy.journal.run_worktrees import orphaned_worktrees, remove_worktree
-    from deputy.tools.worktree_cleanup import WorktreeCleanup
+    from deputy.tools.git_worktrees import WorktreeCleanup
 
     home, worktrees = home_path(), WorktreeCleanup(os.environ)
     before = time.time() - age_seconds(age)

@@ -1,4 +1,4 @@
-"""An MCP server that is a program: supervised, with limits on its output."""
+"""Transports to MCP servers: a supervised program or HTTP, with limits on their output."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import anyio
+from httpx2 import AsyncByteStream, AsyncClient, ReadError, Timeout
 from mcp.client.stdio import get_default_environment
 from mcp.shared.message import SessionMessage
 from mcp_types import JSONRPCRequest, jsonrpc_message_adapter
 
 from deputy.core.errors import DeputyError
-from deputy.processes.bounded_output import LineReader
+from deputy.processes.bounded_output import MOST_PARTS, JsonParts, LineReader, has_too_many_parts
 from deputy.processes.supervise import Command, supervise
-from deputy.tools.json_parts import has_too_many_parts
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Sequence
+    from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 
     from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+    from httpx2 import Request, Response
 
     from deputy.processes.supervise import SupervisedChild
 
@@ -32,6 +33,8 @@ MOST_MESSAGES: Final = 5_000
 _PIECE = 64 * 1024
 _LEAVE_SECONDS = 2.0
 """Time for a server to exit by itself after its input is closed."""
+MOST_ANSWER: Final = 16 * 1024 * 1024
+"""The largest response in bytes."""
 
 
 @asynccontextmanager
@@ -66,8 +69,6 @@ async def program_streams(
 
 
 class _McpStreams:
-    """Messages to and from a server."""
-
     def __init__(self, child: SupervisedChild) -> None:
         self._child = child
         self._output = 0
@@ -123,3 +124,42 @@ async def _let_go(child: SupervisedChild) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(_LEAVE_SECONDS):
             await child.exited()
+
+
+def http_client(headers: Mapping[str, str] | None, *, connect_seconds: float, read_seconds: float) -> AsyncClient:
+    """A client that refuses compressed and too large responses."""
+    return AsyncClient(
+        headers={**(headers or {}), "Accept-Encoding": "identity"},
+        timeout=Timeout(connect_seconds, read=read_seconds),
+        # A hook, because a custom transport would ignore the proxies of the environment.
+        event_hooks={"response": [_bound]},
+    )
+
+
+async def _bound(response: Response) -> None:
+    """Limit a response; a compressed one was not requested and could unpack to any size."""
+    if response.headers.get("content-encoding", "identity") != "identity":
+        raise ReadError("the response is compressed, which was not requested", request=response.request)
+    if isinstance(response.stream, AsyncByteStream):
+        response.stream = _Bytes(response.stream, response.request)
+
+
+class _Bytes(AsyncByteStream):
+    def __init__(self, inner: AsyncByteStream, request: Request) -> None:
+        self._inner = inner
+        self._request = request
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        taken, parts = 0, JsonParts()
+        async for chunk in self._inner:
+            taken += len(chunk)
+            if taken > MOST_ANSWER:
+                raise ReadError(f"the response is larger than {MOST_ANSWER:,} bytes", request=self._request)
+            if parts.count(chunk) > MOST_PARTS:
+                # Parsing holds the GIL, so a thread would not help.
+                raise ReadError(f"the response has more than {MOST_PARTS:,} values", request=self._request)
+            yield chunk
+
+    async def aclose(self) -> None:
+        """Close the response."""
+        await self._inner.aclose()

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deputy.tools.truncate import beginning, cut, shown_path
+from deputy.tools.tool_text import beginning, cut, shown_path
 
 
 @given(st.text(), st.integers(0, 50))

@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from deputy.tools.context_files import files_before_prompt
+from deputy.tools.task_files import files_before_prompt
 
 
 @pytest.mark.rule("context.files")

@@ -1,13 +1,15 @@
-"""Short child processes in a thread: bounded in time and stoppable; their whole process group is killed at the end."""
+"""Short child processes of blocking code: a thread that a cancel can stop, and the end of the whole process group."""
 
 from __future__ import annotations
 
+import asyncio
 import os
 import selectors
 import signal
 import time
-from contextlib import contextmanager, suppress
-from typing import IO, TYPE_CHECKING, Literal, TypeAlias
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractAsyncContextManager, contextmanager, suppress
+from typing import IO, TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 from msgspec import Struct
 
@@ -15,15 +17,55 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping
     from subprocess import Popen
 
-    from deputy.tools.interruptible import StopSignal
-
 Sinks: TypeAlias = "Mapping[IO[bytes] | None, Callable[[bytes], bool]]"
 """A sink for each output stream; it returns False when it needs no more."""
 
+Slots: TypeAlias = AbstractAsyncContextManager[object]
+"""A semaphore that limits the programs that all agents run at once."""
+
 Ending: TypeAlias = Literal["exited", "time is up", "stopped", "enough"]
+
+_Result = TypeVar("_Result")
 
 _CHUNK = 65_536
 _POLL_SECONDS = 0.02
+_STOP_SECONDS = 10
+
+
+class StopSignal:
+    """A stop request that `select` can wait for together with output."""
+
+    def __init__(self) -> None:
+        self._reading, self._writing = os.pipe()
+
+    def fileno(self) -> int:
+        """The descriptor that becomes readable when a stop is requested."""
+        return self._reading
+
+    def request_stop(self) -> None:
+        """Make the descriptor readable."""
+        os.write(self._writing, b"!")
+
+    def close(self) -> None:
+        """Close the descriptors."""
+        os.close(self._reading)
+        os.close(self._writing)
+
+
+async def interruptible(job: Callable[[StopSignal], _Result]) -> _Result:
+    """Run a blocking job in its own thread; a cancel requests a stop and waits for the job."""
+    stop = StopSignal()
+    thread = ThreadPoolExecutor(max_workers=1)
+    done = asyncio.wrap_future(thread.submit(job, stop))
+    thread.shutdown(wait=False)
+    done.add_done_callback(lambda _: stop.close())
+    try:
+        return await asyncio.shield(done)
+    except asyncio.CancelledError:
+        if not done.done():
+            stop.request_stop()
+            await asyncio.wait({done}, timeout=_STOP_SECONDS)
+        raise
 
 
 class ChildExit(Struct, frozen=True):

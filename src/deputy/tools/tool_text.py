@@ -1,8 +1,17 @@
-"""Cut long output, and quote paths that could deceive."""
+"""Texts of tools: their errors, cut output, and paths that cannot deceive."""
 
 from __future__ import annotations
 
+from string import ascii_letters, digits
+
+from deputy.core.errors import DeputyError
+
 _PATH_LENGTH = 4096
+_NAME_LETTERS = frozenset(ascii_letters + digits + "_-")
+
+
+class ToolError(DeputyError):
+    """A tool call failed or was refused; the model gets the message."""
 
 
 def cut(text: str, limit_bytes: int, remedy: str = "") -> str:
@@ -20,6 +29,16 @@ def beginning(text: str, limit_bytes: int) -> str:
     kept = encoded[:limit_bytes].decode("utf-8", "ignore")
     line_end = kept.rfind("\n")
     return kept[: line_end + 1] if line_end > len(kept) // 2 else kept
+
+
+def safe_name(text: str, replacement: str) -> str:
+    """The text with letters, digits, `_` and `-` only."""
+    return "".join(letter if letter in _NAME_LETTERS else replacement for letter in text)
+
+
+def one_line(text: str) -> str:
+    """The text on one line, without control characters."""
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
 
 
 def shown_path(path: str) -> str:
