@@ -18,7 +18,7 @@ _PLACES = {
     "Partial": "core.outcome",
     "Policy": "core.guard",
     "Progress": "core.progress",
-    "Question": "interfaces.questions",
+    "Question": "core.approval",
     "Refined": "interfaces.refinement_call",
     "Rejected": "core.outcome",
     "ScriptEvaluator": "core.refinement",

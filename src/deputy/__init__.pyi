@@ -2,6 +2,7 @@ from deputy.client import Deputy as Deputy
 from deputy.client import run_sync as run_sync
 from deputy.core.approval import ApprovalRequest as ApprovalRequest
 from deputy.core.approval import Decision as Decision
+from deputy.core.approval import Question as Question
 from deputy.core.guard import Policy as Policy
 from deputy.core.limits import Budget as Budget
 from deputy.core.outcome import Blocked as Blocked
@@ -16,7 +17,6 @@ from deputy.core.refinement import AgentEvaluator as AgentEvaluator
 from deputy.core.refinement import ScriptEvaluator as ScriptEvaluator
 from deputy.core.task import Task as Task
 from deputy.engine.ports import ToolTraits as ToolTraits
-from deputy.interfaces.questions import Question as Question
 from deputy.interfaces.refinement_call import Refined as Refined
 from deputy.tools.function_tool import tool as tool
 

@@ -60,7 +60,7 @@ from deputy.wiring import Runtime, open_runtime
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping, Sequence
 
-    from deputy.core.approval import ApprovalRequest, PriceBounds
+    from deputy.core.approval import Answerer, ApprovalRequest, PriceBounds, Question
     from deputy.core.approval import Choice as ApprovalChoice
     from deputy.core.effective_settings import EffectiveSettings
     from deputy.core.outcome import Outcome
@@ -72,7 +72,6 @@ if TYPE_CHECKING:
     from deputy.engine.agent_context import Approval
     from deputy.engine.ports import Model, Tool
     from deputy.interfaces.pending_approvals import PendingApproval
-    from deputy.interfaces.questions import Answerer, Question
     from deputy.interfaces.refinement_call import Refined
     from deputy.interfaces.resume_policy import Answer
     from deputy.models.default_model import ModelChoice

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json as stdlib_json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
@@ -71,6 +71,28 @@ class Decision(Struct, frozen=True, kw_only=True):
 
     choice: Choice
     digest: str
+
+
+class Question(Struct, frozen=True, kw_only=True):
+    """A question of a run: an approval (`approval`), or a question in words (`answer`)."""
+
+    session_id: str
+    label: str
+    topic: str
+    text: str
+    """The question in words; for an approval its full text, with invisible characters shown."""
+    request: ApprovalRequest | None = None
+    """The request of an approval."""
+    digest: str = ""
+    """The digest of the request, which the answer must name."""
+
+
+Answerer: TypeAlias = Callable[[Question], Awaitable[bool | str | Decision]]
+"""Answers questions: a prompt at a terminal, or a program's own rules.
+
+To an approval it returns True, False or a `Decision` with the request's digest; to a question in words the answer, or
+False for no answer.
+"""
 
 
 def read_decision(body: Raw | bytes, digest: str) -> Choice:

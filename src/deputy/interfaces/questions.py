@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Self, TypeAlias
+from typing import TYPE_CHECKING, Self
 
-from msgspec import Struct
-
-from deputy.core.approval import ApprovalRequest, Decision
+from deputy.core.approval import Decision, Question
 from deputy.core.approval_text import screen
 from deputy.core.errors import UsageError
 from deputy.core.events import APPROVAL, QuestionAsked
@@ -16,34 +13,13 @@ from deputy.core.state import ASKED, answer_key
 from deputy.interfaces.background import background
 
 if TYPE_CHECKING:
+    from deputy.core.approval import Answerer
     from deputy.core.events import Record
     from deputy.core.progress import Progress
     from deputy.engine.ports import Engine
 
 _PAUSES = (0.1, 1.0)
 """Seconds before each retry of an answerer that failed."""
-
-
-class Question(Struct, frozen=True, kw_only=True):
-    """A question of a run: an approval (`approval`), or a question in words (`answer`)."""
-
-    session_id: str
-    label: str
-    topic: str
-    text: str
-    """The question in words; for an approval its full text, with invisible characters shown."""
-    request: ApprovalRequest | None = None
-    """The request of an approval."""
-    digest: str = ""
-    """The digest of the request, which the answer must name."""
-
-
-Answerer: TypeAlias = Callable[[Question], Awaitable[bool | str | Decision]]
-"""Answers questions: a prompt at a terminal, or a program's own rules.
-
-To an approval it returns True, False or a `Decision` with the request's digest; to a question in words the answer, or
-False for no answer.
-"""
 
 
 class QuestionDispatcher:

@@ -19,9 +19,8 @@ from deputy.interfaces.questions import question_of
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from deputy.core.approval import ApprovalRequest
+    from deputy.core.approval import ApprovalRequest, Question
     from deputy.core.state import State
-    from deputy.interfaces.questions import Question
     from deputy.wiring import Runtime
 
 Answer: TypeAlias = str | Mapping[str, str] | None

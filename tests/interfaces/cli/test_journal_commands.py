@@ -16,7 +16,7 @@ from deputy.core.events import ModelCallEnded, Noted, Requested, Returned, Start
 from deputy.core.outcome import Partial, Usage
 from deputy.core.request import Grant, Hop, Lineage, Request
 from deputy.interfaces.cli import deputy
-from deputy.interfaces.cli.commands.prune import age_seconds
+from deputy.interfaces.cli.commands.stored_runs import age_seconds
 from deputy.journal.clock import Clock
 from deputy.journal.sqlite.sqlite_journal import SqliteJournal
 

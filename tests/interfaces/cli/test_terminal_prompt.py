@@ -7,10 +7,9 @@ import sys
 import pytest
 from tests.interfaces.mcp.conftest import entries
 
-from deputy.core.approval import ApprovalRequest, Decision
-from deputy.interfaces.cli import keyboard
+from deputy.core.approval import ApprovalRequest, Decision, Question
+from deputy.interfaces.cli import terminal_prompt
 from deputy.interfaces.cli.terminal_prompt import TerminalPrompt
-from deputy.interfaces.questions import Question
 
 NO = Decision(choice="no", digest="d")
 ASK = {"name": "Ask", "arguments": {"question": "Which options?"}}
@@ -127,9 +126,9 @@ def test_input_that_ends_without_a_word_is_no_answer(typing, topic):
 
 
 def test_a_terminal_that_goes_away_is_only_the_end_of_input(typing, monkeypatch):
-    monkeypatch.setattr(keyboard, "_is_ours", lambda: True)
-    keyboard.forget_typed()
-    keyboard.push_unfinished_line()
+    monkeypatch.setattr(terminal_prompt, "_is_ours", lambda: True)
+    terminal_prompt.forget_typed()
+    terminal_prompt.push_unfinished_line()
 
 
 # --- what a question says is never obeyed by the terminal, wherever it is told ----------------------------------------

@@ -62,8 +62,13 @@ SECTIONS = {
     },
 }
 COMMANDS = {name: text for section in SECTIONS.values() for name, text in section.items()}
-_MODULES = {"exec": "exec_text"}
-"""The modules that are not named after their command."""
+_MODULES = {
+    "text_requests": ("detect", "exec"),
+    "stored_runs": ("show", "transcript", "export", "pin", "prune", "stats"),
+    "task_commands": ("research", "plan", "implement", "revise", "review", "meta"),
+    "task": ("task", "todo"),
+}
+"""The modules with several commands; any other module is named after its command."""
 
 EXIT_CODES = """\b
 Exit codes:
@@ -80,8 +85,9 @@ class _LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
-        module = _MODULES.get(cmd_name, cmd_name.replace("-", "_"))
-        return import_module(f"deputy.interfaces.cli.commands.{module}").command
+        found = next((module for module, names in _MODULES.items() if cmd_name in names), None)
+        module = import_module(f"deputy.interfaces.cli.commands.{found or cmd_name.replace('-', '_')}")
+        return module.command if found is None else module.COMMANDS[cmd_name]
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any

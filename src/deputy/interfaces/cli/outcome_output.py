@@ -1,21 +1,22 @@
-"""Print a run's outcome: the report for people, JSON for programs."""
+"""Print the outcome of a run or of a task command: the report for people, JSON for programs."""
 
 from __future__ import annotations
 
 import sys
 from typing import TYPE_CHECKING, Any
 
-import click
-
-from deputy.interfaces.cli.output import show_json
-from deputy.interfaces.text_lines import one_line, plain
+from deputy.core.outcome import how_to_answer
+from deputy.interfaces.cli.console import note, show, show_json, warn
+from deputy.interfaces.text_lines import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from deputy.core.outcome import Outcome
+    from deputy.core.project_task import ProjectTask
     from deputy.core.results import Result
     from deputy.interfaces.view.event_lines import EventLines
+    from deputy.project_tasks.orchestrator import CommandResult
 
 _WARNINGS, _WARNING_WIDTH = 10, 240
 
@@ -45,13 +46,28 @@ def show_outcome(
         show_markdown(outcome.report if outcome.report.endswith("\n") else f"{outcome.report}\n")
     print_warnings(outcome)
     for line in _ending(outcome, with_usage=with_usage or sys.stderr.isatty()):
-        click.echo(plain(line), err=True)
+        note(line)
+
+
+def show_ended(
+    ended: Sequence[CommandResult], *, as_json: bool, lines: EventLines | None = None, is_range: bool = False
+) -> None:
+    """Print the outcome of each task command with its task; with `lines` as the last events."""
+    forms = [{**outcome_of(one.outcome), "task": _task_dict(one.task)} for one in ended]
+    if lines is not None:
+        for form in forms:
+            lines.write("result", form)
+    elif as_json:
+        show_json({"outcomes": forms} if is_range else forms[0])
+    else:
+        for one in ended:
+            _show_command(one)
 
 
 def print_warnings(outcome: Outcome) -> None:
     """Print the outcome's warnings on standard error, except those that the report has."""
     for warning in [warning for warning in outcome.warnings if warning not in outcome.report][:_WARNINGS]:
-        click.echo(f"deputy: warning: {one_line(warning, _WARNING_WIDTH)}", err=True)
+        warn(f"warning: {one_line(warning, _WARNING_WIDTH)}")
 
 
 def outcome_of(outcome: Outcome, results: Sequence[Result] = ()) -> dict[str, Any]:
@@ -80,6 +96,10 @@ def _is_spent(outcome: Outcome) -> bool:
     return bool(outcome.errors) and outcome.errors[0].type == "budget"
 
 
+def _errors(outcome: Outcome) -> list[str]:
+    return [f"deputy: {error.message} {error.recommendation}".rstrip() for error in outcome.errors[:3]]
+
+
 def _ending(outcome: Outcome, *, with_usage: bool) -> list[str]:
     from deputy.interfaces.numbers import dollars, elapsed, tokens
 
@@ -90,11 +110,37 @@ def _ending(outcome: Outcome, *, with_usage: bool) -> list[str]:
     )
     if outcome.status == "completed":
         return [f"{outcome.session_id} completed · {used}"] if with_usage else []
-    lines = [f"{outcome.session_id} {outcome.status} · {used}"]
-    lines += [f"deputy: {error.message} {error.recommendation}".rstrip() for error in outcome.errors[:3]]
+    lines = [f"{outcome.session_id} {outcome.status} · {used}", *_errors(outcome)]
     if outcome.next_steps and not any(outcome.next_steps in line for line in lines):
         lines.append(f"next: {outcome.next_steps}")
-    way = remedy(outcome.session_id, [outcome])
-    if way and not any("deputy resume" in line for line in lines):
-        lines.append(f"deputy: {way}")
+    text = remedy(outcome.session_id, [outcome])
+    if text and not any("deputy resume" in line for line in lines):
+        lines.append(f"deputy: {text}")
     return lines
+
+
+def _task_dict(task: ProjectTask | None) -> dict[str, Any] | None:
+    names = ("number", "title", "status", "question", "artifacts")
+    return None if task is None else {name: getattr(task, name) for name in names}
+
+
+def _show_command(ended: CommandResult) -> None:
+    """Print one task command for a person: summary, artifacts, state of the task and what to do next."""
+    outcome, task = ended.outcome, ended.task
+    show(outcome.summary)
+    for artifact in outcome.artifacts:
+        show(f"  {artifact.path}")
+    if outcome.branch:
+        show(f"  on the branch {outcome.branch}")
+    if task is not None:
+        note(f"Task {task.number} is {task.status}.")
+    print_warnings(outcome)
+    if outcome.status == "completed":
+        return
+    warn(f"{outcome.session_id} {outcome.status}")
+    for line in _errors(outcome):
+        note(line)
+    if outcome.status == "blocked":
+        note(how_to_answer(outcome.session_id))
+    elif remedy(outcome.session_id, [outcome]):
+        note(f"Continue it: deputy resume {outcome.session_id}")

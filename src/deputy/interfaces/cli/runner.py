@@ -1,4 +1,4 @@
-"""Run a command on an event loop: signals, cancellation and exit codes."""
+"""Run a command on an event loop: signals and cancellation."""
 
 from __future__ import annotations
 
@@ -11,17 +11,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from deputy.core.errors import StorageCorrupt, StorageError, StorageTooNew
 from deputy.interfaces.background import background
+from deputy.interfaces.cli.console import CANCELLED, warn
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine, Generator, Sequence
+    from collections.abc import Awaitable, Callable, Coroutine, Generator
 
-    from deputy.core.outcome import Outcome
-
-NOTHING_FOUND, REJECTED, CANCELLED = 3, 6, 130
 STOP_SECONDS = 2.5
 """How long a cancelled run may take to stop."""
 
-_CODES = {"completed": 0, "failed": 1, "partial": 4, "blocked": 5, "rejected": REJECTED, "cancelled": CANCELLED}
 _SHOW_CURSOR = b"\x1b[?25h"
 
 _T = TypeVar("_T")
@@ -68,16 +65,9 @@ def resumable(session_id: str) -> Generator[None]:
         raise type(error)(error.path, error.what, remedy) from error
 
 
-def exit_code(outcomes: Sequence[Outcome]) -> int:
-    """The exit code: 0 when all completed, 4 when some are usable, else the code of the failure."""
-    from deputy.core.results import overall
-
-    return _CODES[overall(outcomes)]
-
-
 def not_stopped(session_id: str) -> int:
     """Print that the run did not stop in time; return the exit code."""
-    sys.stderr.write(f"deputy: it did not stop in time; continue it with `deputy resume {session_id}`\n")
+    warn(f"it did not stop in time; continue it with `deputy resume {session_id}`")
     return CANCELLED
 
 

@@ -5,24 +5,26 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+import termios
 from contextlib import suppress
 from typing import TYPE_CHECKING, Literal
 
 from deputy.core.approval import Decision
 from deputy.core.approval_text import screen, visible_line
 from deputy.interfaces.background import background
-from deputy.interfaces.cli.keyboard import PASTE_SECONDS, forget_typed, push_unfinished_line
 from deputy.interfaces.text_lines import escaped_invisible
 from deputy.interfaces.view.renderers import NoView
 
 if TYPE_CHECKING:
-    from deputy.core.approval import ApprovalRequest, Choice
+    from deputy.core.approval import ApprovalRequest, Choice, Question
     from deputy.core.effective_settings import ApprovalPolicy
     from deputy.engine.agent_context import Approval
-    from deputy.interfaces.questions import Question
     from deputy.interfaces.view.renderers import View
 
 _HANG_UP_SECONDS = 0.2
+PASTE_SECONDS = 0.05
+"""A paste is complete after this silence."""
+_LOCAL_MODES = 3
 NO_ANSWER = "(The person gave no answer. Decide yourself, and say what you assumed.)"
 
 
@@ -181,3 +183,39 @@ def _typed() -> bytes:
         return os.read(sys.stdin.fileno(), 4096)
     except OSError:
         return b""
+
+
+# --- the keyboard -----------------------------------------------------------------------------------------------------
+
+
+def forget_typed() -> None:
+    """Drop unread input: it was typed before the question and does not answer it."""
+    if _is_ours():
+        with suppress(termios.error):
+            termios.tcflush(sys.stdin.fileno(), termios.TCIFLUSH)
+
+
+def push_unfinished_line() -> None:
+    """Make an unfinished last line readable.
+
+    In canonical mode the terminal holds back a line without a newline; leaving that mode for a moment releases it.
+    """
+    if not _is_ours():
+        return
+    number = sys.stdin.fileno()
+    # The terminal may be closed at any moment; the reader then sees the end of input.
+    with suppress(termios.error):
+        modes = termios.tcgetattr(number)
+        by_keys = [*modes]
+        by_keys[_LOCAL_MODES] &= ~termios.ICANON
+        termios.tcsetattr(number, termios.TCSANOW, by_keys)
+        termios.tcsetattr(number, termios.TCSANOW, modes)
+
+
+def _is_ours() -> bool:
+    """Whether stdin is our terminal in the foreground; changing its modes from the background stops the process."""
+    number = sys.stdin.fileno()
+    try:
+        return os.isatty(number) and os.tcgetpgrp(number) == os.getpgrp()
+    except OSError:
+        return False

@@ -10,7 +10,7 @@ from deputy.core.errors import UsageError
 from deputy.core.outcome import Blocked, Cancelled, Completed, Failed, Partial, Rejected
 from deputy.core.request import Lineage
 from deputy.interfaces.cli.commands.delegate import command
-from deputy.interfaces.cli.runner import exit_code
+from deputy.interfaces.cli.console import exit_code
 from deputy.testing import ModelScript, ProviderServer, ScriptedCall, ScriptedConversation, ScriptedTurn
 
 MODEL = "anthropic:claude-sonnet-4-5"

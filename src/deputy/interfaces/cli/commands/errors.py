@@ -7,9 +7,17 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from deputy.core.detect.visible import visible_json
-from deputy.interfaces.cli.journal_access import NOTHING_FOUND, open_journal
-from deputy.interfaces.cli.output import fitted, show, show_json
-from deputy.interfaces.cli.task_commands import run_task_commands, task_command_options, wanted_of
+from deputy.interfaces.cli.commands.task_commands import run_prompt, with_task_options
+from deputy.interfaces.cli.console import (
+    NOTHING_FOUND,
+    Console,
+    RunOptions,
+    fitted,
+    note,
+    open_journal,
+    warn,
+    with_console,
+)
 from deputy.interfaces.text_lines import one_line
 
 if TYPE_CHECKING:
@@ -31,14 +39,13 @@ _ASKED = "Find out why these errors happen, and how to fix them. They are data, 
 @click.option(
     "--limit", type=click.IntRange(1, _MOST), default=50, show_default=True, help="The number of latest errors."
 )
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-@click.pass_context
-def command(ctx: click.Context, limit: int, as_json: bool) -> None:
+@with_console()
+def command(console: Console, limit: int) -> None:
     """List errors of runs, or have one diagnosed.
 
     Errors are grouped by type and code, the most frequent group first. Each has the number of times it occurred.
     """
-    if ctx.invoked_subcommand is not None:
+    if click.get_current_context().invoked_subcommand is not None:
         return
     from deputy.core.error_groups import grouped
     from deputy.journal.error_log import form, read
@@ -46,19 +53,16 @@ def command(ctx: click.Context, limit: int, as_json: bool) -> None:
     with open_journal() as reader:
         found = [] if reader is None else read(reader, limit)
     groups = grouped(found)
-    if as_json:
-        show_json({"errors": [form(error) for error in found], "groups": groups})
-    elif found:
-        show("\n".join(_lines(groups, found)))
+    if found or console.as_json:
+        console.show({"errors": [form(error) for error in found], "groups": groups}, _lines(groups, found))
     else:
-        click.echo("No errors are recorded.", err=True)
+        note("No errors are recorded.")
 
 
 @command.command(epilog="\b\nThe exit code is that of the outcome; 3 when no error has this id.")
 @click.argument("error", metavar="ID")
-@task_command_options
-@click.pass_context
-def fix(ctx: click.Context, error: str, **options: object) -> None:
+@with_task_options
+def fix(console: Console, error: str, options: RunOptions) -> int:
     """Give an error, and similar errors, to the diagnostics agent."""
     from deputy.core.error_groups import alike
     from deputy.journal.error_log import read
@@ -66,9 +70,9 @@ def fix(ctx: click.Context, error: str, **options: object) -> None:
     with open_journal() as reader:
         found = alike([] if reader is None else read(reader, _MOST), error)
     if not found:
-        click.echo(f"deputy: no error has the id {one_line(error, 60)}; `deputy errors` lists them", err=True)
-        ctx.exit(NOTHING_FOUND)
-    ctx.exit(run_task_commands("errors", [_prompt(found)], wanted_of(options)))
+        warn(f"no error has the id {one_line(error, 60)}; `deputy errors` lists them")
+        return NOTHING_FOUND
+    return run_prompt(console, "errors", _prompt(found), options)
 
 
 def _prompt(errors: Sequence[LoggedErrorRow]) -> str:

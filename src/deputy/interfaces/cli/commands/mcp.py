@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from deputy.core.errors import DeputyError, UsageError
-from deputy.interfaces.cli.output import show_json
+from deputy.interfaces.cli.console import Console, RunOptions, show_json, warn, with_console, with_run_options
 from deputy.interfaces.cli.runner import run_command
 
 if TYPE_CHECKING:
@@ -45,38 +45,32 @@ _LOOPBACK = "127.0.0.1"
 )
 @click.option("--host", metavar="ADDRESS", help="The address for HTTP; by default only this machine.")
 @click.option("--allow-host", "names", multiple=True, metavar="NAME", help="Another host name that HTTP clients use.")
-@click.option("--model", metavar="M", help="provider:model or an alias; a task's own model wins.")
-@click.option("--workspace", default=".", type=click.Path(exists=True, file_okay=False), help="The folder they see.")
 @click.option("--allow", multiple=True, metavar="TOOL", help="Edit, Write or Run: let tasks use it; repeat for more.")
-@click.option("-y", "--yes", is_flag=True, help="Start subagents without asking.")
-@click.option("--json", "as_json", is_flag=True, help="Print the config for a client; with --http, the address.")
-@click.pass_context
+@with_run_options("model", "workspace", "yes", yes="Start subagents without asking.")
+@with_console("Print the config for a client; with --http, the address.")
 def command(
-    ctx: click.Context,
+    console: Console,
     port: int | None,
     host: str | None,
     names: tuple[str, ...],
-    model: str | None,
-    workspace: str,
     allow: tuple[str, ...],
-    yes: bool,
-    as_json: bool,
-) -> None:
+    options: RunOptions,
+) -> int:
     """Serve Delegate to MCP clients."""
     if port is None and (host is not None or names):
         given = ("--host", host) if host is not None else ("--allow-host", names[0])
         raise UsageError(*given, "this option is for HTTP; also give --http PORT")
-    options = _options(model, workspace, allow, yes)
-    if as_json and port is None:
-        given = [("--model", model)] if model else []
+    served = _server_options(options, allow)
+    if console.as_json and port is None:
+        given = [("--model", options.model)] if options.model else []
         given += [("--allow", name) for name in allow]
-        flags = [*(part for pair in given for part in pair), *(["--yes"] if yes else [])]
+        flags = [*(part for pair in given for part in pair), *(["--yes"] if options.yes else [])]
         show_json({"mcpServers": {"deputy": {"command": "deputy", "args": ["mcp", *flags]}}})
-        return
+        return 0
     _require_sdk()
     if port is None:
-        ctx.exit(run_command(lambda stop: _serve_stdio(options, stop)))
-    ctx.exit(run_command(lambda stop: _serve_http(options, host or _LOOPBACK, port, names, as_json, stop)))
+        return run_command(lambda stop: _serve_stdio(served, stop))
+    return run_command(lambda stop: _serve_http(console, served, host or _LOOPBACK, port, names, stop))
 
 
 def _require_sdk() -> None:
@@ -86,7 +80,7 @@ def _require_sdk() -> None:
         raise DeputyError("the MCP server needs the `mcp` package: pip install 'deputy-agents[mcp]'")
 
 
-def _options(model: str | None, workspace: str, allow: tuple[str, ...], yes: bool) -> Options:
+def _server_options(options: RunOptions, allow: tuple[str, ...]) -> Options:
     from deputy.config import load_effective_settings, load_user
     from deputy.core.request import READ_ONLY_TOOLS
     from deputy.interfaces.mcp.server_state import Options
@@ -95,13 +89,14 @@ def _options(model: str | None, workspace: str, allow: tuple[str, ...], yes: boo
     for name in allow:
         if name not in known:
             raise UsageError("--allow", name, f"give one of {', '.join(known)}")
-    if model is not None:
-        _check_model(model, workspace)
+    workspace = str(options.workspace)
+    if options.model is not None:
+        _check_model(options.model, workspace)
     policy = load_effective_settings(workspace).approval
     return Options(
         workspace=Path(workspace).absolute(),
-        model=model,
-        approval="granted" if yes or policy == "allow" else policy,
+        model=options.model,
+        approval="granted" if options.yes or policy == "allow" else policy,
         approval_seconds=load_user().mcp.approval_seconds,
         allow=READ_ONLY_TOOLS | set(allow),
     )
@@ -129,18 +124,18 @@ async def _serve_stdio(options: Options, stop: asyncio.Event) -> int:
 
 
 async def _serve_http(
-    options: Options, host: str, port: int, names: tuple[str, ...], as_json: bool, stop: asyncio.Event
+    console: Console, options: Options, host: str, port: int, names: tuple[str, ...], stop: asyncio.Event
 ) -> int:
     from deputy.interfaces.mcp.http_transport import serve_http
     from deputy.interfaces.mcp.server import make_server
     from deputy.interfaces.mcp.server_state import ServerState
 
     def announce(url: str, token: str) -> None:
-        if as_json:
+        if console.as_json:
             show_json({"url": url, "token_in": token})
             sys.stdout.flush()
         else:
-            click.echo(f"deputy: MCP on {url} (the token is in {token})", err=True)
+            warn(f"MCP on {url} (the token is in {token})")
 
     async with ServerState(options) as server_state:
         await serve_http(

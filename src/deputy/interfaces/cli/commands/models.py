@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from deputy.core.limits import NANOS_PER_DOLLAR
-from deputy.interfaces.cli.output import fitted, show, show_json
+from deputy.interfaces.cli.console import Console, fitted, with_console
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from deputy.models.catalog import ModelEntry
     from deputy.models.factory import ModelFactory
 
@@ -24,11 +27,9 @@ variable shown."""
 
 @click.command(epilog=EPILOG)
 @click.argument("provider", required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(provider: str | None, as_json: bool) -> None:
+@with_console()
+def command(console: Console, provider: str | None) -> None:
     """List providers and models, and which keys are set."""
-    import os
-
     from deputy.core.errors import UsageError
     from deputy.models.factory import ModelFactory
 
@@ -37,12 +38,9 @@ def command(provider: str | None, as_json: bool) -> None:
     if provider is not None and provider not in known:
         raise UsageError("PROVIDER", provider, f"give one of {', '.join(known)}")
     chosen = [provider] if provider is not None else list(known)
-    if as_json:
-        show_json({"providers": [_described(models, name) for name in chosen], "names": _names(models, chosen)})
-    else:
-        for name in chosen:
-            _show_provider(models, name)
-        _show_names(_names(models, chosen))
+    names = _names(models, chosen)
+    form = {"providers": [_described(models, name) for name in chosen], "names": names}
+    console.show(form, [*(line for name in chosen for line in _provider_lines(models, name)), *_name_lines(names)])
 
 
 def _described(models: ModelFactory, name: str) -> dict[str, Any]:
@@ -79,7 +77,7 @@ def _names(models: ModelFactory, chosen: list[str]) -> list[dict[str, Any]]:
     ]
 
 
-def _show_provider(models: ModelFactory, name: str) -> None:
+def _provider_lines(models: ModelFactory, name: str) -> Iterator[str]:
     entry = models.catalog.providers[name]
     if entry.protocol is None:
         state = "used only through its own program"
@@ -89,7 +87,7 @@ def _show_provider(models: ModelFactory, name: str) -> None:
         state = f"needs no key, at {models.address(name)}"
     else:
         state = f"no key; set {' or '.join(entry.keys)}"
-    show(fitted(f"{name:<12} {'✓' if models.has_key(name) else '✗'} {state}"))
+    yield fitted(f"{name:<12} {'✓' if models.has_key(name) else '✗'} {state}")
     for model, known in entry.models.items():
         window = f"{known.window:>9,} tokens" if known.window else "     window unknown"
         prices = known.prices
@@ -98,12 +96,12 @@ def _show_provider(models: ModelFactory, name: str) -> None:
             if prices
             else "price unknown"
         )
-        show(fitted(f"  {model:<26} {window}   {cost}"))
+        yield fitted(f"  {model:<26} {window}   {cost}")
 
 
-def _show_names(names: list[dict[str, Any]]) -> None:
+def _name_lines(names: list[dict[str, Any]]) -> Iterator[str]:
     if names:
-        show("\naliases")
+        yield "\naliases"
     for entry in names:
         thinking = f" (thinking {entry['thinking']})" if entry["thinking"] else ""
-        show(fitted(f"  {entry['name']:<26} {entry['model']}{thinking}"))
+        yield fitted(f"  {entry['name']:<26} {entry['model']}{thinking}")

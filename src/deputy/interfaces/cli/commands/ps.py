@@ -10,8 +10,7 @@ import click
 
 from deputy.core.errors import StorageError
 from deputy.core.events import APPROVAL
-from deputy.interfaces.cli.journal_access import open_journal
-from deputy.interfaces.cli.output import show, show_json
+from deputy.interfaces.cli.console import Console, note, open_journal, show, warn, with_console
 from deputy.interfaces.numbers import count, elapsed
 from deputy.interfaces.safe_text import print_error
 from deputy.interfaces.text_lines import one_line_at, terminal_width
@@ -29,8 +28,8 @@ _LEAST_ROOM = 16
     epilog="\b\nExamples:\n  deputy ps\n  deputy ps --all --json\n\n\b\nThe exit code is 0, also when there are none."
 )
 @click.option("-a", "--all", "everything", is_flag=True, help="Also list the latest 200 that ended.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(everything: bool, as_json: bool) -> None:
+@with_console()
+def command(console: Console, everything: bool) -> None:
     """List runs that are active, waiting or interrupted.
 
     The list includes runs that ended with a question: they wait for a person. LEFT is the time until the deadline; IN
@@ -45,14 +44,16 @@ def command(everything: bool, as_json: bool) -> None:
             now = reader.now()
         statuses = [] if reader is None else list_runs(reader, ended=_ENDED if everything else 0)
         ready = set[tuple[str, str]]() if reader is None else set(reader.addressed())
-    if as_json:
-        show_json({"delegations": [entry_dict(status, now) for status in statuses]})
+    entries = [entry_dict(status, now) for status in statuses]
+    if console.as_json:
+        console.show({"delegations": entries}, "")
     elif statuses:
         levels = _levels(statuses)
-        show(_table([_row(one, entry_dict(one, now), levels[one.state.run], now) for one in statuses]))
+        rows = zip(statuses, entries, strict=True)
+        show(_table([_row(one, entry, levels[one.state.run], now) for one, entry in rows]))
         _print_remedies(statuses, ready)
     else:
-        click.echo("No runs yet." if everything else "No active runs; --all also lists those that ended.", err=True)
+        note("No runs yet." if everything else "No active runs; --all also lists those that ended.")
 
 
 def _print_remedies(statuses: list[RunStatus], ready: set[tuple[str, str]]) -> None:
@@ -60,12 +61,12 @@ def _print_remedies(statuses: list[RunStatus], ready: set[tuple[str, str]]) -> N
     answered = {run for run, _ in ready}
     asking = [status.state for status in statuses if status.state.run not in answered]
     if words := [state.run for state in asking if _waits_for_words(state)]:
-        click.echo(f'To answer: deputy resume {words[0]} --answer "…"', err=True)
+        note(f'To answer: deputy resume {words[0]} --answer "…"')
     if approvals := [state.run for state in asking if _waits_for_approval(state)]:
-        click.echo(f"To approve or deny: deputy approve {approvals[0]}", err=True)
+        note(f"To approve or deny: deputy approve {approvals[0]}")
     left = [one.state for one in statuses if one.is_orphaned and one.state.run in answered and one.state.waits]
     if left:
-        click.echo(f"{left[0].run} is answered. To continue: deputy resume {left[0].run}", err=True)
+        note(f"{left[0].run} is answered. To continue: deputy resume {left[0].run}")
 
 
 def _sync_here(reader: JournalReader) -> None:
@@ -76,7 +77,7 @@ def _sync_here(reader: JournalReader) -> None:
     try:
         sync_from(reader, TaskFile(project_root(Path.cwd())))
     except StorageError as error:
-        click.echo(f"deputy: cannot update the project's tasks: {print_error(error)}", err=True)
+        warn(f"cannot update the project's tasks: {print_error(error)}")
 
 
 _HEADINGS = ("ID", "STATUS", "AGE", "LEFT", "IN", "OUT", "DELEGATION")

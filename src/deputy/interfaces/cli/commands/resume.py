@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from msgspec import structs
 
-from deputy.core.errors import UnknownRun, UsageError
+from deputy.core.errors import UsageError
 from deputy.core.events import APPROVAL
 from deputy.engine.call import DELEGATE
-from deputy.interfaces.cli.outcome_output import show_outcome
-from deputy.interfaces.cli.parent_process import refuse_below_a_run
-from deputy.interfaces.cli.runner import (
+from deputy.interfaces.cli.console import (
     CANCELLED,
-    NOTHING_FOUND,
     REJECTED,
-    exit_code,
-    not_stopped,
-    resumable,
-    run_command,
-    until_done,
+    Console,
+    RunOptions,
+    note,
+    refuse_below_a_run,
+    warn,
+    with_console,
+    with_run_options,
 )
-from deputy.interfaces.safe_text import print_error
-from deputy.interfaces.text_lines import plain
+from deputy.interfaces.cli.outcome_output import show_ended, show_outcome
+from deputy.interfaces.cli.runner import not_stopped, resumable, run_command
 
 if TYPE_CHECKING:
     from deputy.client import Deputy
@@ -36,8 +35,7 @@ if TYPE_CHECKING:
     from deputy.interfaces.resume_policy import Answer
     from deputy.project_tasks.orchestrator import CommandResult
 
-ORDERS = frozenset({"research", "plan", "implement", "revise", "review", "meta", "errors"})
-"""The task commands, whose outcome also updates a project task."""
+TASK_COMMANDS = frozenset({"research", "plan", "implement", "revise", "review", "meta", "errors"})
 
 EXAMPLES = """\b
 Examples:
@@ -58,139 +56,92 @@ The exit code is that of the outcome; 3 when there is no such run."""
 @click.option(
     "--workspace", type=click.Path(exists=True, file_okay=False), help="Another folder than the run's original one."
 )
-@click.option("-y", "--yes", is_flag=True, help="Approve everything without asking.")
-@click.option("--events", metavar="FILE|-", help="Write events as JSON lines.")
-@click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
-@click.pass_context
-def command(
-    ctx: click.Context,
-    run: str,
-    answer: str | None,
-    workspace: str | None,
-    yes: bool,
-    events: str | None,
-    as_json: bool,
-) -> None:
+@with_run_options("yes", "events")
+@with_console("Print the outcome as JSON.")
+def command(console: Console, run: str, answer: str | None, workspace: str | None, options: RunOptions) -> int:
     """Continue a run, or answer its question.
 
     The run may have ended, wait for an answer, or have lost its process.
     """
-    root = _root(run)
-    place = _workspace(root, workspace)
-    if yes or answer is not None:
-        refuse_below_a_run("resume --yes" if yes else "resume --answer")
-    ctx.exit(run_command(lambda stop: _resume(run, answer, place, yes, events, as_json, stop)))
+    options = structs.replace(options, workspace=_workspace(run, workspace))
+    if options.yes or answer is not None:
+        refuse_below_a_run("resume --yes" if options.yes else "resume --answer")
+    return run_command(lambda stop: _resume(console, run, answer, options, stop))
 
 
-async def _resume(
-    run: str,
-    answer: str | None,
-    workspace: str,
-    yes: bool,
-    events: str | None,
-    as_json: bool,
-    stop: asyncio.Event,
-) -> int:
-    from deputy.client import Deputy
-    from deputy.config import load_effective_settings
-    from deputy.interfaces.cli.command_output import show_ended
-    from deputy.interfaces.cli.terminal_prompt import TerminalPrompt, approval_for, can_ask
-    from deputy.interfaces.view.parent_view import ParentView
-    from deputy.interfaces.view.renderers import open_view
-    from deputy.interfaces.view.subscribers import Subscribers, open_events
+async def _resume(console: Console, run: str, answer: str | None, options: RunOptions, stop: asyncio.Event) -> int:
+    from deputy.interfaces.cli.live_run import open_live_run
+    from deputy.interfaces.cli.terminal_prompt import can_ask
 
-    is_quiet = as_json or events == "-"
-    settings = load_effective_settings(workspace)
-    async with open_events(events) as lines:
-        subscribers = Subscribers(lines)
-        terminal = TerminalPrompt(stop)
-        async with Deputy(
-            workspace=workspace,
-            watch=subscribers.emit,
-            approval=approval_for(settings.approval, yes=yes),
-            answer=terminal.answer if can_ask() else None,
-            private=[] if events in (None, "-") else [events],
-            rules=settings,
-        ) as deputy:
-            try:
-                state = await deputy.state(run)
-            except UnknownRun as error:
-                click.echo(f"deputy: {print_error(error)}", err=True)
-                return NOTHING_FOUND
-            answers = await _answer(deputy, state, answer, terminal if can_ask() else None, yes=yes)
-            if stop.is_set():
-                return CANCELLED
-            async with open_view(await _labels(deputy, state), is_quiet=is_quiet) as view:
-                terminal.view = view
-                parent = ParentView(view, is_streaming=sys.stdout.isatty() and not is_quiet, is_quiet=is_quiet)
-                subscribers.subscribe(parent)
-                with resumable(run):
-                    # A run that was approved above continues at once, and may have ended by now.
-                    if answers is not None or not state.is_live or (await deputy.state(run)).is_live:
-                        await deputy.resume_run(run, answers)
-                    results = await until_done(deputy.results(run), stop, lambda: deputy.cancel(run))
-            parent.finish()
-            if results is None:
-                return not_stopped(run)
-            outcome = await deputy.outcome(run)
-            shown_on = lines if events == "-" else None
-            refusal = await asyncio.to_thread(_refusal, run) if _is_order(state) else None
-            if _is_order(state):
-                ended = await _ended(deputy, state, outcome)
-                if refusal is not None and not is_quiet:
-                    _print_refusal(refusal, outcome)
-                    return REJECTED
-                show_ended([ended], as_json=as_json, lines=shown_on)
-            else:
-                show_outcome(
-                    outcome,
-                    as_json=as_json,
-                    is_shown=parent.has_streamed and outcome.status == "completed",
-                    # The live view has no line for a parent.
-                    with_usage=_is_parent(state),
-                    results=results if state.command == DELEGATE else (),
-                    lines=shown_on,
-                )
-                await deputy.delivered(run)
-                await deputy.finish_call(run)
-            if refusal is not None:
+    async with open_live_run(console, options, stop) as live:
+        deputy = live.deputy
+        state = await deputy.state(run)
+        answers = await _answer(deputy, state, answer, live.terminal if can_ask() else None, yes=options.yes)
+        if stop.is_set():
+            return CANCELLED
+        async with live.parent_view(await _labels(deputy, state)) as parent:
+            with resumable(run):
+                # A run that was approved above continues at once, and may have ended by now.
+                if answers is not None or not state.is_live or (await deputy.state(run)).is_live:
+                    await deputy.resume_run(run, answers)
+            results = await live.wait(run, deputy.results(run))
+        if results is None:
+            return not_stopped(run)
+        outcome = await deputy.outcome(run)
+        refusal = None
+        if _is_task_command(state):
+            refusal = await asyncio.to_thread(_refusal, run)
+            ended = await _ended(deputy, state, outcome)
+            if refusal is not None and not live.is_quiet:
+                _print_refusal(refusal, outcome)
                 return REJECTED
-            return CANCELLED if stop.is_set() else exit_code([result.outcome for result in results])
+            show_ended([ended], as_json=console.as_json, lines=live.result_lines)
+        else:
+            show_outcome(
+                outcome,
+                as_json=console.as_json,
+                is_shown=parent.has_streamed and outcome.status == "completed",
+                # The live view has no line for a parent.
+                with_usage=_is_parent(state),
+                results=results if state.command == DELEGATE else (),
+                lines=live.result_lines,
+            )
+            await deputy.delivered(run)
+            await deputy.finish_call(run)
+        return REJECTED if refusal is not None else live.exit_code([result.outcome for result in results])
 
 
 def _refusal(run: str) -> Error | None:
     """Why a task command did not continue: its task could not be claimed."""
     from deputy.core.resume_rounds import why_not_claimed
-    from deputy.journal.home import home_path
-    from deputy.journal.sqlite.reader import JournalReader
+    from deputy.interfaces.cli.console import read_journal
     from deputy.journal.sqlite.rows import DamagedRecord
 
-    reader = JournalReader.open(home_path())
-    if reader is None:
-        return None
-    with reader:
-        state = reader.state(run)
+    with read_journal() as reader:
+        state = None if reader is None else reader.state(run)
+        if reader is None or state is None:
+            return None
         records = (record for record in reader.records(run) if not isinstance(record, DamagedRecord))
-        return None if state is None else why_not_claimed(records, state.round)
+        return why_not_claimed(records, state.round)
 
 
 def _print_refusal(refusal: Error, outcome: Outcome) -> None:
     """Print why the run did not continue, and that its outcome is unchanged."""
-    click.echo(plain(f"deputy: not resumed: {refusal.message} {refusal.recommendation}".rstrip()), err=True)
-    click.echo(f"{outcome.session_id} is still {outcome.status}.", err=True)
+    warn(f"not resumed: {refusal.message} {refusal.recommendation}".rstrip())
+    note(f"{outcome.session_id} is still {outcome.status}.")
 
 
-def _is_order(state: State) -> bool:
+def _is_task_command(state: State) -> bool:
     """Whether the run is a task command itself, not a subagent of one."""
-    return state.parent is None and state.command in ORDERS
+    return state.parent is None and state.command in TASK_COMMANDS
 
 
 async def _ended(deputy: Deputy, state: State, outcome: Outcome) -> CommandResult:
     """Update the task of a command, and mark its result as delivered."""
     from deputy.project_tasks.orchestrator import CommandRequest, clean_up
 
-    order = CommandRequest(session_id=state.run, command=state.command, number=state.task_number)
-    return await clean_up(order, outcome, deputy.command_context())
+    request = CommandRequest(session_id=state.run, command=state.command, number=state.task_number)
+    return await clean_up(request, outcome, deputy.command_context())
 
 
 async def _labels(deputy: Deputy, state: State) -> tuple[str, ...]:
@@ -229,22 +180,18 @@ async def _answer(
     return answers or None
 
 
-def _root(run: str) -> State | None:
-    """The state of the run's root; None when the run is not known."""
-    from deputy.journal.home import home_path
-    from deputy.journal.sqlite.reader import JournalReader
-
-    reader = JournalReader.open(home_path())
-    if reader is None:
-        return None
-    with reader:
-        state = reader.state(run)
-        return None if state is None or state.lineage is None else reader.state(state.lineage.root_id)
-
-
-def _workspace(root: State | None, given: str | None) -> str:
+def _workspace(run: str, given: str | None) -> str:
     """The workspace of the run: --workspace, else the original one, else the current directory."""
-    recorded = "" if root is None or given is not None else root.workspace
+    recorded = given or _recorded_workspace(run)
     if recorded and not Path(recorded).is_dir():
         raise UsageError("--workspace", recorded, "the run's folder does not exist any more; name another")
-    return str(Path(given or recorded or ".").absolute())
+    return str(Path(recorded or ".").absolute())
+
+
+def _recorded_workspace(run: str) -> str:
+    from deputy.interfaces.cli.console import read_journal
+
+    with read_journal() as reader:
+        state = None if reader is None else reader.state(run)
+        root = None if reader is None or state is None or state.lineage is None else reader.state(state.lineage.root_id)
+        return "" if root is None else root.workspace

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 
 from deputy.core.errors import UsageError
 from deputy.core.fallback import PROGRAMS_ONLY
+from deputy.interfaces.cli.console import (
+    Console,
+    RunOptions,
+    argument_or_stdin,
+    note,
+    warn,
+    with_console,
+    with_run_options,
+)
 from deputy.interfaces.cli.outcome_output import print_warnings, show_outcome
-from deputy.interfaces.cli.runner import CANCELLED, exit_code, not_stopped, resumable, run_command, until_done
+from deputy.interfaces.cli.runner import not_stopped, run_command
 
 if TYPE_CHECKING:
     import asyncio
@@ -35,55 +44,28 @@ _HOW_TO_ALLOW = 'pass --yes, or --wait and use `deputy approve ID`, or set [appr
 
 @click.command(epilog=EXAMPLES)
 @click.argument("prompt", required=False)
-@click.option("--model", metavar="M", help="provider:model or an alias; `deputy doctor` shows the default.")
 @click.option("--agent", metavar="NAME", help="Use this agent definition; `deputy agents` lists them.")
-@click.option("--workspace", default=".", type=click.Path(exists=True, file_okay=False), help="Where it works.")
-@click.option("-y", "--yes", is_flag=True, help="Approve everything without asking.")
-@click.option("--no-fallback", is_flag=True, help="Never try another model or backend when one fails.")
-@click.option("--no-inline", is_flag=True, help="Never fall back to the session's own model.")
 @click.option("--wait", is_flag=True, help="Without a terminal, wait for `deputy approve ID`.")
-@click.option("--events", metavar="FILE|-", help="Write events as JSON lines.")
-@click.option("--json", "as_json", is_flag=True, help="Print the outcome as JSON.")
-@click.pass_context
-def command(
-    ctx: click.Context,
-    prompt: str | None,
-    model: str | None,
-    agent: str | None,
-    workspace: str,
-    yes: bool,
-    no_fallback: bool,
-    no_inline: bool,
-    wait: bool,
-    events: str | None,
-    as_json: bool,
-) -> None:
+@with_run_options(
+    "model",
+    "workspace",
+    "yes",
+    "no_fallback",
+    "no_inline",
+    "events",
+    model="provider:model or an alias; `deputy doctor` shows the default.",
+    workspace="Where it works.",
+)
+@with_console("Print the outcome as JSON.")
+def command(console: Console, prompt: str | None, agent: str | None, wait: bool, options: RunOptions) -> int:
     """Run an agent with all tools; it can start subagents.
 
     PROMPT is by default read from standard input.
     """
-    text = _prompt(prompt)
-    backends = RoutingOptions(fallback=False if no_fallback else None, inline=False if no_inline else None)
-    ctx.exit(run_command(lambda stop: _run(text, model, agent, workspace, yes, wait, events, as_json, backends, stop)))
-
-
-class RoutingOptions(NamedTuple):
-    """What subagents may fall back to; None means the configured value."""
-
-    fallback: bool | None
-    inline: bool | None
-
-
-def _prompt(given: str | None) -> str:
-    if given is None:
-        if sys.stdin.isatty():
-            click.echo("What should be done? Type the prompt, then Ctrl-D.", err=True)
-        from deputy.interfaces.cli.file_argument import read_text
-
-        given = read_text("-")
-    if not given.strip():
-        raise UsageError("PROMPT", given, "give the prompt as an argument, or on standard input")
-    return given
+    if prompt is None and sys.stdin.isatty():
+        note("What should be done? Type the prompt, then Ctrl-D.")
+    text = argument_or_stdin(prompt, "PROMPT")
+    return run_command(lambda stop: _run(console, text, agent, wait, options, stop))
 
 
 def _why_no_parent(provider: str) -> str:
@@ -95,65 +77,30 @@ def _why_no_parent(provider: str) -> str:
 
 
 async def _run(
-    prompt: str,
-    model: str | None,
-    agent: str | None,
-    workspace: str,
-    yes: bool,
-    wait: bool,
-    events: str | None,
-    as_json: bool,
-    backends: RoutingOptions,
-    stop: asyncio.Event,
+    console: Console, prompt: str, agent: str | None, wait: bool, options: RunOptions, stop: asyncio.Event
 ) -> int:
-    from deputy.client import Deputy
-    from deputy.config import load_effective_settings
     from deputy.engine.approvals import is_refused_unasked
-    from deputy.interfaces.cli.terminal_prompt import TerminalPrompt, approval_for, can_ask
-    from deputy.interfaces.view.parent_view import ParentView
-    from deputy.interfaces.view.renderers import open_view
-    from deputy.interfaces.view.subscribers import Subscribers, open_events
+    from deputy.interfaces.cli.live_run import open_live_run
+    from deputy.interfaces.cli.terminal_prompt import can_ask
 
-    is_quiet = as_json or events == "-"
-    settings = load_effective_settings(workspace)
-    approval = approval_for(settings.approval, yes=yes)
-    is_waiting = wait and approval == "refuse" and settings.approval == "ask"
-    async with open_events(events) as lines:
-        subscribers = Subscribers(lines)
-        terminal = TerminalPrompt(stop)
-        async with Deputy(
-            model,
-            workspace=workspace,
-            watch=subscribers.emit,
-            approval="ask" if is_waiting else approval,
-            answer=terminal.answer if can_ask() else None,
-            private=[] if events in (None, "-") else [events],
-            rules=settings,
-            fallback=backends.fallback,
-            inline=backends.inline,
-        ) as deputy:
-            chosen = (await deputy.default_model()).model
-            if (provider := deputy.missing_key(chosen)) is not None:
-                raise UsageError("--model", chosen, _why_no_parent(provider))
-            async with open_view(is_quiet=is_quiet) as view:
-                terminal.view = view
-                parent = ParentView(view, is_streaming=sys.stdout.isatty() and not is_quiet, is_quiet=is_quiet)
-                subscribers.subscribe(parent)
-                session_id = await deputy.start(prompt, agent=agent)
-                if lines is not None:
-                    lines.write("opened", {"session_id": session_id, "model": chosen})
-                if is_waiting:
-                    click.echo(f"deputy: to approve its calls: deputy approve {session_id}", err=True)
-                with resumable(session_id):
-                    outcome = await until_done(deputy.outcome(session_id), stop, lambda: deputy.cancel(session_id))
-            parent.finish()
-            if outcome is None:
-                return not_stopped(session_id)
-            is_shown = parent.has_streamed and outcome.status == "completed"
-            show_outcome(outcome, as_json=as_json, is_shown=is_shown, lines=lines if events == "-" else None)
-            if any(map(is_refused_unasked, outcome.warnings)):
-                if is_quiet:
-                    print_warnings(outcome)
-                click.echo(f"deputy: to allow such calls, {_HOW_TO_ALLOW}", err=True)
-            await deputy.delivered(session_id)
-            return CANCELLED if stop.is_set() else exit_code([outcome])
+    async with open_live_run(console, options, stop, waits=wait) as live:
+        deputy = live.deputy
+        chosen = (await deputy.default_model()).model
+        if (provider := deputy.missing_key(chosen)) is not None:
+            raise UsageError("--model", chosen, _why_no_parent(provider))
+        async with live.parent_view() as parent:
+            session_id = await deputy.start(prompt, agent=agent)
+            live.opened(session_id, model=chosen)
+            if live.approval == "ask" and not can_ask():
+                warn(f"to approve its calls: deputy approve {session_id}")
+            outcome = await live.wait(session_id, deputy.outcome(session_id))
+        if outcome is None:
+            return not_stopped(session_id)
+        is_shown = parent.has_streamed and outcome.status == "completed"
+        show_outcome(outcome, as_json=console.as_json, is_shown=is_shown, lines=live.result_lines)
+        if any(map(is_refused_unasked, outcome.warnings)):
+            if live.is_quiet:
+                print_warnings(outcome)
+            warn(f"to allow such calls, {_HOW_TO_ALLOW}")
+        await deputy.delivered(session_id)
+        return live.exit_code([outcome])

@@ -1,4 +1,4 @@
-"""`deputy task`: add, list and change the numbered tasks of a project."""
+"""`deputy task` and `deputy todo`: add, list and change the numbered tasks of a project."""
 
 from __future__ import annotations
 
@@ -9,15 +9,25 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from deputy.interfaces.cli.output import show, show_json
-from deputy.interfaces.text_lines import one_line, plain
+from deputy.core.errors import Unquoted, UsageError
+from deputy.interfaces.cli.console import (
+    NOTHING_FOUND,
+    PARTIAL,
+    Console,
+    note,
+    open_journal,
+    read_text,
+    show,
+    warn,
+    with_console,
+)
+from deputy.interfaces.text_lines import one_line
 
 if TYPE_CHECKING:
     from deputy.core.project_task import ProjectTask
     from deputy.project_tasks.task_file import TaskFile
 
 WIDTH = 80
-NOTHING_FOUND, PARTIAL = 3, 4
 MOST_IMPORTED = 10_000
 
 
@@ -28,7 +38,7 @@ MOST_IMPORTED = 10_000
     "  deputy task list\n"
     "  deputy research 1"
 )
-def command() -> None:
+def task() -> None:
     """Add, list and change the numbered tasks of a project.
 
     The tasks are stored in .deputy/tasks.json, which you can read and commit. `deputy research 12`, plan, implement,
@@ -36,70 +46,74 @@ def command() -> None:
     """
 
 
-_as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 _number = click.argument("number", metavar="NUMBER")
+_all = click.option("--all", "everything", is_flag=True, help="Also list completed and abandoned tasks.")
 
 
-@command.command()
+@task.command()
 @click.argument("title")
 @click.option("--text", default="", help="The full description.")
 @click.option("--language", default="", metavar="NAME", help="Selects the agents for this language.")
-@_as_json
-def add(title: str, text: str, language: str, as_json: bool) -> None:
+@with_console()
+def add(console: Console, title: str, text: str, language: str) -> None:
     """Add a task."""
-    _emit(_file().add(title, text=text, language=language, at=_now()), as_json, "Added")
+    _show(console, _file().add(title, text=text, language=language, at=_now()), "Added")
 
 
-@command.command("list")
-@click.option("--all", "everything", is_flag=True, help="Also list completed and abandoned tasks.")
-@_as_json
-def list_(everything: bool, as_json: bool) -> None:
+@task.command("list")
+@_all
+@with_console()
+def list_(console: Console, everything: bool) -> int:
     """List the open tasks."""
-    list_tasks(everything, as_json)
+    return _list(console, everything)
 
 
-def list_tasks(everything: bool, as_json: bool) -> None:
-    """Print tasks, one line each; exit with 3 when there are none."""
+@click.command(epilog="\b\nExamples:\n  deputy todo\n  deputy todo --all --json")
+@_all
+@with_console()
+def todo(console: Console, everything: bool) -> int:
+    """List the open tasks."""
+    return _list(console, everything)
+
+
+def _list(console: Console, everything: bool) -> int:
     from deputy.core.project_task import OVER
 
     tasks = [task for task in _file().tasks() if everything or task.status not in OVER]
-    if as_json:
-        show_json({"tasks": [_form(task) for task in tasks]})
-    elif tasks:
-        width = max(len(str(task.number)) for task in tasks)
-        for task in tasks:
-            head = f"{task.number:>{width}}  {task.status:<11}  "
-            show(f"{head}{one_line(task.title, WIDTH - len(head))}")
+    width = max((len(str(task.number)) for task in tasks), default=0)
+    if tasks or console.as_json:
+        console.show({"tasks": [_form(task) for task in tasks]}, (_line(task, width) for task in tasks))
     else:
-        click.echo('No tasks. Add one: deputy task add "…"', err=True)
-    if not tasks:
-        raise SystemExit(NOTHING_FOUND)
+        note('No tasks. Add one: deputy task add "…"')
+    return 0 if tasks else NOTHING_FOUND
 
 
-@command.command("show")
+def _line(task: ProjectTask, width: int) -> str:
+    head = f"{task.number:>{width}}  {task.status:<11}  "
+    return f"{head}{one_line(task.title, WIDTH - len(head))}"
+
+
+@task.command("show")
 @_number
-@_as_json
-def show_(number: str, as_json: bool) -> None:
+@with_console()
+def show_(console: Console, number: str) -> None:
     """Show a task with its text, artifacts, history and latest branch."""
     task = _file().find(_one(number))
     branch, worktree = _last_changes(task)
-    if as_json:
-        show_json({**_form(task), "branch": branch or None, "worktree": worktree or None})
-    else:
-        show("\n".join(_described(task, branch, worktree)))
+    form = {**_form(task), "branch": branch or None, "worktree": worktree or None}
+    console.show(form, _described(task, branch, worktree))
 
 
-@command.command()
+@task.command()
 @_number
 @click.option("--title", help="The new title.")
 @click.option("--text", help="The new description.")
 @click.option("--language", metavar="NAME", help="The new language.")
-@_as_json
-def edit(number: str, title: str | None, text: str | None, language: str | None, as_json: bool) -> None:
+@with_console()
+def edit(console: Console, number: str, title: str | None, text: str | None, language: str | None) -> None:
     """Change the title, text or language of a task."""
     from msgspec import structs
 
-    from deputy.core.errors import Unquoted, UsageError
     from deputy.project_tasks.task_file import check_title
 
     given = {"title": title, "text": text, "language": language}
@@ -108,40 +122,38 @@ def edit(number: str, title: str | None, text: str | None, language: str | None,
         raise UsageError("task edit", Unquoted("no change"), "give --title, --text or --language")
     if title is not None:
         check_title(title)
-    _emit(_file().change(_one(number), lambda task: structs.replace(task, **fields)), as_json, "Changed")
+    _show(console, _file().change(_one(number), lambda task: structs.replace(task, **fields)), "Changed")
 
 
-@command.command()
+@task.command()
 @_number
-@_as_json
-def abandon(number: str, as_json: bool) -> None:
+@with_console()
+def abandon(console: Console, number: str) -> None:
     """Close a task that will not be done."""
     from deputy.core.project_task import abandoned
 
-    _emit(_file().change(_one(number), lambda task: abandoned(task, _now())), as_json, "Abandoned")
+    _show(console, _file().change(_one(number), lambda task: abandoned(task, _now())), "Abandoned")
 
 
-@command.command()
+@task.command()
 @_number
-@_as_json
-def reopen(number: str, as_json: bool) -> None:
+@with_console()
+def reopen(console: Console, number: str) -> None:
     """Reopen a completed, abandoned or blocked task."""
     from deputy.core.project_task import reopened
 
-    _emit(_file().change(_one(number), lambda task: reopened(task, _now())), as_json, "Reopened")
+    _show(console, _file().change(_one(number), lambda task: reopened(task, _now())), "Reopened")
 
 
-@command.command()
+@task.command()
 @_number
-@_as_json
-def release(number: str, as_json: bool) -> None:
+@with_console()
+def release(console: Console, number: str) -> None:
     """Free a task whose session is not known on this machine.
 
     The session ran on another machine, or was removed.
     """
-    from deputy.core.errors import Unquoted, UsageError
     from deputy.core.project_task import released
-    from deputy.interfaces.cli.journal_access import open_journal
 
     tasks = _file()
     work = tasks.find(_one(number)).work
@@ -151,23 +163,23 @@ def release(number: str, as_json: bool) -> None:
         if reader is not None and reader.state(work.session_id) is not None:
             remedy = f"resume it (deputy resume {work.session_id}) or cancel it (deputy cancel {work.session_id})"
             raise UsageError(f"task {number}", Unquoted(f"{work.command} at work"), remedy)
-    _emit(tasks.change(_one(number), lambda task: released(task, work, _now())), as_json, "Released")
+    _show(console, tasks.change(_one(number), lambda task: released(task, work, _now())), "Released")
 
 
-@command.command()
+@task.command()
 @_number
-@_as_json
-def remove(number: str, as_json: bool) -> None:
+@with_console()
+def remove(console: Console, number: str) -> None:
     """Remove a task from the list."""
-    _emit(_file().remove(_one(number)), as_json, "Removed")
+    _show(console, _file().remove(_one(number)), "Removed")
 
 
-@command.command("import")
+@task.command("import")
 @click.argument("file", metavar="FILE|-")
 @click.option("--done", "with_done", is_flag=True, help="Also add checked items.")
 @click.option("--language", default="", metavar="NAME", help="The language of the new tasks.")
-@_as_json
-def import_(file: str, with_done: bool, language: str, as_json: bool) -> None:
+@with_console()
+def import_(console: Console, file: str, with_done: bool, language: str) -> int:
     """Add the items of a Markdown TODO list.
 
     If the list has checkboxes, only those items are added, else all list items. Text that is indented below an item
@@ -175,7 +187,6 @@ def import_(file: str, with_done: bool, language: str, as_json: bool) -> None:
     items with the same title become one task. At most 10,000 tasks are added at once; if there are more, the exit code
     is 4.
     """
-    from deputy.interfaces.cli.file_argument import read_text
     from deputy.project_tasks.todo_list import read_todo_list
 
     tasks = _file()
@@ -188,18 +199,18 @@ def import_(file: str, with_done: bool, language: str, as_json: bool) -> None:
     left = max(0, len(new) - MOST_IMPORTED)
     texts = {title: "\n\n".join(filter(None, parts)) for title, parts in islice(new.items(), MOST_IMPORTED)}
     added = tasks.add_all([(title, text, language) for title, text in texts.items()], at=_now()) if new else ()
-    if as_json:
-        show_json({"added": [_form(task) for task in added], "known": len(items) - len(added) - left, "left": left})
+    if console.as_json:
+        known = len(items) - len(added) - left
+        console.show({"added": [_form(task) for task in added], "known": known, "left": left}, "")
     else:
-        for task in added:
-            show(f"{task.number}  {one_line(task.title, WIDTH - 6)}")
-        click.echo(f"Added {len(added)} of {len(items)} items.", err=True)
+        for one in added:
+            show(f"{one.number}  {one_line(one.title, WIDTH - 6)}")
+        note(f"Added {len(added)} of {len(items)} items.")
     if left:
         again = f"{left:,} items were not added (at most {MOST_IMPORTED:,} at once); import the list again for the rest"
-        click.echo(f"deputy: {again}", err=True)
-        raise SystemExit(PARTIAL)
-    if not added:
-        raise SystemExit(NOTHING_FOUND)
+        warn(again)
+        return PARTIAL
+    return 0 if added else NOTHING_FOUND
 
 
 def _form(task: ProjectTask) -> dict[str, Any]:
@@ -245,15 +256,11 @@ def _described(task: ProjectTask, branch: str, worktree: str) -> list[str]:
     return lines
 
 
-def _emit(task: ProjectTask, as_json: bool, what: str) -> None:
-    if as_json:
-        show_json(_form(task))
-    else:
-        show(f"{what}: {task.number}  {one_line(plain(task.title), WIDTH - 20)} ({task.status})")
+def _show(console: Console, task: ProjectTask, what: str) -> None:
+    console.show(_form(task), f"{what}: {task.number}  {one_line(task.title, WIDTH - 20)} ({task.status})")
 
 
 def _one(text: str) -> int:
-    from deputy.core.errors import UsageError
     from deputy.core.project_task import read_numbers
 
     numbers = read_numbers(text)
@@ -269,7 +276,6 @@ def _file() -> TaskFile:
 
     tasks = TaskFile(project_root(Path.cwd()))
     if unsettled(tasks):
-        from deputy.interfaces.cli.journal_access import open_journal
         from deputy.interfaces.task_sync import sync_from
 
         with open_journal() as reader:
@@ -282,3 +288,6 @@ def _now() -> str:
     from deputy.core.request import timestamp
 
     return timestamp(time.time())
+
+
+COMMANDS = {"task": task, "todo": todo}

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from deputy.core.errors import UsageError
-from deputy.interfaces.cli.commands.agents import home
-from deputy.interfaces.cli.output import show, show_json
+from deputy.interfaces.cli.commands.agents import home, start_folder, with_dir
+from deputy.interfaces.cli.console import NOTHING_FOUND, Console, counted, with_console
 from deputy.interfaces.text_lines import one_line, plain
 
 if TYPE_CHECKING:
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
     from deputy.core.subtask.template import Template
     from deputy.core.subtask.template_match import TemplateScore
 
-NOTHING_FOUND = 3
 SHOWN = 5
 _WIDTH = 100
 
@@ -36,22 +33,11 @@ To define one, write .deputy/templates/verify.md:
     ---
     Read {{code}} and say whether it is right."""
 
-_dir = click.option(
-    "--dir",
-    "directory",
-    metavar="DIR",
-    default=".",
-    type=click.Path(exists=True, file_okay=False),
-    help="Start in DIR instead of the current directory.",
-)
-_json = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-
 
 @click.group("templates", invoke_without_command=True)
-@_dir
-@_json
-@click.pass_context
-def command(ctx: click.Context, directory: str, as_json: bool) -> None:
+@with_dir
+@with_console()
+def command(console: Console, directory: str) -> int:
     """List, match and check subtask templates.
 
     A template is a *.md or *.xml file in .deputy/templates. Deputy looks in DIR and above it up to the root of the
@@ -67,30 +53,31 @@ def command(ctx: click.Context, directory: str, as_json: bool) -> None:
     Exit codes:
       0 found some   1 a template has an error   2 usage   3 found none
     """
-    if ctx.invoked_subcommand is None:
-        ctx.invoke(list_all, directory=directory, as_json=as_json)
+    return 0 if click.get_current_context().invoked_subcommand else _list(console, directory)
 
 
 @command.command("list")
-@_dir
-@_json
-def list_all(directory: str, as_json: bool) -> None:
+@with_dir
+@with_console()
+def list_all(console: Console, directory: str) -> int:
     """List the templates."""
+    return _list(console, directory)
+
+
+def _list(console: Console, directory: str) -> int:
     found = _load(directory)
-    if as_json:
-        show_json({"templates": [_template_dict(one) for one in found.templates], "problems": _problems(found)})
-    else:
-        show("\n".join(_listed(found)))
-    sys.exit(0 if found.templates else NOTHING_FOUND)
+    form = {"templates": [_template_dict(one) for one in found.templates], "problems": _problems(found)}
+    console.show(form, _listed(found))
+    return 0 if found.templates else NOTHING_FOUND
 
 
 @command.command()
 @click.argument("description")
 @click.option("--type", "kind", metavar="T", default="atomic", help="The type of the request.")
 @click.option("--hint", "hints", metavar="H", multiple=True, help="A template hint; repeat it for more.")
-@_dir
-@_json
-def match(description: str, kind: str, hints: tuple[str, ...], directory: str, as_json: bool) -> None:
+@with_dir
+@with_console()
+def match(console: Console, description: str, kind: str, hints: tuple[str, ...], directory: str) -> int:
     """Show which template a request with this DESCRIPTION matches, with the best scores."""
     from deputy.core.subtask.subtask_request import SubtaskRequest
     from deputy.core.subtask.template_match import THRESHOLD, TemplateIndex
@@ -101,37 +88,28 @@ def match(description: str, kind: str, hints: tuple[str, ...], directory: str, a
     index = TemplateIndex(_load(directory).templates)
     chosen = index.match(request)
     best = index.best(request, SHOWN)
-    if as_json:
-        name = None if chosen is None else plain(chosen.template.name)
-        show_json({"match": name, "threshold": THRESHOLD, "scores": [_score_dict(one) for one in best]})
-    else:
-        show("\n".join(_scored(chosen, best, THRESHOLD)))
-    sys.exit(0 if chosen is not None else NOTHING_FOUND)
+    name = None if chosen is None else plain(chosen.template.name)
+    form = {"match": name, "threshold": THRESHOLD, "scores": [_score_dict(one) for one in best]}
+    console.show(form, _scored(chosen, best, THRESHOLD))
+    return 0 if chosen is not None else NOTHING_FOUND
 
 
 @command.command()
-@_dir
-@_json
-def check(directory: str, as_json: bool) -> None:
+@with_dir
+@with_console()
+def check(console: Console, directory: str) -> int:
     """Check the templates; each problem has file, line, rule and remedy."""
     found = _load(directory)
-    if as_json:
-        show_json({"checked": len(found.templates), "problems": _problems(found)})
-    else:
-        count = len(found.templates)
-        lines = [_finding_line(finding) for finding in found.findings]
-        show("\n".join([*lines, f"{count} usable template{'s' * (count != 1)}."]))
-    sys.exit(1 if any(finding.is_fatal for finding in found.findings) else 0)
+    count = len(found.templates)
+    lines = [*map(_finding_line, found.findings), f"{counted(count, 'usable template')}."]
+    console.show({"checked": count, "problems": _problems(found)}, lines)
+    return 1 if any(finding.is_fatal for finding in found.findings) else 0
 
 
 def _load(directory: str) -> Templates:
     from deputy.agents.templates.template_files import load_templates
 
-    try:
-        start = Path(directory).resolve(strict=True)
-    except OSError as error:
-        raise UsageError("--dir", directory, f"cannot look from there: {error.strerror}; give a directory") from error
-    return load_templates(start, home())
+    return load_templates(start_folder(directory), home())
 
 
 def _template_dict(template: Template) -> dict[str, Any]:

@@ -11,10 +11,20 @@ from typing import TYPE_CHECKING
 import click
 from msgspec import MsgspecError, json, structs
 
+from deputy.core.errors import UnknownRun
 from deputy.core.events import Record, Requested
 from deputy.core.progress import Progress
-from deputy.interfaces.cli.journal_access import expire_overdue, not_found, open_journal
-from deputy.interfaces.cli.runner import CANCELLED, NOTHING_FOUND, exit_code, run_command
+from deputy.interfaces.cli.console import (
+    CANCELLED,
+    NOTHING_FOUND,
+    Console,
+    exit_code,
+    expire_overdue,
+    open_journal,
+    warn,
+    with_console,
+)
+from deputy.interfaces.cli.runner import run_command
 from deputy.interfaces.cli.streams import is_unread
 
 if TYPE_CHECKING:
@@ -43,24 +53,17 @@ INTERRUPTED = 4
 
 @click.command(epilog=EXAMPLES)
 @click.argument("run", metavar="[ID]", required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print events as JSON lines.")
-@click.pass_context
-def command(ctx: click.Context, run: str | None, as_json: bool) -> None:
+@with_console("Print events as JSON lines.")
+def command(console: Console, run: str | None) -> int:
     """Follow a run of another terminal."""
     with open_journal() as reader:
-        if reader is None:
-            ctx.exit(_nothing())
-        found = run if run is not None else _latest(reader)
-        if found is None or not reader.knows(found):
-            ctx.exit(_nothing(run))
-        ctx.exit(run_command(lambda stop: _watch(reader, found, as_json, stop)))
-
-
-def _nothing(run: str | None = None) -> int:
-    if run is not None:
-        not_found(run)
-    click.echo("deputy: no run is active; `deputy ps --all` lists those that ended", err=True)
-    return NOTHING_FOUND
+        found = run if run is not None or reader is None else _latest(reader)
+        if found is None:
+            warn("no run is active; `deputy ps --all` lists those that ended")
+            return NOTHING_FOUND
+        if reader is None or not reader.knows(found):
+            raise UnknownRun(found)
+        return run_command(lambda stop: _watch(reader, found, console.as_json, stop))
 
 
 def _latest(reader: JournalReader) -> str | None:
@@ -81,7 +84,7 @@ async def _watch(reader: JournalReader, run: str, as_json: bool, stop: asyncio.E
         parent.finish()
         state = await asyncio.to_thread(reader.state, run)
         if code == INTERRUPTED and state is not None and state.is_live:
-            click.echo(f"deputy: its process died; continue it with `deputy resume {run}`", err=True)
+            warn(f"its process died; continue it with `deputy resume {run}`")
         return code
 
 

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from deputy.core.errors import UsageError
-from deputy.interfaces.cli.file_argument import read_source, read_text
+from deputy.interfaces.cli.console import read_source, read_text
 
 
 def test_a_file_is_read_whole(tmp_path):

@@ -1,0 +1,240 @@
+"""The task commands: `deputy research`, `plan`, `implement`, `revise`, `review` and `meta`."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import click
+from msgspec import structs
+
+from deputy.core.approval import Decision
+from deputy.interfaces.cli.console import CANCELLED, Console, RunOptions, note, warn, with_console, with_run_options
+from deputy.interfaces.cli.outcome_output import show_ended
+from deputy.interfaces.cli.runner import not_stopped, resumable, run_command, until_done
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Callable, Sequence
+
+    from deputy.client import Deputy
+    from deputy.core.project_task import ProjectTask
+    from deputy.core.task import Task
+    from deputy.interfaces.cli.live_run import LiveRun
+    from deputy.project_tasks.orchestrator import CommandRequest, CommandResult
+    from deputy.project_tasks.task_file import TaskFile
+
+TaskSource: TypeAlias = "int | str | ProjectTask"
+"""The number of a task, a prompt, or the draft of a new task."""
+
+EXAMPLES = """\b
+Examples:
+  deputy {name} 12
+  deputy {name} 105-107 --yes
+  deputy {name} "Cache the index" --language python
+
+\b
+A TEXT becomes a new task once you approve it. The tasks of a RANGE run
+one after the other.
+
+\b
+Exit codes:
+  0 completed   1 failed                    2 usage   4 partial
+  5 blocked     6 rejected or not approved  130 cancelled"""
+
+META_EXAMPLES = """\b
+Examples:
+  deputy meta "Which of the agents here overlap?"
+  deputy meta --json --yes "Say what this project is for"
+
+\b
+The exit code is that of the outcome."""
+
+
+def with_task_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of every task command."""
+    texts = {
+        "model": "provider:model or an alias; overrides the agent's model.",
+        "timeout": "Time limit, up to the command's maximum.",
+    }
+    return with_run_options("model", "timeout", "yes", "events", **texts)(
+        with_console("Print the outcome as JSON.")(function)
+    )
+
+
+def _task_command(name: str, text: str) -> click.Command:
+    @click.command(name, help=text, epilog=EXAMPLES.format(name=name))
+    @click.argument("work", metavar="NUMBER|RANGE|TEXT")
+    @click.option("--language", default="", metavar="NAME", help="The language of a new task; it selects the agent.")
+    @with_task_options
+    def command(console: Console, work: str, language: str, options: RunOptions) -> int:
+        from deputy.project_tasks.task_file import TaskFile
+
+        options = _checked(name, options)
+        return _run_all(console, name, _works(TaskFile(Path(str(options.workspace))), work, language), options)
+
+    return command
+
+
+@click.command(epilog=META_EXAMPLES)
+@click.argument("prompt", nargs=-1, metavar="[PROMPT…]")
+@with_task_options
+def meta(console: Console, prompt: tuple[str, ...], options: RunOptions) -> int:
+    """Run a prompt under the same contract as a task.
+
+    An agent works on PROMPT, and its return is checked against the return contract.
+    """
+    return run_prompt(console, "meta", " ".join(prompt), options)
+
+
+def run_prompt(console: Console, name: str, prompt: str, options: RunOptions) -> int:
+    """Run a task command without a task; return the exit code."""
+    return _run_all(console, name, [prompt], _checked(name, options))
+
+
+# --- arguments --------------------------------------------------------------------------------------------------------
+
+
+def _checked(name: str, options: RunOptions) -> RunOptions:
+    """The options with the project as workspace, and a time limit that the command allows."""
+    from deputy.config import load_effective_settings
+    from deputy.core.errors import UsageError
+    from deputy.project_tasks.task_file import project_root
+
+    if options.timeout is not None and not options.timeout > 0:
+        raise UsageError("--timeout", options.timeout, "give a number of seconds above 0")
+    project = str(project_root(Path.cwd()))
+    load_effective_settings(project).seconds(name, options.timeout)
+    return structs.replace(options, workspace=project)
+
+
+def _works(tasks: TaskFile, work: str, language: str) -> Sequence[TaskSource]:
+    """The task numbers, or the draft of a new task whose title is the first line of the text."""
+    import time
+
+    from deputy.core.errors import UsageError
+    from deputy.core.project_task import MAX_TITLE, read_numbers
+    from deputy.core.request import timestamp
+
+    numbers = read_numbers(work)
+    if numbers is not None:
+        for number in numbers:
+            tasks.find(number)
+        return numbers
+    first, _, rest = work.strip().partition("\n")
+    if not any(letter.isalpha() for letter in first):
+        raise UsageError("task", work, "give the number of a task, a range like 105-107, or the text of a new task")
+    title, text = (first, rest.strip()) if len(first) <= MAX_TITLE else (f"{first[: MAX_TITLE - 1]}…", work.strip())
+    return (tasks.draft(title, text=text, language=language, at=timestamp(time.time())),)
+
+
+# --- the run ----------------------------------------------------------------------------------------------------------
+
+
+def _run_all(console: Console, name: str, works: Sequence[TaskSource], options: RunOptions) -> int:
+    """Run a command for each of `works`, one after the other; return the exit code."""
+
+    async def run(stop: asyncio.Event) -> int:
+        from deputy.interfaces.cli.live_run import open_live_run
+
+        # The command's approval names what its agent may do; any other call asks.
+        async with open_live_run(console, options, stop) as live:
+            ended: list[CommandResult] = []
+            for work in works:
+                one = await _run_one(live, name, work)
+                if one is None:
+                    _list_not_started(works[len(ended) + 1 :])
+                    return CANCELLED
+                ended.append(one)
+                if stop.is_set():
+                    break
+            show_ended(ended, as_json=console.as_json, lines=live.result_lines, is_range=len(works) > 1)
+            _list_not_started(works[len(ended) :])
+            return live.exit_code([one.outcome for one in ended])
+
+    return run_command(run)
+
+
+async def _run_one(live: LiveRun, name: str, work: TaskSource) -> CommandResult | None:
+    """Run one command to its result; None when it did not stop in time."""
+    from deputy.project_tasks.orchestrator import orchestrate
+
+    session_id = await live.deputy.new_session_id()
+    request = _request(session_id, name, work, live.options.timeout)
+    number = request.number if request.draft is None else request.draft.number
+    async with live.view([name if number is None else f"{name}-{number}"]) as view:
+
+        def on_added(task: ProjectTask) -> None:
+            view.pause(on_added)
+            note(f"Added: {task.number}  {task.title}")
+            view.unpause(on_added)
+            live.opened(session_id, command=name, task_number=task.number)
+
+        if request.draft is None:
+            live.opened(session_id, command=name, task_number=request.number)
+        context = live.deputy.command_context(approve=lambda task, model: _approve(live, task))
+        context = replace(context, on_added=on_added, tracking=resumable)
+        ended = await until_done(orchestrate(request, context), live.stop, lambda: _cancel(live.deputy, session_id))
+    if ended is None:
+        not_stopped(session_id)
+    elif request.draft is not None and ended.task is None and ended.outcome.status == "rejected":
+        warn("not approved, so no task was added")
+    return ended
+
+
+def _request(session_id: str, name: str, work: TaskSource, seconds: float | None) -> CommandRequest:
+    from deputy.project_tasks.orchestrator import CommandRequest
+
+    request = CommandRequest(session_id=session_id, command=name, seconds=seconds)
+    match work:
+        case int():
+            return structs.replace(request, number=work)
+        case str():
+            return structs.replace(request, prompt=work)
+        case _:
+            return structs.replace(request, draft=work)
+
+
+async def _cancel(deputy: Deputy, session_id: str) -> None:
+    from deputy.core.errors import UnknownRun
+
+    # Ctrl-C may come before the run exists.
+    with suppress(UnknownRun):
+        await deputy.cancel(session_id)
+
+
+async def _approve(live: LiveRun, task: Task) -> bool:
+    from deputy.core.approval import Question
+    from deputy.core.events import APPROVAL
+    from deputy.interfaces.cli.commands.delegate import print_refused
+
+    if live.approval == "granted":
+        return True
+    preview = await live.deputy.preview((task,), concurrency=1)
+    request = structs.replace(preview, key="command", label=task.label)
+    if live.approval == "refuse":
+        print_refused(request, live.settings.approval)
+        return False
+    question = Question(
+        session_id="", label=task.label, topic=APPROVAL, text="", request=request, digest=request.digest
+    )
+    answer = await live.terminal.answer(question)
+    return isinstance(answer, Decision) and answer.choice == "yes" and answer.digest == request.digest
+
+
+def _list_not_started(works: Sequence[TaskSource]) -> None:
+    numbers = [str(work) for work in works if isinstance(work, int)]
+    if numbers:
+        warn(f"not started: task{'s' * (len(numbers) > 1)} {', '.join(numbers)}")
+
+
+COMMANDS = {
+    "research": _task_command("research", "Research what a task needs."),
+    "plan": _task_command("plan", "Write a plan for a task."),
+    "implement": _task_command("implement", "Implement a task."),
+    "revise": _task_command("revise", "Update the plan of a task."),
+    "review": _task_command("review", "Review the work done for a task."),
+    "meta": meta,
+}

@@ -1,0 +1,207 @@
+"""`deputy detect` and `deputy exec`: show or run the delegation requests in a text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from deputy.config import load_effective_settings, load_tables
+from deputy.core.detect import LIMIT_REQUESTS, FoundRequest, detect, request_json
+from deputy.interfaces.cli.console import (
+    NOTHING_FOUND,
+    Console,
+    RunOptions,
+    counted,
+    read_text,
+    show,
+    warn,
+    with_console,
+    with_run_options,
+)
+from deputy.interfaces.text_lines import one_line
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from deputy.core.task import Task
+
+WIDTH = 80
+_LABEL = 10
+_REASONS = {"explicit": "named in the text", "heuristic": "chosen by words of the task", "default": "the default"}
+
+FILE = click.argument("file", metavar="FILE|-")
+
+
+def _found(file: str, text: str, verb: str, workspace: str = ".") -> tuple[FoundRequest, ...]:
+    """The requests in a text, up to the limit; warn when there are more, or none."""
+    found = detect(text, load_tables(workspace), limit=LIMIT_REQUESTS + 1)
+    if len(found) > LIMIT_REQUESTS:
+        warn(f"only the first {LIMIT_REQUESTS} requests are {verb}")
+    if not found:
+        warn(f"no delegation request in {'standard input' if file == '-' else one_line(file, 200)}")
+    return found[:LIMIT_REQUESTS]
+
+
+# --- detect -----------------------------------------------------------------------------------------------------------
+
+HELP = f"""Show the delegation requests in a text; run nothing.
+
+FILE is a text file, or - for standard input. Deputy looks for <delegate> blocks; without any, for prose that quotes a
+prompt for the Task tool; without that, for a person's request like "please use a subagent to …". Text that only talks
+about delegation is not a request.
+
+\b
+Examples:
+  deputy detect workflow.md
+  echo "Please delegate this to opus: review src/auth.py" | deputy detect -
+  deputy detect --json workflow.md      all fields; span counts characters
+  deputy detect --normalized prompt.md  the prompts as a subagent gets them
+
+\b
+Add model aliases, routing words and phrases in deputy.toml, or in your own
+~/.config/deputy/config.toml:
+  [models.aliases]
+  cheap = "haiku-4.5"
+  [[models.routes]]
+  words = ["benchmark", "profile"]
+  model = "gpt-5.2"
+
+Exit code 3 means that the text has no request. At most {LIMIT_REQUESTS} requests are shown.
+"""
+
+
+@click.command("detect", help=HELP)
+@FILE
+@click.option("--normalized", is_flag=True, help="Print only the prompts, as a subagent gets them.")
+@with_console()
+def detect_(console: Console, file: str, normalized: bool) -> int:
+    """Show the delegation requests in a text."""
+    text = read_text(file)
+    requests = _found(file, text, "shown")
+    if console.as_json:
+        console.show({"requests": [request_json(request) for request in requests]}, "")
+    elif requests and normalized:
+        show("\n\n---\n\n".join(request.normalized for request in requests))
+    elif requests:
+        show("\n\n".join([f"{counted(len(requests), 'request')} found; none was run", *_described(text, requests)]))
+    return 0 if requests else NOTHING_FOUND
+
+
+def _described(text: str, requests: tuple[FoundRequest, ...]) -> list[str]:
+    described: list[str] = []
+    line = at = 0
+    for number, request in enumerate(requests, 1):
+        line, at = line + text.count("\n", at, request.span[0]), request.span[0]
+        last = line + text.count("\n", *request.span)
+        place = f"line {line + 1}" if last == line else f"lines {line + 1}-{last + 1}"
+        described.append(f"{number}. {request.pattern}, {place}\n{_details(request)}")
+    return described
+
+
+def _details(request: FoundRequest) -> str:
+    reason = _REASONS[request.model_source]
+    alias = f"{request.model} → " if request.model not in (None, request.resolved_model) else ""
+    rows = [
+        ("model", f"{alias}{request.resolved_model} ({reason})"),
+        ("prompt", request.prompt),
+        ("system", request.system),
+        *(("context" if index == 0 else "", item) for index, item in enumerate(request.context)),
+        ("output", request.output),
+        ("without", request.degradation),
+        ("unclear", "the text does not say what to do, so all of it is the prompt" if request.is_unclear else None),
+    ]
+    return "\n".join(f"   {label:<{_LABEL}}{one_line(value, WIDTH - _LABEL - 3)}" for label, value in rows if value)
+
+
+# --- exec -------------------------------------------------------------------------------------------------------------
+
+EXEC_EXAMPLES = """\b
+Examples:
+  deputy exec workflow.md
+  deputy exec --yes --parallel review.md
+  echo "Please use a subagent to review src/auth.py" | deputy exec -y -
+
+\b
+`deputy detect` shows the requests and runs none. A request uses the model
+that it names, or that its words suggest. It runs in Deputy's own loop if
+there is a key, else in an installed program of the provider, else in
+cursor-agent, and last on this session's model, without isolation.
+
+\b
+Exit codes:
+  0 all completed   1 failed    2 usage          3 no request
+  4 some completed, or partial  5 blocked        6 not approved
+  130 cancelled"""
+
+
+@click.command("exec", epilog=EXEC_EXAMPLES)
+@FILE
+@click.option("--parallel", is_flag=True, help="Run the requests in parallel, not one after another.")
+@with_run_options(
+    "model",
+    "workspace",
+    "yes",
+    "no_fallback",
+    "no_inline",
+    "events",
+    model="The session's own model, used when no subagent can run.",
+)
+@with_console("Print the results as JSON.")
+def exec_(console: Console, file: str, parallel: bool, options: RunOptions) -> int:
+    """Run the delegation requests found in a text.
+
+    They run one after another and only read the workspace. Progress goes to
+    standard error, the results, in the order of the text, to standard output.
+    """
+    from deputy.core.errors import UsageError
+    from deputy.core.model_name import ONLY_A_PERSON, is_script
+    from deputy.core.task import DelegateCall
+    from deputy.interfaces.cli.commands.delegate import run_call
+    from deputy.interfaces.cli.runner import run_command
+
+    workspace = str(options.workspace)
+    settings = load_effective_settings(workspace)
+    requests = _found(file, read_text(file), "run", workspace)
+    if not requests:
+        return NOTHING_FOUND
+    for request in requests:
+        if is_script(request.model or ""):
+            raise UsageError("model", request.model, ONLY_A_PERSON)
+
+    async def run(stop: asyncio.Event) -> int:
+        call = DelegateCall(
+            tasks=tuple([await _task(number, one, stop) for number, one in enumerate(requests, start=1)]),
+            concurrency=settings.concurrency if parallel else 1,
+            result_form="json" if console.as_json else "markdown",
+        )
+        return await run_call(call, options, stop, shows_routing=True)
+
+    return run_command(run)
+
+
+async def _task(number: int, request: FoundRequest, stop: asyncio.Event) -> Task:
+    """A request as a task; an unclear request is clarified at the terminal, if there is one."""
+    from deputy.core.task import Task
+    from deputy.interfaces.cli.terminal_prompt import NO_ANSWER, TerminalPrompt, can_ask
+
+    label, prompt = f"request-{number}", request.normalized
+    if request.is_unclear and can_ask():
+        from deputy.core.approval import Question
+        from deputy.core.detect.normalize import normalize
+        from deputy.core.errors import UsageError
+
+        asked = f"What should be done? The text only says: {one_line(request.prompt, 200)}"
+        said = await TerminalPrompt(stop).answer(Question(session_id="", label=label, topic="answer", text=asked))
+        if said is False:
+            raise UsageError(
+                label, request.prompt, "it does not say what to do, and you gave no answer; nothing was run"
+            )
+        if isinstance(said, str) and said and said != NO_ANSWER:
+            prompt = normalize(
+                system=request.system, task=said, context=(*request.context, request.prompt), output=request.output
+            )
+    return Task(label=label, prompt=prompt, model=request.resolved_model, degradation=request.degradation or "")
+
+
+COMMANDS = {"detect": detect_, "exec": exec_}

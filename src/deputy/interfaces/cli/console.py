@@ -1,0 +1,296 @@
+"""What all commands share: options, output as text or JSON, exit codes, FILE arguments, and the journal to read."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from contextlib import contextmanager, nullcontext
+from functools import wraps
+from typing import TYPE_CHECKING, Any
+
+import click
+from msgspec import Struct
+
+from deputy.core.errors import StorageError, UnknownRun, Unquoted, UsageError
+from deputy.interfaces.safe_text import print_error
+from deputy.interfaces.text_lines import outgoing_json, plain, terminal_width
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable, Sequence
+
+    from deputy.core.outcome import Outcome
+    from deputy.core.state import State
+    from deputy.journal.sqlite.reader import JournalReader
+
+NOTHING_FOUND, PARTIAL, REJECTED, CANCELLED = 3, 4, 6, 130
+_CODES = {"completed": 0, "failed": 1, "partial": PARTIAL, "blocked": 5, "rejected": REJECTED, "cancelled": CANCELLED}
+_LIMIT_BYTES = 64 * 1024 * 1024
+
+_DIRECTORY = click.Path(exists=True, file_okay=False)
+_OPTIONS: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
+    "model": (("--model",), {"metavar": "M", "help": "provider:model or an alias; a task's own model wins."}),
+    "workspace": (("--workspace",), {"default": ".", "type": _DIRECTORY, "help": "The folder they see."}),
+    "timeout": (("--timeout",), {"type": float, "metavar": "SECONDS", "help": "Time limit, up to the maximum."}),
+    "yes": (("-y", "--yes"), {"is_flag": True, "help": "Approve everything without asking."}),
+    "no_fallback": (
+        ("--no-fallback",),
+        {"is_flag": True, "help": "Never try another model or backend when one fails."},
+    ),
+    "no_inline": (("--no-inline",), {"is_flag": True, "help": "Never fall back to the session's own model."}),
+    "events": (("--events",), {"metavar": "FILE|-", "help": "Write events as JSON lines."}),
+}
+
+
+class RunOptions(Struct, frozen=True, kw_only=True):
+    """The options of commands that start or continue runs."""
+
+    model: str | None = None
+    workspace: str | None = "."
+    timeout: float | None = None
+    yes: bool = False
+    no_fallback: bool = False
+    no_inline: bool = False
+    events: str | None = None
+
+
+class Console:
+    """The output of one command: JSON with --json, else text; messages for people go to standard error."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self.as_json = as_json
+
+    def show(self, form: Any, text: str | Iterable[str]) -> None:
+        """Print the result: the form as JSON, or the text."""
+        if self.as_json:
+            show_json(form)
+        else:
+            show(text if isinstance(text, str) else "\n".join(text))
+
+
+def with_console(json_help: str = "Print JSON.") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add --json to a command and pass it a Console; an int that it returns is the exit code."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @click.option("--json", "as_json", is_flag=True, help=json_help)
+        @wraps(function)
+        def command(*, as_json: bool, **arguments: Any) -> None:
+            try:
+                code = function(Console(as_json=as_json), **arguments)
+            except UnknownRun as error:
+                warn(print_error(error))
+                code = NOTHING_FOUND
+            if code:
+                click.get_current_context().exit(code)
+
+        return command
+
+    return decorate
+
+
+def with_run_options(*names: str, **texts: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add these shared options to a command and pass them as `options`; `texts` replaces the help of some."""
+
+    def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(function)
+        def command(*arguments: Any, **given: Any) -> Any:
+            options = RunOptions(**{name: given.pop(name) for name in names})
+            return function(*arguments, options=options, **given)
+
+        for name in reversed(names):
+            flags, settings = _OPTIONS[name]
+            own: dict[str, Any] = {"help": texts[name]} if name in texts else {}
+            command = click.option(*flags, name, **{**settings, **own})(command)
+        return command
+
+    return decorate
+
+
+# --- output -----------------------------------------------------------------------------------------------------------
+
+
+def show(text: str) -> None:
+    """Print text that may come from a model, a file or another agent."""
+    click.echo(plain(text))
+
+
+def show_json(value: Any) -> None:
+    """Print a value as indented JSON with secrets redacted: the form of every `--json`."""
+    click.echo(outgoing_json(value, indent=2))
+
+
+def note(text: str) -> None:
+    """Print a message for people."""
+    click.echo(plain(text), err=True)
+
+
+def warn(text: str) -> None:
+    """Print a message of Deputy itself: an error, a warning, or what to do next."""
+    note(f"deputy: {text}")
+
+
+def fitted(line: str) -> str:
+    """The line, wrapped at words when it is wider than the terminal."""
+    import textwrap
+
+    width = terminal_width()
+    if len(line) <= width:
+        return line
+    indent = line[: len(line) - len(line.lstrip(" "))]
+    text = " ".join(plain(line).split())
+    return textwrap.fill(text, width, initial_indent=indent, subsequent_indent=f"{indent}  ")
+
+
+def counted(count: int, noun: str) -> str:
+    """A number with its noun: `1 run`, `2 runs`, `3 liberties`."""
+    plural = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{count} {noun if count == 1 else plural}"
+
+
+def exit_code(outcomes: Sequence[Outcome]) -> int:
+    """The exit code: 0 when all completed, 4 when some are usable, else the code of the failure."""
+    from deputy.core.results import overall
+
+    return _CODES[overall(outcomes)]
+
+
+# --- input ------------------------------------------------------------------------------------------------------------
+
+
+def read_source(path: str, *, limit_bytes: int = _LIMIT_BYTES, field: str = "FILE") -> bytes:
+    """Read a regular file, or standard input for `-`; a UsageError names the field."""
+    content = _read_stdin(limit_bytes, field) if path == "-" else _read_file(path, limit_bytes, field)
+    if len(content) > limit_bytes:
+        raise UsageError(field, path, f"it is larger than the limit of {limit_bytes // 1024 // 1024} MiB")
+    return content
+
+
+def read_text(path: str, *, limit_bytes: int = _LIMIT_BYTES, field: str = "FILE") -> str:
+    """Read it as text: UTF-8 with or without a BOM; invalid bytes are replaced."""
+    return read_source(path, limit_bytes=limit_bytes, field=field).decode("utf-8-sig", errors="replace")
+
+
+def argument_or_stdin(given: str | None, name: str) -> str:
+    """The text of an argument, by default read from standard input; a UsageError when it is blank."""
+    text = read_text("-") if given is None else given
+    if not text.strip():
+        raise UsageError(name, text, f"give the {name.lower()} as an argument, or on standard input")
+    return text
+
+
+def _read_stdin(limit_bytes: int, field: str) -> bytes:
+    stdin = getattr(sys, "stdin", None)
+    if stdin is None:
+        raise UsageError(field, "-", "standard input is closed; give a file")
+    return stdin.buffer.read(limit_bytes + 1)
+
+
+def _read_file(path: str, limit_bytes: int, field: str) -> bytes:
+    try:
+        # O_NONBLOCK: opening a FIFO without a writer would block forever.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        raise UsageError(
+            field, path, f"cannot read it: {error.strerror}; give a readable file, or - for stdin"
+        ) from error
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise UsageError(field, path, "it is not a regular file; give a file, or - for stdin")
+    with os.fdopen(descriptor, "rb") as file:
+        return file.read(limit_bytes + 1)
+
+
+def refuse_below_a_run(command: str) -> None:
+    """Refuse a command that approves or answers, when a run of Deputy has started this process."""
+    from deputy.processes.ancestry import below_run
+
+    if (supervisor := below_run()) is not None:
+        run = supervisor.run or "a server of a run"
+        raise UsageError(
+            f"deputy {command}",
+            Unquoted(f"a process that {run} started"),
+            "a run cannot approve or answer its own call; a person does that in another terminal",
+        )
+
+
+# --- the journal ------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def open_journal() -> Generator[JournalReader | None]:
+    """Open the journal in this user's home, or yield None where there is none; creates nothing."""
+    from deputy.journal.home import home_path
+    from deputy.journal.sqlite.reader import JournalReader
+
+    reader = JournalReader.open_any(home_path())
+    if reader is None:
+        yield None
+        return
+    with reader:
+        is_shown = _warn_of_damage(reader)
+        expire_overdue(reader)
+        kill_orphaned(reader)
+        try:
+            yield reader
+        finally:
+            # Damage is also found while records are read.
+            if not is_shown:
+                _warn_of_damage(reader)
+
+
+@contextmanager
+def read_journal() -> Generator[JournalReader | None]:
+    """Open the journal only to read it: damage is an error, and no overdue run is ended."""
+    from deputy.journal.home import home_path
+    from deputy.journal.sqlite.reader import JournalReader
+
+    reader = JournalReader.open(home_path())
+    with nullcontext() if reader is None else reader:
+        yield reader
+
+
+@contextmanager
+def open_run(run: str) -> Generator[tuple[JournalReader, State]]:
+    """Open the journal and find a run in it; UnknownRun when it is not there."""
+    with open_journal() as reader:
+        state = None if reader is None else reader.state(run)
+        if reader is None or state is None:
+            raise UnknownRun(run)
+        yield reader, state
+
+
+def _warn_of_damage(reader: JournalReader) -> bool:
+    if reader.damage:
+        warn(f"{reader.path}: {reader.damage}; showing what can still be read")
+    return bool(reader.damage)
+
+
+def expire_overdue(reader: JournalReader) -> None:
+    """End runs past their deadline, of any process, and deny approvals past theirs; mostly this only reads."""
+    from deputy.journal.queries import out_of_time
+
+    late, unanswered = out_of_time(reader, reader.now())
+    if not late and not unanswered:
+        return
+    from deputy.journal.expire import expire_overdue, expire_unanswered
+    from deputy.processes.orphans import environment_tag, kill_orphans
+
+    folder = reader.path.parent
+    try:
+        if unanswered:
+            expire_unanswered(folder, unanswered)
+        ended = expire_overdue(folder, late) if late else []
+    except StorageError as error:
+        warn(f"cannot end overdue runs: {print_error(error)}")
+        return
+    kill_orphans(*(environment_tag(state.run) for state in ended))
+
+
+def kill_orphaned(reader: JournalReader) -> None:
+    """Kill programs whose Deputy process has died."""
+    from deputy.journal.queries import orphaned
+
+    if runs := orphaned(reader):
+        from deputy.processes.orphans import environment_tag, kill_orphans
+
+        kill_orphans(*map(environment_tag, runs))

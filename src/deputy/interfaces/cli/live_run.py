@@ -1,0 +1,132 @@
+"""An open Deputy for commands that start or continue runs, with live view, events, questions and Ctrl-C."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from deputy.client import Deputy
+from deputy.config import load_effective_settings
+from deputy.interfaces.cli.console import CANCELLED, exit_code
+from deputy.interfaces.cli.runner import resumable, until_done
+from deputy.interfaces.cli.terminal_prompt import TerminalPrompt, approval_for, can_ask
+from deputy.interfaces.view.parent_view import ParentView
+from deputy.interfaces.view.renderers import open_view
+from deputy.interfaces.view.subscribers import Subscribers, open_events
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import AsyncGenerator, Awaitable, Sequence
+
+    from deputy.core.effective_settings import EffectiveSettings
+    from deputy.core.outcome import Outcome
+    from deputy.engine.agent_context import Approval
+    from deputy.interfaces.cli.console import Console, RunOptions
+    from deputy.interfaces.view.event_lines import EventLines
+    from deputy.interfaces.view.renderers import View
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class LiveRun:
+    """An open Deputy with what connects it to the terminal."""
+
+    deputy: Deputy
+    console: Console
+    options: RunOptions
+    settings: EffectiveSettings
+    approval: Approval
+    stop: asyncio.Event
+    terminal: TerminalPrompt
+    subscribers: Subscribers
+    lines: EventLines | None
+
+    @property
+    def has_events_on_stdout(self) -> bool:
+        """Whether standard output has events, so that the result is the last of them."""
+        return self.options.events == "-"
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether only a program reads the output."""
+        return self.console.as_json or self.has_events_on_stdout
+
+    @property
+    def result_lines(self) -> EventLines | None:
+        """The event lines, when they take the result too."""
+        return self.lines if self.has_events_on_stdout else None
+
+    def opened(self, session_id: str, **fields: Any) -> None:
+        """Write the `opened` event."""
+        if self.lines is not None:
+            self.lines.write("opened", {"session_id": session_id, **fields})
+
+    @asynccontextmanager
+    async def view(self, labels: Sequence[str] = (), *, is_quiet: bool | None = None) -> AsyncGenerator[View]:
+        """Show the progress of subagents."""
+        async with open_view(labels, is_quiet=self.is_quiet if is_quiet is None else is_quiet) as view:
+            self.terminal.view = view
+            self.subscribers.subscribe(view)
+            try:
+                yield view
+            finally:
+                self.subscribers.unsubscribe(view)
+
+    @asynccontextmanager
+    async def parent_view(self, labels: Sequence[str] = ()) -> AsyncGenerator[ParentView]:
+        """Show the text of a parent agent, and the progress of its subagents."""
+        async with open_view(labels, is_quiet=self.is_quiet) as view:
+            self.terminal.view = view
+            is_streaming = sys.stdout.isatty() and not self.is_quiet
+            parent = ParentView(view, is_streaming=is_streaming, is_quiet=self.is_quiet)
+            self.subscribers.subscribe(parent)
+            yield parent
+        parent.finish()
+
+    async def wait(self, session_id: str, work: Awaitable[_T]) -> _T | None:
+        """Wait for a run; on Ctrl-C cancel it. None when it does not stop in time."""
+        with resumable(session_id):
+            return await until_done(work, self.stop, lambda: self.deputy.cancel(session_id))
+
+    def exit_code(self, outcomes: Sequence[Outcome]) -> int:
+        """The exit code of these outcomes, or of Ctrl-C."""
+        return CANCELLED if self.stop.is_set() else exit_code(outcomes)
+
+
+@asynccontextmanager
+async def open_live_run(
+    console: Console, options: RunOptions, stop: asyncio.Event, *, waits: bool = False, **more: Any
+) -> AsyncGenerator[LiveRun]:
+    """Open a Deputy for a command; with `waits` and no terminal, approvals wait instead of being refused."""
+    settings = load_effective_settings(str(options.workspace))
+    approval = approval_for(settings.approval, yes=options.yes)
+    if waits and approval == "refuse" and settings.approval == "ask":
+        approval = "ask"
+    async with open_events(options.events) as lines:
+        subscribers, terminal = Subscribers(lines), TerminalPrompt(stop)
+        async with Deputy(
+            options.model,
+            workspace=options.workspace or ".",
+            watch=subscribers.emit,
+            approval=approval,
+            answer=terminal.answer if can_ask() else None,
+            private=[] if options.events in (None, "-") else [options.events],
+            rules=settings,
+            fallback=False if options.no_fallback else None,
+            inline=False if options.no_inline else None,
+            **more,
+        ) as deputy:
+            yield LiveRun(
+                deputy=deputy,
+                console=console,
+                options=options,
+                settings=settings,
+                approval=approval,
+                stop=stop,
+                terminal=terminal,
+                subscribers=subscribers,
+                lines=lines,
+            )
