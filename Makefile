@@ -9,7 +9,7 @@ USABLE := $(VENV)/.usable
 export PYTHONDONTWRITEBYTECODE :=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test record-journals counts coverage matrix format lint types layers unit bench-core bench-redact bench-models bench bench-journal bench-mcp bench-subtasks crash simulate kill evil test-mcp test-real-clients test-real-clis clean
+.PHONY: help demo test record-journals counts coverage matrix format lint types layers unit bench-core bench-redact bench-models bench bench-compare bench-journal bench-mcp bench-subtasks crash simulate kill evil test-mcp test-real-clients test-real-clis clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -109,6 +109,10 @@ bench: $(READY)  ## a whole subagent beside a hand-written loop: CPU, memory, ma
 	@$(BIN)/python bench/subagents.py $(BENCH)
 	@$(BIN)/python bench/cancelling.py
 	@$(BIN)/python bench/first_request.py
+
+BASE ?= HEAD~1
+bench-compare: $(READY)  ## CPU per turn and of start-up beside the commit BASE (HEAD~1), interleaved
+	@$(BIN)/python bench/compare.py $(BASE)
 
 bench-core: $(READY)  ## figures of the pure core and of start-up
 	@for part in startup guard detect returns; do $(BIN)/python bench/$$part.py; done
