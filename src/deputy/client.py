@@ -30,7 +30,7 @@ from deputy.interfaces.background import cause_of
 from deputy.interfaces.cancel_tree import stop, wait_until_finished
 from deputy.interfaces.event_stream import Broadcaster
 from deputy.interfaces.fanout_results import results_of
-from deputy.interfaces.nesting import admitted, nesting_of
+from deputy.interfaces.nesting import admitted, nesting_of, refuse_below_run
 from deputy.interfaces.pending_approvals import all_asking, answer_to, find_pending
 from deputy.interfaces.questions import QuestionDispatcher
 from deputy.interfaces.refinement_call import arguments_of, refined
@@ -436,6 +436,7 @@ class Deputy:
 
         A yes must name the digest of the request (`asking`); another digest is a UsageError. A late yes is a no.
         """
+        refuse_below_run("Deputy.approve")
         asking = await find_pending(self._runtime.journal, session_id, key)
         if asking is None:
             return False

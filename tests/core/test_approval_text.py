@@ -6,7 +6,7 @@ import pytest
 from msgspec import structs
 
 from deputy.core.approval import ApprovalPart, ApprovalRequest
-from deputy.core.approval_text import DEFAULT_WIDTH, PART_ROWS, headline, screen, visible
+from deputy.core.approval_text import DEFAULT_WIDTH, PART_ROWS, headline, screen, visible, visible_line
 
 pytestmark = pytest.mark.rule("approve.exact")
 
@@ -121,3 +121,25 @@ def test_a_text_of_megabytes_is_shown_in_time():
 def test_what_is_shown_changes_with_the_digest():
     asked = run("ls")
     assert screen(asked).text != screen(structs.replace(asked, call="other")).text
+
+
+@pytest.mark.rule("approve.exact")
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("a" + " " * 12 + "b", "a«12 spaces»b"),
+        ("a\tb", "a⇥b"),
+        ("a\rb", "a\\x0db"),
+        ("a\u202eb", "a\\u202eb"),
+        ("a\U000e0041b", "a\\U000e0041b"),
+        ("a\\\x1bb", "a\\\\x1bb"),
+        ("a\nb", "a⏎b"),
+    ],
+)
+def test_two_different_texts_never_look_alike(one, other):
+    assert visible_line(one) != visible_line(other)
+    assert screen(run(one)).text.rpartition("digest")[0] != screen(run(other)).text.rpartition("digest")[0]
+
+
+def test_an_ordinary_backslash_stays_as_it_is():
+    assert visible_line(r"sed 's/\n\d/x/' C:\users") == r"sed 's/\n\d/x/' C:\users"

@@ -63,3 +63,22 @@ def test_the_environment_says_it_where_no_parent_does():
     environment = {"DEPUTY_CALL": f"{RUN}:0011", "DEPUTY_HOME": "/a/home"}
     assert below_run(environment) == Supervisor(run=RUN, home="/a/home")
     assert below_run({"DEPUTY_HOME": "/a/home"}) is None
+
+
+HIDING = {
+    "namespace without its own /proc": "unshare -Urpf {ask}",
+    "empty /proc": "unshare -Urm sh -c 'mount -t tmpfs x /proc && {ask}'",
+    "copied /proc": "unshare -Urm sh -c 'mkdir -p p/self && cp /proc/1/stat p/self && mount --bind p /proc && {ask}'",
+}
+
+
+@pytest.mark.rule("lineage.env")
+@pytest.mark.parametrize("hiding", HIDING.values(), ids=HIDING)
+def test_a_process_that_hides_its_parents_is_refused(hiding, tmp_path):
+    if "ok" not in said("unshare -Urpf echo ok"):
+        pytest.skip("this machine forbids user namespaces")
+    program = tmp_path / "ask.py"
+    program.write_text(ASK)
+    asked = f"env -i {sys.executable} {program}"
+    shown = said(f"cd {tmp_path} && {hiding.format(ask=asked)} 2>&1")
+    assert "AncestryUnknown: Deputy cannot read its parent processes" in shown

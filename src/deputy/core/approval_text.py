@@ -6,7 +6,7 @@ import unicodedata
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from deputy.core.detect.visible import escaped_invisible
+from deputy.core.detect.visible import escape, escaped_invisible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -57,8 +57,10 @@ def screen(request: ApprovalRequest, *, width: int = DEFAULT_WIDTH, whole: bool 
     """The request on rows no wider than the terminal; long fields are cut unless `whole`."""
     width = max(_LEAST_WIDTH, width)
     lines = [f"{request.title} · risk: {request.risk}"]
+    for fact in _facts(request):
+        lines += _wrapped(f"{_INDENT}{fact}", width, _CONTINUED)
     hidden = hidden_fields = rows = 0
-    for part in (*_facts(request), *request.parts):
+    for part in request.parts:
         if not whole and rows >= MOST_ROWS:
             hidden_fields += 1
             hidden += _size(part.text) or 1
@@ -75,15 +77,15 @@ def screen(request: ApprovalRequest, *, width: int = DEFAULT_WIDTH, whole: bool 
     return Screen("\n".join(lines), hidden)
 
 
-def _facts(request: ApprovalRequest) -> Iterator[ApprovalPart]:
-    from deputy.core.approval import ApprovalPart
-
+def _facts(request: ApprovalRequest) -> Iterator[str]:
     if request.session_id or request.label:
-        label = request.label if request.label.isascii() else f"{request.label} = {request.label!a}"
+        label = visible_line(request.label)
+        if not request.label.isascii():
+            label += f" = {request.label!a}"
         path = " › ".join(map(visible_line, request.path))
-        yield ApprovalPart(name="asked by", text=f"{visible_line(label)} ({path}) {request.session_id}".strip())
+        yield f"asked by: {label} ({path}) {request.session_id}".strip()
     if request.cost:
-        yield ApprovalPart(name="cost", text=request.cost)
+        yield f"cost: {request.cost}"
 
 
 def _part_rows(part: ApprovalPart, width: int, most: int | None) -> tuple[list[str], int]:
@@ -146,8 +148,12 @@ def _size(text: str) -> int:
 
 
 def visible(text: str) -> str:
-    """The text with every invisible character escaped, tabs as ⇥ and long runs of spaces counted; line breaks stay."""
-    shown = escaped_invisible(text).replace("\t", "⇥")
+    """The text with every invisible character escaped, tabs as ⇥ and long runs of spaces counted; line breaks stay.
+
+    Text that looks like one of these marks is escaped too, so that two different texts never look alike.
+    """
+    literal = _marks().sub(lambda found: escape(found[0]), text)
+    shown = escaped_invisible(literal).replace("\t", "⇥")
     return _hiding().sub(_counted, shown)
 
 
@@ -166,6 +172,14 @@ def _counted(found: Match[str]) -> str:
         marks = marks + 1 if unicodedata.category(letter)[0] == "M" else 0
         shown.append(letter if marks <= _MOST_MARKS else f"\\u{ord(letter):04x}")
     return "".join(shown)
+
+
+@cache
+def _marks() -> Pattern[str]:
+    """Text that looks like a mark of ours: the symbols, and a backslash at the start of an escape sequence."""
+    import re
+
+    return re.compile(r"[«»⇥⏎]|\\(?=x[0-9A-Fa-f]{2}|u[0-9A-Fa-f]{4}|U[0-9A-Fa-f]{8})")
 
 
 @cache

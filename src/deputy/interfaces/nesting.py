@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
-from deputy.core.errors import NotAdmitted
+from deputy.core.errors import NotAdmitted, Unquoted, UsageError
 from deputy.core.guard import admit
 from deputy.core.limits import SpawnCounts
 from deputy.core.outcome import Rejected
 from deputy.core.request import Hop, Nesting, Request, task_hop
-from deputy.processes.ancestry import below_run
+from deputy.processes.ancestry import AncestryUnknown, below_run
 
 if TYPE_CHECKING:
     from deputy.core.guard import Policy
@@ -21,7 +21,10 @@ if TYPE_CHECKING:
 
 def nesting_of(session_id: str, max_spawns: int) -> Nesting | None:
     """The place of a new run below the run that started this process, with its quota reserved; None at the top."""
-    supervisor = below_run()
+    try:
+        supervisor = below_run()
+    except AncestryUnknown as error:
+        raise NotAdmitted(f"{error} Its delegation depth is unknown, so nothing was started.") from error
     if supervisor is None:
         return None
     if not supervisor.run or not supervisor.home:
@@ -36,6 +39,21 @@ def nesting_of(session_id: str, max_spawns: int) -> Nesting | None:
     found = reserve(Path(supervisor.home), supervisor.run, session_id, max_spawns)
     # The environment variable may outlive its run; a supervisor process does not.
     return found if supervisor.pid or found.is_live else None
+
+
+def refuse_below_run(action: str) -> None:
+    """Refuse to approve or answer for a person in a process that a run of Deputy has started."""
+    try:
+        supervisor = below_run()
+    except AncestryUnknown as error:
+        raise UsageError(action, Unquoted("unknown parent processes"), str(error)) from error
+    if supervisor is not None:
+        run = supervisor.run or "a server of a run"
+        raise UsageError(
+            action,
+            Unquoted(f"a process that {run} started"),
+            "a run cannot approve or answer its own call; a person does that in another terminal",
+        )
 
 
 def admitted(

@@ -20,6 +20,15 @@ _SESSION = "sess_"
 _MOST_PARENTS = 4096
 
 
+_PROC_MAGIC = 0x9FA0
+"""The type of a procfs, in the first field of `struct statfs`."""
+_STATFS_BYTES = 256
+
+
+class AncestryUnknown(Exception):
+    """The parent processes cannot be read."""
+
+
 class Supervisor(Struct, frozen=True, kw_only=True):
     """A supervisor above this process: its run and the home of that run's journal."""
 
@@ -34,8 +43,11 @@ class Supervisor(Struct, frozen=True, kw_only=True):
 def below_run(environment: Mapping[str, str] | None = None) -> Supervisor | None:
     """The nearest supervisor above this process; None when no Deputy started it.
 
-    Parents are checked first, because a child cannot change them; the environment is the fallback.
+    Parents are checked first, because a child cannot change them; the environment is the fallback. A process that
+    hides its parents behind another /proc or a PID namespace without one raises AncestryUnknown.
     """
+    if not _shows_this_process(Path("/proc")):
+        raise AncestryUnknown("Deputy cannot read its parent processes: /proc must be the procfs of this process.")
     for pid in _parents(os.getpid()):
         if (found := _supervisor(pid)) is not None:
             return found
@@ -52,6 +64,21 @@ def supervisor_arguments(owner: str, environment: Mapping[str, str]) -> tuple[st
 def run_of(owner: str) -> str:
     """The owner of a process, if it is a run; else empty."""
     return owner if owner.startswith(_SESSION) else ""
+
+
+def _shows_this_process(proc: Path) -> bool:
+    """Whether a folder is a procfs of this process's own PID namespace."""
+    import ctypes
+
+    status = ctypes.create_string_buffer(_STATFS_BYTES)
+    if ctypes.CDLL(None).statfs(os.fsencode(proc), status) != 0:
+        return False
+    if ctypes.c_long.from_buffer(status).value != _PROC_MAGIC:
+        return False
+    try:
+        return (proc / "self").readlink() == Path(str(os.getpid())) and next(_parents(os.getpid()), 0) == os.getppid()
+    except OSError:
+        return False
 
 
 def _parents(pid: int) -> Iterator[int]:

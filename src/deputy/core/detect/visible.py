@@ -33,8 +33,8 @@ def escaped_invisible(text: str) -> str:
     r"""The text with every invisible character escaped (`\u202e`), for approvals; line ends and tabs stay."""
     if text.isascii() and text.isprintable():
         return text
-    shown = "".join(letter if letter.isprintable() or letter in "\n\t" else _escape(letter) for letter in text)
-    return _blank().sub(lambda found: _escape(found[0]), shown)
+    shown = "".join(letter if letter.isprintable() or letter in "\n\t" else escape(letter) for letter in text)
+    return _blank().sub(lambda found: escape(found[0]), shown)
 
 
 def visible_json(value: Any, *, indent: int = 0) -> bytes:
@@ -49,7 +49,8 @@ def visible_json_of(data: bytes) -> bytes:
     return _unseen().sub(_json_escape, data.decode()).encode()
 
 
-def _escape(letter: str) -> str:
+def escape(letter: str) -> str:
+    """One character as an escape sequence."""
     code = ord(letter)
     if code < 0x100:
         return f"\\x{code:02x}"

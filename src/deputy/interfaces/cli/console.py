@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from msgspec import Struct
 
-from deputy.core.errors import StorageError, UnknownRun, Unquoted, UsageError
+from deputy.core.errors import StorageError, UnknownRun, UsageError
 from deputy.interfaces.safe_text import print_error
 from deputy.interfaces.text_lines import outgoing_json, plain, terminal_width
 
@@ -198,19 +198,6 @@ def _read_file(path: str, limit_bytes: int, field: str) -> bytes:
         raise UsageError(field, path, "it is not a regular file; give a file, or - for stdin")
     with os.fdopen(descriptor, "rb") as file:
         return file.read(limit_bytes + 1)
-
-
-def refuse_below_a_run(command: str) -> None:
-    """Refuse a command that approves or answers, when a run of Deputy has started this process."""
-    from deputy.processes.ancestry import below_run
-
-    if (supervisor := below_run()) is not None:
-        run = supervisor.run or "a server of a run"
-        raise UsageError(
-            f"deputy {command}",
-            Unquoted(f"a process that {run} started"),
-            "a run cannot approve or answer its own call; a person does that in another terminal",
-        )
 
 
 # --- the journal ------------------------------------------------------------------------------------------------------

@@ -211,7 +211,16 @@ def test_a_run_never_approves_or_answers_a_call(house):
     run = asking["session_id"]
     digest = json.loads(house.run("approve", run, "--json").stdout)["digest"]
     deputy = f"env -u DEPUTY_CALL DEPUTY_HOME={house.home} {sys.executable} -m deputy"
+    library = house.workspace / "library.py"
+    library.write_text(
+        "import asyncio, sys\nfrom deputy import Deputy\nfrom deputy.core.errors import UsageError\n"
+        "async def main():\n"
+        f"    async with Deputy(home={str(house.home)!r}) as deputy:\n"
+        f"        await deputy.approve({run!r}, digest={digest!r})\n"
+        "try:\n    asyncio.run(main())\nexcept UsageError as error:\n    print(error)\n    sys.exit(2)\n"
+    )
     tries = (
+        f"env -i {sys.executable} {library}",
         f"{deputy} approve {run} --digest {digest}",
         f"setsid {deputy} approve {run} --deny",
         f"{deputy} resume {run} --yes",

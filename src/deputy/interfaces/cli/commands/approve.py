@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from deputy.core.errors import UsageError
-from deputy.interfaces.cli.console import NOTHING_FOUND, Console, refuse_below_a_run, warn, with_console
+from deputy.interfaces.cli.console import NOTHING_FOUND, Console, warn, with_console
+from deputy.interfaces.nesting import refuse_below_run
 from deputy.interfaces.safe_text import print_error
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ _LOOK_SECONDS = 0.05
 @with_console("Print the request, or the answer, as JSON.")
 def command(console: Console, run: str, digest: str, key: str, deny: bool, always: bool, details: bool) -> int:
     """Approve or deny what a run asks for."""
-    refuse_below_a_run("approve")
+    refuse_below_run("deputy approve")
     choice: Choice = "no" if deny else "always" if always else "yes"
     return asyncio.run(_approve(console, run, key, choice, digest.lower(), details))
 

@@ -18,13 +18,13 @@ from deputy.interfaces.cli.console import (
     Console,
     RunOptions,
     note,
-    refuse_below_a_run,
     warn,
     with_console,
     with_run_options,
 )
 from deputy.interfaces.cli.outcome_output import show_ended, show_outcome
 from deputy.interfaces.cli.runner import not_stopped, resumable, run_command
+from deputy.interfaces.nesting import refuse_below_run
 
 if TYPE_CHECKING:
     from deputy.client import Deputy
@@ -65,7 +65,7 @@ def command(console: Console, run: str, answer: str | None, workspace: str | Non
     """
     options = structs.replace(options, workspace=_workspace(run, workspace))
     if options.yes or answer is not None:
-        refuse_below_a_run("resume --yes" if options.yes else "resume --answer")
+        refuse_below_run("deputy resume --yes" if options.yes else "deputy resume --answer")
     return run_command(lambda stop: _resume(console, run, answer, options, stop))
 
 
